@@ -1,0 +1,2 @@
+"""Stock Kubernetes: the engines as admission webhooks, scheduler extender and NRI plugin.
+"""

@@ -1,0 +1,2 @@
+"""A small live page of nodes, classes, quotas and decisions.
+"""

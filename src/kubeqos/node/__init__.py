@@ -1,0 +1,2 @@
+"""The node agent: admission, pod workers, managers, status, eviction, pod-resources server.
+"""

@@ -1,0 +1,5 @@
+"""Plugin registration: the one way by which resource plugins, compute drivers and class providers join a node.
+
+Holds both ends of the `pluginregistration` protocol: the watcher that the node agent runs and the endpoint that
+the SDKs serve.
+"""

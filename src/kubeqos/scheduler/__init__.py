@@ -1,0 +1,2 @@
+"""Queue and loop around `placement`: which pod next, where, bind, explain.
+"""

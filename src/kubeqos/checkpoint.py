@@ -32,9 +32,7 @@ class Loaded:
 class Checkpoint:
     """One named state file with atomic, checksummed saves."""
 
-    def __init__(
-        self, path: Path, *, format: str, version: int, before_step: Callable[[str], None] | None = None
-    ):
+    def __init__(self, path: Path, *, format: str, version: int, before_step: Callable[[str], None] | None = None):
         self.path = path
         self.format = format
         self.version = version
@@ -74,9 +72,7 @@ class Checkpoint:
                 continue
             envelope = self._read(candidate)
             if envelope is not None:
-                return Loaded(
-                    envelope["data"], envelope["version"], tuple(set_aside), candidate == self._previous
-                )
+                return Loaded(envelope["data"], envelope["version"], tuple(set_aside), candidate == self._previous)
             set_aside.append(self._put_aside(candidate))
         return Loaded(None, None, tuple(set_aside))
 

@@ -147,9 +147,7 @@ class PreferredNodeTerm(View):
 
 
 class NodeAffinity(View):
-    required: NodeSelectorView | None = field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
-    )
+    required: NodeSelectorView | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
     preferred: list[PreferredNodeTerm] = field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
     )
@@ -168,9 +166,7 @@ class WeightedPodAffinityTerm(View):
 
 
 class PodAffinity(View):
-    required: list[PodAffinityTerm] = field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
-    )
+    required: list[PodAffinityTerm] = field(name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list)
     preferred: list[WeightedPodAffinityTerm] = field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
     )

@@ -5,8 +5,8 @@ Kubernetes: the suffix family of the input is kept, no fraction digits, the larg
 Finer than a billionth is rounded up, away from zero, "under the theory that you want some resources if you asked".
 
 Kubernetes keeps small numbers as int64 and large ones as big decimals, which shows at the edges: text that is already
-canonical is echoed as it was written (`+1e+3`, `027614938.090888`), and conversions of huge int64 values wrap. Both are part
-of the wire behaviour and are reproduced here on purpose.
+canonical is echoed as it was written (`+1e+3`, `027614938.090888`), and conversions of huge int64 values wrap. Both are
+part of the wire behaviour and are reproduced here on purpose.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class Quantity:
     def milli_int64(self) -> int:
         """Thousandths as Kubernetes computes them in an int64, overflow included.
 
-        Amounts kept as big decimals wrap around. Amounts kept as int64 wrap too where the factor is one of the constants
-        that have their own multiplication, and become 0 otherwise.
+        Amounts kept as big decimals wrap around. Amounts kept as int64 wrap too where the factor is one of the
+        constants that have their own multiplication, and become 0 otherwise.
         """
         exact = _away_from_zero(self._nanos, 1_000_000)
         if -_MAX_INT64 - 1 <= exact <= _MAX_INT64:
@@ -219,9 +219,7 @@ def _decimal_exponent(suffix: str) -> tuple[int, Format]:
     raise QuantityError(SUFFIX_WRONG)
 
 
-def _parse_decimal(
-    text: str, sign: int, whole: str, fraction: str, exponent: int, format: Format
-) -> Quantity:
+def _parse_decimal(text: str, sign: int, whole: str, fraction: str, exponent: int, format: Format) -> Quantity:
     digits = whole + fraction
     scale = exponent - len(fraction)
     if len(digits) <= _INT64_DIGITS and scale >= _NANO:

@@ -1,7 +1,7 @@
 """Pod QoS class and effective resources: what the requests and limits of a pod say about how it wants to be treated.
 
-Called by admission (to set status.qosClass), by quota (usage, BestEffort scopes), by the scheduler (fit) and by the node
-(cgroups, OOM score, eviction). Requests are expected to be defaulted already (`default_requests`), as they are in the API.
+Called by admission (to set status.qosClass), by quota (usage, BestEffort scopes), by the scheduler (fit) and by the
+node (cgroups, OOM score, eviction). Requests are expected to be defaulted already, as they are in the API.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class QosDecision:
 def qos_class(pod: PodView) -> QosDecision:
     """Guaranteed, Burstable or BestEffort, and the container that decided it.
 
-    Pod-level resources, where any of them is set, speak for the whole pod. Otherwise every container and init container must
-    agree; ephemeral containers never count.
+    Pod-level resources, where any of them is set, speak for the whole pod. Otherwise every container and init
+    container must agree; ephemeral containers never count.
     """
     return spec_qos_class(pod.spec)
 
@@ -75,9 +75,7 @@ def effective_class(pod: PodView) -> QosClass:
 
 def pod_level_set(resources: Resources) -> bool:
     """Whether pod-level resources name anything that pods may set: cpu, memory or huge pages, zero included."""
-    return any(
-        name in _COMPUTE or name.startswith("hugepages-") for name in (*resources.requests, *resources.limits)
-    )
+    return any(name in _COMPUTE or name.startswith("hugepages-") for name in (*resources.requests, *resources.limits))
 
 
 def _shape(resources: Resources) -> tuple[QosClass, str]:
@@ -103,8 +101,8 @@ def _said(quantity: Quantity) -> str:
 def default_requests(raw_spec: dict[str, Any]) -> None:
     """Fill in requests that are missing where a limit is given, as the API does for pods (not for templates).
 
-    Works in place on the raw pod spec, containers first and the pod level after them, since pod-level defaults are derived from the
-    containers' values.
+    Works in place on the raw pod spec, containers first and the pod level after them, since pod-level defaults are
+    derived from the containers' values.
     """
     for key in ("containers", "initContainers"):
         for container in raw_spec.get(key) or ():

@@ -48,7 +48,7 @@ class View(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
         return convert(raw, cls)
 
 
-class OwnerReference(View):
+class OwnerReference(View, frozen=True, kw_only=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
@@ -56,7 +56,7 @@ class OwnerReference(View):
     controller: bool = False
 
 
-class ObjectMeta(View):
+class ObjectMeta(View, frozen=True, kw_only=True):
     name: str = ""
     generate_name: str = ""
     namespace: str = ""
@@ -75,21 +75,21 @@ class ObjectMeta(View):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class QosResourceRequest(View):
+class QosResourceRequest(View, frozen=True, kw_only=True):
     """KEP-3008: one class asked for, of one QoS-class resource."""
 
     name: str
     class_: str = field(name="class", default="")
 
 
-class ResourceClaimUse(View):
+class ResourceClaimUse(View, frozen=True, kw_only=True):
     """A container's use of one of the pod's claims."""
 
     name: str
     request: str = ""
 
 
-class Resources(View):
+class Resources(View, frozen=True, kw_only=True):
     """Requests, limits, claims and classes of a container or of a whole pod."""
 
     requests: ResourceList = {}
@@ -101,14 +101,14 @@ class Resources(View):
 NO_RESOURCES = Resources()
 
 
-class ContainerPort(View):
+class ContainerPort(View, frozen=True, kw_only=True):
     container_port: int = 0
     host_port: int = 0
     host_ip: str = field(name="hostIP", default="")
     protocol: str = "TCP"
 
 
-class ContainerView(View):
+class ContainerView(View, frozen=True, kw_only=True):
     name: str = ""
     image: str = ""
     resources: Resources = NO_RESOURCES
@@ -121,64 +121,64 @@ class ContainerView(View):
         return self.restart_policy == "Always"
 
 
-class LabelExpression(View):
+class LabelExpression(View, frozen=True, kw_only=True):
     key: str
     operator: str
     values: list[str] = []
 
 
-class LabelSelectorView(View):
+class LabelSelectorView(View, frozen=True, kw_only=True):
     match_labels: dict[str, str] = {}
     match_expressions: list[LabelExpression] = []
 
 
-class NodeSelectorTerm(View):
+class NodeSelectorTerm(View, frozen=True, kw_only=True):
     match_expressions: list[LabelExpression] = []
     match_fields: list[LabelExpression] = []
 
 
-class NodeSelectorView(View):
+class NodeSelectorView(View, frozen=True, kw_only=True):
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
-class PreferredNodeTerm(View):
+class PreferredNodeTerm(View, frozen=True, kw_only=True):
     weight: int
     preference: NodeSelectorTerm
 
 
-class NodeAffinity(View):
+class NodeAffinity(View, frozen=True, kw_only=True):
     required: NodeSelectorView | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
     preferred: list[PreferredNodeTerm] = field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
     )
 
 
-class PodAffinityTerm(View):
+class PodAffinityTerm(View, frozen=True, kw_only=True):
     topology_key: str = ""
     label_selector: LabelSelectorView | None = None
     namespaces: list[str] = []
     namespace_selector: LabelSelectorView | None = None
 
 
-class WeightedPodAffinityTerm(View):
+class WeightedPodAffinityTerm(View, frozen=True, kw_only=True):
     weight: int
     pod_affinity_term: PodAffinityTerm
 
 
-class PodAffinity(View):
+class PodAffinity(View, frozen=True, kw_only=True):
     required: list[PodAffinityTerm] = field(name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list)
     preferred: list[WeightedPodAffinityTerm] = field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
     )
 
 
-class Affinity(View):
+class Affinity(View, frozen=True, kw_only=True):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
-class Toleration(View):
+class Toleration(View, frozen=True, kw_only=True):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -186,7 +186,7 @@ class Toleration(View):
     toleration_seconds: int | None = None
 
 
-class TopologySpread(View):
+class TopologySpread(View, frozen=True, kw_only=True):
     max_skew: int
     topology_key: str
     when_unsatisfiable: str
@@ -194,18 +194,18 @@ class TopologySpread(View):
     min_domains: int | None = None
 
 
-class SchedulingGate(View):
+class SchedulingGate(View, frozen=True, kw_only=True):
     name: str
 
 
-class ClaimSource(View):
+class ClaimSource(View, frozen=True, kw_only=True):
     """Where a pod's claim comes from: an existing claim, or a template to make one from."""
 
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
 
 
-class PodResourceClaim(View):
+class PodResourceClaim(View, frozen=True, kw_only=True):
     """A claim a pod names. The alpha form nests `source`, the later form has its members inline."""
 
     name: str
@@ -222,7 +222,7 @@ class PodResourceClaim(View):
         )
 
 
-class PodSpec(View):
+class PodSpec(View, frozen=True, kw_only=True):
     containers: list[ContainerView] = []
     init_containers: list[ContainerView] = []
     ephemeral_containers: list[ContainerView] = []
@@ -247,14 +247,14 @@ class PodSpec(View):
     volumes: list[dict[str, Any]] = []
 
 
-class QosResourceStatus(View):
+class QosResourceStatus(View, frozen=True, kw_only=True):
     """KEP-3008: a class as assigned; the empty string is the system default."""
 
     name: str
     class_: str = field(name="class", default="")
 
 
-class ContainerStatus(View):
+class ContainerStatus(View, frozen=True, kw_only=True):
     name: str = ""
     allocated_resources: ResourceList = {}
     resources: Resources | None = None
@@ -264,14 +264,14 @@ class ContainerStatus(View):
     state: dict[str, Any] = {}
 
 
-class Condition(View):
+class Condition(View, frozen=True, kw_only=True):
     type: str
     status: str
     reason: str = ""
     message: str = ""
 
 
-class PodStatus(View):
+class PodStatus(View, frozen=True, kw_only=True):
     phase: str = ""
     qos_class: str = ""
     qos_resources: list[QosResourceStatus] = []
@@ -287,7 +287,7 @@ class PodStatus(View):
 EMPTY_META = ObjectMeta()
 
 
-class PodView(View):
+class PodView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -302,12 +302,12 @@ class PodView(View):
         return self.status.phase in ("Succeeded", "Failed")
 
 
-class QosClassInfo(View):
+class QosClassInfo(View, frozen=True, kw_only=True):
     name: str
     capacity: int = 0
 
 
-class QosResourceInfo(View):
+class QosResourceInfo(View, frozen=True, kw_only=True):
     """KEP-3008: one QoS-class resource as a node advertises it."""
 
     name: str
@@ -315,28 +315,28 @@ class QosResourceInfo(View):
     classes: list[QosClassInfo] = []
 
 
-class NodeQosResources(View):
+class NodeQosResources(View, frozen=True, kw_only=True):
     pod_qos_resources: list[QosResourceInfo] = field(name="podQoSResources", default_factory=list)
     container_qos_resources: list[QosResourceInfo] = field(name="containerQoSResources", default_factory=list)
 
 
-class Taint(View):
+class Taint(View, frozen=True, kw_only=True):
     key: str
     value: str = ""
     effect: str = ""
 
 
-class NodeSpec(View):
+class NodeSpec(View, frozen=True, kw_only=True):
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
-class ContainerImage(View):
+class ContainerImage(View, frozen=True, kw_only=True):
     names: list[str] = []
     size_bytes: int = 0
 
 
-class NodeStatus(View):
+class NodeStatus(View, frozen=True, kw_only=True):
     capacity: ResourceList = {}
     allocatable: ResourceList = {}
     conditions: list[Condition] = []
@@ -344,64 +344,64 @@ class NodeStatus(View):
     qos_resources: NodeQosResources = NodeQosResources()
 
 
-class NodeView(View):
+class NodeView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
-class ScopeExpression(View):
+class ScopeExpression(View, frozen=True, kw_only=True):
     scope_name: str
     operator: str
     values: list[str] = []
 
 
-class ScopeSelector(View):
+class ScopeSelector(View, frozen=True, kw_only=True):
     match_expressions: list[ScopeExpression] = []
 
 
-class ClassCapacity(View):
+class ClassCapacity(View, frozen=True, kw_only=True):
     """One class in a quota; no capacity means as many as one likes."""
 
     name: str
     capacity: int | None = None
 
 
-class ClassQuota(View):
+class ClassQuota(View, frozen=True, kw_only=True):
     """The classes of one QoS-class resource that a quota allows."""
 
     name: str
     classes: list[ClassCapacity] = []
 
 
-class QuotaQosResources(View):
+class QuotaQosResources(View, frozen=True, kw_only=True):
     """Class quota. A level that is present is an allow-list, a level that is absent is not governed (ruling 4)."""
 
     pod: list[ClassQuota] | None = None
     container: list[ClassQuota] | None = None
 
 
-class ResourceQuotaSpec(View):
+class ResourceQuotaSpec(View, frozen=True, kw_only=True):
     hard: ResourceList = {}
     scopes: list[str] = []
     scope_selector: ScopeSelector | None = None
     qos_resources: QuotaQosResources | None = None
 
 
-class ResourceQuotaStatus(View):
+class ResourceQuotaStatus(View, frozen=True, kw_only=True):
     hard: ResourceList = {}
     used: ResourceList = {}
     qos_resources: QuotaQosResources | None = None
     qos_resources_usage: QuotaQosResources | None = None
 
 
-class ResourceQuotaView(View):
+class ResourceQuotaView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
-class ClassLimit(View):
+class ClassLimit(View, frozen=True, kw_only=True):
     """KEP-3008 limits of one QoS-class resource: the default class and how many of each class one pod may use."""
 
     name: str
@@ -409,7 +409,7 @@ class ClassLimit(View):
     max: list[ClassCapacity] = []
 
 
-class LimitRangeItem(View):
+class LimitRangeItem(View, frozen=True, kw_only=True):
     type: str = ""
     max: ResourceList = {}
     min: ResourceList = {}
@@ -419,37 +419,37 @@ class LimitRangeItem(View):
     qos_resources: list[ClassLimit] = []
 
 
-class LimitRangeSpec(View):
+class LimitRangeSpec(View, frozen=True, kw_only=True):
     limits: list[LimitRangeItem] = []
 
 
-class LimitRangeView(View):
+class LimitRangeView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
-class PriorityClassView(View):
+class PriorityClassView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     value: int = 0
     global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
 
 
-class ConfigMapView(View):
+class ConfigMapView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     data: dict[str, str] = {}
 
 
-class NamespaceStatus(View):
+class NamespaceStatus(View, frozen=True, kw_only=True):
     phase: str = "Active"
 
 
-class NamespaceView(View):
+class NamespaceView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     status: NamespaceStatus = NamespaceStatus()
 
 
-class ParametersReference(View):
+class ParametersReference(View, frozen=True, kw_only=True):
     """What a claim or class is configured by: for CCI a ConfigMap with `config.json`."""
 
     name: str
@@ -458,28 +458,28 @@ class ParametersReference(View):
     namespace: str = ""
 
 
-class ResourceClassView(View):
+class ResourceClassView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     driver_name: str = ""
     parameters_ref: ParametersReference | None = None
 
 
-class ResourceClaimSpec(View):
+class ResourceClaimSpec(View, frozen=True, kw_only=True):
     resource_class_name: str = ""
     parameters_ref: ParametersReference | None = None
     allocation_mode: str = "WaitForFirstConsumer"
 
 
-class ResourceClaimView(View):
+class ResourceClaimView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
 
-class ClaimTemplateBody(View):
+class ClaimTemplateBody(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
 
-class ResourceClaimTemplateView(View):
+class ResourceClaimTemplateView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     spec: ClaimTemplateBody = ClaimTemplateBody()

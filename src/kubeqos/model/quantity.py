@@ -72,16 +72,16 @@ class Quantity:
         self._format = format
         self._text = text
         self._big = big
-        self._nanos = mantissa * 10 ** (min(scale, _MAX_SCALE) - _NANO)
+        self._nanos: int = mantissa * 10 ** (min(scale, _MAX_SCALE) - _NANO)
 
     # -- making --------------------------------------------------------------------------------------------
 
     @staticmethod
     def parse(text: str | int | float) -> Quantity:
         """Read a quantity from its text, or from a JSON or YAML number."""
-        if text.__class__ is str:
+        if isinstance(text, str):
             return _parse(text)
-        if isinstance(text, bool) or not isinstance(text, str | int | float):
+        if isinstance(text, bool) or not isinstance(text, int | float):
             raise QuantityError(FORMAT_WRONG)
         return _parse(str(text))
 

@@ -1,8 +1,8 @@
 """Node-pressure eviction: when a node is short of something, and which pod has to go first.
 
 Called by the node agent's pressure loop. Two rankings (DESIGN ruling 7): `qos`, the pod-qos document's order by class
-among the pods that use more than they asked for, and `upstream`, exactly Kubernetes'. Critical and static pods are never
-candidates.
+among the pods that use more than they asked for, and `upstream`, exactly Kubernetes'. Critical and static pods never
+go.
 """
 
 from __future__ import annotations

@@ -150,6 +150,10 @@ class NumaSet(_IdSet):
     __slots__ = ()
 
 
+NO_CPUS = CpuSet()
+NO_NUMA = NumaSet()
+
+
 def iterate_bits(mask: int) -> Iterator[int]:
     """Positions of the set bits, ascending."""
     while mask:

@@ -7,6 +7,8 @@ Objects travel as bytes and are decoded to plain dicts (canonical, unknown field
 from __future__ import annotations
 
 import json
+import re
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -22,3 +24,84 @@ JsonError = msgspec.DecodeError
 def decode_json_pairs(body: bytes) -> Any:
     """Decode with objects as tuples of (key, value) pairs, so that a key given twice is still seen."""
     return json.loads(body, object_pairs_hook=tuple)
+
+
+def decode_yaml(text: str | bytes, *, source: str = "<input>") -> list[Any]:
+    """Every document of a YAML stream, with scalars read as kubectl reads them.
+
+    The library is imported here because the API path never needs it and the CLI starts faster without it.
+    """
+    import yaml
+
+    from kubeqos.errors import InputError
+
+    loader = _kubectl_loader()
+    try:
+        return [document for document in yaml.load_all(text, Loader=loader) if document is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
+        raise InputError(f"not valid YAML: {error.problem}", where=where) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InputError(f"not valid YAML: {error}", where=source) from error
+
+
+def encode_yaml(value: Any) -> str:
+    """A value as block-style YAML, keys in the order given."""
+    import yaml
+
+    return yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True)
+
+
+_YAML_INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0b[01]+|0o?[0-7]+|0x[0-9a-fA-F]+)$")
+_YAML_FLOAT = re.compile(
+    r"(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+
+
+@cache
+def _kubectl_loader() -> Any:
+    """PyYAML's safe loader, except for the scalars that kubectl reads differently.
+
+    Dates and sexagesimal numbers are strings, `1e3` and `0o17` are numbers, and a key may stand only once.
+    """
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]
+        pass
+
+    drop = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in drop]
+        for first, resolvers in base.yaml_implicit_resolvers.items()
+    }
+    Loader.add_implicit_resolver("tag:yaml.org,2002:int", _YAML_INT, list("-+0123456789"))
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _YAML_FLOAT, list("-+0123456789."))
+    Loader.add_constructor("tag:yaml.org,2002:int", _yaml_int)
+    Loader.add_constructor("tag:yaml.org,2002:map", _yaml_map)
+    return Loader
+
+
+def _yaml_int(loader: Any, node: Any) -> int:
+    text = loader.construct_scalar(node).replace("_", "")
+    sign, digits = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
+    if digits[:2] in ("0b", "0o", "0x"):
+        return sign * int(digits, 0)
+    return sign * (int(digits, 8) if len(digits) > 1 and digits[0] == "0" else int(digits))
+
+
+def _yaml_map(loader: Any, node: Any) -> dict[Any, Any]:
+    from yaml.constructor import ConstructorError
+
+    loader.flatten_mapping(node)
+    found: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str | int | float | bool):
+            raise ConstructorError(None, None, "a key must be a plain value", key_node.start_mark)
+        if key in found:
+            raise ConstructorError(None, None, f"key {key!r} already set in map", key_node.start_mark)
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found

@@ -6,6 +6,7 @@ Objects travel as bytes and are decoded to plain dicts (canonical, unknown field
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -16,3 +17,8 @@ decode_json = msgspec.json.Decoder().decode
 encode_json = msgspec.json.Encoder().encode
 encode_json_sorted = msgspec.json.Encoder(order="sorted").encode
 JsonError = msgspec.DecodeError
+
+
+def decode_json_pairs(body: bytes) -> Any:
+    """Decode with objects as tuples of (key, value) pairs, so that a key given twice is still seen."""
+    return json.loads(body, object_pairs_hook=tuple)

@@ -7,11 +7,11 @@ node (cgroups, OOM score, eviction). Requests are expected to be defaulted alrea
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubeqos.model.objects import ContainerView, PodSpec, PodView, ResourceList, Resources
+from kubeqos.model.objects import PodSpec, PodView, ResourceList, Resources, convert
 from kubeqos.model.quantity import Quantity
 
 _COMPUTE = ("cpu", "memory")
@@ -99,10 +99,9 @@ def _said(quantity: Quantity) -> str:
 
 
 def default_requests(raw_spec: dict[str, Any]) -> None:
-    """Fill in requests that are missing where a limit is given, as the API does for pods (not for templates).
+    """Fill in container requests that are missing where a limit is given, as the API does for pods (not templates).
 
-    Works in place on the raw pod spec, containers first and the pod level after them, since pod-level defaults are
-    derived from the containers' values.
+    Works in place on the raw pod spec.
     """
     for key in ("containers", "initContainers"):
         for container in raw_spec.get(key) or ():
@@ -116,9 +115,39 @@ def default_requests(raw_spec: dict[str, Any]) -> None:
                 requests.setdefault(name, limit)
 
 
+def default_pod_level(raw_spec: dict[str, Any]) -> None:
+    """Complete pod-level resources from the containers' values; in place, after `default_requests`.
+
+    Huge page limits and all requests come from the containers' sum; a request without any comes from the pod's limit; a
+    limit is the larger of the pod's request and the containers' sum, provided every container has that limit.
+    """
+    if not raw_spec.get("resources"):
+        return
+    spec = convert(raw_spec, PodSpec)
+    if spec.resources is None or not pod_level_set(spec.resources):
+        return
+    container_requests, container_limits = aggregate(spec, "requests"), aggregate(spec, "limits")
+    requests, limits = dict(spec.resources.requests), dict(spec.resources.limits)
+    for name, amount in container_limits.items():
+        if name.startswith("hugepages-"):
+            limits.setdefault(name, amount)
+    for name, amount in container_requests.items():
+        if name in _COMPUTE:
+            requests.setdefault(name, amount)
+    for name, amount in limits.items():
+        requests.setdefault(name, amount)
+    everyone = [container.resources.limits for container in (*spec.init_containers, *spec.containers)]
+    for name, amount in container_limits.items():
+        if name in _COMPUTE and name not in limits and all(name in own for own in everyone):
+            limits[name] = max(amount, requests.get(name, _ZERO))
+    for side, amounts in (("requests", requests), ("limits", limits)):
+        if amounts:
+            raw_spec["resources"][side] = {name: str(amount) for name, amount in amounts.items()}
+
+
 def effective_requests(spec: PodSpec, *, pod_level: bool = True, overhead: bool = True) -> ResourceList:
     """What the pod needs at once: the larger of its long-running containers and its init peak, plus overhead."""
-    totals = _aggregate(spec, "requests")
+    totals = aggregate(spec, "requests")
     if pod_level and spec.resources is not None:
         _override(totals, spec.resources.requests)
     if overhead:
@@ -128,7 +157,7 @@ def effective_requests(spec: PodSpec, *, pod_level: bool = True, overhead: bool 
 
 def effective_limits(spec: PodSpec, *, pod_level: bool = True, overhead: bool = True) -> ResourceList:
     """The most the pod may use. Overhead is added only where there is a limit to add it to."""
-    totals = _aggregate(spec, "limits")
+    totals = aggregate(spec, "limits")
     if pod_level and spec.resources is not None:
         _override(totals, spec.resources.limits)
     if overhead:
@@ -138,7 +167,7 @@ def effective_limits(spec: PodSpec, *, pod_level: bool = True, overhead: bool = 
     return totals
 
 
-def _aggregate(spec: PodSpec, side: str) -> ResourceList:
+def aggregate(spec: PodSpec, side: str) -> ResourceList:
     """max(app containers + sidecars, init peak) per resource.
 
     Init containers run one at a time, each beside the sidecars that were started before it.
@@ -185,7 +214,3 @@ def max_into(totals: ResourceList, other: Mapping[str, Quantity]) -> None:
         have = totals.get(name)
         if have is None or have < amount:
             totals[name] = amount
-
-
-def container_names(containers: Iterable[ContainerView]) -> list[str]:
-    return [container.name for container in containers]

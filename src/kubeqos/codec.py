@@ -16,14 +16,62 @@ import msgspec
 JsonObject = dict[str, Any]
 
 
+decode_json = msgspec.json.Decoder().decode
+encode_json = msgspec.json.Encoder().encode
+encode_json_sorted = msgspec.json.Encoder(order="sorted").encode
+JsonError = msgspec.DecodeError
+
+
+def decode_json_pairs(body: bytes) -> Any:
+    """Decode with objects as tuples of (key, value) pairs, so that a key given twice is still seen."""
+    return json.loads(body, object_pairs_hook=tuple)
+
+
 class YamlError(ValueError):
-    """A text that is not YAML; the message says where."""
+    """A text that is not YAML; the message says what is wrong, `position` where (line, column)."""
+
+    def __init__(self, what: str, position: tuple[int, int] | None = None) -> None:
+        super().__init__(what if position is None else f"line {position[0]}, column {position[1]}: {what}")
+        self.what = what
+        self.position = position
+
+
+def decode_yaml(text: str | bytes) -> Any:
+    """One YAML document as JSON values, with scalars read the way kubectl reads them."""
+    documents = decode_yaml_all(text)
+    if len(documents) > 1:
+        raise YamlError("expected a single document in the stream but found another document")
+    return documents[0] if documents else None
+
+
+def decode_yaml_all(text: str | bytes) -> list[Any]:
+    """Every document of a YAML stream that is not empty."""
+    import yaml  # a process that reads no manifest does not pay for the parser
+
+    try:
+        return [document for document in yaml.load_all(text, _yaml_loader()) if document is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        position = (mark.line + 1, mark.column + 1) if mark else None
+        raise YamlError(error.problem or "cannot be read", position) from error
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise YamlError(" ".join(str(error).split())) from error
+
+
+def encode_yaml(value: Any) -> str:
+    """A value as block-style YAML, keys in the order given."""
+    import yaml
+
+    return yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True)
 
 
 @cache
 def _yaml_loader() -> Any:
-    """PyYAML's safe loader with the scalars of kubectl: `y` and `on` are true, `1e3` is a number, `12:30` is text."""
-    import yaml  # a CLI that reads no manifest does not pay for the parser
+    """PyYAML's safe loader with the scalars of kubectl: `y` and `on` are true, `1e3` is a number, `12:30` is text.
+
+    A key may stand only once in a map.
+    """
+    import yaml
 
     loader: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {"yaml_implicit_resolvers": {}})
     patterns = (
@@ -39,6 +87,7 @@ def _yaml_loader() -> Any:
     loader.add_constructor("tag:yaml.org,2002:bool", lambda _l, node: node.value.lower() in truths)
     loader.add_constructor("tag:yaml.org,2002:int", lambda _l, node: _yaml_int(node.value))
     loader.add_constructor("tag:yaml.org,2002:float", lambda _l, node: _yaml_float(node.value))
+    loader.add_constructor("tag:yaml.org,2002:map", _yaml_map)
     return loader
 
 
@@ -52,100 +101,6 @@ def _yaml_float(text: str) -> int | float:
     """A whole number stays whole, as it does on its way through Go's JSON."""
     value = float(text.replace("_", ""))
     return int(value) if value.is_integer() and abs(value) < 1 << 53 else value
-
-
-def decode_yaml(text: str | bytes) -> Any:
-    """One YAML document as JSON values, with scalars read the way kubectl reads them."""
-    import yaml
-
-    try:
-        return yaml.load(text, _yaml_loader())
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise YamlError(" ".join(str(error).split())) from error
-
-
-def encode_yaml(value: Any) -> bytes:
-    """A value as a YAML document with sorted keys."""
-    import yaml
-
-    return yaml.safe_dump(value, sort_keys=True, allow_unicode=True, default_flow_style=False).encode()
-
-
-decode_json = msgspec.json.Decoder().decode
-encode_json = msgspec.json.Encoder().encode
-encode_json_sorted = msgspec.json.Encoder(order="sorted").encode
-JsonError = msgspec.DecodeError
-
-
-def decode_json_pairs(body: bytes) -> Any:
-    """Decode with objects as tuples of (key, value) pairs, so that a key given twice is still seen."""
-    return json.loads(body, object_pairs_hook=tuple)
-
-
-def decode_yaml(text: str | bytes, *, source: str = "<input>") -> list[Any]:
-    """Every document of a YAML stream, with scalars read as kubectl reads them.
-
-    The library is imported here because the API path never needs it and the CLI starts faster without it.
-    """
-    import yaml
-
-    from kubeqos.errors import InputError
-
-    loader = _kubectl_loader()
-    try:
-        return [document for document in yaml.load_all(text, Loader=loader) if document is not None]
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
-        raise InputError(f"not valid YAML: {error.problem}", where=where) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InputError(f"not valid YAML: {error}", where=source) from error
-
-
-def encode_yaml(value: Any) -> str:
-    """A value as block-style YAML, keys in the order given."""
-    import yaml
-
-    return yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True)
-
-
-_YAML_INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0b[01]+|0o?[0-7]+|0x[0-9a-fA-F]+)$")
-_YAML_FLOAT = re.compile(
-    r"(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-)
-
-
-@cache
-def _kubectl_loader() -> Any:
-    """PyYAML's safe loader, except for the scalars that kubectl reads differently.
-
-    Dates and sexagesimal numbers are strings, `1e3` and `0o17` are numbers, and a key may stand only once.
-    """
-    import yaml
-
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(base):  # type: ignore[misc]
-        pass
-
-    drop = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag not in drop]
-        for first, resolvers in base.yaml_implicit_resolvers.items()
-    }
-    Loader.add_implicit_resolver("tag:yaml.org,2002:int", _YAML_INT, list("-+0123456789"))
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _YAML_FLOAT, list("-+0123456789."))
-    Loader.add_constructor("tag:yaml.org,2002:int", _yaml_int)
-    Loader.add_constructor("tag:yaml.org,2002:map", _yaml_map)
-    return Loader
-
-
-def _yaml_int(loader: Any, node: Any) -> int:
-    text = loader.construct_scalar(node).replace("_", "")
-    sign, digits = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
-    if digits[:2] in ("0b", "0o", "0x"):
-        return sign * int(digits, 0)
-    return sign * (int(digits, 8) if len(digits) > 1 and digits[0] == "0" else int(digits))
 
 
 def _yaml_map(loader: Any, node: Any) -> dict[Any, Any]:

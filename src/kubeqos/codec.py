@@ -49,13 +49,33 @@ def decode_yaml_all(text: str | bytes) -> list[Any]:
     import yaml  # a process that reads no manifest does not pay for the parser
 
     try:
-        return [document for document in yaml.load_all(text, _yaml_loader()) if document is not None]
+        documents = [document for document in yaml.load_all(text, _yaml_loader()) if document is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         position = (mark.line + 1, mark.column + 1) if mark else None
         raise YamlError(error.problem or "cannot be read", position) from error
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise YamlError(" ".join(str(error).split())) from error
+    if (b"*" if isinstance(text, bytes) else "*") in text:  # type: ignore[operator]
+        _refuse_excessive_aliases(documents)
+    return documents
+
+
+_MAX_ALIASED_NODES = 1_000_000
+
+
+def _refuse_excessive_aliases(documents: list[Any]) -> None:
+    """A few aliases of aliases can stand for more nodes than fit into memory, or for themselves."""
+    counted, waiting = 0, list(documents)
+    while waiting:
+        value = waiting.pop()
+        counted += 1
+        if counted > _MAX_ALIASED_NODES:
+            raise YamlError("document contains excessive aliasing")
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
 
 
 def encode_yaml(value: Any) -> str:
@@ -103,14 +123,19 @@ def _yaml_float(text: str) -> int | float:
     return int(value) if value.is_integer() and abs(value) < 1 << 53 else value
 
 
-def _yaml_map(loader: Any, node: Any) -> dict[Any, Any]:
+def _yaml_map(loader: Any, node: Any) -> dict[str, Any]:
+    """A map with text keys, as JSON has them."""
     from yaml.constructor import ConstructorError
 
     loader.flatten_mapping(node)
-    found: dict[Any, Any] = {}
+    found: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str | int | float | bool):
+        if isinstance(key, bool):
+            key = "true" if key else "false"
+        elif isinstance(key, int | float):
+            key = str(key)
+        elif not isinstance(key, str):
             raise ConstructorError(None, None, "a key must be a plain value", key_node.start_mark)
         if key in found:
             raise ConstructorError(None, None, f"key {key!r} already set in map", key_node.start_mark)

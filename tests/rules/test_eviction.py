@@ -104,6 +104,6 @@ def test_the_message_is_kubernetes() -> None:
         [("c", Quantity.parse("200Mi"), Quantity.parse("100Mi"))],
     )
     assert text == (
-        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 88Mi. Container c was using 200Mi, "
-        "request is 100Mi, has larger consumption of memory. "
+        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 88Mi. "
+        "Container c was using 200Mi, request is 100Mi, has larger consumption of memory. "
     )

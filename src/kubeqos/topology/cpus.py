@@ -105,7 +105,8 @@ def allocate_cpus(
             return Refused((Violation("SMT Alignment Error", detail),))
         whole = machine.whole_cores(free)
         if count > len(whole):
-            detail = f"not enough free physical CPUs: available physical CPUs = {len(whole)}, requested CPUs = {count}"
+            have = f"available physical CPUs = {len(whole)}, requested CPUs = {count}"
+            detail = f"not enough free physical CPUs: {have}"
             return Refused((Violation("SMT Alignment Error", detail),))
         free = whole
     near = free if aligned is None else free & _widened(machine, aligned, options)

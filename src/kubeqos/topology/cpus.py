@@ -115,7 +115,7 @@ def allocate_cpus(
     if first is None or rest is None:
         return Refused((Shortage("cpus", count, len(free)),))
     cpus = first | rest
-    return Allocated(cpus, whole=cpus, memory=machine.numa_of(cpus))
+    return Allocated(cpus, whole=cpus)
 
 
 def _widened(machine: Machine, aligned: CpuSet, options: CpuOptions) -> CpuSet:

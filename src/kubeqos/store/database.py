@@ -177,9 +177,7 @@ class Database:
     def range(self, prefix: str, after: str, limit: int, revision: int) -> Iterator[Stored]:
         """Keys as they were at a revision."""
         rows = self._reader.execute(
-            "SELECT id, key, created, crc, value FROM history AS h WHERE "
-            + LIVE_AT
-            + " ORDER BY key LIMIT :limit",
+            "SELECT id, key, created, crc, value FROM history AS h WHERE " + LIVE_AT + " ORDER BY key LIMIT :limit",
             {**live_bindings(prefix, after, revision), "limit": limit or -1},
         )
         for row, key, created, crc, value in rows:
@@ -250,9 +248,7 @@ def checksum(key: str, value: bytes) -> int:
 def lock_file(path: Path) -> int:
     """Keep every other process away from the database; the kernel lets go when this process dies."""
     try:
-        descriptor = os.open(
-            path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateError(
             f"cannot open the database: {error.strerror}",

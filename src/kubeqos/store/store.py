@@ -135,9 +135,7 @@ class Store:
         self._watches.add(watch)
         return watch
 
-    def commit(
-        self, ops: Sequence[Put | Delete], coalesced: Mapping[str, Render] | None = None
-    ) -> Awaitable[int]:
+    def commit(self, ops: Sequence[Put | Delete], coalesced: Mapping[str, Render] | None = None) -> Awaitable[int]:
         """Write atomically; resolves with the revision once it is durable. Conflict is raised at once.
 
         A `coalesced` value is rendered once per batch, under a revision of its own, and shares the

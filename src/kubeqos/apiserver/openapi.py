@@ -249,7 +249,7 @@ def _operation(kind: Kind, verb: str, method: str, sub: str = "", *, everywhere:
     scope = "ForAllNamespaces" if everywhere else "Namespaced" if kind.namespaced else ""
     operation: JsonObject = {
         "tags": [f"{kind.group.partition('.')[0] or 'core'}_{kind.version}"],
-        "operationId": f"{verb}{kind.group.title().replace('.', '') or 'Core'}{kind.version.title()}{scope}{kind.kind}{sub.title()}",
+        "operationId": _operation_id(kind, verb, scope, sub),
         "parameters": list(_PARAMETERS.get(verb, ())),
         "responses": {
             "200": {"description": "OK", "content": _content(group, version, answer)},
@@ -281,3 +281,8 @@ def _request_body(verb: str, group: str, version: str, name: str) -> JsonObject 
         case "delete" | "deletecollection":
             return {"content": _content("", "v1", "DeleteOptions")}
     return None
+
+
+def _operation_id(kind: Kind, verb: str, scope: str, sub: str) -> str:
+    group = "".join(part.title() for part in kind.group.split(".")) or "Core"
+    return f"{verb}{group}{kind.version.title()}{scope}{kind.kind}{sub.title()}"

@@ -217,10 +217,10 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
         if write.patching:
             why = f"Invalid value: {go_quote(str(uid))}: field is immutable"
             raise invalid(kind.kind, kind.group, name, [cause("metadata.uid", "FieldValueInvalid", why)])
+        place = kind.key(write.namespace, name).removeprefix("/registry/core")
         why = (
-            f"StorageError: invalid object, Code: 4, Key: /registry/{kind.key(write.namespace, name)[len('/registry/core/') :]}"
-            f", ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid},"
-            f" UID in object meta: {known['uid']}"
+            f"StorageError: invalid object, Code: 4, Key: /registry{place}, ResourceVersion: 0, AdditionalErrorMsg:"
+            f" Precondition failed: UID in precondition: {uid}, UID in object meta: {known['uid']}"
         )
         raise conflict(kind.plural, kind.group, name, why)
 

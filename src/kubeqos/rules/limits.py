@@ -1,11 +1,11 @@
 """LimitRange: defaults for what a pod leaves out, and bounds on what one container, pod or claim may ask for.
 
-Called by admission, which fills in defaults before validation (`apply_defaults`) and checks bounds after it (`check_pod`,
-`check_claim`), and by defaulting of the LimitRange object itself (`default_limit_range`). A LimitRange is compiled once
-per revision; ranges are applied in the order of their names, and the first to give a value wins.
+Called by admission, which fills in defaults before validation (`apply_defaults`) and checks bounds after it
+(`check_pod`, `check_claim`), and by defaulting of the LimitRange object itself (`default_limit_range`). A LimitRange is
+compiled once per revision; ranges are applied in the order of their names, and the first to give a value wins.
 
-KEP-3008 adds classes: a default class (type Pod for pod-level resources, type Container for container-level ones, DESIGN
-ruling 2) and how often one pod may use a class.
+KEP-3008 adds classes: a default class (type Pod for pod-level resources, type Container for container-level ones,
+DESIGN ruling 2) and how often one pod may use a class.
 """
 
 from __future__ import annotations

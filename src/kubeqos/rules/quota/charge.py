@@ -6,7 +6,7 @@ version of an object and then compared with any number of quotas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,15 +14,14 @@ import msgspec
 
 from kubeqos.model.objects import ContainerStatus, ContainerView, PodSpec, PodView, ResourceList
 from kubeqos.model.quantity import Quantity
+from kubeqos.rules.classes import ClassKey, demand
 from kubeqos.rules.podqos import effective_limits, effective_requests, max_into, pod_level_set
 from kubeqos.rules.quota.scopes import VOLUME_ATTRIBUTES_CLASS, is_terminating, pod_standing
 
 Raw = dict[str, Any]
-Demand = Mapping[tuple[str, str, str], int]
-"""Uses of classes by (level, resource, class), as `rules.classes` counts them (DESIGN ruling 3)."""
 
 ONE = Quantity.from_int(1)
-NO_DEMAND: Demand = {}
+_NO_DEMAND: Mapping[ClassKey, int] = {}
 COMPUTE = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 _STORAGE_CLASS = ".storageclass.storage.k8s.io/"
 _POD_NAMES = frozenset((
@@ -41,7 +40,7 @@ _NEVER_COUNTED = frozenset((
 class Charge:
     """One version of one object as quotas see it."""
 
-    __slots__ = ("amounts", "class_names", "classes", "resource", "spec", "standing")
+    __slots__ = ("amounts", "class_names", "ended", "resource", "spec", "standing")
 
     def __init__(
         self,
@@ -50,15 +49,19 @@ class Charge:
         *,
         standing: int = 0,
         class_names: Sequence[str] = (),
-        classes: Demand = NO_DEMAND,
         spec: PodSpec | None = None,
+        ended: bool = False,
     ) -> None:
         self.resource = resource
         self.amounts = amounts
         self.standing = standing
         self.class_names = class_names
-        self.classes = classes
         self.spec = spec
+        self.ended = ended
+
+    def demand(self, container_level: Collection[str]) -> Mapping[ClassKey, int]:
+        """Uses of QoS classes (KEP-3008); pods that have ended use none (DESIGN ruling 3)."""
+        return _NO_DEMAND if self.spec is None or self.ended else demand(self.spec, container_level)
 
     def unspecified(self, required: Sequence[str]) -> dict[str, list[str]]:
         """Which containers leave out which of the `required` compute resources; both sorted.
@@ -84,7 +87,7 @@ class Charge:
 # -- the evaluators --------------------------------------------------------------------------------------------
 
 
-def charge_pod(pod: PodView, classes: Demand = NO_DEMAND, *, expired: bool = False) -> Charge:
+def charge_pod(pod: PodView, *, expired: bool = False) -> Charge:
     """The charge of a pod. `expired`: it was to be deleted and its grace period is over, so only its record counts."""
     amounts: ResourceList = {"count/pods": ONE}
     spec = pod.spec
@@ -104,8 +107,8 @@ def charge_pod(pod: PodView, classes: Demand = NO_DEMAND, *, expired: bool = Fal
         amounts,
         standing=pod_standing(pod),
         class_names=(priority,) if priority else (),
-        classes=NO_DEMAND if ended else classes,
         spec=spec,
+        ended=ended,
     )
 
 

@@ -8,12 +8,13 @@ writes never race for the same remainder, and there is no conflict to retry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kubeqos.model.quantity import Quantity
+from kubeqos.rules.classes import WELL_KNOWN, ClassKey
 from kubeqos.rules.quota.charge import Charge
-from kubeqos.rules.quota.quota import ClassKey, Delta, Quota
+from kubeqos.rules.quota.quota import Delta, Quota, Tally
 
 Deltas = Mapping[str, Delta]
 """What a write changes, by the name of the quota."""
@@ -57,11 +58,17 @@ class Drift:
 
 
 def decide(
-    quotas: Iterable[Quota], before: Charge | None, after: Charge | None, *, enforce: bool = True
+    quotas: Iterable[Quota],
+    before: Charge | None,
+    after: Charge | None,
+    *,
+    enforce: bool = True,
+    container_level: Collection[str] = WELL_KNOWN,
 ) -> Admitted | Denied:
     """May an object go from `before` to `after` (None: it does not exist)?
 
     Without `enforce` the answer is always yes: deletions, status reports and metadata are followed, never refused.
+    `container_level` names the QoS-class resources that the cluster's nodes offer to containers.
     """
     deltas: dict[str, Delta] = {}
     incomplete: list[Reason] = []
@@ -78,8 +85,8 @@ def decide(
             deltas[quota.name] = delta
             if enforce:
                 exceeded += _exceeded(quota, delta)
-                if delta.classes:
-                    _judge_classes(quota, delta.classes, incomplete, exceeded)
+        if enforce and quota.governs:
+            _judge_classes(quota, quota.class_change(old, new, container_level), incomplete, exceeded)
     if incomplete or exceeded:
         return Denied((*incomplete, *exceeded))
     return Admitted(deltas)
@@ -168,9 +175,16 @@ class Ledger:
             self._namespaces.pop(namespace, None)
 
     def decide(
-        self, namespace: str, before: Charge | None, after: Charge | None, *, enforce: bool = True
+        self,
+        namespace: str,
+        before: Charge | None,
+        after: Charge | None,
+        *,
+        enforce: bool = True,
+        container_level: Collection[str] = WELL_KNOWN,
     ) -> Admitted | Denied:
-        return decide(self._namespaces.get(namespace, {}).values(), before, after, enforce=enforce)
+        quotas = self._namespaces.get(namespace, {}).values()
+        return decide(quotas, before, after, enforce=enforce, container_level=container_level)
 
     def apply(self, namespace: str, deltas: Deltas) -> None:
         """Charge what `decide` said, in the transaction that stores the object."""
@@ -196,7 +210,7 @@ class Ledger:
         drifts: list[Drift] = []
         for quota in self.quotas(namespace):
             recorded, classes = quota.used, quota.classes_used
-            quota.used = {name: type(tally)() for name, tally in recorded.items()}
+            quota.used = {name: Tally() for name in recorded}
             quota.classes_used = dict.fromkeys(classes, 0)
             for charge in held:
                 _add(quota, charge)

@@ -6,17 +6,15 @@ in, so that status prints `1000Mi` or `1150m` as Kubernetes does, whoever came a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.model.objects import ClassQuota, ResourceList, ResourceQuotaView
 from kubeqos.model.quantity import Format, Quantity
+from kubeqos.rules.classes import WELL_KNOWN, ClassKey, Level
 from kubeqos.rules.quota.charge import COMPUTE, Charge, is_tracked
 from kubeqos.rules.quota.scopes import Scope
-
-ClassKey = tuple[str, str, str]
-LEVELS = ("pod", "container")
 
 
 class Tally:
@@ -62,18 +60,23 @@ _NOTHING: Mapping[ClassKey, int] = {}
 class Quota:
     """A quota with its usage. The ledger is the only one to change it."""
 
-    __slots__ = ("allowed", "classes_used", "governs", "hard", "hard_nanos", "name", "required", "scope", "used")
+    __slots__ = (
+        "_container_level", "_pod_level", "allowed", "classes_used", "governs", "hard", "hard_nanos", "name",
+        "required", "scope", "used",
+    )  # fmt: skip
 
     def __init__(self, view: ResourceQuotaView) -> None:
         self.name = view.metadata.name
-        self.hard: ResourceList = {name: amount.rounded_up_to_milli() for name, amount in view.spec.hard.items()}
+        self.hard: ResourceList = {name: amount.round_up_milli() for name, amount in view.spec.hard.items()}
         self.hard_nanos = {name: amount.nanos for name, amount in self.hard.items()}
         self.scope = Scope.of(view.spec)
         self.required = tuple(sorted(name for name in COMPUTE if name in self.hard))
         self.used: dict[str, Tally] = {name: Tally() for name in sorted(self.hard) if is_tracked(name)}
         rules = view.spec.qos_resources
-        listed = {"pod": rules.pod, "container": rules.container} if rules else {}
-        self.governs = {level: lists for level in LEVELS if (lists := listed.get(level)) is not None}
+        listed = {Level.POD: rules.pod, Level.CONTAINER: rules.container} if rules else {}
+        self.governs = {level: lists for level, lists in listed.items() if lists is not None}
+        self._pod_level = {one.name for one in self.governs.get(Level.POD, ())}
+        self._container_level = {one.name for one in self.governs.get(Level.CONTAINER, ())}
         self.allowed: dict[ClassKey, int | None] = dict(_allowed(self.governs))
         self.classes_used: dict[ClassKey, int] = dict.fromkeys(self.allowed, 0)
 
@@ -94,13 +97,23 @@ class Quota:
                 if name in used:
                     new[name] = new[name] - amount if name in new else -amount
         amounts = {name: amount for name, amount in new.items() if amount}
-        return Delta(amounts, self._class_delta(before, after) if self.governs else _NOTHING)
+        if not self.governs:
+            return Delta(amounts, _NOTHING)
+        change = self.class_change(before, after)
+        return Delta(amounts, {key: count for key, count in change.items() if key in self.allowed})
 
-    def _class_delta(self, before: Charge | None, after: Charge | None) -> Mapping[ClassKey, int]:
-        """Classes too, also those that are not allowed: whoever enforces looks at them."""
-        change = dict(after.classes) if after is not None else {}
+    def class_change(
+        self, before: Charge | None, after: Charge | None, container_level: Collection[str] = WELL_KNOWN
+    ) -> dict[ClassKey, int]:
+        """The change of class usage at the levels that this quota governs, classes that it does not list included.
+
+        The level at which a quota lists a resource is the level of that resource, so that its usage follows from the
+        objects and the quota alone; for resources that it does not list `container_level` says which those are.
+        """
+        levels = ({*container_level} - self._pod_level) | self._container_level
+        change = dict(after.demand(levels)) if after is not None else {}
         if before is not None:
-            for key, count in before.classes.items():
+            for key, count in before.demand(levels).items():
                 change[key] = change.get(key, 0) - count
         return {key: count for key, count in change.items() if count and key[0] in self.governs}
 
@@ -108,8 +121,7 @@ class Quota:
         for name, amount in delta.amounts.items():
             self.used[name].add(amount)
         for key, count in delta.classes.items():
-            if key in self.classes_used:
-                self.classes_used[key] += count
+            self.classes_used[key] += count
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -125,11 +137,11 @@ class Quota:
         status = {key: value for key, value in status.items() if value}
         if self.governs:
             status["qosResources"] = {
-                level: [_class_list(one, {c.name: c.capacity for c in one.classes}) for one in lists]
+                level.value: [_class_list(one, {c.name: c.capacity for c in one.classes}) for one in lists]
                 for level, lists in self.governs.items()
             }
             status["qosResourcesUsage"] = {
-                level: [
+                level.value: [
                     _class_list(one, {c.name: self.classes_used[level, one.name, c.name] for c in one.classes})
                     for one in lists
                 ]
@@ -143,7 +155,7 @@ def _class_list(one: ClassQuota, counts: Mapping[str, int | None]) -> dict[str, 
     return {"name": one.name, "classes": classes}
 
 
-def _allowed(governs: Mapping[str, list[ClassQuota]]) -> Iterator[tuple[ClassKey, int | None]]:
+def _allowed(governs: Mapping[Level, list[ClassQuota]]) -> Iterator[tuple[ClassKey, int | None]]:
     for level, lists in governs.items():
         for one in lists:
             for cls in one.classes:

@@ -1,4 +1,4 @@
-"""Finds the kubeconfig as kubectl does: a given file, `$KUBECONFIG` (a list), the pod's own account, the home directory."""
+"""Finds the kubeconfig as kubectl does: a given file, `$KUBECONFIG` (a list), the pod's own account, the home's."""
 
 from __future__ import annotations
 

@@ -99,3 +99,16 @@ async def test_long_messages_are_cut(api: HttpApi, recorder: EventRecorder) -> N
     recorder.record(POD, "A", "x" * 5000)
     await recorder.flushed()
     assert len((await stored(api))[0]["message"]) == 1024
+
+
+async def test_many_similar_events_are_combined(api: HttpApi, recorder: EventRecorder) -> None:
+    for number in range(30):
+        recorder.record(POD, "FailedScheduling", f"0/{number} nodes are available")
+        await recorder.flushed()
+    recorder.record(POD, "FailedScheduling", "0/3 nodes are available")
+    recorder.record(POD, "Pulled", "image is present")
+    await recorder.flushed()
+    counts = {event["message"]: event["count"] for event in await stored(api)}
+    assert len(counts) == 12
+    assert counts["(combined from similar events): 0/29 nodes are available"] == 20
+    assert counts["0/3 nodes are available"] == 2

@@ -20,6 +20,8 @@ from kubeqos.client.resources import EVENTS
 from kubeqos.codec import JsonObject
 
 REMEMBERED = 4096  # series
+SIMILAR = 10  # texts about one object for one reason; more are combined, or a changing number would flood the server
+COMBINED = "(combined from similar events): "
 LONGEST_MESSAGE = 1024
 Reference = tuple[str, str, str, str, str]
 
@@ -63,6 +65,7 @@ class EventRecorder:
         self._source = {"component": component, "host": host} if host else {"component": component}
         self._clock = clock
         self._series: OrderedDict[tuple[Reference, str, str, str], Series] = OrderedDict()
+        self._texts: OrderedDict[tuple[Reference, str, str], set[str]] = OrderedDict()
         self._unwritten: dict[str, Series] = {}
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -74,8 +77,8 @@ class EventRecorder:
     ) -> None:
         """Something happened to `regarding`, an object or a reference to one."""
         reference = reference_to(regarding)
-        message = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
-        key = (identity_of(reference), type, reason, message)
+        text, message = self._combine((identity_of(reference), type, reason), message)
+        key = (identity_of(reference), type, reason, text)
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         series = self._series.get(key)
         if series is None:
@@ -87,12 +90,24 @@ class EventRecorder:
             self._series.move_to_end(key)
             series.count += 1
             series.last = now
+            series.message = message
         if len(self._unwritten) < REMEMBERED:
             self._unwritten[series.name] = series
             self._idle.clear()
             self._wake.set()
         else:
             self.result.dropped += 1
+
+    def _combine(self, story: tuple[Reference, str, str], message: str) -> tuple[str, str]:
+        """What makes the event one of a series, and the message it carries."""
+        texts = self._texts.setdefault(story, set())
+        self._texts.move_to_end(story)
+        if len(self._texts) > REMEMBERED:
+            self._texts.popitem(last=False)
+        if message in texts or len(texts) < SIMILAR:
+            texts.add(message)
+            return message, shortened(message)
+        return COMBINED, shortened(COMBINED + message)
 
     async def run(self) -> None:
         """Write what is recorded, until cancelled."""
@@ -147,6 +162,10 @@ class EventRecorder:
             "count": count,
         }
         await self._api.create(EVENTS, body, namespace_of(series))
+
+
+def shortened(message: str) -> str:
+    return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
 
 
 def reference_to(regarding: JsonObject) -> JsonObject:

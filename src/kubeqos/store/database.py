@@ -153,7 +153,7 @@ class Database:
         ]
         self._writer.execute(f"INSERT INTO history VALUES {values}", bindings, can_cache=len(rows) <= 64)
 
-    def explain(self, error: apsw.Error) -> StoreError:
+    def explain(self, error: Exception) -> StoreError:
         """End a failed insert: what went wrong, and whether the store can go on.
 
         A full disk leaves the file as it was. After any other error the kernel may have dropped pages that a

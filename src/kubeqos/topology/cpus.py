@@ -13,6 +13,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Allocated, Refused, Shortage, Violation
 from kubeqos.topology.distributed import take_distributed
 from kubeqos.topology.packed import take_packed
+from kubeqos.topology.wholecores import take_whole_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,13 @@ def allocate_cpus(
     if first is None or rest is None:
         return Refused((Shortage("cpus", count, len(free)),))
     cpus = first | rest
+    if options.full_pcpus_only and machine.whole_cores(cpus) != cpus:  # only where cores differ in size
+        exact = take_whole_cores(machine.layout, free.mask, count)
+        if exact is None:
+            return Refused(
+                (Violation("SMT Alignment Error", f"{count} cpus cannot be made of whole free cores"),)
+            )
+        cpus = CpuSet(exact)
     return Allocated(cpus, whole=cpus)
 
 

@@ -7,15 +7,17 @@ node (cgroups, OOM score, eviction). Requests are expected to be defaulted alrea
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from kubeqos.model.objects import ContainerView, PodSpec, PodView, ResourceList, Resources
+from kubeqos.model.objects import ContainerView, PodSpec, PodView, ResourceList, Resources, convert
 from kubeqos.model.quantity import Quantity
 
 _COMPUTE = ("cpu", "memory")
 _ZERO = Quantity.ZERO
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class QosClass(enum.StrEnum):
@@ -99,10 +101,9 @@ def _said(quantity: Quantity) -> str:
 
 
 def default_requests(raw_spec: dict[str, Any]) -> None:
-    """Fill in requests that are missing where a limit is given, as the API does for pods (not for templates).
+    """Fill in container requests that are missing where a limit is given, as the API does for pods (not templates).
 
-    Works in place on the raw pod spec, containers first and the pod level after them, since pod-level defaults are
-    derived from the containers' values.
+    Works in place on the raw pod spec.
     """
     for key in ("containers", "initContainers"):
         for container in raw_spec.get(key) or ():
@@ -116,9 +117,39 @@ def default_requests(raw_spec: dict[str, Any]) -> None:
                 requests.setdefault(name, limit)
 
 
+def default_pod_level(raw_spec: dict[str, Any]) -> None:
+    """Complete pod-level resources from the containers' values; in place, after `default_requests`.
+
+    Huge page limits and all requests come from the containers' sum; a request without any comes from the pod's limit; a
+    limit is the larger of the pod's request and the containers' sum, provided every container has that limit.
+    """
+    if not raw_spec.get("resources"):
+        return
+    spec = convert(raw_spec, PodSpec)
+    if spec.resources is None or not pod_level_set(spec.resources):
+        return
+    container_requests, container_limits = aggregate(spec, "requests"), aggregate(spec, "limits")
+    requests, limits = dict(spec.resources.requests), dict(spec.resources.limits)
+    for name, amount in container_limits.items():
+        if name.startswith("hugepages-"):
+            limits.setdefault(name, amount)
+    for name, amount in container_requests.items():
+        if name in _COMPUTE:
+            requests.setdefault(name, amount)
+    for name, amount in limits.items():
+        requests.setdefault(name, amount)
+    everyone = [container.resources.limits for container in (*spec.init_containers, *spec.containers)]
+    for name, amount in container_limits.items():
+        if name in _COMPUTE and name not in limits and all(name in own for own in everyone):
+            limits[name] = max(amount, requests.get(name, _ZERO))
+    for side, amounts in (("requests", requests), ("limits", limits)):
+        if amounts:
+            raw_spec["resources"][side] = {name: str(amount) for name, amount in amounts.items()}
+
+
 def effective_requests(spec: PodSpec, *, pod_level: bool = True, overhead: bool = True) -> ResourceList:
     """What the pod needs at once: the larger of its long-running containers and its init peak, plus overhead."""
-    totals = _aggregate(spec, "requests")
+    totals = aggregate(spec, "requests")
     if pod_level and spec.resources is not None:
         _override(totals, spec.resources.requests)
     if overhead:
@@ -128,7 +159,7 @@ def effective_requests(spec: PodSpec, *, pod_level: bool = True, overhead: bool 
 
 def effective_limits(spec: PodSpec, *, pod_level: bool = True, overhead: bool = True) -> ResourceList:
     """The most the pod may use. Overhead is added only where there is a limit to add it to."""
-    totals = _aggregate(spec, "limits")
+    totals = aggregate(spec, "limits")
     if pod_level and spec.resources is not None:
         _override(totals, spec.resources.limits)
     if overhead:
@@ -138,20 +169,21 @@ def effective_limits(spec: PodSpec, *, pod_level: bool = True, overhead: bool = 
     return totals
 
 
-def _aggregate(spec: PodSpec, side: str) -> ResourceList:
-    """max(app containers + sidecars, init peak) per resource.
+def aggregate(spec: PodSpec, side: str, missing: Mapping[str, Quantity] | None = None) -> ResourceList:
+    """max(app containers + sidecars, init peak) per resource, over the containers' `requests` or `limits`.
 
-    Init containers run one at a time, each beside the sidecars that were started before it.
+    Init containers run one at a time, each beside the sidecars that were started before it. `missing` stands in where a
+    container says nothing about a resource.
     """
     totals: ResourceList = {}
     for container in spec.containers:
-        add_into(totals, getattr(container.resources, side))
+        add_into(totals, _own(container, side, missing))
     if not spec.init_containers:
         return totals
     sidecars: ResourceList = {}
     peak: ResourceList = {}
     for container in spec.init_containers:
-        own: ResourceList = getattr(container.resources, side)
+        own = _own(container, side, missing)
         if container.is_sidecar:
             add_into(totals, own)
             add_into(sidecars, own)
@@ -164,6 +196,29 @@ def _aggregate(spec: PodSpec, side: str) -> ResourceList:
             max_into(peak, own)
     max_into(totals, peak)
     return totals
+
+
+def _own(container: ContainerView, side: str, missing: Mapping[str, Quantity] | None) -> ResourceList:
+    amounts: ResourceList = getattr(container.resources, side)
+    return amounts if missing is None else {**missing, **amounts}
+
+
+def max_counts(spec: PodSpec, count: Callable[[ContainerView], Mapping[_Key, int]]) -> dict[_Key, int]:
+    """The same rule for things that are counted: how many of each are in use at once, at most."""
+    totals: Counter[_Key] = Counter()
+    for container in spec.containers:
+        totals.update(count(container))
+    sidecars: Counter[_Key] = Counter()
+    peak: Counter[_Key] = Counter()
+    for container in spec.init_containers:
+        own = Counter(count(container))
+        if container.is_sidecar:
+            totals += own
+            sidecars += own
+            peak |= sidecars
+        else:
+            peak |= own + sidecars
+    return dict(totals | peak)
 
 
 def _override(totals: ResourceList, pod_level: Mapping[str, Quantity]) -> None:
@@ -185,7 +240,3 @@ def max_into(totals: ResourceList, other: Mapping[str, Quantity]) -> None:
         have = totals.get(name)
         if have is None or have < amount:
             totals[name] = amount
-
-
-def container_names(containers: Iterable[ContainerView]) -> list[str]:
-    return [container.name for container in containers]

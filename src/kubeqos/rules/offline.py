@@ -13,7 +13,6 @@ from typing import Any
 
 from kubeqos.gates import FeatureGates
 from kubeqos.model import schema
-from kubeqos.model.canonical import canonical
 from kubeqos.model.objects import PodView
 from kubeqos.rules.admission import (
     DEFAULT_GATES,
@@ -98,7 +97,7 @@ class Offline:
         wrong = _unreadable(raw, group, version, kind)
         if wrong is not None:
             return Answer(kind, name, wrong)
-        new = canonical(deepcopy(raw), schema.kind(group, version, kind))
+        new = schema.normalise(deepcopy(raw), schema.kind(group, version, kind))
         namespace = "" if kind in _CLUSTER_WIDE else str(metadata.get("namespace") or "default")
         if namespace:
             new.setdefault("metadata", {})["namespace"] = namespace

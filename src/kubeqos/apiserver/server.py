@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubeqos.apiserver.access import Access, follow_policy, load_policy, node_rule
-from kubeqos.apiserver.admission import Admission, Open
 from kubeqos.apiserver.app import Application
 from kubeqos.apiserver.auth import Authenticator, Authorizer, Pki, StaticTokens, TokenSigner, write_kubeconfig
 from kubeqos.apiserver.bootstrap import bootstrap
+from kubeqos.apiserver.chain import Chain
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.observe import Audit, Health, Metrics
@@ -23,6 +23,7 @@ from kubeqos.apiserver.serving import serve
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.watching import Watching
 from kubeqos.errors import ConfigurationError
+from kubeqos.gates import FeatureGates
 from kubeqos.store import Store
 
 AUDIT_FLUSH_SECONDS = 1.0
@@ -37,6 +38,7 @@ class Settings:
     port: int = 6443
     token_file: Path | None = None
     audit: bool = True
+    gates: FeatureGates = FeatureGates.default()  # noqa: RUF009 - frozen value
 
 
 class ApiServer:
@@ -46,8 +48,8 @@ class ApiServer:
         self.settings = settings
         self.store = store
         self.pki = pki
-        self.admission: Admission = Open()
-        self.core = Core(store, self.admission)
+        self.chain = Chain(store, settings.gates)
+        self.core = Core(store, self.chain)
         sources: list[StaticTokens | TokenSigner] = [TokenSigner(pki.token_key(), self.core.clock)]
         if settings.token_file:
             sources.insert(0, StaticTokens.read(settings.token_file))

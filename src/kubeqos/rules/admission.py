@@ -13,18 +13,20 @@ import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from kubeqos import gates
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
 from kubeqos.rules.classes import WELL_KNOWN, changed_annotations, translate_annotations
+from kubeqos.rules.defaults import apply_defaults
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.podqos import default_pod_level, default_requests, qos_class
 from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_priority
 from kubeqos.rules.quota import Charge, Deltas, Quota
+from kubeqos.rules.validation import validate, warnings
 
 Raw = dict[str, Any]
 PVC_PROTECTION = "kubernetes.io/pvc-protection"
@@ -190,6 +192,23 @@ def namespace_exists(work: Work) -> Refused | None:
     }
     why = f"unable to create new content in namespace {name} because it is being terminated"
     return refuse(request, why, causes=[cause])
+
+
+def static_defaults(work: Work) -> Refused | None:
+    """What Kubernetes fills in whatever else is in the cluster."""
+    apply_defaults(work.request.kind, work.new)
+    return None
+
+
+def valid_object(work: Work) -> Refused | None:
+    """Every field error of the completed object, against the stored one where there is one."""
+    request = work.request
+    operation: Literal["create", "update"] = "create" if request.operation is Operation.CREATE else "update"
+    errors = validate(request.kind, work.new, old=request.old, operation=operation, subresource=request.subresource)
+    if not errors:
+        work.warnings += warnings(request.kind, work.new, creating=operation == "create")
+        return None
+    return refuse_invalid(request, errors)
 
 
 def pod_defaults(work: Work) -> Refused | None:
@@ -370,12 +389,14 @@ def _charge(request: Request, raw: Raw | None, around: Surroundings, work: Work 
 _STEPS: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (
         pod_defaults, pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults, derive_pod,
-        limit_bounds,
+        valid_object, limit_bounds,
     ),
     (Operation.UPDATE, "pods", ""): (pod_keeps_priority, classes_need_gate, class_annotations_stay),
-    (Operation.UPDATE, "pods", "resize"): (pod_keeps_priority, limit_defaults, resize_needs_node, limit_bounds),
-    (Operation.CREATE, "persistentvolumeclaims", ""): (claim_protection, claim_bounds),
-    (Operation.UPDATE, "persistentvolumeclaims", ""): (claim_bounds,),
+    (Operation.UPDATE, "pods", "resize"): (
+        pod_keeps_priority, limit_defaults, resize_needs_node, valid_object, limit_bounds,
+    ),
+    (Operation.CREATE, "persistentvolumeclaims", ""): (claim_protection, valid_object, claim_bounds),
+    (Operation.UPDATE, "persistentvolumeclaims", ""): (valid_object, claim_bounds),
     (Operation.CREATE, "limitranges", ""): (limit_range_defaults, classes_need_gate),
     (Operation.UPDATE, "limitranges", ""): (limit_range_defaults, classes_need_gate),
     (Operation.CREATE, "resourcequotas", ""): (classes_need_gate,),
@@ -388,5 +409,8 @@ _STEPS: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
 @lru_cache(maxsize=1024)
 def _plan(operation: Operation, resource: str, subresource: str) -> tuple[Step, ...]:
     own = _STEPS.get((operation, resource, subresource), ())
-    first = (namespace_exists,) if operation is Operation.CREATE else ()
-    return (*first, *own, quotas)
+    if operation is Operation.DELETE:
+        return (quotas,)
+    first: tuple[Step, ...] = (namespace_exists,) if operation is Operation.CREATE else ()
+    last = () if valid_object in own else (valid_object,)
+    return (*first, static_defaults, *own, *last, quotas)

@@ -93,10 +93,11 @@ def decide(
 
 
 def _must_specify(quota: Quota, charge: Charge) -> list[Reason]:
-    missing = charge.unspecified(quota.required)
-    if not missing:
+    missing = charge.unspecified
+    wanted = [name for name in quota.required if name in missing] if missing else []
+    if not wanted:
         return []
-    said = "; ".join(f"{name} for: {','.join(containers)}" for name, containers in missing.items())
+    said = "; ".join(f"{name} for: {','.join(missing[name])}" for name in wanted)
     return [Reason(quota.name, f"failed quota: {quota.name}: must specify {said}")]
 
 

@@ -12,6 +12,7 @@ from kubeqos.topology.cpuhints import cpu_hints
 from kubeqos.topology.cpus import allocate_cpus
 from kubeqos.topology.distributed import take_distributed
 from kubeqos.topology.hints import Hint, Offer, Policy
+from kubeqos.topology.memory import Block, Kind, MemoryState
 from kubeqos.topology.merge import merge
 from kubeqos.topology.packed import take_packed
 from tests.conformance.recorded import cases

@@ -10,7 +10,6 @@ from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.status import ApiError, bad_request
 from kubeqos.codec import JsonObject
 from kubeqos.model import schema
-from kubeqos.model.canonical import canonical
 from kubeqos.model.schema import TypeSchema
 
 _SCHEME = 'scheme "pkg/api/legacyscheme/scheme.go:30"'
@@ -58,7 +57,7 @@ def checked(
             raise bad_request(f"{prefix}strict decoding error: {', '.join(findings.strict)}")
         if validation == "Warn":
             warnings.extend(findings.strict)
-    return canonical(raw, type_schema)
+    return schema.normalise(raw, type_schema)
 
 
 def _rest(raw: JsonObject) -> JsonObject:

@@ -107,8 +107,8 @@ def _class_requests(pod: JsonObject, _now: float) -> str:
     spec = pod.get("spec") or {}
     found = [f"{r.get('name')}={r.get('class')}" for r in spec.get("qosResources") or ()]
     for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
-        for request in (container.get("resources") or {}).get("qosResources") or ():
-            found.append(f"{container.get('name')}:{request.get('name')}={request.get('class')}")
+        requests = (container.get("resources") or {}).get("qosResources") or ()
+        found += [f"{container.get('name')}:{r.get('name')}={r.get('class')}" for r in requests]
     return ",".join(found) or "<none>"
 
 

@@ -1,4 +1,4 @@
-"""The options of a request (list, create, update, patch, delete) read from query and body, refused in Kubernetes' words."""
+"""The options of a request, read from query and body and refused in Kubernetes' words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timestamps as the API writes them (RFC 3339, whole seconds, UTC) and ages as kubectl prints them. Pure: now is given."""
+"""Timestamps as the API writes them (RFC 3339, UTC) and ages as kubectl prints them. Pure: now is an argument."""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubeqos.model.names import qualified_name
 from kubeqos.model.objects import ContainerView, NodeQosResources, PodSpec, QosResourceInfo, QosResourceRequest
+from kubeqos.rules.fielderror import FieldError, duplicate, forbidden, invalid, not_supported, required
 from kubeqos.rules.podqos import max_counts
 
 POD_QOS = "pod-qos"
@@ -162,6 +164,47 @@ def pod_classes(spec: PodSpec, pod_level: Iterable[str]) -> dict[str, Effective]
         name: Effective(asked[name], Source.POD) if name in asked else Effective(None, Source.RUNTIME)
         for name in pod_level
     }
+
+
+# -- what may be asked ---------------------------------------------------------------------------------------------
+
+
+def request_errors(
+    requests: Any,
+    path: str,
+    *,
+    level: Level,
+    strict_names: bool = False,
+    known: Mapping[str, Level] = WELL_KNOWN,
+) -> list[FieldError]:
+    """What is wrong with a raw `qosResources` list of a pod (`spec`) or of a container (`resources`).
+
+    Names and classes are qualified names, a resource may be asked for once, `pod-qos` never. With strict names an
+    official name must be known, and a pod-level one may not be asked for by a container.
+    """
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, request in enumerate(requests or ()):
+        at = f"{path}[{index}]"
+        name, cls = request.get("name") or "", request.get("class") or ""
+        errors += _name_errors(f"{at}.name", name) + _name_errors(f"{at}.class", cls)
+        if name == POD_QOS:
+            errors.append(forbidden(f"{at}.name", "pod-qos follows from the pod's resources and cannot be requested"))
+        elif strict_names and name and is_official(name):
+            if name not in known:
+                errors.append(not_supported(f"{at}.name", name, sorted(known)))
+            elif level is Level.CONTAINER and known[name] is Level.POD:
+                errors.append(invalid(f"{at}.name", name, "is a pod-level resource; request it in spec.qosResources"))
+        if name in seen:
+            errors.append(duplicate(f"{at}.name", name))
+        seen.add(name)
+    return errors
+
+
+def _name_errors(path: str, name: str) -> list[FieldError]:
+    if not name:
+        return [required(path)]
+    return [invalid(path, name, complaint) for complaint in qualified_name(name)]
 
 
 # -- how many of each ----------------------------------------------------------------------------------------------

@@ -1,29 +1,27 @@
 """LimitRange: defaults for what a pod leaves out, and bounds on what one container, pod or claim may ask for.
 
-Called by admission, which fills in defaults before validation (`apply_defaults`) and checks bounds after it (`check_pod`,
-`check_claim`), and by defaulting of the LimitRange object itself (`default_limit_range`). A LimitRange is compiled once
-per revision; ranges are applied in the order of their names, and the first to give a value wins.
+Called by admission, which fills in defaults before validation (`apply_defaults`) and checks bounds after it
+(`check_pod`, `check_claim`), and by defaulting of the LimitRange object itself (`default_limit_range`). A LimitRange is
+compiled once per revision; ranges are applied in the order of their names, and the first to give a value wins.
 
-KEP-3008 adds classes: a default class (type Pod for pod-level resources, type Container for container-level ones, DESIGN
-ruling 2) and how often one pod may use a class.
+KEP-3008 adds classes: a default class (type Pod for pod-level resources, type Container for container-level ones,
+DESIGN ruling 2) and how often one pod may use a class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kubeqos.model.objects import LimitRangeView, PodSpec, ResourceList, resource_list
 from kubeqos.model.quantity import Quantity
+from kubeqos.rules.classes import WELL_KNOWN, Level, demand
 from kubeqos.rules.podqos import effective_limits, effective_requests
 
 ANNOTATION = "kubernetes.io/limit-ranger"
 _MAX_MILLI = ((1 << 63) - 1) // 1000  # beyond this Kubernetes compares whole units, since thousandths would overflow
 _POD_LEVEL = ("cpu", "memory")
-
-Demand = Mapping[tuple[str, str, str], int]
-"""How many pods or containers of one pod use a class, by (level, resource, class)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +156,11 @@ def _add_classes(owner: dict[str, Any], wanted: Mapping[str, str], whom: str, no
 # -- bounds ----------------------------------------------------------------------------------------------------
 
 
-def check_pod(spec: PodSpec, ranges: Iterable[Limits], demand: Demand | None = None) -> list[str]:
-    """What the first violated LimitRange has against the pod: every violation of it, or nothing."""
+def check_pod(spec: PodSpec, ranges: Iterable[Limits], container_level: Collection[str] = WELL_KNOWN) -> list[str]:
+    """What the first violated LimitRange has against the pod: every violation of it, or nothing.
+
+    `container_level` names the QoS-class resources that the cluster's nodes offer to containers.
+    """
     for limits in ranges:
         found: list[str] = []
         for bounds in limits.bounds:
@@ -168,8 +169,8 @@ def check_pod(spec: PodSpec, ranges: Iterable[Limits], demand: Demand | None = N
                     found += _violations(bounds, container.resources.requests, container.resources.limits)
             elif bounds.type == "Pod":
                 found += _violations(bounds, *_pod_totals(spec))
-            if bounds.class_max and demand:
-                found += _class_violations(bounds, demand)
+            if bounds.class_max:
+                found += _class_violations(bounds, spec, container_level)
         if found:
             return list(dict.fromkeys(found))
     return []
@@ -267,13 +268,16 @@ def _ratio_above(kind: str, name: str, bound: Quantity, requests: ResourceList, 
     return f"{said}, but provided ratio is {ratio:f}" if over else None
 
 
-def _class_violations(bounds: Bounds, demand: Demand) -> list[str]:
+def _class_violations(bounds: Bounds, spec: PodSpec, container_level: Collection[str]) -> list[str]:
     """Classes that one pod uses too often. An item of type Container counts containers, one of type Pod everything."""
     found = []
+    if bounds.type == "Container":
+        container_level = {*container_level, *(resource for resource, _, _ in bounds.class_max)}
+    needed = demand(spec, container_level)
     for resource, cls, most in bounds.class_max:
-        count = demand.get(("container", resource, cls), 0)
+        count = needed.get((Level.CONTAINER, resource, cls), 0)
         if bounds.type == "Pod":
-            count += demand.get(("pod", resource, cls), 0)
+            count += needed.get((Level.POD, resource, cls), 0)
         if count > most:
             found.append(f'maximum usage of class "{cls}" of {resource} per Pod is {most}, but {count} is requested')
     return found

@@ -15,8 +15,9 @@ from kubeqos.cri.providers.host import V1
 from kubeqos.cri.providers.protocol import Edit, Level, Refusal, Subject
 
 UNLIMITED = -1
-RLIMITS = tuple(
-    "as core cpu data fsize memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack".split()
+RLIMITS = (
+    *("as", "core", "cpu", "data", "fsize", "memlock", "msgqueue", "nice", "nofile", "nproc"),
+    *("rss", "rtprio", "rttime", "sigpending", "stack"),
 )
 
 

@@ -95,7 +95,7 @@ class RdtProvider(ClassProvider):
         if stale:
             self.files.unmonitor(name)
         monitored = bool(self.machine.mon_features) and self.files.monitor(group, name)
-        targets = [group, f"{group}/mon_groups/{name}"] if monitored else [group]
+        targets = [group, f"{group}/mon_groups/{name}".lstrip("/")] if monitored else [group]
         moved: set[int] = set()
         for _ in range(MOVE_PASSES):
             fresh = [task for task in self.host.tasks(place) if task not in moved]

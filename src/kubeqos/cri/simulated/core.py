@@ -203,7 +203,8 @@ class Core:
 
     def create_container(self, request: cri.CreateContainerRequest, now_ns: int) -> cri.CreateContainerResponse:
         sandbox = self.sandbox(request.pod_sandbox_id)
-        config = request.config
+        config = cri.ContainerConfig()
+        config.CopyFrom(request.config)  # a part of a message keeps the whole of it in memory
         if not config.metadata.name:
             raise Refused(Code.INVALID_ARGUMENT, "container config must include metadata with a name")
         if not sandbox.ready:

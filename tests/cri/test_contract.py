@@ -397,6 +397,20 @@ async def test_usage_is_measured(world: World) -> None:
     assert [item.attributes.id for item in listed] == [identity]
 
 
+async def test_memory_above_the_limit_kills_the_container(world: World) -> None:
+    load = {"simulate.kubeqos.io/load": "memory=96Mi"}  # what dd's buffer needs on a real machine
+    sandbox, config = await world.start_pod("hungry", annotations=load)
+    hungry = container(
+        command=["dd", "if=/dev/zero", "of=/dev/null", "bs=96M"],
+        memory_limit_in_bytes=16 * MIB,
+        memory_swap_limit_in_bytes=16 * MIB,
+    )
+    identity = await world.client.create_container(sandbox, hungry, config)
+    await world.client.start_container(identity)
+    ended = await world.ended(identity)
+    assert (ended.exit_code, ended.reason) == (137, "OOMKilled")
+
+
 # ---- Events
 
 

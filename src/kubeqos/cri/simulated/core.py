@@ -149,7 +149,7 @@ class Core:
         script = _script(config.annotations)
         self._scripted_failure(script, config.metadata.uid, "", "RunPodSandbox")
         classes = self.book.requested(Level.POD, config.qos_resources)
-        sandbox = Sandbox(self._new_id(), config, request.runtime_handler, now_ns, "", classes, script)
+        sandbox = Sandbox(self._new_id(now_ns), config, request.runtime_handler, now_ns, "", classes, script)
         self._reserve(("sandbox", *sandbox.name), sandbox.id)
         if config.linux.security_context.namespace_options.network != cri.NODE:
             sandbox.ip = self._addresses.take()
@@ -213,7 +213,7 @@ class Core:
         self._scripted_failure(script, sandbox.config.metadata.uid, config.metadata.name, "CreateContainer")
         cgroups.check_resources(config.linux.resources, self.machine)
         classes = self.book.requested(Level.CONTAINER, config.qos_resources)
-        container = Container(self._new_id(), sandbox.id, config, config.linux.resources, classes, now_ns)
+        container = Container(self._new_id(now_ns), sandbox.id, config, config.linux.resources, classes, now_ns)
         self._reserve(self._container_name(sandbox, container), container.id)
         container.script = script
         container.program = program_of([*config.command, *config.args])
@@ -383,8 +383,9 @@ class Core:
             files = None if now_ns is None else self.cgroup_files(container, now_ns)
             self.effects.append(Cgroup(self.cgroup_path(container), files))
 
-    def _new_id(self) -> str:
-        return hashlib.blake2b(f"{self.name}/{next(self._serial)}".encode(), digest_size=32).hexdigest()
+    def _new_id(self, now_ns: int) -> str:
+        """64 hexadecimal digits, as real runtimes give; the time keeps ids apart after a restart."""
+        return hashlib.blake2b(f"{self.name}/{now_ns}/{next(self._serial)}".encode(), digest_size=32).hexdigest()
 
     def _reserve(self, name: tuple[object, ...], identity: str) -> None:
         holder = self._names.setdefault(name, identity)

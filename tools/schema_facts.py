@@ -188,6 +188,87 @@ STRING_TYPES = {
     "VolumeMount.mountPropagation": "MountPropagationMode", "DeploymentStrategy.type": "DeploymentStrategyType",
 }  # fmt: skip
 
+# Optional scalars that are pointers in Go: a zero that a client wrote is kept. Any other optional zero is dropped when
+# an object is written back; a required one is always written.
+KEEP_ZERO = {
+    "AllowedQOSResourceClass.capacity", "AppArmorProfile.localhostProfile", "AzureDiskVolumeSource.cachingMode",
+    "AzureDiskVolumeSource.fsType", "AzureDiskVolumeSource.kind", "AzureDiskVolumeSource.readOnly",
+    "CSIVolumeSource.fsType", "CSIVolumeSource.readOnly", "ClientIPConfig.timeoutSeconds",
+    "ClusterTrustBundleProjection.name", "ClusterTrustBundleProjection.optional",
+    "ClusterTrustBundleProjection.signerName", "ClusterTrustBundleProjection.user", "ConfigMap.immutable",
+    "ConfigMapEnvSource.optional", "ConfigMapKeySelector.optional", "ConfigMapProjection.optional",
+    "ConfigMapVolumeSource.defaultMode", "ConfigMapVolumeSource.defaultUser", "ConfigMapVolumeSource.optional",
+    "Container.restartPolicy", "ContainerStatus.started", "ContainerStatus.stopSignal",
+    "DeleteOptions.gracePeriodSeconds", "DeleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential",
+    "DeleteOptions.orphanDependents", "DeleteOptions.propagationPolicy", "DeploymentSpec.progressDeadlineSeconds",
+    "DeploymentSpec.replicas", "DeploymentSpec.revisionHistoryLimit", "DeploymentStatus.collisionCount",
+    "DeploymentStatus.terminatingReplicas", "DownwardAPIVolumeFile.mode", "DownwardAPIVolumeFile.user",
+    "DownwardAPIVolumeSource.defaultMode", "DownwardAPIVolumeSource.defaultUser", "EmptyDirVolumeSource.mode",
+    "EmptyDirVolumeSource.sizeLimit", "EphemeralContainer.restartPolicy", "FCVolumeSource.lun",
+    "FileKeySelector.optional", "GRPCAction.service", "HostPathVolumeSource.type", "ISCSIVolumeSource.initiatorName",
+    "KeyToPath.mode", "KeyToPath.user", "LeaseSpec.holderIdentity", "LeaseSpec.leaseDurationSeconds",
+    "LeaseSpec.leaseTransitions", "LeaseSpec.preferredHolder", "LeaseSpec.strategy", "Lifecycle.stopSignal",
+    "LoadBalancerIngress.ipMode", "NodeRuntimeHandlerFeatures.recursiveReadOnlyMounts",
+    "NodeRuntimeHandlerFeatures.userNamespaces", "NodeFeatures.supplementalGroupsPolicy", "NodeSwapStatus.capacity",
+    "ObjectMeta.deletionGracePeriodSeconds", "OwnerReference.blockOwnerDeletion", "OwnerReference.controller",
+    "PersistentVolumeClaimSpec.storageClassName", "PersistentVolumeClaimSpec.volumeAttributesClassName",
+    "PersistentVolumeClaimSpec.volumeMode", "PersistentVolumeClaimStatus.currentVolumeAttributesClassName",
+    "PodDNSConfigOption.value", "PodDisruptionBudgetSpec.maxUnavailable", "PodDisruptionBudgetSpec.minAvailable",
+    "PodDisruptionBudgetSpec.unhealthyPodEvictionPolicy", "PodResourceClaim.resourceClaimName",
+    "PodResourceClaim.resourceClaimTemplateName", "PodResourceClaimStatus.resourceClaimName",
+    "PodSecurityContext.fsGroup", "PodSecurityContext.fsGroupChangePolicy", "PodSecurityContext.runAsGroup",
+    "PodSecurityContext.runAsNonRoot", "PodSecurityContext.runAsUser", "PodSecurityContext.seLinuxChangePolicy",
+    "PodSecurityContext.supplementalGroupsPolicy", "PodSpec.activeDeadlineSeconds",
+    "PodSpec.automountServiceAccountToken", "PodSpec.enableServiceLinks", "PodSpec.hostUsers",
+    "PodSpec.hostnameOverride", "PodSpec.preemptionPolicy", "PodSpec.priority", "PodSpec.runtimeClassName",
+    "PodSpec.setHostnameAsFQDN", "PodSpec.shareProcessNamespace", "PodSpec.terminationGracePeriodSeconds",
+    "PortStatus.error", "Preconditions.resourceVersion", "Preconditions.uid", "PriorityClass.preemptionPolicy",
+    "Probe.terminationGracePeriodSeconds", "ProjectedVolumeSource.defaultMode", "ProjectedVolumeSource.defaultUser",
+    "QOSResourceClassInfo.capacity", "ReplicaSetSpec.replicas", "ReplicaSetStatus.terminatingReplicas",
+    "ReplicationControllerSpec.replicas", "ResourceFieldSelector.divisor", "RoleRef.apiGroup",
+    "RollingUpdateDeployment.maxSurge", "RollingUpdateDeployment.maxUnavailable", "SeccompProfile.localhostProfile",
+    "Secret.immutable", "SecretEnvSource.optional", "SecretKeySelector.optional", "SecretProjection.optional",
+    "SecretVolumeSource.defaultMode", "SecretVolumeSource.defaultUser", "SecretVolumeSource.optional",
+    "SecurityContext.allowPrivilegeEscalation", "SecurityContext.privileged", "SecurityContext.procMount",
+    "SecurityContext.readOnlyRootFilesystem", "SecurityContext.runAsGroup", "SecurityContext.runAsNonRoot",
+    "SecurityContext.runAsUser", "ServiceAccount.automountServiceAccountToken",
+    "ServiceAccountTokenProjection.expirationSeconds", "ServiceAccountTokenProjection.user",
+    "ServicePort.appProtocol", "ServicePort.targetPort", "ServiceSpec.allocateLoadBalancerNodePorts",
+    "ServiceSpec.internalTrafficPolicy", "ServiceSpec.ipFamilyPolicy", "ServiceSpec.loadBalancerClass",
+    "ServiceSpec.trafficDistribution", "Toleration.tolerationSeconds", "TopologySpreadConstraint.minDomains",
+    "TopologySpreadConstraint.nodeAffinityPolicy", "TopologySpreadConstraint.nodeTaintsPolicy",
+    "TypedLocalObjectReference.apiGroup", "TypedObjectReference.apiGroup", "TypedObjectReference.namespace",
+    "VolumeMount.mountPropagation", "VolumeMount.recursiveReadOnly", "VolumeMountStatus.recursiveReadOnly",
+    "WindowsSecurityContextOptions.gmsaCredentialSpec", "WindowsSecurityContextOptions.gmsaCredentialSpecName",
+    "WindowsSecurityContextOptions.hostProcess", "WindowsSecurityContextOptions.runAsUserName",
+}  # fmt: skip
+
+# Fields that are written even when nobody set them: objects that are not pointers in Go, and times without omitempty.
+_SPEC_AND_STATUS = (
+    "Deployment", "Namespace", "Node", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "ReplicaSet",
+    "ReplicationController", "ResourceQuota", "Scale", "Service", "SelfSubjectAccessReview", "SelfSubjectRulesReview",
+    "SubjectAccessReview", "LocalSubjectAccessReview", "TokenRequest", "TokenReview",
+)  # fmt: skip
+ALWAYS_WRITTEN = {
+    *(f"{kind}.{field}" for kind in _SPEC_AND_STATUS for field in ("spec", "status")),
+    *(f"{kind}.metadata" for _, _, _, kind, _ in KINDS if kind != "DeleteOptions"),
+    "Binding.target", "Container.resources", "ContainerStateRunning.startedAt", "ContainerStateTerminated.finishedAt",
+    "ContainerStateTerminated.startedAt", "ContainerStatus.lastState", "ContainerStatus.state",
+    "Condition.lastTransitionTime", "DeploymentCondition.lastTransitionTime", "DeploymentCondition.lastUpdateTime",
+    "DeploymentSpec.strategy", "DeploymentSpec.template", "EphemeralContainer.resources", "Event.deprecatedSource",
+    "Event.eventTime", "Event.firstTimestamp", "Event.involvedObject", "Event.lastTimestamp", "Event.source",
+    "Lease.spec", "LimitRange.spec", "NodeCondition.lastHeartbeatTime", "NodeCondition.lastTransitionTime",
+    "NodeDaemonEndpoints.kubeletEndpoint", "NodeStatus.daemonEndpoints", "NodeStatus.nodeInfo",
+    "PersistentVolumeClaimSpec.resources", "PersistentVolumeClaimTemplate.metadata",
+    "PersistentVolumeClaimTemplate.spec", "PodCondition.lastProbeTime", "PodCondition.lastTransitionTime",
+    "PodTemplate.template", "PodTemplateSpec.metadata", "PodTemplateSpec.spec", "PreferredSchedulingTerm.preference",
+    "ReplicaSetCondition.lastTransitionTime", "ReplicaSetSpec.template",
+    "ReplicationControllerCondition.lastTransitionTime", "ResourceClaim.spec", "ResourceClaim.status",
+    "ResourceClaimTemplate.spec", "ResourceClaimTemplateSpec.metadata", "ResourceClaimTemplateSpec.spec",
+    "RoleBinding.roleRef", "ClusterRoleBinding.roleRef", "ClusterRole.rules", "Role.rules",
+    "SelfSubjectReview.status", "ServiceStatus.loadBalancer", "WeightedPodAffinityTerm.podAffinityTerm",
+}  # fmt: skip
+
 # Fields and types that KEP-3008 ("Kubernetes API", "Access control", "Default and limits") and KEP-3675 add. Each
 # field is (name, spec, description); a trailing "!" on the name marks it as required.
 _BY_NAME = "patch=merge key=name list=map:name"

@@ -71,8 +71,8 @@ class Generator:
     def _spec(self, package: str, owner: str, annotation: str) -> str:
         spec = facts.FIELD_TYPES.get(owner) or self._type(package, owner, annotation)
         flags = [facts.LISTS.get(owner, ""), facts.OBJECT_STRATEGY.get(owner, "")]
-        if owner in facts.ATOMIC_MAPS:
-            flags.append("map=atomic")
+        flags += ["map=atomic"] if owner in facts.ATOMIC_MAPS else []
+        flags += write_flags(owner)
         if owner in facts.DEFAULTS:
             flags.append(f"default={facts.DEFAULTS[owner]}")
         return " ".join([spec, *filter(None, flags)])
@@ -94,12 +94,19 @@ class Generator:
 
     def _add(self, key: str, added: list[tuple[str, str, str]]) -> None:
         for field, spec, about in added:
-            self.types[key].append((field, spec))
+            owner = f"{key.rpartition('.')[2]}.{field.rstrip('!')}"
+            self.types[key].append((field, " ".join([spec, *write_flags(owner)])))
             self.docs[key][field.rstrip("!")] = about
             target = spec.split(" ")[0].removeprefix("[]")
             if "/" in target:
                 package, _, name = target.rpartition(".")
                 self.visit(package.replace("/", "_"), name)
+
+
+def write_flags(owner: str) -> list[str]:
+    """How the field is written back: `zero=keep` keeps a zero value, `write=always` writes it when it is not set."""
+    flags = ["zero=keep"] if owner in facts.KEEP_ZERO else []
+    return flags + (["write=always"] if owner in facts.ALWAYS_WRITTEN else [])
 
 
 def parse_docstring(text: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
+from kubeqos.model.layout import Layout
 
 LOCAL_DISTANCE = 10  # ACPI SLIT: a node to itself
 REMOTE_DISTANCE = 20  # what Linux assumes when the firmware says nothing
@@ -139,6 +140,11 @@ class Machine:
     def threads_per_core(self) -> int:
         """CPUs per core on average, rounded down, as Kubernetes counts it; 1 on a machine without CPUs."""
         return max(1, len(self.cpus) // max(1, len(self.cores)))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The containment tables that allocators walk."""
+        return Layout.of(self)
 
     @cached_property
     def _by_id(self) -> Mapping[int, Cpu]:

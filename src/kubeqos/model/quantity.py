@@ -148,7 +148,7 @@ class Quantity:
         """Whether validation takes this for a whole number (which for huge amounts it may not)."""
         return self.milli_int64() % 1000 == 0
 
-    def rounded_up_to_milli(self) -> Quantity:
+    def round_up_milli(self) -> Quantity:
         """What remains of this amount in a resource list: thousandths, away from zero."""
         if self._scale >= _MILLI:
             return self

@@ -7,15 +7,17 @@ node (cgroups, OOM score, eviction). Requests are expected to be defaulted alrea
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from kubeqos.model.objects import PodSpec, PodView, ResourceList, Resources, convert
+from kubeqos.model.objects import ContainerView, PodSpec, PodView, ResourceList, Resources, convert
 from kubeqos.model.quantity import Quantity
 
 _COMPUTE = ("cpu", "memory")
 _ZERO = Quantity.ZERO
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class QosClass(enum.StrEnum):
@@ -167,20 +169,21 @@ def effective_limits(spec: PodSpec, *, pod_level: bool = True, overhead: bool = 
     return totals
 
 
-def aggregate(spec: PodSpec, side: str) -> ResourceList:
-    """max(app containers + sidecars, init peak) per resource.
+def aggregate(spec: PodSpec, side: str, missing: Mapping[str, Quantity] | None = None) -> ResourceList:
+    """max(app containers + sidecars, init peak) per resource, over the containers' `requests` or `limits`.
 
-    Init containers run one at a time, each beside the sidecars that were started before it.
+    Init containers run one at a time, each beside the sidecars that were started before it. `missing` stands in where a
+    container says nothing about a resource.
     """
     totals: ResourceList = {}
     for container in spec.containers:
-        add_into(totals, getattr(container.resources, side))
+        add_into(totals, _own(container, side, missing))
     if not spec.init_containers:
         return totals
     sidecars: ResourceList = {}
     peak: ResourceList = {}
     for container in spec.init_containers:
-        own: ResourceList = getattr(container.resources, side)
+        own = _own(container, side, missing)
         if container.is_sidecar:
             add_into(totals, own)
             add_into(sidecars, own)
@@ -193,6 +196,29 @@ def aggregate(spec: PodSpec, side: str) -> ResourceList:
             max_into(peak, own)
     max_into(totals, peak)
     return totals
+
+
+def _own(container: ContainerView, side: str, missing: Mapping[str, Quantity] | None) -> ResourceList:
+    amounts: ResourceList = getattr(container.resources, side)
+    return amounts if missing is None else {**missing, **amounts}
+
+
+def max_counts(spec: PodSpec, count: Callable[[ContainerView], Mapping[_Key, int]]) -> dict[_Key, int]:
+    """The same rule for things that are counted: how many of each are in use at once, at most."""
+    totals: Counter[_Key] = Counter()
+    for container in spec.containers:
+        totals.update(count(container))
+    sidecars: Counter[_Key] = Counter()
+    peak: Counter[_Key] = Counter()
+    for container in spec.init_containers:
+        own = Counter(count(container))
+        if container.is_sidecar:
+            totals += own
+            sidecars += own
+            peak |= sidecars
+        else:
+            peak |= own + sidecars
+    return dict(totals | peak)
 
 
 def _override(totals: ResourceList, pod_level: Mapping[str, Quantity]) -> None:

@@ -28,6 +28,8 @@ APPLICATION_ID = 0x6B716F73  # "kqos", at offset 68 of the SQLite header
 SCHEMA_VERSION = 1
 PLACE_BITS = 16  # at most 65,536 keys in one transaction
 ROWS_PER_STATEMENT = 1000
+COMPACTION_STEP = 500  # revisions per transaction: writes wait behind one step at most
+END_OF_TIME = 1 << 46
 LAST_TEXT = "\U0010ffff" * 8
 
 SCHEMA = """
@@ -42,6 +44,22 @@ CREATE TABLE history (
 CREATE INDEX history_by_key ON history (key, id, deleted);
 CREATE TABLE compaction (revision INTEGER NOT NULL);
 INSERT INTO compaction VALUES (0);
+"""
+LIVE_AT = """
+    key > :after AND key >= :low AND key < :high AND id <= :upto AND NOT deleted
+    AND NOT EXISTS (SELECT 1 FROM history AS n WHERE n.key = h.key AND n.id > h.id AND n.id <= :upto)
+"""
+NEXT_EVENTS = """
+    SELECT id, key, created, deleted, crc, value,
+           (SELECT value FROM history AS p WHERE p.key = h.key AND p.id < h.id ORDER BY p.id DESC LIMIT 1)
+    FROM history AS h
+    WHERE id > :above AND id <= :upto AND +key >= :low AND +key < :high  -- the + keeps to the order of ids
+    ORDER BY id LIMIT :limit
+"""
+FORGET_SUPERSEDED = """
+    DELETE FROM history WHERE id IN (
+        SELECT older.id FROM history AS newer JOIN history AS older ON older.key = newer.key AND older.id < newer.id
+        WHERE newer.id > :above AND newer.id <= :upto)
 """
 
 
@@ -75,10 +93,12 @@ class Database:
         self._lock = lock_file(self.path)
         try:
             if not self.path.exists() or self.path.stat().st_size == 0:
+                refuse_orphaned_log(self.path)
                 create_file(self.path)
             check_header(self.path)
             self._writer = self._connect(max_bytes)
             self._reader = self._connect(0)
+            self._compacted = self._compacted_on_disk()
         except BaseException:
             os.close(self._lock)
             raise
@@ -86,6 +106,8 @@ class Database:
     def _connect(self, max_bytes: int) -> apsw.Connection:
         try:
             connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
+            # A file that turns out to be damaged must be left as it was, its write-ahead log included.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.set_busy_timeout(10_000)
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
             connection.execute("PRAGMA synchronous = FULL").fetchall()
@@ -93,10 +115,13 @@ class Database:
                 page_size = connection.pragma("page_size")
                 connection.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page_size)}").fetchall()
         except apsw.Error as error:
-            raise damaged(self.path, error) from error
+            raise damaged(self.path, str(error)) from error
         return connection
 
-    def close(self) -> None:
+    def close(self, *, clean: bool) -> None:
+        """Let go of the file; a clean close folds the write-ahead log into it."""
+        if clean:
+            self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         self._reader.close()
         self._writer.close()
         os.close(self._lock)
@@ -106,7 +131,8 @@ class Database:
     def insert(self, rows: Sequence[Row]) -> None:
         """All rows or none, durable when this returns."""
         if len(rows) <= ROWS_PER_STATEMENT:
-            self._insert_some(rows)
+            if rows:
+                self._insert_some(rows)
             return
         self._writer.execute("BEGIN IMMEDIATE")
         for start in range(0, len(rows), ROWS_PER_STATEMENT):
@@ -149,47 +175,48 @@ class Database:
         failure.__cause__ = error
         return failure
 
-    def compact(self, start: int, end: int) -> None:
-        """Forget what revisions in (start, end] superseded; `start` must be the previous compaction."""
+    def compact(self, target: int) -> bool:
+        """Forget one step of what revisions up to `target` superseded; False when all of it is done."""
+        start, end = self._compacted, min(self._compacted + COMPACTION_STEP, target)
+        if start >= end:
+            return False
         window = {"above": last_id(start), "upto": last_id(end)}
         with self._writer:
-            self._writer.execute(
-                "DELETE FROM history WHERE id IN (SELECT older.id FROM history newer JOIN history older"
-                " ON older.key = newer.key AND older.id < newer.id"
-                " WHERE newer.id > :above AND newer.id <= :upto)",
-                window,
-            )
+            self._writer.execute(FORGET_SUPERSEDED, window)
             self._writer.execute("DELETE FROM history WHERE id > :above AND id <= :upto AND deleted", window)
             self._writer.execute("UPDATE compaction SET revision = ?", (end,))
+        self._compacted = end
+        return end < target
 
     # event loop
 
     def load(self) -> tuple[list[Stored], int, int]:
         """The newest state of every key in key order, the newest revision and the compacted one."""
-        try:
-            compacted = int(self._reader.execute("SELECT revision FROM compaction").get)
+        with self._reading():
             newest = self._reader.execute("SELECT max(id) FROM history").get
-            items = list(self.range("", "", 0, (1 << 46)))
-        except apsw.Error as error:
-            raise damaged(self.path, error) from error
-        return items, max(1, compacted, (newest or 0) >> PLACE_BITS), compacted
+        items = self.range("", "", 0, END_OF_TIME)
+        return items, max(1, self._compacted, (newest or 0) >> PLACE_BITS), self._compacted
 
-    def range(self, prefix: str, after: str, limit: int, revision: int) -> Iterator[Stored]:
+    def _compacted_on_disk(self) -> int:
+        with self._reading():
+            return int(self._reader.execute("SELECT revision FROM compaction").get)
+
+    def range(self, prefix: str, after: str, limit: int, revision: int) -> list[Stored]:
         """Keys as they were at a revision."""
-        rows = self._reader.execute(
-            "SELECT id, key, created, crc, value FROM history AS h WHERE "
-            + LIVE_AT
-            + " ORDER BY key LIMIT :limit",
-            {**live_bindings(prefix, after, revision), "limit": limit or -1},
-        )
-        for row, key, created, crc, value in rows:
-            self._verify(key, value, crc)
-            yield Stored(key, value, row >> PLACE_BITS, created)
+        query = f"SELECT id, key, created, crc, value FROM history AS h WHERE {LIVE_AT} ORDER BY key LIMIT :limit"
+        items = []
+        with self._reading():
+            bindings = {**live_bindings(prefix, after, revision), "limit": limit or -1}
+            for row, key, created, crc, value in self._reader.execute(query, bindings):
+                self._verify(key, value, crc)
+                items.append(Stored(key, value, row >> PLACE_BITS, created))
+        return items
 
     def count(self, prefix: str, after: str, revision: int) -> int:
         """How many keys there were at a revision."""
-        query = "SELECT count(*) FROM history AS h WHERE " + LIVE_AT
-        return int(self._reader.execute(query, live_bindings(prefix, after, revision)).get)
+        query = f"SELECT count(*) FROM history AS h WHERE {LIVE_AT}"
+        with self._reading():
+            return int(self._reader.execute(query, live_bindings(prefix, after, revision)).get)
 
     def events(self, prefix: str, after: int, upto: int, limit: int) -> list[Event]:
         """The next events in revision order: about `limit`, never part of a revision."""
@@ -201,38 +228,30 @@ class Database:
         return events
 
     def _events(self, prefix: str, above: int, upto: int, limit: int) -> list[Event]:
-        rows = self._reader.execute(
-            "SELECT id, key, created, deleted, crc, value, (SELECT value FROM history AS p"
-            " WHERE p.key = h.key AND p.id < h.id ORDER BY p.id DESC LIMIT 1)"
-            " FROM history AS h WHERE id > :above AND id <= :upto AND +key >= :low AND +key < :high"
-            " ORDER BY id LIMIT :limit",
-            {"above": above, "upto": upto, "low": prefix, "high": text_end(prefix), "limit": limit},
-        )
+        bindings = {"above": above, "upto": upto, "low": prefix, "high": text_end(prefix), "limit": limit}
         events = []
-        for row, key, created, deleted, crc, value, previous in rows:
-            self._verify(key, value, crc)
-            revision = row >> PLACE_BITS
-            if deleted:
-                events.append(Event("DELETED", key, value, revision, previous))
-            elif created == revision:
-                events.append(Event("ADDED", key, value, revision, None))
-            else:
-                events.append(Event("MODIFIED", key, value, revision, previous))
+        with self._reading():
+            for row, key, created, deleted, crc, value, previous in self._reader.execute(NEXT_EVENTS, bindings):
+                self._verify(key, value, crc)
+                revision = row >> PLACE_BITS
+                if deleted:
+                    events.append(Event("DELETED", key, value, revision, previous))
+                elif created == revision:
+                    events.append(Event("ADDED", key, value, revision, None))
+                else:
+                    events.append(Event("MODIFIED", key, value, revision, previous))
         return events
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as error:
+            raise damaged(self.path, str(error)) from error
 
     def _verify(self, key: str, value: bytes, crc: int) -> None:
         if checksum(key, value) != crc:
-            raise StateError(
-                f"database is damaged: the stored value of {key} does not match its checksum",
-                where=str(self.path),
-                remedy="restore the file from a backup; it was left as it is",
-            )
-
-
-LIVE_AT = (
-    "key > :after AND key >= :low AND key < :high AND id <= :upto AND NOT deleted AND NOT EXISTS"
-    " (SELECT 1 FROM history AS n WHERE n.key = h.key AND n.id > h.id AND n.id <= :upto)"
-)
+            raise damaged(self.path, f"the stored value of {key} does not match its checksum")
 
 
 def live_bindings(prefix: str, after: str, revision: int) -> dict[str, apsw.SQLiteValue]:
@@ -250,9 +269,7 @@ def checksum(key: str, value: bytes) -> int:
 def lock_file(path: Path) -> int:
     """Keep every other process away from the database; the kernel lets go when this process dies."""
     try:
-        descriptor = os.open(
-            path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateError(
             f"cannot open the database: {error.strerror}",
@@ -281,7 +298,7 @@ def create_file(path: Path) -> None:
         temporary.unlink(missing_ok=True)
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         connection = apsw.Connection(str(temporary))
-        connection.execute("PRAGMA page_size = 8192")
+        connection.execute("PRAGMA page_size = 16384")
         with connection:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -318,9 +335,16 @@ def check_header(path: Path) -> None:
         )
 
 
-def damaged(path: Path, error: Exception) -> StateError:
+def refuse_orphaned_log(path: Path) -> None:
+    """A write-ahead log without its database holds acknowledged writes: a new database would swallow them."""
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        raise damaged(path, f"the file is missing or empty, but its write-ahead log {log.name} is there")
+
+
+def damaged(path: Path, how: str) -> StateError:
     return StateError(
-        f"database is damaged: {error}",
+        f"database is damaged: {how}",
         where=str(path),
         remedy="restore the file from a backup; it was left as it is",
     )

@@ -50,7 +50,7 @@ class KeyIndex:
         """How many keys have the prefix and sort behind `after`."""
         (first, start), (last, stop) = self._bounds(prefix, after)
         if first == last:
-            return max(0, stop - start)
+            return stop - start
         between = sum(len(chunk) for chunk in self._chunks[first + 1 : last])
         return len(self._chunks[first]) - start + between + stop
 
@@ -62,10 +62,11 @@ class KeyIndex:
             yield from chunk[start if at == first else 0 : stop if at == last else len(chunk)]
 
     def _bounds(self, prefix: str, after: str) -> tuple[tuple[int, int], tuple[int, int]]:
-        place = self._behind(after) if after >= prefix else self._before(prefix)
+        start = self._behind(after) if after >= prefix else self._before(prefix)
         end = prefix_end(prefix)
         final = len(self._chunks) - 1
-        return place, self._before(end) if end is not None else (final, len(self._chunks[final]))
+        stop = self._before(end) if end is not None else (final, len(self._chunks[final]))
+        return start, max(start, stop)
 
     def _before(self, key: str) -> tuple[int, int]:
         at = min(bisect_left(self._lasts, key), len(self._chunks) - 1)

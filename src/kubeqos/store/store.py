@@ -25,7 +25,6 @@ from kubeqos.store.records import Delete, Event, Page, Put, Retention, Stored, V
 from kubeqos.store.watch import Feed, Watch
 
 Render = Callable[[int], bytes | None]
-COMPACTION_STEP = 2000  # revisions per transaction, so that writes never wait long behind a compaction
 
 
 class Batch:
@@ -55,12 +54,12 @@ class Store:
         self._pending: dict[str, tuple[int, Stored | None]] = {}
         self._assigned = revision
         self._feed = Feed(database, revision, compacted)
-        self._watches: set[Watch] = set()
         self._open_batch = Batch()
         self._in_flight: Batch | None = None
         self._seal_scheduled = False
         self._failure: StoreError | None = None
         self._closing = False
+        self._compacting = False
         self._ages: list[tuple[float, int]] = [(clock(), revision)]
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._run_jobs, name="store-writer", daemon=True)
@@ -80,7 +79,7 @@ class Store:
         try:
             return cls(database, retention, clock)
         except BaseException:
-            database.close()
+            database.close(clean=False)
             raise
 
     @property
@@ -131,13 +130,9 @@ class Store:
             raise FutureRevision(after, self.revision)
         if after < self.compacted:
             raise Compacted(self.compacted)
-        watch = Watch(self._feed, prefix, after, self._watches.discard)
-        self._watches.add(watch)
-        return watch
+        return Watch(self._feed, prefix, after)
 
-    def commit(
-        self, ops: Sequence[Put | Delete], coalesced: Mapping[str, Render] | None = None
-    ) -> Awaitable[int]:
+    def commit(self, ops: Sequence[Put | Delete], coalesced: Mapping[str, Render] | None = None) -> Awaitable[int]:
         """Write atomically; resolves with the revision once it is durable. Conflict is raised at once.
 
         A `coalesced` value is rendered once per batch, under a revision of its own, and shares the
@@ -158,10 +153,11 @@ class Store:
         return future
 
     def _check(self, ops: Sequence[Put | Delete]) -> None:
-        keys = {op.key for op in ops}
-        if len(keys) != len(ops) or len(ops) >> PLACE_BITS:
-            raise ValueError("a commit names each key once, and at most 65,536 keys")
+        if len({op.key for op in ops}) != len(ops) or len(ops) >> PLACE_BITS:
+            raise ValueError("a commit names each key once, and at most 65,535 keys")
         for op in ops:
+            if not op.key.isascii() or not op.key:
+                check_text(op.key)
             current = self.get(op.key, pending=True)
             found = current.revision if current else 0
             if op.expect not in (None, found) or (not found and isinstance(op, Delete)):
@@ -223,9 +219,11 @@ class Store:
         """Back on the loop: the batch is durable, or it never happened."""
         self._in_flight = None
         if failure is not None:
+            self._fail_pending(failure, batch)
             if isinstance(failure, ReadOnly):
                 self._failure = failure
-            self._fail_pending(failure, batch)
+            else:
+                self.compact(self.revision)  # a full disk: history is what can be given up
             return
         self._publish(batch)
         for future, revision in batch.waiters:
@@ -273,10 +271,22 @@ class Store:
         """Forget history below a revision; at once for readers, soon after on disk."""
         if revision > self.revision:
             raise FutureRevision(revision, self.revision)
-        start, self._feed.compacted = self.compacted, max(self.compacted, revision)
-        for step in range(start, revision, COMPACTION_STEP):
-            end = min(step + COMPACTION_STEP, revision)
-            self._jobs.put(lambda step=step, end=end: self._database.compact(step, end))  # type: ignore[misc]
+        self._feed.compacted = max(self.compacted, revision)
+        self._next_compaction()
+
+    def _next_compaction(self) -> None:
+        """One step at a time: batches that arrive meanwhile go between the steps."""
+        if not (self._compacting or self._closing or self._failure):
+            self._compacting = True
+            target, loop = self.compacted, asyncio.get_running_loop()
+            self._jobs.put(lambda: self._compact(target, loop))
+
+    def _compacted_step(self, more: bool, failure: StoreError | None) -> None:
+        self._compacting = False
+        if isinstance(failure, ReadOnly):
+            self._failure = failure
+        if more:
+            self._next_compaction()
 
     def _retain(self) -> None:
         """Compact by age and count; driven by writes, because without them history does not grow."""
@@ -305,6 +315,14 @@ class Store:
             failure = self._database.explain(error)
         loop.call_soon_threadsafe(self._settle, batch, failure)
 
+    def _compact(self, target: int, loop: asyncio.AbstractEventLoop) -> None:
+        more, failure = False, None
+        try:
+            more = self._database.compact(target)
+        except apsw.Error as error:  # a full disk is met again by the next compaction
+            failure = self._database.explain(error)
+        loop.call_soon_threadsafe(self._compacted_step, more, failure)
+
     async def close(self) -> None:
         """Finish what was submitted, end the watches and let go of the file."""
         if self._closing:
@@ -317,8 +335,15 @@ class Store:
         self._feed.close()
         self._jobs.put(None)
         await asyncio.to_thread(self._writer.join)
-        self._database.close()
+        self._database.close(clean=self._failure is None)
 
 
 def render(value: Value, revision: int) -> bytes:
     return value if isinstance(value, bytes) else value(revision)
+
+
+def check_text(key: str) -> None:
+    """Keys are non-empty text that SQLite can hold and order."""
+    if not key:
+        raise ValueError("a key cannot be empty")
+    key.encode()  # a lone surrogate raises UnicodeEncodeError, a ValueError

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from operator import attrgetter
 
 from kubeqos.store.database import Database
@@ -19,7 +19,7 @@ from kubeqos.store.records import Event
 
 RECENT_EVENTS = 8192
 RECENT_BYTES = 16 << 20
-PAGE_EVENTS = 1000
+PAGE_EVENTS = 256  # from the database, read on the event loop
 
 by_revision = attrgetter("revision")
 
@@ -32,7 +32,7 @@ class Feed:
         self.revision = revision
         self.compacted = compacted
         self.closed = False
-        self._floor = revision  # the log holds every event above this revision
+        self.floor = revision  # the log holds every event above this revision
         self._log: list[Event] = []
         self._log_bytes = 0
         self._waiting: dict[str, set[asyncio.Future[int]]] = {}
@@ -62,7 +62,7 @@ class Feed:
             self._log_bytes -= len(self._log[drop].value)
             drop += 1
         if drop:
-            self._floor = self._log[drop - 1].revision
+            self.floor = self._log[drop - 1].revision
             del self._log[:drop]
 
     def read(self, prefix: str, cursor: int) -> tuple[list[Event], int]:
@@ -71,7 +71,7 @@ class Feed:
         """
         if cursor < self.compacted:
             raise Compacted(self.compacted)
-        if cursor < self._floor:
+        if cursor < self.floor:
             events = self.database.events(prefix, cursor, self.revision, PAGE_EVENTS)
             return events, self.revision if len(events) < PAGE_EVENTS else events[-1].revision
         # Watchers of one prefix move in step: they share the list, and their consumers may share its
@@ -114,12 +114,11 @@ def wake(waiting: set[asyncio.Future[int]], revision: int) -> None:
 class Watch(AsyncIterator[list[Event]]):
     """The events of a prefix above a revision, as lists of whole revisions; ends when the store closes."""
 
-    def __init__(self, feed: Feed, prefix: str, after: int, on_close: Callable[[Watch], None]) -> None:
+    def __init__(self, feed: Feed, prefix: str, after: int) -> None:
         self._feed = feed
         self._prefix = prefix
         self._cursor = after
         self._waiter: asyncio.Future[int] | None = None
-        self._on_close = on_close
         self._closed = False
 
     @property
@@ -130,6 +129,8 @@ class Watch(AsyncIterator[list[Event]]):
 
     async def __anext__(self) -> list[Event]:
         while not (self._closed or self._feed.closed):
+            if self._cursor < self._feed.floor:
+                await asyncio.sleep(0)  # a long way to catch up must not keep the loop to itself
             events, self._cursor = self._feed.read(self._prefix, self._cursor)
             if events:
                 return events
@@ -146,8 +147,6 @@ class Watch(AsyncIterator[list[Event]]):
 
     def close(self) -> None:
         """Stop; a pending `__anext__` ends the iteration."""
-        if not self._closed:
-            self._closed = True
-            self._on_close(self)
-            if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_result(0)
+        self._closed = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(0)

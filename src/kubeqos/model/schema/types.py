@@ -6,8 +6,9 @@
     name! string
     ports []core/v1.ContainerPort patch=merge key=containerPort list=map:containerPort,protocol
 
-`!` marks a required field, `[]` a list, `{}` a map with string keys, `string(PullPolicy)` a named string type. A type
-marked `atomic` is always replaced as a whole by apply. Reading the file takes well under a millisecond; a type is
+`!` marks a required field, `[]` a list, `{}` a map with string keys, `string(PullPolicy)` a named string type,
+`zero=keep` and `write=always` say how a field is written back. A type marked `atomic` is always replaced as a whole by
+apply. Reading the file takes well under a millisecond; a type is
 parsed when it is first asked for. `descriptions.txt` has the same order and is read only for documentation.
 """
 
@@ -60,6 +61,10 @@ class Field(msgspec.Struct, frozen=True):
     list_keys: tuple[str, ...] = ()
     """Keys that apply uses for the items of a list of type `map`."""
     atomic_map: bool = False
+    keep_zero: bool = False
+    """An optional scalar whose zero value is written back, since Go has a pointer there."""
+    always_written: bool = False
+    """Written back even if it is not set: an object as {}, a time or list as null."""
     default: Any = None
 
 
@@ -72,7 +77,8 @@ class TypeSchema:
         self.atomic = atomic
         self._lines = lines
         self.plan: Any = None
-        """Scratch for the strict decoder, which compiles a type once."""
+        self.normal_plan: Any = None
+        """Scratch for strict decoding and for the canonical form, which compile a type once."""
 
     def __repr__(self) -> str:
         return f"TypeSchema({self.key})"
@@ -166,7 +172,9 @@ def _parse_field(line: str) -> Field:
         merge_key=options.get("key", ""),
         list_type=list_type,  # type: ignore[arg-type]  # the generator writes only the three names
         list_keys=tuple(list_keys.split(",")) if list_keys else (),
-        atomic_map=options.get("map") == "atomic",
+        atomic_map="map" in options,
+        keep_zero="zero" in options,
+        always_written="write" in options,
         default=decode_json(options["default"]) if "default" in options else None,
     )
 

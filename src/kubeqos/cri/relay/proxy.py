@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 
 from kubeqos.cri.relay.hpack import Headers
 from kubeqos.cri.relay.http2 import CANCEL, REFUSED_STREAM, Connection, Stream
+from kubeqos.cri.relay.status import CANCELLED, INTERNAL, OK, RESOURCE_EXHAUSTED, UNAVAILABLE
 from kubeqos.errors import RemoteError
 
 MAX_MESSAGE = 16 << 20
 """The kubelet's own limit for CRI messages."""
 CONNECT_SECONDS = 5.0
-OK, CANCELLED, INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 0, 1, 3, 5, 8, 9
-UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
 
 Patch = Callable[[bytes], bytes]
 Forward = Callable[[bytes], Awaitable[bytes]]

@@ -77,11 +77,19 @@ def place_of_field(field: Field) -> Place:
         place = Place(ITEMS if field.list_type == "map" else VALUES, shape)
         place.keys = tuple(sorted(field.list_keys))
         if inner := shape.object_type:
-            place.defaults = {k: d for k in place.keys if (d := inner.fields[k].default) is not None}
+            found = {key: _key_default(inner.fields[key]) for key in place.keys}
+            place.defaults = {key: default for key, default in found.items() if default is not None}
         return place
     if shape.kind == "map" and not field.atomic_map:
         return Place(MAP, shape)
     return _place(shape)
+
+
+def _key_default(field: Field) -> Any:
+    """What a key that is left out counts as: its default, or the zero value if it is required."""
+    if field.default is not None or not field.required:
+        return field.default
+    return "" if field.shape.kind == "string" else 0
 
 
 def _place(shape: Shape) -> Place:

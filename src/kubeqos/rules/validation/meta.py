@@ -114,11 +114,11 @@ def check_kube_finalizer(out: Errors, path: str, finalizer: str) -> None:
 
 def check_meta_update(out: Errors, new: Raw, old: Raw) -> None:
     """What may not change. What a client left out was filled in from the stored object, or is filled in by us."""
-    if old.get("deletionTimestamp"):
-        if added := sorted(set(new.get("finalizers") or NO_LIST) - set(old.get("finalizers") or NO_LIST)):
-            listed = ", ".join(quote(one) for one in added)
-            why = "no new finalizers can be added if the object is being deleted, "
-            out.append(forbidden("metadata.finalizers", f"{why}found new finalizers []string{{{listed}}}"))
+    added = sorted(set(new.get("finalizers") or NO_LIST) - set(old.get("finalizers") or NO_LIST))
+    if added and old.get("deletionTimestamp"):
+        listed = ", ".join(quote(one) for one in added)
+        why = "no new finalizers can be added if the object is being deleted, "
+        out.append(forbidden("metadata.finalizers", f"{why}found new finalizers []string{{{listed}}}"))
     generation = new.get("generation")
     if generation is not None and generation < old.get("generation", 0):
         out.append(invalid("metadata.generation", generation, "must not be decremented"))

@@ -86,6 +86,17 @@ MEASURED = {
 }
 
 
+# containerd lists its images in the random order of a Go map: two direct answers differ as well. The bytes must be
+# one of those that containerd itself gives.
+UNORDERED = ("ListImages",)
+TRIES = 40
+
+
+def same(method: str, got: tuple[Any, ...], direct: grpc.Channel, request: Message) -> bool:
+    tries = TRIES if method.endswith(UNORDERED) else 1
+    return any(still(method, ask(direct, method, request)) == still(method, got) for _ in range(tries))
+
+
 def still(method: str, outcome: tuple[Any, ...]) -> tuple[Any, ...]:
     kind = MEASURED.get(method.rsplit("/", 1)[-1])
     if kind is None or not isinstance(outcome[0], bytes):
@@ -117,8 +128,7 @@ def test_answers_are_byte_identical(world):
         grpc.insecure_channel(f"unix:{relay.socket}", options=options) as relayed,
     ):
         for method, request in requests(pod, container):
-            expected, got = ask(direct, method, request), ask(relayed, method, request)
-            assert still(method, got) == still(method, expected), method
+            assert same(method, ask(relayed, method, request), direct, request), method
             checked.append(method.rsplit("/", 1)[-1])
     assert {method.name for method in METHODS} - OURS <= set(checked)
 

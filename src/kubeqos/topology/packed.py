@@ -81,13 +81,13 @@ class _Taker:
 
     def uncores(self) -> None:
         """Whole caches while they fit; else the whole remainder inside one cache, never spread over two."""
-        for uncore in self._uncores():
-            if self.need >= self.layout.uncore_size:
-                self._take_whole(self._uncores(), self.layout.uncores, None)
-            if self.need > 0:
-                self._fit_into(uncore)
+        order = self._uncores()
+        if self.need >= self.layout.uncore_size:
+            self._take_whole(order, self.layout.uncores, None)
+        for uncore in order:
             if self.need <= 0:
                 return
+            self._fit_into(uncore)
 
     def _fit_into(self, uncore: int) -> None:
         layout = self.layout

@@ -1,2 +1,1 @@
-"""Container Compute Interface (KEP-3675): manager, store, driver SDK and built-in drivers.
-"""
+"""Container Compute Interface (KEP-3675): manager, store, driver SDK and built-in drivers."""

@@ -1,2 +1,1 @@
-"""Stock Kubernetes: the engines as admission webhooks, scheduler extender and NRI plugin.
-"""
+"""Stock Kubernetes: the engines as admission webhooks, scheduler extender and NRI plugin."""

@@ -1,2 +1,1 @@
-"""The container runtime side: CRI messages, client, relay with class providers, simulated runtime.
-"""
+"""The container runtime side: CRI messages, client, relay with class providers, simulated runtime."""

@@ -1,2 +1,1 @@
-"""A small live page of nodes, classes, quotas and decisions.
-"""
+"""A small live page of nodes, classes, quotas and decisions."""

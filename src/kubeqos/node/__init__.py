@@ -1,2 +1,1 @@
-"""The node agent: admission, pod workers, managers, status, eviction, pod-resources server.
-"""
+"""The node agent: admission, pod workers, managers, status, eviction, pod-resources server."""

@@ -1,2 +1,1 @@
-"""QoS Resource Manager (KEP-3461): manager, plugin SDK and built-in plugins.
-"""
+"""QoS Resource Manager (KEP-3461): manager, plugin SDK and built-in plugins."""

@@ -1,2 +1,1 @@
-"""Queue and loop around `placement`: which pod next, where, bind, explain.
-"""
+"""Queue and loop around `placement`: which pod next, where, bind, explain."""

@@ -1,5 +1,27 @@
 """Revisioned object store on SQLite, with watch.
 
 Called by the API server only. Keys are strings, values are bytes; one global revision orders every write. A
-write is acknowledged after it has been synced to disk.
+write is acknowledged after it has been synced to disk. `records` holds the values, `store` the memory index
+and the batches, `watch` the cursors, `database` the file.
 """
+
+from kubeqos.store.errors import Compacted, Conflict, FutureRevision, ReadOnly, StoreError
+from kubeqos.store.records import Delete, Event, Page, Put, Retention, Stored
+from kubeqos.store.store import Store
+from kubeqos.store.watch import Watch
+
+__all__ = [
+    "Compacted",
+    "Conflict",
+    "Delete",
+    "Event",
+    "FutureRevision",
+    "Page",
+    "Put",
+    "ReadOnly",
+    "Retention",
+    "Store",
+    "StoreError",
+    "Stored",
+    "Watch",
+]

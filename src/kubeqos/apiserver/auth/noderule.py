@@ -1,0 +1,105 @@
+"""What a node agent may do: read what it needs, write only what is its own.
+
+The identity `system:node:NAME` in the group `system:nodes` writes the Node object and status of that name, the status
+of pods bound to it, its lease, and events. One agent that is taken over cannot touch another node (Kubernetes' node
+authorizer and NodeRestriction admission, as one rule). Whether a pod is bound to a node is a fact about stored
+objects, so the caller brings it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kubeqos.apiserver.auth.identity import Identity
+from kubeqos.apiserver.auth.rbac import Attributes, Decision
+from kubeqos.codec import JsonObject
+
+LEASES = "kube-node-lease"
+READ = frozenset({"get", "list", "watch"})
+WRITE = frozenset({"create", "update", "patch"})
+CHANGE = frozenset({"update", "patch"})
+
+
+class NodeFacts(Protocol):
+    """What the rule must know of stored objects."""
+
+    def node_of_pod(self, namespace: str, name: str) -> str | None:
+        """The node that a pod is bound to."""
+
+    def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        """Whether a pod bound to the node refers to this ConfigMap, Secret, PersistentVolumeClaim or ResourceClaim."""
+
+
+Check = Callable[[NodeFacts, str, Attributes], bool]
+
+
+def anything(facts: NodeFacts, node: str, wanted: Attributes) -> bool:
+    return True
+
+
+def own_node(facts: NodeFacts, node: str, wanted: Attributes) -> bool:
+    # A create names its object in the body: `admits` looks at that.
+    return wanted.name == node or (wanted.verb == "create" and not wanted.name)
+
+
+def own_pod(facts: NodeFacts, node: str, wanted: Attributes) -> bool:
+    return bool(wanted.name) and facts.node_of_pod(wanted.namespace, wanted.name) == node
+
+
+def own_lease(facts: NodeFacts, node: str, wanted: Attributes) -> bool:
+    return wanted.namespace == LEASES and own_node(facts, node, wanted)
+
+
+def used(facts: NodeFacts, node: str, wanted: Attributes) -> bool:
+    return bool(wanted.name) and facts.uses(node, wanted.resource, wanted.namespace, wanted.name)
+
+
+# (API group, resource or resource/subresource) → verbs and the condition under which they are allowed
+RULES: dict[tuple[str, str], list[tuple[frozenset[str], Check]]] = {
+    ("", "nodes"): [(READ, anything), (WRITE, own_node)],
+    ("", "nodes/status"): [(CHANGE, own_node)],
+    ("", "pods"): [(READ, anything), (frozenset({"delete"}), own_pod)],
+    ("", "pods/status"): [(CHANGE, own_pod)],
+    ("", "pods/eviction"): [(frozenset({"create"}), own_pod)],
+    ("", "events"): [(WRITE, anything)],
+    ("events.k8s.io", "events"): [(WRITE, anything)],
+    ("coordination.k8s.io", "leases"): [(WRITE | {"get", "delete"}, own_lease)],
+    ("", "namespaces"): [(READ, anything)],
+    ("", "services"): [(READ, anything)],
+    ("", "configmaps"): [(frozenset({"get"}), used)],
+    ("", "secrets"): [(frozenset({"get"}), used)],
+    ("", "persistentvolumeclaims"): [(frozenset({"get"}), used)],
+    ("resource.k8s.io", "resourceclaims"): [(frozenset({"get"}), used)],
+    ("resource.k8s.io", "resourceclasses"): [(READ, anything)],
+    ("scheduling.k8s.io", "priorityclasses"): [(READ, anything)],
+}
+
+
+class NodeRule:
+    """The rule, with the facts it needs."""
+
+    def __init__(self, facts: NodeFacts) -> None:
+        self._facts = facts
+
+    def decide(self, identity: Identity, wanted: Attributes) -> Decision | None:
+        """None when the identity is not a node's; a refusal leaves it to RBAC to allow more."""
+        node = identity.node
+        if node is None:
+            return None
+        conditions = [check for verbs, check in RULES.get((wanted.group, wanted.combined), ()) if wanted.verb in verbs]
+        if not conditions:
+            return Decision(False, "")
+        if any(check(self._facts, node, wanted) for check in conditions):
+            return Decision(True, f"node rule: {wanted.verb} {wanted.combined} by node {node!r}")
+        return Decision(False, f"no relationship found between node '{node}' and this object")
+
+    def admits(self, identity: Identity, wanted: Attributes, body: JsonObject) -> Decision | None:
+        """The same for what only the body tells: the name of a created object. None when there is nothing to say."""
+        node = identity.node
+        if node is None or wanted.verb != "create" or wanted.resource not in ("nodes", "leases") or wanted.subresource:
+            return None
+        name = (body.get("metadata") or {}).get("name", "")
+        if name == node:
+            return Decision(True, f"node rule: create {wanted.resource} by node {node!r}")
+        return Decision(False, f'node "{node}" is not allowed to create {wanted.resource[:-1]} "{name}"')

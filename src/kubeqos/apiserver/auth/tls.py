@@ -1,0 +1,56 @@
+"""TLS for the API server: optional client certificates, and the peer's certificate as an identity in the ASGI scope.
+
+uvicorn does not hand the peer certificate to the application (Kludex/uvicorn #3132), so its protocol is extended by
+the two hooks that do. A client without a certificate may still present a token. A certificate that our authority did
+not sign is refused in the handshake of its own connection and touches no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from kubeqos.apiserver.auth.identity import Identity
+
+SCOPE_KEY = "kubeqos.peer"
+
+
+def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+    """Serve this certificate; ask clients for one of the authority's, accept none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    context.load_verify_locations(authority)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class PeerCertificateProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol; `scope[SCOPE_KEY]` is the identity of the verified client certificate, or None."""
+
+    peer: Identity | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.peer = identity_of(tls.getpeercert() or {})
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[SCOPE_KEY] = self.peer  # type: ignore[literal-required]
+
+
+def identity_of(certificate: Mapping[str, Any]) -> Identity | None:
+    """CN is the user and every O a group; `certificate` is what `getpeercert` says of a verified peer."""
+    subject: Iterable[Iterable[tuple[str, str]]] = certificate.get("subject", ())
+    attributes = [pair for relative_name in subject for pair in relative_name]
+    user = next((value for kind, value in attributes if kind == "commonName"), "")
+    groups = [value for kind, value in attributes if kind == "organizationName"]
+    return Identity.authenticated(user, groups) if user else None

@@ -1,0 +1,122 @@
+"""One function per verb: from a routed request to an answer.
+
+No HTTP mechanics here (that is `app`), no storage mechanics (`reads`, `writes`, `deletes`): a handler reads options,
+picks the operation and puts the result into the form the client asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kubeqos.apiserver.bodies import object_body
+from kubeqos.apiserver.core import Core
+from kubeqos.apiserver.deletes import delete, delete_collection
+from kubeqos.apiserver.kinds import Kind
+from kubeqos.apiserver.negotiate import Form, negotiate
+from kubeqos.apiserver.options import delete_options, dry_run, list_options
+from kubeqos.apiserver.patching import patch_object
+from kubeqos.apiserver.reads import check_not_future, list_objects
+from kubeqos.apiserver.requests import Request, Response, Route
+from kubeqos.apiserver.status import ApiError
+from kubeqos.apiserver.subresources import Subresources
+from kubeqos.apiserver.tables import include, list_response, object_response
+from kubeqos.apiserver.watching import Watcher, Watching
+from kubeqos.apiserver.writes import Write, Written, create, replace
+from kubeqos.model.selectors import FieldSelector
+
+Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
+
+
+def form_of(request: Request, *, collection: bool = False) -> Form:
+    form = negotiate(request.accept, collection=collection)
+    if isinstance(form, ApiError):
+        raise form
+    return form
+
+
+@dataclass
+class Handlers:
+    """The verbs of the API over one core."""
+
+    core: Core
+    watching: Watching
+    subresources: Subresources
+
+    def table(self) -> dict[str, Handler]:
+        return {
+            "get": self.get,
+            "list": self.list,
+            "watch": self.watch,
+            "create": self.create,
+            "update": self.update,
+            "patch": self.patch,
+            "delete": self.delete,
+            "deletecollection": self.delete_collection,
+        }
+
+    async def get(self, request: Request, route: Route, kind: Kind) -> Response:
+        form = form_of(request)
+        version = request.first("resourceVersion") if request.query else None
+        if version and version != "0":
+            check_not_future(self.core, version)
+        stored = self.core.stored(kind, route.namespace, route.name)
+        if form.plain:
+            return Response(200, stored.value)
+        return object_response(kind, stored.value, form, request, self.core.clock())
+
+    async def list(self, request: Request, route: Route, kind: Kind) -> Response:
+        form = form_of(request, collection=True)
+        listing = list_objects(self.core, kind, route.namespace, list_options(request.query, kind))
+        return list_response(kind, listing, form, request, self.core.clock())
+
+    async def watch(self, request: Request, route: Route, kind: Kind) -> Response:
+        form = form_of(request, collection=True)
+        options = list_options(request.query, kind, watch=True)
+        if route.name:
+            options.fields = FieldSelector((*options.fields.terms, ("metadata.name", route.name, True)))
+        return Watcher(self.watching, kind, route.namespace, options, form, include(request)).open()
+
+    async def create(self, request: Request, route: Route, kind: Kind) -> Response:
+        form = form_of(request)
+        write = self._write(request, route, kind, "CreateOptions")
+        written = await create(self.core, write, object_body(request, kind, "CreateOptions"))
+        return self._written(kind, written, form, request)
+
+    async def update(self, request: Request, route: Route, kind: Kind) -> Response:
+        form = form_of(request)
+        write = self._write(request, route, kind, "UpdateOptions")
+        written = await replace(self.core, write, object_body(request, kind, "UpdateOptions"))
+        return self._written(kind, written, form, request)
+
+    async def patch(self, request: Request, route: Route, kind: Kind) -> Response:
+        form = form_of(request)
+        written = await patch_object(self.core, self._write(request, route, kind, "PatchOptions"), request)
+        return self._written(kind, written, form, request)
+
+    async def delete(self, request: Request, route: Route, kind: Kind) -> Response:
+        form = form_of(request)
+        written = await delete(self.core, kind, route.namespace, route.name, delete_options(request))
+        if written.value.startswith(b'{"kind":"Status"'):
+            return Response(200, written.value)
+        return object_response(kind, written.value, form, request, self.core.clock())
+
+    async def delete_collection(self, request: Request, route: Route, kind: Kind) -> Response:
+        form = form_of(request, collection=True)
+        selection = list_options(request.query, kind)
+        listing = await delete_collection(self.core, kind, route.namespace, selection, delete_options(request))
+        return list_response(kind, listing, form, request, self.core.clock())
+
+    def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:
+        return Write(
+            kind,
+            route.namespace,
+            route.name,
+            route.subresource,
+            dry_run=dry_run(request, options_kind) if request.query else False,
+            warnings=request.warnings,
+        )
+
+    def _written(self, kind: Kind, written: Written, form: Form, request: Request) -> Response:
+        code = 201 if written.created else 200
+        return object_response(kind, written.value, form, request, self.core.clock(), code)

@@ -1,0 +1,211 @@
+"""What happens to an object of a kind besides admission: what a create fills in, what an update may not touch, how it
+dies. Pure functions over raw objects; the table of kinds refers to the constants at the end, `writes` calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kubeqos.codec import JsonObject
+
+Create = Callable[[JsonObject], None]
+Update = Callable[[JsonObject, JsonObject], None]  # new, old
+Grace = Callable[[JsonObject, int | None], int]
+Protect = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """How objects of a kind are born, change and end."""
+
+    generation: bool = False  # metadata.generation counts changes of the spec
+    status: bool = False  # the main resource cannot write status; the status subresource writes nothing else
+    upsert: bool = False  # PUT creates what is not there
+    needs_version: bool = False  # PUT must say which version it replaces
+    on_create: Create | None = None
+    on_update: Update | None = None
+    on_status: Update | None = None
+    grace: Grace | None = None  # seconds an object lives on after it was asked to end
+    protect: Protect | None = None  # why an object of this name may not be deleted
+    answers_object: bool = False  # a completed delete answers with the object instead of a Status
+
+
+def generated(old: JsonObject, new: JsonObject) -> bool:
+    """Did anything but metadata and status change?"""
+    skip = ("metadata", "status", "kind", "apiVersion")
+    return {k: v for k, v in old.items() if k not in skip} != {k: v for k, v in new.items() if k not in skip}
+
+
+def keep_all_but_status(new: JsonObject, old: JsonObject) -> None:
+    """A status write takes the status (and labels, annotations) of the new object and the rest of the old one."""
+    for name in [k for k in new if k not in ("metadata", "status", "kind", "apiVersion")]:
+        del new[name]
+    new.update({k: v for k, v in old.items() if k not in ("metadata", "status", "kind", "apiVersion")})
+    owners = old["metadata"].get("ownerReferences")
+    if owners is None:
+        new["metadata"].pop("ownerReferences", None)
+    else:
+        new["metadata"]["ownerReferences"] = owners
+
+
+def keep_status(new: JsonObject, old: JsonObject) -> None:
+    """A write of the main resource leaves the status as it was."""
+    if "status" in old:
+        new["status"] = old["status"]
+    else:
+        new.pop("status", None)
+
+
+def _pod_created(pod: JsonObject) -> None:
+    status: JsonObject = {"phase": "Pending"}
+    if (pod.get("spec") or {}).get("schedulingGates"):
+        status["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": None,
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+        ]
+    pod["status"] = status
+
+
+def _pod_status(new: JsonObject, old: JsonObject) -> None:
+    """The QoS class is decided once: an empty value means the old one (kubernetes-control-plane §1)."""
+    keep_all_but_status(new, old)
+    status = new.setdefault("status", {})
+    decided = (old.get("status") or {}).get("qosClass")
+    if decided and not status.get("qosClass"):
+        status["qosClass"] = decided
+    for condition in status.get("conditions") or ():
+        condition.setdefault("lastProbeTime", None)
+        condition.setdefault("lastTransitionTime", None)
+
+
+def _pod_grace(pod: JsonObject, requested: int | None) -> int:
+    """Bound pods get their grace period; nobody has to stop an unscheduled or a finished one."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    if requested is None:
+        found = spec.get("terminationGracePeriodSeconds")
+        requested = 30 if found is None else found
+    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+        return 0
+    return max(1, requested) if requested < 0 else requested
+
+
+def _namespace_created(namespace: JsonObject) -> None:
+    metadata = namespace["metadata"]
+    labels = metadata.setdefault("labels", {})
+    if metadata.get("name"):
+        labels["kubernetes.io/metadata.name"] = metadata["name"]
+    spec = namespace.setdefault("spec", {})
+    finalizers = spec.setdefault("finalizers", [])
+    if "kubernetes" not in finalizers:
+        finalizers.append("kubernetes")
+    namespace["status"] = {"phase": "Active"}
+
+
+def _namespace_updated(new: JsonObject, old: JsonObject) -> None:
+    new["spec"] = old.get("spec") or {}
+    new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = old["metadata"]["name"]
+
+
+def _namespace_protected(name: str) -> str | None:
+    kept = name in ("default", "kube-system", "kube-public")
+    return "this namespace may not be deleted" if kept else None
+
+
+NODE_INFO = (
+    "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion",
+    "kubeProxyVersion", "operatingSystem", "architecture",
+)  # fmt: skip
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+def _node_created(node: JsonObject) -> None:
+    """A node starts tainted until it reports ready (Kubernetes' TaintNodesByCondition)."""
+    spec = node.setdefault("spec", {})
+    taints = spec.setdefault("taints", [])
+    if not any(t.get("key") == NOT_READY["key"] and t.get("effect") == "NoSchedule" for t in taints):
+        taints.append(dict(NOT_READY))
+    _node_zeroes(node)
+
+
+def _node_zeroes(node: JsonObject) -> None:
+    status = node.setdefault("status", {})
+    status.setdefault("daemonEndpoints", {}).setdefault("kubeletEndpoint", {}).setdefault("Port", 0)
+    info = status.setdefault("nodeInfo", {})
+    for name in NODE_INFO:
+        info.setdefault(name, "")
+
+
+def _node_status(new: JsonObject, old: JsonObject) -> None:
+    keep_all_but_status(new, old)
+    _node_zeroes(new)
+
+
+def _claim_created(claim: JsonObject) -> None:
+    finalizers = claim["metadata"].setdefault("finalizers", [])
+    if "kubernetes.io/pvc-protection" not in finalizers:
+        finalizers.append("kubernetes.io/pvc-protection")
+    claim["status"] = {"phase": "Pending"}
+
+
+def _event_created(event: JsonObject) -> None:
+    event.setdefault("eventTime", None)
+    event.setdefault("reportingComponent", "")
+    event.setdefault("reportingInstance", "")
+    for name in ("source", "involvedObject"):
+        event.setdefault(name, {})
+    for name in ("firstTimestamp", "lastTimestamp"):
+        event.setdefault(name, None)
+
+
+def _with_status(status: JsonObject) -> Create:
+    def created(obj: JsonObject) -> None:
+        obj["status"] = dict(status)
+
+    return created
+
+
+def _empty_spec(obj: JsonObject) -> None:
+    obj.setdefault("spec", {})
+
+
+def _service_created(service: JsonObject) -> None:
+    service["status"] = {"loadBalancer": {}}
+
+
+def _priority_class_protected(name: str) -> str | None:
+    system = name in ("system-node-critical", "system-cluster-critical")
+    return "this is a system priority class and cannot be deleted" if system else None
+
+
+PLAIN = Lifecycle()
+SPEC = Lifecycle(generation=True)
+UPSERT = Lifecycle(upsert=True)
+EVENT = Lifecycle(upsert=True, on_create=_event_created)
+LEASE = Lifecycle(upsert=True, needs_version=True, on_create=_empty_spec)
+WITH_STATUS = Lifecycle(status=True, on_create=_with_status({}))
+WORKLOAD = Lifecycle(generation=True, status=True, on_create=_with_status({"replicas": 0}))
+REPLICATION_CONTROLLER = WORKLOAD
+SERVICE = Lifecycle(status=True, upsert=True, on_create=_service_created, answers_object=True)
+PERSISTENT_VOLUME_CLAIM = Lifecycle(status=True, on_create=_claim_created, answers_object=True)
+NODE = Lifecycle(status=True, on_create=_node_created, on_status=_node_status)
+NAMESPACE = Lifecycle(
+    status=True, on_create=_namespace_created, on_update=_namespace_updated, protect=_namespace_protected,
+    answers_object=True,
+)  # fmt: skip
+POD = Lifecycle(
+    generation=True, status=True, on_create=_pod_created, on_status=_pod_status, grace=_pod_grace, answers_object=True
+)
+PRIORITY_CLASS = Lifecycle(generation=True, protect=_priority_class_protected)
+DISRUPTION_BUDGET = Lifecycle(
+    generation=True,
+    status=True,
+    needs_version=True,
+    on_create=_with_status({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}),
+)

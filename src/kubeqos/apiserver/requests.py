@@ -1,0 +1,143 @@
+"""What a request is, whatever brought it here: the ASGI shell and the in-process client both build these.
+
+`Route` says which object or collection a path names and what is to be done with it (Kubernetes' RequestInfo).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs
+
+from kubeqos.apiserver.auth import ANONYMOUS, Identity
+from kubeqos.apiserver.kinds import BY_PATH, GROUPS, Kind
+from kubeqos.apiserver.status import method_not_allowed, no_such_resource
+
+Query = Mapping[str, list[str]]
+NO_QUERY: Query = {}
+JSON = "application/json"
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, decoded as far as every handler needs it."""
+
+    method: str
+    path: str
+    query: Query = field(default_factory=dict)
+    accept: str = JSON
+    content_type: str = ""
+    body: bytes = b""
+    user_agent: str = ""
+    identity: Identity = ANONYMOUS
+    warnings: list[str] = field(default_factory=list)
+
+    def first(self, name: str) -> str | None:
+        found = self.query.get(name)
+        return found[0] if found else None
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer: whole, or a stream of chunks."""
+
+    code: int
+    body: bytes = b""
+    content_type: str = JSON
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    stream: AsyncIterator[bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a path and a method name."""
+
+    verb: str
+    group: str
+    version: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    watch_path: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """The served kind; 404 when there is none, or not at this scope."""
+        kind = BY_PATH.get((self.group, self.version, self.resource))
+        if kind is None or (self.namespace and not kind.namespaced and kind.plural != "namespaces"):
+            raise no_such_resource()
+        if self.name and kind.namespaced and not self.namespace:
+            raise no_such_resource()
+        if self.subresource and self.subresource not in kind.verb_of_subresource:
+            raise no_such_resource()
+        return kind
+
+    def checked(self) -> Kind:
+        """The served kind, when it allows this verb here; 404 or 405 otherwise."""
+        kind = self.kind
+        verbs = kind.verb_of_subresource[self.subresource] if self.subresource else kind.verbs
+        if self.verb not in verbs:
+            raise method_not_allowed()
+        if self.verb == "create" and kind.namespaced and not self.namespace:
+            raise method_not_allowed()
+        return kind
+
+
+_ON_OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_ON_COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_ON_SUBRESOURCE = {**_ON_OBJECT, "POST": "create"}
+
+
+def parse_query(raw: bytes) -> Query:
+    if not raw:
+        return NO_QUERY
+    return parse_qs(raw.decode("latin-1"), keep_blank_values=True)
+
+
+def is_true(query: Query, name: str) -> bool:
+    """Booleans of the query are lenient: present and neither `false` nor `0`."""
+    found = query.get(name)
+    return bool(found) and found[0].lower() not in ("false", "0")  # type: ignore[index]
+
+
+def resolve(method: str, path: str, query: Query) -> Route | None:
+    """The route of a resource path; None for any other path. Raises 404 and 405 as Kubernetes words them."""
+    parts = path.split("/")
+    if len(parts) < 4 or parts[0]:
+        return None
+    if parts[1] == "api":
+        group, version, rest = "", parts[2], parts[3:]
+    elif parts[1] == "apis" and len(parts) > 4:
+        group, version, rest = parts[2], parts[3], parts[4:]
+    else:
+        return None
+    if group not in GROUPS:
+        return None
+    if rest and not rest[-1]:
+        rest = rest[:-1]
+    if not rest:
+        return None
+    if version not in GROUPS[group] or "" in rest:
+        raise no_such_resource()
+    return _resource_route(method, group, version, rest, query)
+
+
+def _resource_route(method: str, group: str, version: str, rest: list[str], query: Query) -> Route:
+    watch_path = rest[0] == "watch" and len(rest) > 1
+    if watch_path:
+        rest = rest[1:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
+        namespace, rest = rest[1], rest[2:]
+    if len(rest) > 3:
+        raise no_such_resource()
+    resource, name, subresource = [*rest, "", ""][:3]
+    verbs = _ON_SUBRESOURCE if subresource else _ON_OBJECT if name else _ON_COLLECTION
+    verb = verbs.get(method)
+    if verb in ("list", "get") and (watch_path or (verb == "list" and is_true(query, "watch"))):
+        verb = "watch"
+    if verb is None:
+        Route("get", group, version, resource, namespace, name, subresource).kind  # noqa: B018 - 404 before 405
+        raise method_not_allowed()
+    return Route(verb, group, version, resource, namespace, name, subresource, watch_path)

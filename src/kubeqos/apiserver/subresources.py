@@ -1,0 +1,299 @@
+"""What lives below an object: status, scale, binding, eviction, resize, logs and exec.
+
+`status`, `resize` and `ephemeralcontainers` are views of the object and go through the ordinary writes; the others have
+bodies of their own kind and are handled here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kubeqos.apiserver.bodies import object_body, read_object
+from kubeqos.apiserver.columns import selector_text
+from kubeqos.apiserver.core import Core
+from kubeqos.apiserver.deletes import delete
+from kubeqos.apiserver.documents import Unreadable, parse_json
+from kubeqos.apiserver.kinds import Kind, kind_named
+from kubeqos.apiserver.objects import decode
+from kubeqos.apiserver.options import DeleteOptions, dry_run, field_validation, go_quote
+from kubeqos.apiserver.patching import patch_object
+from kubeqos.apiserver.requests import Request, Response, Route
+from kubeqos.apiserver.status import ApiError, bad_request, cause, conflict, success, too_many_requests
+from kubeqos.apiserver.writes import Write, Written, replace, update
+from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.model.selectors import LabelSelector
+from kubeqos.model.timestamps import timestamp
+
+Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
+_VIEWS = ("status", "resize", "ephemeralcontainers", "finalize")
+_NODE_SIDE = ("log", "exec", "attach", "portforward")
+
+
+class NodeProxy(Protocol):
+    """The way to a pod's node agent; whoever runs nodes registers one."""
+
+    async def open(self, request: Request, pod: JsonObject, subresource: str) -> Response:
+        """Carry a request for a pod's logs or streams to its node."""
+
+
+@dataclass
+class Subresources:
+    """The handlers of everything below an object's path."""
+
+    core: Core
+    nodes: NodeProxy | None = None
+
+    async def handle(self, request: Request, route: Route, kind: Kind) -> Response:
+        if route.subresource in _VIEWS:
+            return Response(200, (await self._view(request, route, kind)).value)
+        match route.subresource:
+            case "binding":
+                return await self.bind(request, route.namespace, route.name)
+            case "eviction":
+                return await self._evict(request, route)
+            case "scale":
+                return await self._scale(request, route, kind)
+        return await self._node_side(request, route)
+
+    def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:
+        return Write(
+            kind,
+            route.namespace,
+            route.name,
+            route.subresource,
+            dry_run=dry_run(request, options_kind),
+            warnings=request.warnings,
+        )
+
+    async def _view(self, request: Request, route: Route, kind: Kind) -> Written:
+        match route.verb:
+            case "get":
+                return Written(self.core.stored(kind, route.namespace, route.name).value)
+            case "patch":
+                return await patch_object(self.core, self._write(request, route, kind, "PatchOptions"), request)
+        obj = object_body(request, kind, "UpdateOptions")
+        return await replace(self.core, self._write(request, route, kind, "UpdateOptions"), obj)
+
+    # binding
+
+    async def bind(self, request: Request, namespace: str, name: str) -> Response:
+        """Give a pod its node."""
+        pods = kind_named("Pod")
+        binding = read_object(request, "Binding", "", "v1", field_validation(request, "CreateOptions"))
+        metadata, target = binding["metadata"], binding.get("target") or {}
+        if name and metadata.get("name") not in ("", None, name):
+            raise bad_request("name in URL does not match name in Binding object")
+        problem = _target_problem(target)
+        if problem:
+            raise bad_request(problem)
+        name = name or str(metadata.get("name", ""))
+
+        def assign(pod: JsonObject) -> JsonObject:
+            return _assigned(pod, binding, target["name"], self.core.clock())
+
+        write = Write(pods, namespace, name, "binding", dry_run=dry_run(request, "CreateOptions"))
+        await update(self.core, write, assign)
+        return Response(201, encode_json(success(201)))
+
+    # eviction
+
+    async def _evict(self, request: Request, route: Route) -> Response:
+        eviction = read_object(request, "Eviction", "policy", "v1", field_validation(request, "CreateOptions"))
+        if eviction["metadata"].get("name") not in ("", None, route.name):
+            raise bad_request("name in URL does not match name in Eviction object")
+        asked = eviction.get("deleteOptions") or {}
+        preconditions = asked.get("preconditions") or {}
+        options = DeleteOptions(
+            grace=asked.get("gracePeriodSeconds"),
+            uid=str(preconditions.get("uid") or ""),
+            version=str(preconditions.get("resourceVersion") or ""),
+            dry_run=dry_run(request, "DeleteOptions", asked.get("dryRun")) or dry_run(request, "CreateOptions"),
+        )
+        pods = kind_named("Pod")
+        pod = decode(self.core.stored(pods, route.namespace, route.name, pending=True))
+        counted = _needs_budget(pod)
+        if counted:
+            await self._spend_budget(route.namespace, pod, options.dry_run)
+        if not options.dry_run:
+            write = Write(pods, route.namespace, route.name, "status")
+            await update(self.core, write, lambda old: _disrupted(old, self.core.clock()))
+        await delete(self.core, pods, route.namespace, route.name, options)
+        return Response(201, encode_json(success(201)))
+
+    async def _spend_budget(self, namespace: str, pod: JsonObject, dry: bool) -> None:
+        budgets = kind_named("PodDisruptionBudget", "policy")
+        labels = pod["metadata"].get("labels")
+        matching = []
+        for stored in self.core.store.range(budgets.range_prefix(namespace)).items:
+            budget = decode(stored)
+            selector = (budget.get("spec") or {}).get("selector")
+            if selector is not None and LabelSelector.of(selector).matches(labels):
+                matching.append(budget)
+        if len(matching) > 1:
+            raise ApiError(
+                400,
+                "BadRequest",
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            )
+        for budget in matching:
+            _check_budget(budget)
+            if not dry:
+                await self._charge_budget(budget, pod["metadata"]["name"])
+
+    async def _charge_budget(self, budget: JsonObject, pod_name: str) -> None:
+        kind = kind_named("PodDisruptionBudget", "policy")
+        now = timestamp(self.core.clock())
+
+        def charge(current: JsonObject) -> JsonObject:
+            _check_budget(current)
+            status = current["status"]
+            status["disruptionsAllowed"] -= 1
+            status.setdefault("disruptedPods", {})[pod_name] = now
+            return current
+
+        metadata = budget["metadata"]
+        await update(self.core, Write(kind, metadata["namespace"], metadata["name"], "status"), charge)
+
+    # scale
+
+    async def _scale(self, request: Request, route: Route, kind: Kind) -> Response:
+        if route.verb == "get":
+            return Response(200, encode_json(_scale_of(decode(self.core.stored(kind, route.namespace, route.name)))))
+        if route.verb == "patch":
+            replicas = _replicas_patch(request)
+        else:
+            scale = read_object(request, "Scale", "autoscaling", "v1", field_validation(request, "UpdateOptions"))
+            replicas = (scale.get("spec") or {}).get("replicas", 0)
+        if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+            why = f"Invalid value: {encode_json(replicas).decode()}: must be greater than or equal to 0"
+            causes = [cause("spec.replicas", "FieldValueInvalid", why)]
+            message = f'Scale.autoscaling "{route.name}" is invalid: spec.replicas: {why}'
+            details = {"name": route.name, "group": "autoscaling", "kind": "Scale", "causes": causes}
+            raise ApiError(422, "Invalid", message, details=details)
+
+        def scaled(obj: JsonObject) -> JsonObject:
+            obj.setdefault("spec", {})["replicas"] = replicas
+            return obj
+
+        write = Write(kind, route.namespace, route.name, "scale", dry_run=dry_run(request, "UpdateOptions"))
+        written = await update(self.core, write, scaled)
+        return Response(200, encode_json(_scale_of(decode_json(written.value))))
+
+    # node side
+
+    async def _node_side(self, request: Request, route: Route) -> Response:
+        pod = decode(self.core.stored(kind_named("Pod"), route.namespace, route.name))
+        if not (pod.get("spec") or {}).get("nodeName"):
+            if route.subresource == "log":
+                return Response(204, content_type="")
+            raise bad_request(f"pod {route.name} does not have a host assigned")
+        if self.nodes is None:
+            node = pod["spec"]["nodeName"]
+            raise ApiError(
+                404, "NotFound", f'no node agent serves node "{node}": it has not registered an address', details={}
+            )
+        return await self.nodes.open(request, pod, route.subresource)
+
+
+def _target_problem(target: JsonObject) -> str | None:
+    if target.get("kind") not in (None, "", "Node"):
+        return f'target.kind: Unsupported value: {go_quote(str(target["kind"]))}: supported values: "Node", "<empty>"'
+    return None if target.get("name") else "target.name: Required value"
+
+
+def _assigned(pod: JsonObject, binding: JsonObject, node: str, now: float) -> JsonObject:
+    name, spec = pod["metadata"]["name"], pod.setdefault("spec", {})
+    given = binding["metadata"].get("uid")
+    if given and given != pod["metadata"]["uid"]:
+        raise conflict("pods/binding", "", name, f"Precondition failed: UID in precondition: {given}")
+    if "deletionTimestamp" in pod["metadata"]:
+        raise conflict("pods/binding", "", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise conflict("pods/binding", "", name, f"pod {name} is already assigned to node {go_quote(spec['nodeName'])}")
+    if spec.get("schedulingGates"):
+        raise conflict("pods/binding", "", name, f"pod {name} has non-empty .spec.schedulingGates")
+    spec["nodeName"] = node
+    annotations = binding["metadata"].get("annotations")
+    if annotations:
+        pod["metadata"].setdefault("annotations", {}).update(annotations)
+    _set_condition(pod, {"type": "PodScheduled", "status": "True"}, now)
+    return pod
+
+
+def _disrupted(pod: JsonObject, now: float) -> JsonObject:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    _set_condition(pod, {**condition, "message": "Eviction API: evicting"}, now)
+    return pod
+
+
+def _set_condition(pod: JsonObject, condition: JsonObject, now: float) -> None:
+    conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+    stamped = {
+        "type": condition["type"],
+        "status": condition["status"],
+        "lastProbeTime": None,
+        "lastTransitionTime": timestamp(now),
+        **{k: v for k, v in condition.items() if k not in ("type", "status")},
+    }
+    for index, known in enumerate(conditions):
+        if known.get("type") == condition["type"]:
+            if known.get("status") == condition["status"]:
+                stamped["lastTransitionTime"] = known.get("lastTransitionTime")
+            conditions[index] = stamped
+            return
+    conditions.append(stamped)
+
+
+def _needs_budget(pod: JsonObject) -> bool:
+    """Pods that do not serve (finished, pending, terminating) may always be evicted."""
+    status = pod.get("status") or {}
+    return status.get("phase") not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]
+
+
+def _check_budget(budget: JsonObject) -> None:
+    name, status = budget["metadata"]["name"], budget.get("status") or {}
+    message = "Cannot evict pod as it would violate the pod's disruption budget."
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        why = f"The disruption budget {name} is still being processed by the server."
+        raise too_many_requests(message, 10, [{"reason": "DisruptionBudget", "message": why}])
+    if status.get("disruptionsAllowed", 0) <= 0:
+        needed, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        why = f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"
+        causes = [{"reason": "DisruptionBudget", "message": why}]
+        raise ApiError(429, "TooManyRequests", message, details={"causes": causes})
+
+
+def _scale_of(obj: JsonObject) -> JsonObject:
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    shown = {k: metadata[k] for k in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")}
+    replicas: JsonObject = {"replicas": spec["replicas"]} if spec.get("replicas") else {}
+    answer: JsonObject = {"replicas": status.get("replicas", 0)}
+    selector = spec.get("selector") or {}
+    text = _selector_text(
+        selector if "matchLabels" in selector or "matchExpressions" in selector else {"matchLabels": selector}
+    )
+    if text:
+        answer["selector"] = text
+    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": shown, "spec": replicas, "status": answer}
+
+
+def _selector_text(selector: JsonObject) -> str:
+    text = selector_text(selector)
+    return "" if text == "<none>" else text
+
+
+def _replicas_patch(request: Request) -> object:
+    """Clients patch a scale with `{"spec": {"replicas": n}}` in one of the three ways."""
+    try:
+        document = parse_json(request.body)
+    except Unreadable as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+    if isinstance(document, dict) and isinstance(document.get("spec"), dict):
+        return document["spec"].get("replicas")
+    if isinstance(document, list):
+        for step in document:
+            if isinstance(step, dict) and step.get("path") == "/spec/replicas":
+                return step.get("value")
+    raise bad_request("a scale is patched by its spec.replicas")

@@ -1,0 +1,214 @@
+"""Watch: the store's events as the newline-separated JSON that informers read.
+
+A watcher is a cursor into the store's shared log; nothing is queued for it here. What is expensive (decoding an event
+for selectors, wrapping its bytes) is done once per batch of events and shared by every watcher that gets the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+from kubeqos.apiserver.core import Core
+from kubeqos.apiserver.kinds import Kind
+from kubeqos.apiserver.negotiate import Form
+from kubeqos.apiserver.options import ListOptions, parse_version
+from kubeqos.apiserver.reads import list_objects, matches
+from kubeqos.apiserver.requests import Response
+from kubeqos.apiserver.status import ApiError, expired, too_large_version
+from kubeqos.apiserver.tables import partial_metadata, table
+from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.model.selectors import FieldSelector, LabelSelector
+from kubeqos.store import Compacted, Event, FutureRevision, Watch
+
+BOOKMARK_SECONDS = 60.0
+MIN_TIMEOUT_SECONDS = 1800.0
+INITIAL_CHUNK = 200
+_SHARED_BATCHES = 64
+_PREFIX = {name: b'{"type":"%b","object":' % name.encode() for name in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")}
+
+
+@dataclass(slots=True)
+class Batch:
+    """One list of events as the store handed it out, with what was worked out about it so far."""
+
+    events: list[Event]
+    wire: bytes | None = None
+    decoded: list[tuple[JsonObject, JsonObject | None]] | None = None
+
+    def plain(self) -> bytes:
+        """Every event as it goes to a watcher without selectors."""
+        if self.wire is None:
+            self.wire = b"".join([b"%b%b}\n" % (_PREFIX[e.type], e.value) for e in self.events])
+        return self.wire
+
+    def objects(self) -> list[tuple[JsonObject, JsonObject | None]]:
+        """Every event's object and what it was before."""
+        if self.decoded is None:
+            self.decoded = [
+                (decode_json(e.value), decode_json(e.previous) if e.previous is not None else None) for e in self.events
+            ]
+        return self.decoded
+
+
+@dataclass
+class SharedBatches:
+    """The batches that watchers are reading now; the store hands the same list to all who stand at the same place."""
+
+    recent: OrderedDict[int, Batch] = field(default_factory=OrderedDict)
+
+    def of(self, events: list[Event]) -> Batch:
+        found = self.recent.get(id(events))
+        if found is None or found.events is not events:
+            found = self.recent[id(events)] = Batch(events)
+            if len(self.recent) > _SHARED_BATCHES:
+                self.recent.popitem(last=False)
+        return found
+
+
+@dataclass
+class Watching:
+    """Everything about watches that is shared between them."""
+
+    core: Core
+    batches: SharedBatches = field(default_factory=SharedBatches)
+    active: int = 0
+    delivered: int = 0
+
+
+@dataclass(slots=True)
+class Watcher:
+    """One client's watch."""
+
+    shared: Watching
+    kind: Kind
+    namespace: str
+    options: ListOptions
+    form: Form
+    include: str
+    headers_sent: bool = False
+
+    def open(self) -> Response:
+        """Start; problems that are known before the first event are ordinary error answers."""
+        core, options = self.shared.core, self.options
+        initial = options.initial_events or (options.initial_events is None and options.version in ("", "0"))
+        try:
+            if initial:
+                return Response(200, stream=self._from_now(send_state=True))
+            if options.version in ("", "0"):
+                return Response(200, stream=self._from_now(send_state=False))
+            after = parse_version(options.version)
+            watch = core.store.watch(self._prefix, after)
+        except FutureRevision as error:
+            raise too_large_version(error.requested, error.current) from error
+        except Compacted:
+            return Response(200, stream=self._too_old(parse_version(options.version)))
+        return Response(200, stream=self._events(watch))
+
+    @property
+    def _prefix(self) -> str:
+        named = self.options.fields.exact("metadata.name")
+        prefix = self.kind.range_prefix(self.namespace)
+        # A watch of one object need not look at its neighbours (names have no "/" so the match below stays exact).
+        return prefix + named if named and (self.namespace or not self.kind.namespaced) else prefix
+
+    async def _from_now(self, *, send_state: bool) -> AsyncIterator[bytes]:
+        core = self.shared.core
+        selection = ListOptions(self.options.labels, self.options.fields)
+        listing = list_objects(core, self.kind, self.namespace, selection)
+        watch = core.store.watch(self._prefix, listing.revision)
+        if send_state:
+            for start in range(0, len(listing.items), INITIAL_CHUNK):
+                yield b"".join(self._wrap("ADDED", s.value) for s in listing.items[start : start + INITIAL_CHUNK])
+            if self.options.bookmarks:
+                yield self._bookmark(listing.revision, {"k8s.io/initial-events-end": "true"})
+        async for chunk in self._events(watch):
+            yield chunk
+
+    async def _events(self, watch: Watch) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        timeout = self.options.timeout
+        end = loop.time() + (timeout if timeout else MIN_TIMEOUT_SECONDS * (1 + random.random()))
+        bookmark_at = loop.time() + BOOKMARK_SECONDS
+        self.shared.active += 1
+        try:
+            yield b""  # the answer's head goes out before the first event
+            while True:
+                try:
+                    async with asyncio.timeout_at(min(end, bookmark_at)):
+                        events = await anext(watch)
+                except TimeoutError:
+                    if self.options.bookmarks:
+                        yield self._bookmark(watch.revision)
+                    if loop.time() >= end:
+                        return
+                    bookmark_at = loop.time() + BOOKMARK_SECONDS
+                    continue
+                chunk = self._encode(events)
+                if chunk:
+                    self.shared.delivered += len(events)
+                    yield chunk
+        except StopAsyncIteration:
+            return
+        except Compacted as error:
+            yield self._error(expired(f"too old resource version: {watch.revision} ({error.oldest})"))
+        finally:
+            watch.close()
+            self.shared.active -= 1
+
+    async def _too_old(self, asked: int) -> AsyncIterator[bytes]:
+        yield self._error(expired(f"too old resource version: {asked} ({self.shared.core.store.compacted})"))
+
+    def _encode(self, events: list[Event]) -> bytes:
+        batch = self.shared.batches.of(events)
+        if self.form.plain and not self.options.selects:
+            return batch.plain()
+        return b"".join(self._selected(batch))
+
+    def _selected(self, batch: Batch) -> Iterator[bytes]:
+        """Selectors turn changes into arrivals and departures."""
+        for event, (obj, previous) in zip(batch.events, batch.objects(), strict=True):
+            now = event.type != "DELETED" and matches(self.kind, obj, self.options)
+            before = previous is not None and matches(self.kind, previous, self.options)
+            if now:
+                yield self._wrap("MODIFIED" if before else "ADDED", event.value)
+            elif before:
+                yield self._wrap("DELETED", event.value if event.type == "DELETED" else _departed(self.kind, event))
+
+    def _wrap(self, event_type: str, value: bytes) -> bytes:
+        if self.form.plain:
+            return b"%b%b}\n" % (_PREFIX[event_type], value)
+        return b"%b%b}\n" % (_PREFIX[event_type], encode_json(self._transformed(decode_json(value))))
+
+    def _transformed(self, obj: JsonObject) -> JsonObject:
+        if self.form.transform != "Table":
+            return partial_metadata(obj, self.form) if self.form.transform else obj
+        version = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        headers, self.headers_sent = not self.headers_sent, True
+        rows = [obj] if "uid" in obj["metadata"] else []
+        now = self.shared.core.clock()
+        return table(self.kind, rows, self.form, self.include, now, version, headers=headers)
+
+    def _bookmark(self, revision: int, annotations: JsonObject | None = None) -> bytes:
+        metadata: JsonObject = {"resourceVersion": str(revision)}
+        if annotations:
+            metadata["annotations"] = annotations
+        obj = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata}
+        return self._wrap("BOOKMARK", encode_json(obj))
+
+    def _error(self, error: ApiError) -> bytes:
+        return encode_json({"type": "ERROR", "object": error.body()}) + b"\n"
+
+
+def _departed(kind: Kind, event: Event) -> bytes:
+    """An object that a change took out of the selection: its last matching state, at the version of the change."""
+    assert event.previous is not None
+    head = kind.head
+    end = event.previous.index(b'"', len(head))
+    return b"%b%d%b" % (head, event.revision, event.previous[end:])
+
+
+NO_SELECTORS = ListOptions(LabelSelector(), FieldSelector())

@@ -1,0 +1,75 @@
+"""The entry point: one click application whose subcommands are imported only when they are called.
+
+Installed twice, as `kubeqos` and as the kubectl plugin `kubectl-qos`. Every error ends in one funnel that prints what,
+where and what to do; a traceback never reaches a user.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from kubeqos import __version__
+from kubeqos.errors import KubeqosError
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
+    "check": ("kubeqos.cli.check", "Check a set of manifests together, as a server would."),
+    "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
+    "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
+    "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
+}
+
+
+class LazyGroup(click.Group):
+    """Lists commands from the table and imports a command's module when it is invoked."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kubeqos")
+def application() -> None:
+    """QoS-aware resource management for Kubernetes."""
+
+
+def main() -> None:
+    """Run the command line and turn every outcome into an exit code."""
+    program = "kubectl qos" if Path(sys.argv[0]).name.startswith("kubectl-") else "kubeqos"
+    try:
+        application.main(prog_name=program, standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    except KubeqosError as error:
+        lines = error.lines()
+        print("Error: " + "\n".join(lines), file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader went away (`| head`): not our error, and nothing more can be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

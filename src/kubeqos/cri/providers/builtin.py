@@ -1,0 +1,72 @@
+"""The built-in providers that write cgroup files, limits and annotations: presets and blockio.
+
+Each is a thin shell: the pure module next to it says which effects, `host.Host` performs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kubeqos.cri.providers import blockio, presets
+from kubeqos.cri.providers.host import Host
+from kubeqos.cri.providers.protocol import Advertisement, ClassProvider, Edit, Place, Refusal, Subject
+
+
+class PresetProvider(ClassProvider):
+    """Classes of one preset kind: ulimits, memory, cpu or network."""
+
+    def __init__(
+        self, offer: Advertisement, kind: presets.Kind, classes: Mapping[str, presets.Preset], host: Host
+    ) -> None:
+        self.offer = offer
+        self.kind = kind
+        self.acts_in_place = any(setting.v1 or setting.v2 or setting.rlimit for setting in kind.settings)
+        self.classes = classes
+        self.host = host
+
+    async def advertise(self) -> Sequence[Advertisement]:
+        return (self.offer,)
+
+    async def check(self, subject: Subject, resource: str, class_name: str) -> Refusal | None:
+        return presets.check_preset(self.classes.get(class_name, {}), subject, class_name)
+
+    async def apply(self, subject: Subject, resource: str, class_name: str) -> Edit:
+        return presets.edit_for(self.kind, self.classes.get(class_name, {}), subject, self.host.version)
+
+    async def enter(self, subject: Subject, place: Place, resource: str, class_name: str) -> None:
+        await self.move(subject, place, resource, "", class_name)
+
+    async def move(self, subject: Subject, place: Place, resource: str, old: str, new: str) -> None:
+        before, after = self.classes.get(old, {}), self.classes.get(new, {})
+        effects = presets.transition(self.kind, before, after, subject, self.host.version)
+        self.host.perform(place, effects)
+
+
+class BlockIoProvider(ClassProvider):
+    """Block I/O classes."""
+
+    def __init__(self, offer: Advertisement, classes: Mapping[str, Sequence[blockio.Entry]], host: Host) -> None:
+        self.offer = offer
+        self.classes = classes
+        self.host = host
+
+    async def advertise(self) -> Sequence[Advertisement]:
+        return (self.offer,)
+
+    async def check(self, subject: Subject, resource: str, class_name: str) -> Refusal | None:
+        """A class that names devices of which none is here would promise nothing."""
+        entries = [entry for entry in self.classes.get(class_name, ()) if entry.devices]
+        for entry in entries:
+            if not any(self.host.block_devices(pattern) for pattern in entry.devices):
+                return Refusal(
+                    f"no block device matches {', '.join(entry.devices)} of blockio class {class_name!r}",
+                    "attach the device or change the class's Devices",
+                )
+        return None
+
+    async def enter(self, subject: Subject, place: Place, resource: str, class_name: str) -> None:
+        await self.move(subject, place, resource, "", class_name)
+
+    async def move(self, subject: Subject, place: Place, resource: str, old: str, new: str) -> None:
+        before, after = (blockio.resolve(self.classes.get(c, ()), self.host.block_devices) for c in (old, new))
+        self.host.perform(place, blockio.transition(before, after, self.host.version))

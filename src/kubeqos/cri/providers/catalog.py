@@ -1,0 +1,153 @@
+"""All providers of one configuration, and the merged list of what they offer.
+
+Built in two steps so that a bad configuration changes nothing: `build` makes and checks every provider, `install`
+performs the writes. The relay holds one catalog and swaps it for another on reload.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kubeqos.cri.providers.builtin import BlockIoProvider, PresetProvider
+from kubeqos.cri.providers.config import (
+    POD_QOS,
+    BlockIoSpec,
+    NodeClasses,
+    PresetSpec,
+    RdtSpec,
+    ResourceSpec,
+    VendorSpec,
+)
+from kubeqos.cri.providers.document import suggest
+from kubeqos.cri.providers.host import Host
+from kubeqos.cri.providers.protocol import ENTRY_POINT_GROUP, Advertisement, ClassInfo, ClassProvider, Level
+from kubeqos.cri.providers.rdt.files import Kernel, ResctrlFiles, discover
+from kubeqos.cri.providers.rdt.provider import RdtProvider
+from kubeqos.cri.providers.rdt.resolve import Plan
+from kubeqos.errors import ConfigurationError
+
+Connect = Callable[[str, str, Any], ClassProvider]
+"""Makes the proxy of an out-of-process provider from (resource name, endpoint, configuration)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The parts of this machine that providers work on."""
+
+    host: Host
+    resctrl_root: Path = Path("/sys/fs/resctrl")
+    resctrl_kernel: Kernel = field(default_factory=Kernel)
+    mbps_mode: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The resources on offer by name, and who stands behind each."""
+
+    offers: Mapping[str, Advertisement] = field(default_factory=dict)
+    providers: Mapping[str, ClassProvider] = field(default_factory=dict)
+    specs: Mapping[str, ResourceSpec] = field(default_factory=dict)
+    rdt_plans: tuple[tuple[RdtProvider, Plan], ...] = ()
+
+    def at(self, level: Level) -> list[Advertisement]:
+        return [offer for _, offer in sorted(self.offers.items()) if offer.level is level]
+
+    def install(self) -> None:
+        for provider, plan in self.rdt_plans:
+            provider.files.apply(plan)
+
+    def distinct_providers(self) -> Iterable[ClassProvider]:
+        return {id(provider): provider for provider in self.providers.values()}.values()
+
+
+async def build(classes: NodeClasses, machine: Machine, connect: Connect, previous: Catalog | None = None) -> Catalog:
+    """Every provider of a configuration, checked. Raises ConfigurationError; changes nothing on the machine."""
+    offers: dict[str, Advertisement] = {}
+    providers: dict[str, ClassProvider] = {}
+    plans: list[tuple[RdtProvider, Plan]] = []
+    for spec in classes.resources.values():
+        provider = _make(spec, machine, connect, previous)
+        if isinstance(provider, RdtProvider):
+            if plans:
+                raise ConfigurationError(
+                    "two rdt resources are configured",
+                    where=spec.where,
+                    remedy="keep one: resctrl groups are exclusive",
+                )
+            plans.append((provider, provider.plan()))
+        for offer in await provider.advertise():
+            offer = _adjusted(offer, spec)
+            if offer.name in offers:
+                _refuse_twice(offers[offer.name], offer, spec)
+            offers[offer.name] = offer
+            providers[offer.name] = provider
+    return Catalog(offers, providers, dict(classes.resources), tuple(plans))
+
+
+def _make(spec: ResourceSpec, machine: Machine, connect: Connect, previous: Catalog | None) -> ClassProvider:
+    match spec.spec:
+        case PresetSpec(kind, classes):
+            return PresetProvider(spec.offer, kind, classes, machine.host)
+        case BlockIoSpec(classes):
+            return BlockIoProvider(spec.offer, classes, machine.host)
+        case RdtSpec(config, prefix, monitoring):
+            found = discover(machine.resctrl_root, machine.mbps_mode)
+            if not monitoring:
+                found = dataclasses.replace(found, mon_features=())
+            files = ResctrlFiles(machine.resctrl_root, machine.resctrl_kernel)
+            return RdtProvider(spec.offer, config, found, files, machine.host, prefix)
+        case VendorSpec(entry_point, endpoint, config):
+            kept = previous.specs.get(spec.offer.name) if previous else None
+            if previous and kept and kept.spec == spec.spec and spec.offer.name in previous.providers:
+                return previous.providers[spec.offer.name]
+            return connect(spec.offer.name, endpoint, config) if endpoint else _load(entry_point, config, spec.where)
+
+
+def _load(name: str, config: Any, where: str) -> ClassProvider:
+    """A vendor's entry point: a callable that takes the `config` of its resource and returns the provider."""
+    found = {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    if name not in found:
+        known = ["rdt", "blockio", "ulimits", "memory", "cpu", "network", *found]
+        raise ConfigurationError(f"no provider {name!r} is installed", where=where, remedy=suggest(name, known))
+    provider = found[name].load()(config)
+    if not isinstance(provider, ClassProvider):
+        raise ConfigurationError(
+            f"entry point {name!r} did not return a ClassProvider",
+            where=where,
+            remedy=f"{found[name].value} must return a subclass of kubeqos.cri.providers.protocol.ClassProvider",
+        )
+    return provider
+
+
+def _adjusted(offer: Advertisement, spec: ResourceSpec) -> Advertisement:
+    """A vendor's offer with the capacity and default that the administrator set, checked like our own."""
+    if offer.name == POD_QOS:
+        raise ConfigurationError(f"a provider offers {POD_QOS!r}, which belongs to Kubernetes", where=spec.where)
+    if not isinstance(spec.spec, VendorSpec):
+        return offer
+    for name in spec.capacity:
+        if not offer.find(name):
+            known = [info.name for info in offer.classes]
+            raise ConfigurationError(
+                f"no class {name!r} to set a capacity for", where=spec.where, remedy=suggest(name, known)
+            )
+    default = spec.offer.default or offer.default
+    if default and not offer.find(default):
+        raise ConfigurationError(f"{offer.name}: default {default!r} is not one of its classes", where=spec.where)
+    infos = tuple(ClassInfo(info.name, spec.capacity.get(info.name, info.capacity)) for info in offer.classes)
+    return dataclasses.replace(offer, classes=infos, default=default)
+
+
+def _refuse_twice(first: Advertisement, second: Advertisement, spec: ResourceSpec) -> None:
+    """Names are unique, also across levels (KEP-3008, RuntimeStatus; DESIGN ruling 5)."""
+    levels = " and ".join(sorted({first.level.value, second.level.value}))
+    raise ConfigurationError(
+        f"resource {second.name!r} is offered twice ({levels} level)",
+        where=spec.where,
+        remedy="every QoS-class resource of a node needs its own name",
+    )

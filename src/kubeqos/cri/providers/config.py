@@ -1,0 +1,192 @@
+"""`classes.yaml`: which QoS-class resources this node offers.
+
+    resources:
+      rdt:                              # the name pods ask for; yours to choose (DESIGN ruling 5)
+        provider: rdt
+        default: silver                 # class of containers that ask for none; leave out for none
+        capacity: {gold: 2}             # how many containers at once; leave out for unlimited
+        config: {partitions: {…}}       # goresctrl's form
+      blockio:
+        provider: blockio
+        config: {Classes: {…}}
+      ulimits:
+        provider: ulimits               # or memory, cpu, network
+        classes:
+          many-files: {nofile: "65536:1048576"}
+      vendor.example/turbo:
+        provider: turbo                 # an entry point, or
+        endpoint: unix:///run/turbo.sock    # a process of its own
+        config: {anything: the vendor reads}
+
+Parsed strictly into values; nothing is touched until all of it is valid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from kubeqos.cri.providers import blockio, presets
+from kubeqos.cri.providers.document import Doc, parse_document, suggest
+from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, ClassInfo, Level
+from kubeqos.cri.providers.rdt.config import RdtConfig, parse_rdt
+
+POD_QOS = "pod-qos"
+"""Informational to the runtime: never requested, never advertised (KEP-3008; DESIGN ruling 5)."""
+MAX_CAPACITY = 2**64 - 1
+_NAME = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+DEFAULT_PREFIX = "kubeqos."
+"""Keeps our resctrl groups apart from everybody else's."""
+_RDT_KEYS = ("monitoring", "prefix")
+
+
+@dataclass(frozen=True, slots=True)
+class RdtSpec:
+    config: RdtConfig
+    prefix: str = DEFAULT_PREFIX
+    monitoring: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BlockIoSpec:
+    classes: Mapping[str, tuple[blockio.Entry, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class PresetSpec:
+    kind: presets.Kind
+    classes: Mapping[str, presets.Preset]
+
+
+@dataclass(frozen=True, slots=True)
+class VendorSpec:
+    """A provider that is not ours; its classes come from its own `advertise`."""
+
+    entry_point: str = ""
+    endpoint: str = ""
+    config: Any = None
+
+
+Spec = RdtSpec | BlockIoSpec | PresetSpec | VendorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSpec:
+    """One entry of `resources`: what to offer, and how it is enforced."""
+
+    offer: Advertisement
+    spec: Spec
+    where: str
+    capacity: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClasses:
+    """A whole valid configuration."""
+
+    resources: Mapping[str, ResourceSpec] = field(default_factory=dict)
+
+
+def parse_classes(text: str, source: str, cgroup_version: int) -> NodeClasses:
+    """The configuration of one node. Raises ConfigurationError with the line for anything that is not right."""
+    fields = parse_document(text, source).fields(("resources",))
+    if "resources" not in fields:
+        return NodeClasses()
+    entries = fields["resources"].items()
+    return NodeClasses({name: _parse_resource(name, doc, cgroup_version) for name, doc in entries.items()})
+
+
+def _parse_resource(name: str, doc: Doc, cgroup_version: int) -> ResourceSpec:
+    if name == POD_QOS:
+        doc.fail("this name belongs to Kubernetes", "choose another name")
+    if not _NAME.fullmatch(name):
+        doc.fail(f"{name!r} is not a resource name", "use letters, digits, '-', '_', '.', and one '/' after a domain")
+    every = ("provider", "endpoint", "default", "capacity", "config", "classes", *_RDT_KEYS)
+    fields = doc.fields(every)
+    provider = fields["provider"].text() if "provider" in fields else ""
+    if not provider and "endpoint" not in fields:
+        doc.fail("no provider", f"add provider: one of {', '.join(['rdt', 'blockio', *presets.KINDS])}, or endpoint")
+    common = ("provider", "default", "capacity")
+    if provider in presets.KINDS:
+        doc.fields((*common, "classes"))
+        return _preset(name, doc, fields, presets.KINDS[provider], cgroup_version)
+    if provider == "rdt":
+        doc.fields((*common, "config", *_RDT_KEYS))
+        return _rdt(name, doc, fields)
+    if provider == "blockio":
+        doc.fields((*common, "config"))
+        classes = blockio.parse_classes(_required(doc, fields, "config"))
+        offer = _offer(name, doc, fields, list(classes), Level.CONTAINER, True, "blockio")
+        return ResourceSpec(offer, BlockIoSpec(classes), doc.where)
+    doc.fields((*common, "endpoint", "config"))
+    return _vendor(name, doc, fields, provider)
+
+
+def _required(doc: Doc, fields: Mapping[str, Doc], key: str) -> Doc:
+    if key not in fields:
+        doc.fail(f"no {key}", f"add the key {key}")
+    return fields[key]
+
+
+def _rdt(name: str, doc: Doc, fields: Mapping[str, Doc]) -> ResourceSpec:
+    config = parse_rdt(_required(doc, fields, "config"))
+    prefix = fields["prefix"].text() if "prefix" in fields else DEFAULT_PREFIX
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", prefix):
+        fields["prefix"].fail("the prefix begins a directory name and keeps our groups apart", "use letters and '.'")
+    monitoring = fields["monitoring"].boolean() if "monitoring" in fields else True
+    rules = config.classes()
+    offer = dataclasses.replace(
+        _offer(name, doc, fields, list(rules), Level.CONTAINER, True, "rdt"),
+        deny_pod_annotation=frozenset(c for c, rule in rules.items() if rule.deny_pod_annotation),
+        deny_container_annotation=frozenset(c for c, rule in rules.items() if rule.deny_container_annotation),
+    )
+    return ResourceSpec(offer, RdtSpec(config, prefix, monitoring), doc.where)
+
+
+def _preset(name: str, doc: Doc, fields: Mapping[str, Doc], kind: presets.Kind, cgroup_version: int) -> ResourceSpec:
+    keys = [setting.key for setting in kind.settings] + ["annotations"] * kind.free_annotations
+    classes = {
+        class_name: presets.parse_preset(kind, child.fields(keys), cgroup_version)
+        for class_name, child in _required(doc, fields, "classes").items().items()
+    }
+    offer = _offer(name, doc, fields, list(classes), kind.level, kind.mutable)
+    return ResourceSpec(offer, PresetSpec(kind, classes), doc.where)
+
+
+def _vendor(name: str, doc: Doc, fields: Mapping[str, Doc], provider: str) -> ResourceSpec:
+    endpoint = fields["endpoint"].text() if "endpoint" in fields else ""
+    if endpoint and not endpoint.startswith("unix://"):
+        fields["endpoint"].fail(f"{endpoint!r} is not a socket", "write it like unix:///run/vendor.sock")
+    config = yaml.safe_load(yaml.serialize(fields["config"].node)) if "config" in fields else None
+    capacity = _capacity(fields)
+    default = fields["default"].text() if "default" in fields else SYSTEM_DEFAULT
+    offer = Advertisement(name, Level.CONTAINER, False, (), default)
+    return ResourceSpec(offer, VendorSpec(provider, endpoint, config), doc.where, capacity)
+
+
+def _capacity(fields: Mapping[str, Doc]) -> dict[str, int]:
+    if "capacity" not in fields:
+        return {}
+    return {name: child.integer(0, MAX_CAPACITY) for name, child in fields["capacity"].items().items()}
+
+
+def _offer(
+    name: str, doc: Doc, fields: Mapping[str, Doc], classes: list[str], level: Level, mutable: bool, stem: str = ""
+) -> Advertisement:
+    capacity = _capacity(fields)
+    for class_name in capacity:
+        if class_name not in classes:
+            fields["capacity"].items()[class_name].fail("no such class", suggest(class_name, classes))
+    default = fields["default"].text() if "default" in fields else SYSTEM_DEFAULT
+    if default and default not in classes:
+        fields["default"].fail(f"no class {default!r}", suggest(default, classes))
+    for class_name in classes:
+        if not class_name or class_name != class_name.strip():
+            doc.fail(f"{class_name!r} is not a class name", "give every class a name")
+    infos = tuple(ClassInfo(c, capacity.get(c, 0)) for c in sorted(classes))
+    return Advertisement(name, level, mutable, infos, default, stem)

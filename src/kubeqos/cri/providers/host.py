@@ -1,0 +1,144 @@
+"""Performs effects on this machine: cgroup files, process limits, block devices.
+
+Every root directory is a parameter, so the same code serves a container host and a plain directory in a test or in
+the simulated runtime. Decisions are made elsewhere; this module only reads, writes and reports what failed.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import resource
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from kubeqos.cri.providers.effects import CgroupWrite, Effect, SetRlimit
+from kubeqos.cri.providers.protocol import Place, SubjectGone
+from kubeqos.errors import RemoteError
+
+V1, V2 = 1, 2
+
+
+class Host:
+    """The cgroup tree and the processes of one machine."""
+
+    def __init__(self, cgroup_root: Path = Path("/sys/fs/cgroup"), dev_root: Path = Path("/"), version: int = 0):
+        self.cgroup_root = cgroup_root
+        self.dev_root = dev_root
+        self.version = version or cgroup_version(cgroup_root)
+
+    def perform(self, place: Place, effects: Iterable[Effect]) -> None:
+        """Carry out all effects in order; the first failure stops and is raised."""
+        for effect in effects:
+            if isinstance(effect, CgroupWrite):
+                self._write(place, effect)
+            else:
+                _set_rlimit(place, effect)
+
+    def directory(self, place: Place, controller: str) -> Path:
+        """Where the files of one controller are for this subject."""
+        if not place.cgroup:
+            raise RemoteError(
+                "the runtime did not tell the cgroup of the container",
+                remedy="use a runtime whose verbose ContainerStatus carries runtimeSpec.linux.cgroupsPath",
+            )
+        return self.cgroup_root / (controller if self.version == V1 else "") / place.cgroup.lstrip("/")
+
+    def tasks(self, place: Place) -> list[int]:
+        """The threads of a subject now, from its cgroup (or its first process when the tree has no such file)."""
+        directory = self.directory(place, "cpu")
+        for name in ("tasks", "cgroup.threads", "cgroup.procs"):
+            try:
+                return [int(line) for line in (directory / name).read_text().split()]
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                # cgroup.threads of a domain-threaded group cannot be read; cgroup.procs can.
+                if error.errno != errno.EOPNOTSUPP:
+                    raise RemoteError(f"cannot list tasks: {error.strerror}", where=str(directory / name)) from error
+        return [place.pid] if place.pid else []
+
+    def _write(self, place: Place, effect: CgroupWrite) -> None:
+        directory = self.directory(place, effect.controller)
+        for file, value in effect.choices:
+            path = directory / file
+            if path.exists():
+                write_file(path, value)
+                return
+        if not directory.exists() and place.pid and not os.path.exists(f"/proc/{place.pid}"):
+            raise SubjectGone(f"process {place.pid} has ended and its cgroup is gone", where=str(directory))
+        if effect.needed:
+            names = " or ".join(file for file, _ in effect.choices)
+            raise RemoteError(
+                f"cannot set {names}: no such file in the cgroup",
+                where=str(directory),
+                remedy="the kernel, its I/O scheduler or this cgroup version lacks the control; change the class",
+            )
+
+    def block_devices(self, pattern: str) -> list[tuple[int, int]]:
+        """(major, minor) of each block device that a glob matches, symbolic links resolved."""
+        found = []
+        for name in sorted(glob.glob(str(self.dev_root / pattern.lstrip("/")))):
+            status = os.stat(name)
+            if stat.S_ISBLK(status.st_mode):
+                found.append((os.major(status.st_rdev), os.minor(status.st_rdev)))
+        return list(dict.fromkeys(found))
+
+
+def write_file(path: Path, value: str) -> None:
+    """One write to one control file. Control files neither need nor like truncation."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | (0 if path_is_control(path) else os.O_TRUNC))
+        try:
+            os.write(descriptor, value.encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise RemoteError(f"cannot write {value!r}: {error.strerror}", where=str(path)) from error
+
+
+def path_is_control(path: Path) -> bool:
+    """Control files have size 0 whatever they hold; a plain file of the simulated tree has its length."""
+    return path.stat().st_size == 0
+
+
+def cgroup_version(root: Path) -> int:
+    """1 when the controllers have a directory each, 2 for the unified tree (and for an empty one)."""
+    if (root / "cgroup.controllers").exists():
+        return V2
+    return V1 if (root / "memory").is_dir() and (root / "cpu").is_dir() else V2
+
+
+def cgroup_path(cgroups_path: str) -> str:
+    """The directory of an OCI `cgroupsPath`: itself, or the slices spelled out for `slice:prefix:name`."""
+    parts = cgroups_path.split(":")
+    if len(parts) != 3 or not parts[0].endswith(".slice"):
+        return cgroups_path
+    slice_name, prefix, name = parts
+    stem, out = "", []
+    for piece in slice_name.removesuffix(".slice").split("-"):
+        stem = f"{stem}-{piece}" if stem else piece
+        out.append(f"{stem}.slice")
+    return "/" + "/".join([*out, f"{prefix}-{name}.scope"])
+
+
+def _set_rlimit(place: Place, effect: SetRlimit) -> None:
+    if not place.pid:
+        raise RemoteError(
+            f"cannot set ulimit {effect.name}: the runtime did not tell the process of the container",
+            remedy="use a runtime whose verbose ContainerStatus carries the pid",
+        )
+    kind = getattr(resource, f"RLIMIT_{effect.name.upper()}")
+    try:
+        resource.prlimit(place.pid, kind, (effect.soft, effect.hard))
+    except ProcessLookupError:
+        # The process has ended in the meantime: nothing is left to limit.
+        return
+    except (OSError, ValueError) as error:
+        raise RemoteError(
+            f"cannot set ulimit {effect.name} to {effect.soft}:{effect.hard}: {error}",
+            where=f"process {place.pid}",
+            remedy="lower the class's hard limit below the system's (fs.nr_open for nofile)",
+        ) from error

@@ -1,0 +1,62 @@
+"""Timestamps as the API writes them (RFC 3339, UTC) and ages as kubectl prints them. Pure: now is an argument."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def timestamp(now: float) -> str:
+    """`2026-11-15T07:07:08Z`."""
+    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(now: float) -> str:
+    """`2026-11-15T07:07:08.123456Z`, for MicroTime fields (leases, events)."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds since the epoch, None when the text is not a timestamp."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found.timestamp() if found.tzinfo else None
+
+
+def age_since(text: str | None, now: float) -> str:
+    """The AGE column: time since a timestamp, `<unknown>` when there is none."""
+    since = seconds_of(text) if text else None
+    return "<unknown>" if since is None else human_duration(now - since)
+
+
+def human_duration(duration: float) -> str:
+    """A duration with two significant units at most, as Kubernetes rounds it."""
+    seconds = int(duration)
+    if seconds < -1:
+        return "<invalid>"
+    if seconds < 0:
+        return "0s"
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes = seconds // 60
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    hours = minutes // 60
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    days = hours // 24
+    if hours < 192:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    years = days // 365
+    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"

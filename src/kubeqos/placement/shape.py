@@ -1,0 +1,224 @@
+"""Shapes: what placement needs to know of a pod, compiled once and shared by all pods that are alike.
+
+Pods of one template differ only in name and uid, so they have the same shape and share their filtering work.
+The scheduler keeps shapes by the bytes of the pod's spec; `compile_shape` is called once per distinct pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from kubeqos.model.objects import (
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    PodSpec,
+    PodView,
+    PreferredNodeTerm,
+    Toleration,
+    TopologySpread,
+    WeightedPodAffinityTerm,
+)
+from kubeqos.model.quantity import Quantity
+from kubeqos.rules.classes import Level, demand, requested
+from kubeqos.rules.podqos import QosClass, aggregate, effective_class, effective_requests
+
+# What a container without a request counts for in scoring, so that a node full of such pods does not look empty.
+_SCORING_DEFAULTS = (("cpu", Quantity.from_milli(100)), ("memory", Quantity.from_int(200 << 20)))
+_ZERO = Quantity.ZERO
+
+Group = tuple[str, frozenset[tuple[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassNeed:
+    """What a pod needs of one QoS-class resource, depending on the level at which a node offers it.
+
+    A request for the whole pod is a pod-level class on nodes that offer it to pods, and the default of the pod's
+    containers on nodes that offer it to containers (KEP-3008, PodSpec).
+    """
+
+    resource: str
+    pod_class: str | None
+    container_classes: Mapping[str, int]
+    asked_by_containers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port of the node itself; an empty address means all of them."""
+
+    address: str
+    protocol: str
+    port: int
+
+    def clashes(self, other: HostPort) -> bool:
+        """Whether both cannot be held at once."""
+        return (
+            self.port == other.port
+            and self.protocol == other.protocol
+            and (self.address == other.address or "0.0.0.0" in (self.address, other.address))
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Shape:
+    """The scheduling side of a pod. Compared by identity: one object per distinct pod."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    priority: int
+    may_preempt: bool
+    requests: Mapping[str, int]
+    """Milli CPUs for cpu, whole units for all else; zero amounts included."""
+    scoring_cpu_milli: int
+    scoring_memory: int
+    best_effort: bool
+    class_needs: tuple[ClassNeed, ...]
+    node_name: str
+    node_selector: Mapping[str, str]
+    required_terms: tuple[NodeSelectorTerm, ...] | None
+    preferred_terms: tuple[PreferredNodeTerm, ...]
+    tolerations: tuple[Toleration, ...]
+    host_ports: tuple[HostPort, ...]
+    spread: tuple[TopologySpread, ...]
+    affinity: tuple[PodAffinityTerm, ...]
+    anti_affinity: tuple[PodAffinityTerm, ...]
+    preferred_affinity: tuple[WeightedPodAffinityTerm, ...]
+    preferred_anti_affinity: tuple[WeightedPodAffinityTerm, ...]
+    claim_drivers: tuple[str, ...]
+    exclusive_cpus: tuple[int, ...]
+    """Whole CPUs each container of a Guaranteed pod wants for itself, largest first."""
+    images: tuple[str, ...]
+    ignored: frozenset[str]
+    group: Group
+    """Namespace and labels: what affinity and spreading of other pods can see of it."""
+
+    @property
+    def looks_at_other_nodes(self) -> bool:
+        """Whether its fit on one node depends on the pods of others, so that nothing can be kept between decisions."""
+        return bool(
+            self.spread
+            or self.affinity
+            or self.anti_affinity
+            or self.preferred_affinity
+            or self.preferred_anti_affinity
+        )
+
+
+def compile_shape(
+    pod: PodView,
+    *,
+    classes: bool = True,
+    claim_drivers: Collection[str] = (),
+    ignored_resources: Collection[str] = (),
+    ignored_groups: Collection[str] = (),
+) -> Shape:
+    """The shape of a pod. `classes` is the gate QOSResources; `claim_drivers` are those of the pod's claims."""
+    spec = pod.spec
+    scoring_cpu, scoring_memory = scoring_amounts(spec)
+    requests = pod_amounts(spec)
+    affinity = spec.affinity
+    node_affinity = affinity.node_affinity if affinity else None
+    pod_affinity = affinity.pod_affinity if affinity else None
+    pod_anti = affinity.pod_anti_affinity if affinity else None
+    qos = effective_class(pod)
+    return Shape(
+        namespace=pod.metadata.namespace,
+        labels=pod.metadata.labels,
+        priority=spec.priority or 0,
+        may_preempt=spec.preemption_policy != "Never",
+        requests=requests,
+        scoring_cpu_milli=scoring_cpu,
+        scoring_memory=scoring_memory,
+        best_effort=qos is QosClass.BEST_EFFORT,
+        class_needs=class_needs(spec) if classes else (),
+        node_name=spec.node_name,
+        node_selector=spec.node_selector,
+        required_terms=(
+            tuple(node_affinity.required.node_selector_terms) if node_affinity and node_affinity.required else None
+        ),
+        preferred_terms=tuple(node_affinity.preferred) if node_affinity else (),
+        tolerations=tuple(spec.tolerations),
+        host_ports=_host_ports(spec),
+        spread=tuple(spec.topology_spread_constraints),
+        affinity=tuple(pod_affinity.required) if pod_affinity else (),
+        anti_affinity=tuple(pod_anti.required) if pod_anti else (),
+        preferred_affinity=tuple(pod_affinity.preferred) if pod_affinity else (),
+        preferred_anti_affinity=tuple(pod_anti.preferred) if pod_anti else (),
+        claim_drivers=tuple(sorted(claim_drivers)),
+        exclusive_cpus=_exclusive_cpus(spec) if qos is QosClass.GUARANTEED else (),
+        images=tuple(container.image for container in (*spec.init_containers, *spec.containers) if container.image),
+        ignored=_ignored(requests, ignored_resources, ignored_groups),
+        group=(pod.metadata.namespace, frozenset(pod.metadata.labels.items())),
+    )
+
+
+def pod_amounts(spec: PodSpec) -> dict[str, int]:
+    """Effective requests in the scheduler's integers, rounded up."""
+    return {
+        name: amount.milli() if name == "cpu" else amount.value() for name, amount in effective_requests(spec).items()
+    }
+
+
+def scoring_amounts(spec: PodSpec) -> tuple[int, int]:
+    """Milli CPUs and memory bytes with which a pod counts in scoring; the defaults stand in for unset requests.
+
+    In a pod with pod-level requests they stand in only for what nothing in the pod speaks of.
+    """
+    pod_level = spec.resources is not None and spec.resources.requests
+    known = effective_requests(spec) if pod_level else {}
+    amounts = []
+    for name, default in _SCORING_DEFAULTS:
+        total = known.get(name)
+        if total is None:
+            total = aggregate(spec, "requests", {name: default}).get(name, _ZERO) + spec.overhead.get(name, _ZERO)
+        amounts.append(total)
+    return amounts[0].milli(), amounts[1].value()
+
+
+def class_needs(spec: PodSpec) -> tuple[ClassNeed, ...]:
+    """What the pod needs of each QoS-class resource it names."""
+    pod_wide = requested(spec.qos_resources)
+    asked_below = {
+        request.name
+        for container in (*spec.init_containers, *spec.containers)
+        for request in container.resources.qos_resources
+    }
+    names = sorted({*pod_wide, *asked_below})
+    if not names:
+        return ()
+    counts = demand(spec, frozenset(names))
+    return tuple(
+        ClassNeed(
+            name,
+            pod_wide.get(name),
+            {
+                cls: count
+                for (level, resource, cls), count in counts.items()
+                if resource == name and level is Level.CONTAINER
+            },
+            name in asked_below,
+        )
+        for name in names
+    )
+
+
+def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+    return tuple(
+        HostPort(port.host_ip or "0.0.0.0", port.protocol, port.host_port)
+        for container in (*spec.init_containers, *spec.containers)
+        for port in container.ports
+        if port.host_port > 0
+    )
+
+
+def _exclusive_cpus(spec: PodSpec) -> tuple[int, ...]:
+    """Whole-CPU requests, which a static CPU manager serves with CPUs of their own."""
+    wanted = (c.resources.requests.get("cpu", _ZERO).milli() for c in (*spec.init_containers, *spec.containers))
+    return tuple(sorted((milli // 1000 for milli in wanted if milli and milli % 1000 == 0), reverse=True))
+
+
+def _ignored(requests: Mapping[str, int], names: Collection[str], groups: Collection[str]) -> frozenset[str]:
+    """Extended resources that the configuration tells the scheduler to leave to others."""
+    return frozenset(name for name in requests if "/" in name and (name in names or name.partition("/")[0] in groups))

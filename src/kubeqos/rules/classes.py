@@ -1,0 +1,359 @@
+"""QoS-class resources (KEP-3008): who gets which class, how many of each class are needed, and whether a node has them.
+
+Called by admission (validation, quota demand), by the scheduler (fit), by the node agent (admission, CRI messages) and
+by the CRI relay (registration rules). Classes are opaque names here; what they mean is the runtime's business.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubeqos.model.names import qualified_name
+from kubeqos.model.objects import ContainerView, NodeQosResources, PodSpec, QosResourceInfo, QosResourceRequest
+from kubeqos.rules.fielderror import FieldError, duplicate, forbidden, invalid, not_supported, required
+from kubeqos.rules.podqos import max_counts
+
+POD_QOS = "pod-qos"
+"""Informational for the runtime only: never requested, never advertised (DESIGN ruling 5)."""
+
+
+class Level(enum.StrEnum):
+    """Whether a class is assigned to a whole pod or to each container."""
+
+    POD = "pod"
+    CONTAINER = "container"
+
+
+WELL_KNOWN = {"k8s.io/rdt": Level.CONTAINER, "k8s.io/blockio": Level.CONTAINER}
+
+ClassKey = tuple[Level, str, str]
+"""(level, resource, class)"""
+
+
+# -- what a node offers --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceType:
+    """One QoS-class resource of a node. Capacity 0 is unlimited."""
+
+    level: Level
+    name: str
+    mutable: bool
+    classes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Every QoS-class resource of a node by name, and why others were refused registration."""
+
+    types: Mapping[str, ResourceType] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+
+    def of_level(self, level: Level) -> list[ResourceType]:
+        return [kind for kind in self.types.values() if kind.level is level]
+
+
+def catalog(
+    advertised: NodeQosResources, *, strict_names: bool = False, known: Mapping[str, Level] = WELL_KNOWN
+) -> Catalog:
+    """Apply the registration rules to what a runtime advertises.
+
+    A name must be unique across both levels. With strict names (the KEP's Beta rule) unprefixed and `k8s.io/` names
+    must be known, and have the level they are known for.
+    """
+    by_name: dict[str, list[ResourceType]] = {}
+    for level, infos in (
+        (Level.POD, advertised.pod_qos_resources),
+        (Level.CONTAINER, advertised.container_qos_resources),
+    ):
+        for info in infos:
+            by_name.setdefault(info.name, []).append(_resource_type(level, info))
+    types: dict[str, ResourceType] = {}
+    refused: list[str] = []
+    for name, kinds in by_name.items():
+        problem = _registration_problem(name, kinds, strict_names, known)
+        if problem:
+            refused.append(f"QoS resource {name}: {problem}")
+        else:
+            types[name] = kinds[0]
+    return Catalog(types, tuple(refused))
+
+
+def _resource_type(level: Level, info: QosResourceInfo) -> ResourceType:
+    return ResourceType(level, info.name, info.mutable, {entry.name: entry.capacity for entry in info.classes})
+
+
+def _registration_problem(
+    name: str, kinds: Sequence[ResourceType], strict: bool, known: Mapping[str, Level]
+) -> str | None:
+    if name == POD_QOS:
+        return "the name is reserved and never advertised"
+    if len({kind.level for kind in kinds}) > 1:
+        return "registered both as pod-level and as container-level resource; names must be unique"
+    if len(kinds) > 1:
+        return "registered twice"
+    if strict and is_official(name):
+        if name not in known:
+            return "is not a known name; unprefixed and k8s.io/ names are reserved (gate QOSResourcesStrictNames)"
+        if known[name] is not kinds[0].level:
+            return f"is a {known[name]}-level resource and was registered as {kinds[0].level}-level"
+    return None
+
+
+def is_official(name: str) -> bool:
+    """Whether a name lies in the part of the name space that is reserved for well-known resources."""
+    return "/" not in name or name.startswith("k8s.io/")
+
+
+# -- who gets what -------------------------------------------------------------------------------------------------
+
+
+class Source(enum.StrEnum):
+    """Who decided an effective class, strongest first (DESIGN ruling 2)."""
+
+    CONTAINER = "container"
+    POD = "pod"
+    RUNTIME = "runtime"
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The class in force. `class_name` is None where the runtime's implicit default applies."""
+
+    class_name: str | None
+    source: Source
+
+    @property
+    def because(self) -> str:
+        match self.source:
+            case Source.CONTAINER:
+                return "requested by the container"
+            case Source.POD:
+                return "requested for the pod"
+            case _:
+                return "nothing requested: the runtime's default applies"
+
+
+def requested(requests: Iterable[QosResourceRequest]) -> dict[str, str]:
+    """Requests as resource → class."""
+    return {request.name: request.class_ for request in requests}
+
+
+def container_classes(spec: PodSpec, container: ContainerView, container_level: Iterable[str]) -> dict[str, Effective]:
+    """The effective class of each container-level resource; defaults of LimitRanges are in the spec by then."""
+    own, pod_wide = requested(container.resources.qos_resources), requested(spec.qos_resources)
+    effective: dict[str, Effective] = {}
+    for name in container_level:
+        if name in own:
+            effective[name] = Effective(own[name], Source.CONTAINER)
+        elif name in pod_wide:
+            effective[name] = Effective(pod_wide[name], Source.POD)
+        else:
+            effective[name] = Effective(None, Source.RUNTIME)
+    return effective
+
+
+def pod_classes(spec: PodSpec, pod_level: Iterable[str]) -> dict[str, Effective]:
+    """The effective class of each pod-level resource."""
+    asked = requested(spec.qos_resources)
+    return {
+        name: Effective(asked[name], Source.POD) if name in asked else Effective(None, Source.RUNTIME)
+        for name in pod_level
+    }
+
+
+# -- what may be asked ---------------------------------------------------------------------------------------------
+
+
+def request_errors(
+    requests: Any,
+    path: str,
+    *,
+    level: Level,
+    strict_names: bool = False,
+    known: Mapping[str, Level] = WELL_KNOWN,
+) -> list[FieldError]:
+    """What is wrong with a raw `qosResources` list of a pod (`spec`) or of a container (`resources`).
+
+    Names and classes are qualified names, a resource may be asked for once, `pod-qos` never. With strict names an
+    official name must be known, and a pod-level one may not be asked for by a container.
+    """
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, request in enumerate(requests or ()):
+        at = f"{path}[{index}]"
+        name, cls = request.get("name") or "", request.get("class") or ""
+        errors += _name_errors(f"{at}.name", name) + _name_errors(f"{at}.class", cls)
+        if name == POD_QOS:
+            errors.append(forbidden(f"{at}.name", "pod-qos follows from the pod's resources and cannot be requested"))
+        elif strict_names and name and is_official(name):
+            if name not in known:
+                errors.append(not_supported(f"{at}.name", name, sorted(known)))
+            elif level is Level.CONTAINER and known[name] is Level.POD:
+                errors.append(invalid(f"{at}.name", name, "is a pod-level resource; request it in spec.qosResources"))
+        if name in seen:
+            errors.append(duplicate(f"{at}.name", name))
+        seen.add(name)
+    return errors
+
+
+def _name_errors(path: str, name: str) -> list[FieldError]:
+    if not name:
+        return [required(path)]
+    return [invalid(path, name, complaint) for complaint in qualified_name(name)]
+
+
+# -- how many of each ----------------------------------------------------------------------------------------------
+
+
+def demand(spec: PodSpec, container_level: Collection[str] = WELL_KNOWN) -> dict[ClassKey, int]:
+    """How many assignments of each class the pod takes at the same time.
+
+    A pod-level class counts once. A container-level class counts the containers that can run together: the larger of
+    the init peak and sidecars plus app containers (DESIGN ruling 3). A pod-wide request counts for containers where its
+    name is in `container_level` or is also requested by one of them, and as a pod-level class otherwise. Implicit
+    defaults are never counted.
+    """
+    everyone = (*spec.init_containers, *spec.containers)
+    if not spec.qos_resources and not any(container.resources.qos_resources for container in everyone):
+        return {}
+    asked_below = {request.name for container in everyone for request in container.resources.qos_resources}
+    pod_wide = requested(spec.qos_resources)
+    defaults = {name: cls for name, cls in pod_wide.items() if name in container_level or name in asked_below}
+    totals: dict[ClassKey, int] = {(Level.POD, name, cls): 1 for name, cls in pod_wide.items() if name not in defaults}
+
+    def taken(container: ContainerView) -> dict[ClassKey, int]:
+        classes = defaults | requested(container.resources.qos_resources)
+        return {(Level.CONTAINER, name, cls): 1 for name, cls in classes.items()}
+
+    totals.update(max_counts(spec, taken))
+    return totals
+
+
+# -- does it fit ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClassProblem:
+    """Why a node cannot serve one of a pod's class requests."""
+
+    resource: str
+    reason: str
+    resolvable: bool = False
+    """Whether evicting other pods could help."""
+
+
+def fit(spec: PodSpec, node: Catalog, used: Mapping[ClassKey, int]) -> list[ClassProblem]:
+    """Everything that stands between the pod's class requests and this node; empty means it fits."""
+    problems = level_problems(spec, node)
+    container_level = {kind.name for kind in node.of_level(Level.CONTAINER)}
+    for (level, name, cls), count in demand(spec, container_level).items():
+        kind = node.types.get(name)
+        if kind is None:
+            problems.append(ClassProblem(name, f"QoS resource {name} not available"))
+        elif kind.level is level:
+            problem = capacity_problem(kind, cls, count, used.get((level, name, cls), 0))
+            if problem:
+                problems.append(problem)
+    return problems
+
+
+def level_problems(spec: PodSpec, node: Catalog) -> list[ClassProblem]:
+    """Containers that ask for what this node offers to whole pods only."""
+    return [
+        ClassProblem(name, f"QoS resource {name} is pod-level, requested at container level")
+        for name in sorted(
+            {
+                request.name
+                for container in (*spec.init_containers, *spec.containers)
+                for request in container.resources.qos_resources
+            }
+        )
+        if (kind := node.types.get(name)) is not None and kind.level is Level.POD
+    ]
+
+
+def capacity_problem(kind: ResourceType, cls: str, count: int, used: int) -> ClassProblem | None:
+    """Why `count` more assignments to a class are not possible, or None."""
+    if cls not in kind.classes:
+        return ClassProblem(kind.name, f"QoS class {kind.name}={cls} not available")
+    capacity = kind.classes[cls]
+    if capacity and count > capacity:
+        return ClassProblem(kind.name, f"QoS class {kind.name}={cls} too small (capacity {capacity}, needs {count})")
+    if capacity and used + count > capacity:
+        return ClassProblem(kind.name, f"QoS class {kind.name}={cls} exhausted ({used}/{capacity} used)", True)
+    return None
+
+
+# -- the annotation form -------------------------------------------------------------------------------------------
+
+ANNOTATED = ("rdt", "blockio")
+_ANNOTATION_DOMAIN = ".resources.kubernetes.io/"
+
+
+def is_class_annotation(key: str) -> bool:
+    """Whether an annotation speaks of classes (KEP-3008, Pod annotations)."""
+    resource, domain, name = key.partition(_ANNOTATION_DOMAIN)
+    return bool(domain) and resource in ANNOTATED and (name == "default" or name.startswith("container."))
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """Class requests found in annotations: pod-wide ones and those of single containers."""
+
+    pod: Mapping[str, str]
+    containers: Mapping[str, Mapping[str, str]]
+    unknown_containers: tuple[str, ...] = ()
+
+
+def from_annotations(annotations: Mapping[str, str], containers: Collection[str]) -> Translated:
+    """Read the annotation form; containers that do not exist are reported, not ignored."""
+    pod: dict[str, str] = {}
+    by_container: dict[str, dict[str, str]] = {}
+    unknown: list[str] = []
+    for key, value in annotations.items():
+        if not is_class_annotation(key):
+            continue
+        resource, _, name = key.partition(_ANNOTATION_DOMAIN)
+        if name == "default":
+            pod[resource] = value
+        elif (container := name.removeprefix("container.")) in containers:
+            by_container.setdefault(container, {})[resource] = value
+        else:
+            unknown.append(key)
+    return Translated(pod, by_container, tuple(unknown))
+
+
+def translate_annotations(raw_pod: dict[str, Any]) -> list[str]:
+    """Write annotated classes into the raw spec where nothing is requested yet; returns warnings.
+
+    Explicit fields win, since they are the newer form.
+    """
+    annotations = (raw_pod.get("metadata") or {}).get("annotations") or {}
+    if not any(is_class_annotation(key) for key in annotations):
+        return []
+    spec = raw_pod["spec"]
+    everyone = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    found = from_annotations(annotations, {container.get("name", "") for container in everyone})
+    _add_missing(spec, found.pod)
+    for container in everyone:
+        classes = found.containers.get(container.get("name", ""))
+        if classes:
+            _add_missing(container.setdefault("resources", {}), classes)
+    return [f"metadata.annotations[{key}]: there is no such container" for key in found.unknown_containers]
+
+
+def _add_missing(holder: dict[str, Any], classes: Mapping[str, str]) -> None:
+    requests = holder.setdefault("qosResources", [])
+    present = {request.get("name") for request in requests}
+    requests.extend({"name": name, "class": cls} for name, cls in classes.items() if name not in present)
+
+
+def changed_annotations(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Class annotations that an update would change; the KEP forbids that after creation."""
+    keys = {key for key in (*old, *new) if is_class_annotation(key)}
+    return sorted(key for key in keys if old.get(key) != new.get(key))

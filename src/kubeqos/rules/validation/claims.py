@@ -1,0 +1,123 @@
+"""Validation of PersistentVolumeClaim and of the alpha claims of KEP-3675: ResourceClass, ResourceClaim, template."""
+
+from __future__ import annotations
+
+from kubeqos.model import names
+from kubeqos.model.quantity import Quantity
+from kubeqos.rules.fielderror import forbidden, invalid, not_supported, required, too_long
+from kubeqos.rules.validation.common import (
+    NO_LIST,
+    NO_MAP,
+    Errors,
+    Raw,
+    check_immutable,
+    check_label_selector,
+    check_supported,
+    complain,
+)
+from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
+
+_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+_VOLUME_MODES = ("Block", "Filesystem")
+_ALLOCATION_MODES = ("Immediate", "WaitForFirstConsumer")
+_SPEC_FIXED = (
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+)
+
+
+def check_volume_claim(out: Errors, raw: Raw) -> None:
+    check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
+    spec = raw.get("spec") or NO_MAP
+    modes = spec.get("accessModes") or NO_LIST
+    if not modes:
+        out.append(required("spec.accessModes", "at least 1 access mode is required"))
+    check_label_selector(out, "spec.selector", spec.get("selector"))
+    for mode in modes:
+        check_supported(out, "spec.accessModes", mode, _ACCESS_MODES)
+    if "ReadWriteOncePod" in modes and set(modes) & set(_ACCESS_MODES[:3]):
+        out.append(forbidden("spec.accessModes", "may not use ReadWriteOncePod with other access modes"))
+    _check_storage(out, spec)
+    for field in ("storageClassName", "volumeAttributesClassName"):
+        name = spec.get(field)
+        if name:
+            complain(out, f"spec.{field}", name, names.dns_subdomain(name))
+    mode = spec.get("volumeMode")
+    if mode is not None:
+        check_supported(out, "spec.volumeMode", mode, _VOLUME_MODES)
+
+
+def _check_storage(out: Errors, spec: Raw) -> None:
+    amount = ((spec.get("resources") or NO_MAP).get("requests") or NO_MAP).get("storage")
+    if amount is None:
+        out.append(required("spec.resources[storage]"))
+    elif (size := Quantity.parse(amount)).nanos <= 0:
+        out.append(invalid("spec.resources[storage]", size, names.NOT_POSITIVE))
+
+
+def check_volume_claim_update(out: Errors, raw: Raw, old: Raw) -> None:
+    check_meta_update(out, meta_of(raw), meta_of(old))
+    check_volume_claim(out, raw)
+    new, before = dict(raw.get("spec") or NO_MAP), dict(old.get("spec") or NO_MAP)
+    bound = (old.get("status") or NO_MAP).get("phase") == "Bound"
+    if not before.get("volumeName"):
+        new.pop("volumeName", None)
+        before.pop("volumeName", None)
+    if before.get("storageClassName") is None:
+        new.pop("storageClassName", None)
+    sizes = [((one.get("resources") or NO_MAP).get("requests") or NO_MAP).get("storage", "0") for one in (new, before)]
+    wanted, had = map(Quantity.parse, sizes)
+    if bound:
+        for one in (new, before):
+            one.pop("resources", None)
+            one.pop("volumeAttributesClassName", None)
+        floor = Quantity.parse(((old.get("status") or NO_MAP).get("capacity") or NO_MAP).get("storage", "0"))
+        if wanted < had and not wanted > floor:
+            why = "field can not be less than status.capacity"
+            out.append(forbidden("spec.resources.requests.storage", why))
+    if new != before:
+        out.append(forbidden("spec", _SPEC_FIXED))
+
+
+def check_resource_class(out: Errors, raw: Raw) -> None:
+    check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=False)
+    driver = raw.get("driverName", "")
+    if not driver:
+        out.append(required("driverName"))
+    else:
+        if len(driver) > names.LABEL_MAX:
+            out.append(too_long("driverName", names.LABEL_MAX))
+        complain(out, "driverName", driver, names.dns_subdomain(driver.lower()))
+    _check_parameters(out, "parametersRef", raw.get("parametersRef"))
+
+
+def _check_parameters(out: Errors, path: str, reference: Raw | None) -> None:
+    if reference is None:
+        return
+    out.extend(required(f"{path}.{field}") for field in ("kind", "name") if not reference.get(field))
+    namespace = reference.get("namespace")
+    if namespace:
+        complain(out, f"{path}.namespace", namespace, names.dns_label(namespace))
+
+
+def check_resource_claim(out: Errors, raw: Raw) -> None:
+    check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
+    _check_claim_spec(out, "spec", raw.get("spec") or NO_MAP)
+
+
+def check_claim_template(out: Errors, raw: Raw) -> None:
+    check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
+    _check_claim_spec(out, "spec.spec", (raw.get("spec") or NO_MAP).get("spec") or NO_MAP)
+
+
+def _check_claim_spec(out: Errors, path: str, spec: Raw) -> None:
+    name = spec.get("resourceClassName", "")
+    complain(out, f"{path}.resourceClassName", name, names.dns_subdomain(name))
+    _check_parameters(out, f"{path}.parametersRef", spec.get("parametersRef"))
+    mode = spec.get("allocationMode", "")
+    if mode not in _ALLOCATION_MODES:
+        out.append(not_supported(f"{path}.allocationMode", mode, _ALLOCATION_MODES))
+
+
+def check_spec_change(out: Errors, raw: Raw, old: Raw) -> None:
+    """Claims and their templates are fixed: who allocated read them once."""
+    check_immutable(out, "spec", raw.get("spec"), old.get("spec"))

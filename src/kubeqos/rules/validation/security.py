@@ -1,0 +1,140 @@
+"""Security contexts of pods and containers: as much as decides whether a spec makes sense."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kubeqos.model import names
+from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required, too_long
+from kubeqos.rules.validation.common import (
+    NO_LIST,
+    Errors,
+    Raw,
+    check_local_path,
+    check_supported,
+    complain,
+    go_struct,
+)
+
+_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
+_CONTEXT_FIELDS = (
+    "capabilities", "privileged", "sELinuxOptions", "windowsOptions", "runAsUser", "runAsGroup", "runAsNonRoot",
+    "readOnlyRootFilesystem", "allowPrivilegeEscalation", "procMount", "seccompProfile", "appArmorProfile",
+)  # fmt: skip
+_MAX_PROFILE_BYTES = 4095
+_MAX_SYSCTL = 253
+_SYSCTL_PART = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SYSCTL = rf"^({_SYSCTL_PART}[\./])*{_SYSCTL_PART}$"
+_is_sysctl = re.compile(_SYSCTL).fullmatch
+_POD_CHOICES = {
+    "fsGroupChangePolicy": ("Always", "OnRootMismatch"),
+    "supplementalGroupsPolicy": ("Merge", "Strict"),
+    "seLinuxChangePolicy": ("MountOption", "Recursive"),
+}
+
+
+def check_pod_context(out: Errors, path: str, context: Raw, spec: Raw) -> None:
+    _check_ids(out, path, context, ("fsGroup", "runAsUser", "runAsGroup"))
+    for index, group in enumerate(context.get("supplementalGroups") or NO_LIST):
+        complain(out, f"{path}.supplementalGroups[{index}]", group, names.user_or_group_id(group))
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        why = "ShareProcessNamespace and HostPID cannot both be enabled"
+        out.append(invalid(f"{path}.shareProcessNamespace", True, why))
+    _check_sysctls(out, f"{path}.sysctls", context.get("sysctls") or NO_LIST)
+    for field, supported in _POD_CHOICES.items():
+        value = context.get(field)
+        if value is not None:
+            check_supported(out, f"{path}.{field}", value, supported)
+    _check_profiles(out, path, context)
+
+
+def _check_ids(out: Errors, path: str, context: Raw, fields: tuple[str, ...]) -> None:
+    for field in fields:
+        value = context.get(field)
+        if value is not None and (wrong := names.user_or_group_id(value)):
+            complain(out, f"{path}.{field}", value, wrong)
+
+
+def _check_sysctls(out: Errors, path: str, sysctls: Sequence[Raw]) -> None:
+    seen: set[str] = set()
+    for index, sysctl in enumerate(sysctls):
+        name, where = sysctl.get("name", ""), f"{path}[{index}].name"
+        if not name:
+            out.append(required(where))
+        elif len(name) > _MAX_SYSCTL or not _is_sysctl(name):
+            why = f"must have at most {_MAX_SYSCTL} characters and match regex {_SYSCTL}"
+            out.append(invalid(where, name, why))
+        elif name in seen:
+            out.append(duplicate(where, name))
+        seen.add(name)
+
+
+def check_container_context(out: Errors, path: str, context: Raw, *, host_users: bool) -> None:
+    _check_ids(out, path, context, ("runAsUser", "runAsGroup"))
+    proc_mount = context.get("procMount")
+    if proc_mount is not None:
+        check_supported(out, f"{path}.procMount", proc_mount, ("Default", "Unmasked"))
+        if host_users and proc_mount == "Unmasked":
+            out.append(invalid(f"{path}.procMount", proc_mount, "`hostUsers` must be false to use `Unmasked`"))
+    if context.get("allowPrivilegeEscalation") is False:
+        shown = go_struct(context, _CONTEXT_FIELDS)
+        if context.get("privileged"):
+            why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+            out.append(invalid(path, shown, why))
+        if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or NO_LIST):
+            why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
+            out.append(invalid(path, shown, why))
+    _check_profiles(out, path, context)
+
+
+def _check_profiles(out: Errors, path: str, context: Raw) -> None:
+    seccomp, app_armor = context.get("seccompProfile"), context.get("appArmorProfile")
+    if seccomp is not None:
+        _check_seccomp(out, f"{path}.seccompProfile", seccomp)
+    if app_armor is not None:
+        _check_app_armor(out, f"{path}.appArmorProfile", app_armor)
+
+
+def _check_seccomp(out: Errors, path: str, profile: Raw) -> None:
+    kind, local = profile.get("type", ""), profile.get("localhostProfile")
+    if not kind:
+        out.append(required(f"{path}.type", "type is required when seccompProfile is set"))
+    elif kind not in _PROFILES:
+        out.append(not_supported(f"{path}.type", kind, _PROFILES))
+    if kind == "Localhost":
+        if local is None:
+            out.append(required(f"{path}.localhostProfile", "must be set when seccomp type is Localhost"))
+        else:
+            check_local_path(out, f"{path}.localhostProfile", local)
+    elif local is not None:
+        shown = go_struct(profile, ("type", "localhostProfile"))
+        out.append(invalid(f"{path}.localhostProfile", shown, "can only be set when seccomp type is Localhost"))
+
+
+def _check_app_armor(out: Errors, path: str, profile: Raw) -> None:
+    kind, local = profile.get("type", ""), profile.get("localhostProfile")
+    where = f"{path}.localhostProfile"
+    if not kind:
+        out.append(required(f"{path}.type", "type is required when appArmorProfile is set"))
+    elif kind not in _PROFILES:
+        out.append(not_supported(f"{path}.type", kind, _PROFILES))
+    elif kind != "Localhost":
+        if local is not None:
+            out.append(invalid(where, local, "can only be set when AppArmor type is Localhost"))
+    elif not (local or "").strip():
+        out.append(required(where, "must be set when AppArmor type is Localhost"))
+    elif local is not None:
+        if local != local.strip():
+            out.append(invalid(where, local, "must not be padded with whitespace"))
+        if len(local.encode()) > _MAX_PROFILE_BYTES:
+            out.append(too_long(where, _MAX_PROFILE_BYTES))
+
+
+def check_host_users(out: Errors, path: str, spec: Raw) -> None:
+    """A pod with its own user namespace may not share the host's other namespaces."""
+    if spec.get("hostUsers") is not False:
+        return
+    for field in ("hostNetwork", "hostPID", "hostIPC"):
+        if spec.get(field):
+            out.append(forbidden(f"{path}.{field}", "when `hostUsers` is false"))

@@ -1,0 +1,132 @@
+"""Validation of the kinds that make pods from a template, and of PodTemplate itself."""
+
+from __future__ import annotations
+
+import re
+
+from kubeqos.model import names
+from kubeqos.model.labels import selects
+from kubeqos.rules.fielderror import forbidden, invalid, not_supported, required
+from kubeqos.rules.validation.common import (
+    NO_MAP,
+    Errors,
+    Raw,
+    check_immutable,
+    check_label_selector,
+    check_non_negative,
+    complain,
+)
+from kubeqos.rules.validation.meta import check_meta, meta_of
+from kubeqos.rules.validation.pod import check_pod_template
+
+_MISMATCH = "`selector` does not match template `labels`"
+_is_percent = re.compile("[0-9]+%").fullmatch
+_PERCENT_WRONG = (
+    "a valid percent string must be a numeric string followed by an ending '%' "
+    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+)
+
+
+def check_pod_template_object(out: Errors, raw: Raw) -> None:
+    check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
+    check_pod_template(out, "template", raw.get("template") or NO_MAP)
+
+
+def check_replication_controller(out: Errors, raw: Raw) -> None:
+    check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
+    spec = raw.get("spec") or NO_MAP
+    check_non_negative(out, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    selector = spec.get("selector")
+    if not selector:
+        out.append(required("spec.selector"))
+    check_non_negative(out, "spec.replicas", spec.get("replicas"))
+    template = spec.get("template")
+    if template is None:
+        out.append(required("spec.template"))
+        return
+    _check_template(out, template, {"matchLabels": selector} if selector else None, "ReplicationController")
+
+
+def check_replica_set(out: Errors, raw: Raw) -> None:
+    check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
+    spec = raw.get("spec") or NO_MAP
+    check_non_negative(out, "spec.replicas", spec.get("replicas"))
+    check_non_negative(out, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    _check_selector(out, spec)
+    _check_template(out, spec.get("template") or NO_MAP, spec.get("selector"), "ReplicaSet")
+
+
+def check_deployment(out: Errors, raw: Raw) -> None:
+    check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
+    spec = raw.get("spec") or NO_MAP
+    for field in ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"):
+        check_non_negative(out, f"spec.{field}", spec.get(field))
+    _check_selector(out, spec)
+    _check_template(out, spec.get("template") or NO_MAP, spec.get("selector"), "ReplicaSet")
+    _check_strategy(out, "spec.strategy", spec.get("strategy") or NO_MAP)
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None and deadline <= spec.get("minReadySeconds", 0):
+        out.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
+
+
+def _check_selector(out: Errors, spec: Raw) -> None:
+    selector = spec.get("selector")
+    if selector is None:
+        out.append(required("spec.selector"))
+        return
+    check_label_selector(out, "spec.selector", selector)
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        out.append(invalid("spec.selector", selector, "empty selector is invalid for deployment"))
+
+
+def _check_template(out: Errors, template: Raw, selector: Raw | None, owner: str) -> None:
+    labels = meta_of(template).get("labels") or NO_MAP
+    if selector and not selects(selector, labels):
+        out.append(invalid("spec.template.metadata.labels", labels or None, _MISMATCH))
+    check_pod_template(out, "spec.template", template)
+    pod = template.get("spec") or NO_MAP
+    policy = pod.get("restartPolicy", "")
+    if policy != "Always":
+        out.append(not_supported("spec.template.spec.restartPolicy", policy, ("Always",)))
+    if pod.get("activeDeadlineSeconds") is not None:
+        why = f"activeDeadlineSeconds in {owner} is not Supported"
+        out.append(forbidden("spec.template.spec.activeDeadlineSeconds", why))
+
+
+def _check_strategy(out: Errors, path: str, strategy: Raw) -> None:
+    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+    if kind == "Recreate":
+        if rolling is not None:
+            why = "may not be specified when strategy `type` is 'Recreate'"
+            out.append(forbidden(f"{path}.rollingUpdate", why))
+    elif kind != "RollingUpdate":
+        out.append(not_supported(f"{path}.type", kind, ("Recreate", "RollingUpdate")))
+    elif rolling is None:
+        out.append(required(f"{path}.rollingUpdate", "this should be defaulted and never be nil"))
+    else:
+        _check_rolling_update(out, f"{path}.rollingUpdate", rolling)
+
+
+def _check_rolling_update(out: Errors, path: str, rolling: Raw) -> None:
+    amounts: list[int] = []
+    for field in ("maxUnavailable", "maxSurge"):
+        value = rolling.get(field, 0)
+        if isinstance(value, str):
+            if not _is_percent(value):
+                complain(out, f"{path}.{field}", value, (_PERCENT_WRONG,))
+                continue
+            amounts.append(int(value[:-1]))
+            if field == "maxUnavailable" and amounts[-1] > 100:
+                out.append(invalid(f"{path}.{field}", value, "must not be greater than 100%"))
+        else:
+            check_non_negative(out, f"{path}.{field}", value)
+            amounts.append(value)
+    if amounts == [0, 0]:
+        why = "may not be 0 when `maxSurge` is 0"
+        out.append(invalid(f"{path}.maxUnavailable", rolling.get("maxUnavailable", 0), why))
+
+
+def check_selector_change(out: Errors, raw: Raw, old: Raw) -> None:
+    """The selector of a Deployment or ReplicaSet is fixed for its life."""
+    new = (raw.get("spec") or NO_MAP).get("selector")
+    check_immutable(out, "spec.selector", new, (old.get("spec") or NO_MAP).get("selector"))

@@ -1,0 +1,186 @@
+"""Watching: every watcher is a cursor into one shared, bounded log of recent events.
+
+Nothing is queued per watcher, so a thousand of them cost nothing while they are slow: one that falls behind
+the log continues from the database, and one that falls behind compaction is told so. Since a cursor only
+moves forward over published revisions, a watcher sees each event once, in order, and never half a
+transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Sequence
+from operator import attrgetter
+
+from kubeqos.store.database import Database
+from kubeqos.store.errors import Compacted
+from kubeqos.store.records import Event
+
+RECENT_EVENTS = 8192
+RECENT_BYTES = 16 << 20
+PAGE_EVENTS = 256  # from the database, read on the event loop
+# Waking a thousand watchers for every event would leave no time for anything else. They are woken together, the less
+# often the more they are, and each finds what has gathered: the pause is about what serving them all takes.
+CROWD = 50
+PAUSE_PER_WATCHER, LONGEST_PAUSE = 20e-6, 0.05
+
+by_revision = attrgetter("revision")
+
+
+class Feed:
+    """The recent events and the watchers that wait for the next ones."""
+
+    def __init__(self, database: Database, revision: int, compacted: int) -> None:
+        self.database = database
+        self.revision = revision
+        self.compacted = compacted
+        self.closed = False
+        self.floor = revision  # the log holds every event above this revision
+        self._log: list[Event] = []
+        self._log_bytes = 0
+        self.announced = revision  # who waits has seen everything of theirs up to this revision
+        self._unannounced: list[Event] = []
+        self._waiting: dict[str, set[asyncio.Future[int]]] = {}
+        self._waiters = 0
+        self._next_wake = 0.0
+        self._wake_timer: asyncio.TimerHandle | None = None
+        self._same_step: dict[tuple[str, int], list[Event]] = {}
+
+    def publish(self, events: Sequence[Event], revision: int) -> None:
+        """Make events visible that are now durable, up to and including `revision`."""
+        self.revision = revision
+        self._log.extend(events)
+        self._unannounced.extend(events)
+        self._log_bytes += sum(len(event.value) for event in events)
+        self._same_step.clear()
+        if len(self._log) > RECENT_EVENTS or self._log_bytes > RECENT_BYTES:
+            self._trim()
+        if self._wake_timer is None:
+            self._announce_soon()
+
+    def _announce_soon(self) -> None:
+        if self._waiters < CROWD:
+            self._announce()
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._next_wake:
+            self._announce()
+        else:
+            self._wake_timer = loop.call_at(self._next_wake, self._announce)
+
+    def _announce(self) -> None:
+        """Wake the watchers that have something to read."""
+        self._wake_timer = None
+        events, self._unannounced = self._unannounced, []
+        before, self.announced = self.announced, self.revision
+        if self._waiters >= CROWD:
+            pause = min(self._waiters * PAUSE_PER_WATCHER, LONGEST_PAUSE)
+            self._next_wake = asyncio.get_running_loop().time() + pause
+        for prefix, waiting in self._waiting.items():
+            if any(event.key.startswith(prefix) for event in events):
+                wake(waiting, before)
+
+    def _trim(self) -> None:
+        """Drop the oldest quarter or more; whole revisions only."""
+        keep_bytes = RECENT_BYTES * 3 // 4
+        drop = max(0, len(self._log) - RECENT_EVENTS * 3 // 4)
+        self._log_bytes -= sum(len(event.value) for event in self._log[:drop])
+        while drop < len(self._log) and self._log_bytes > keep_bytes:
+            self._log_bytes -= len(self._log[drop].value)
+            drop += 1
+        while 0 < drop < len(self._log) and self._log[drop].revision == self._log[drop - 1].revision:
+            self._log_bytes -= len(self._log[drop].value)
+            drop += 1
+        if drop:
+            self.floor = self._log[drop - 1].revision
+            del self._log[:drop]
+
+    def read(self, prefix: str, cursor: int) -> tuple[list[Event], int]:
+        """Events of a prefix above a revision and the revision that they reach; Compacted when they are
+        gone.
+        """
+        if cursor < self.compacted:
+            raise Compacted(self.compacted)
+        if cursor < self.floor:
+            events = self.database.events(prefix, cursor, self.revision, PAGE_EVENTS)
+            return events, self.revision if len(events) < PAGE_EVENTS else events[-1].revision
+        # Watchers of one prefix move in step: they share the list, and their consumers may share its
+        # encoding.
+        events = self._same_step.get((prefix, cursor)) or self._from_log(prefix, cursor)
+        if events:
+            self._same_step[prefix, cursor] = events
+        return events, self.revision
+
+    def _from_log(self, prefix: str, cursor: int) -> list[Event]:
+        start = bisect_right(self._log, cursor, key=by_revision)
+        return [event for event in self._log[start:] if event.key.startswith(prefix)]
+
+    def wait(self, prefix: str) -> asyncio.Future[int]:
+        """A future that the next event of the prefix resolves with the revision before it; 0 means closed."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(prefix, set()).add(future)
+        self._waiters += 1
+        return future
+
+    def leave(self, prefix: str, future: asyncio.Future[int]) -> None:
+        waiting = self._waiting[prefix]
+        waiting.discard(future)
+        self._waiters -= 1
+        if not waiting:
+            del self._waiting[prefix]
+
+    def close(self) -> None:
+        """End every watch."""
+        self.closed = True
+        if self._wake_timer is not None:
+            self._wake_timer.cancel()
+        for waiting in self._waiting.values():
+            wake(waiting, 0)
+
+
+def wake(waiting: set[asyncio.Future[int]], revision: int) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(revision)
+
+
+class Watch(AsyncIterator[list[Event]]):
+    """The events of a prefix above a revision, as lists of whole revisions; ends when the store closes."""
+
+    def __init__(self, feed: Feed, prefix: str, after: int) -> None:
+        self._feed = feed
+        self._prefix = prefix
+        self._cursor = after
+        self._waiter: asyncio.Future[int] | None = None
+        self._closed = False
+
+    @property
+    def revision(self) -> int:
+        """Every event up to this revision has been handed out: what a bookmark may say."""
+        waiting = self._waiter is not None and not self._waiter.done()
+        return max(self._cursor, self._feed.announced) if waiting else self._cursor
+
+    async def __anext__(self) -> list[Event]:
+        while not (self._closed or self._feed.closed):
+            if self._cursor < self._feed.floor:
+                await asyncio.sleep(0)  # a long way to catch up must not keep the loop to itself
+            events, self._cursor = self._feed.read(self._prefix, self._cursor)
+            if events:
+                return events
+            await self._wait()
+        raise StopAsyncIteration
+
+    async def _wait(self) -> None:
+        waiter = self._waiter = self._feed.wait(self._prefix)
+        try:
+            self._cursor = max(self._cursor, await waiter)
+        finally:
+            self._waiter = None
+            self._feed.leave(self._prefix, waiter)
+
+    def close(self) -> None:
+        """Stop; a pending `__anext__` ends the iteration."""
+        self._closed = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(0)

@@ -1,0 +1,236 @@
+"""A real containerd of the test's own: own root, state, socket and images; nothing of it is left behind.
+
+Use `running_containerd(folder)` as a context manager, or the `containerd` fixture of tests/cri/conftest.py.
+The runtime is stopped by force if it must be, but leftovers (a process, a mount, a cgroup) are an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.proto.cri_pb2_grpc import RuntimeServiceStub
+from tests.cri.images import BUSYBOX, BUSYBOX_IMAGE, PAUSE_IMAGE, write_image_tar
+
+CGROUPS = Path("/sys/fs/cgroup")
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+
+CONFIG = """\
+version = 2
+root = "{folder}/root"
+state = "{folder}/state"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.internal.v1.tracing",
+]
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{pause}"
+  restrict_oom_score_adj = true
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        BinaryName = "runc"
+        Root = "{folder}/runc"
+        SystemdCgroup = false
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{folder}/cni"
+"""
+# Enough for the runtime to call its network ready; the tests' sandboxes live in the host's network namespace.
+LOOPBACK = '{"cniVersion": "0.4.0", "name": "loopback", "plugins": [{"type": "loopback"}]}\n'
+
+
+def missing() -> str | None:
+    """Why a real containerd cannot be run here, or None."""
+    absent = [name for name in ("containerd", "runc", "ctr") if shutil.which(name) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)} (Debian packages containerd and runc)"
+    if not BUSYBOX.exists():
+        return f"{BUSYBOX} does not exist (Debian package busybox-static)"
+    if os.geteuid() != 0:
+        return "needs root"
+    return None
+
+
+class Containerd:
+    """One running containerd. `endpoint` is its CRI address; containers belong under `cgroup_parent`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = folder / "containerd.sock"
+        self.endpoint = f"unix://{self.socket}"
+        self.log = folder / "containerd.log"
+        self.cgroup_parent = f"/kubeqos-test-{uuid.uuid4().hex[:8]}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, wait until it answers, import the images."""
+        (self.folder / "cni").mkdir(parents=True)
+        (self.folder / "cni" / "10-loopback.conflist").write_text(LOOPBACK)
+        config = self.folder / "config.toml"
+        config.write_text(CONFIG.format(folder=self.folder, socket=self.socket, pause=PAUSE_IMAGE))
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["containerd", "-c", str(config)], stdout=log, stderr=log, start_new_session=True
+            )
+        self._wait_until_ready()
+        self._import(PAUSE_IMAGE, ["sleep", "1000000000"])
+        self._import(BUSYBOX_IMAGE, ["sh"])
+
+    def cgroup_file(self, controller: str, name: str, container_id: str) -> str:
+        """What the kernel says in one file of a container's (v1) cgroup."""
+        return (CGROUPS / controller / self.cgroup_parent.strip("/") / container_id / name).read_text().strip()
+
+    def crash(self) -> None:
+        """End the process as a power failure would; its shims and containers live on."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Remove every pod, end the process, and remove what is left; raise if something was left."""
+        patience = 0.0
+        with contextlib.suppress(grpc.RpcError):
+            self._remove_pods()
+            patience = STOP_SECONDS
+        process = self._process
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        leaks = [*self._end_shims(patience), *self._end_containers(), *self._unmount(), *self._remove_cgroups()]
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if leaks:
+            raise RuntimeError(f"containerd left behind: {leaks}")
+
+    @contextlib.contextmanager
+    def _stub(self) -> Iterator[RuntimeServiceStub]:
+        options = [("grpc.default_authority", "localhost")]
+        with grpc.insecure_channel(f"unix:{self.socket}", options=options) as channel:
+            yield RuntimeServiceStub(channel)
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        with self._stub() as stub:
+            while time.monotonic() < deadline:
+                if self._process.poll() is not None:
+                    break
+                try:
+                    stub.Version(cri.VersionRequest(), timeout=1, wait_for_ready=True)
+                    return
+                except grpc.RpcError:
+                    time.sleep(0.1)
+        raise RuntimeError(f"containerd did not start; its log ends:\n{self.log.read_text()[-3000:]}")
+
+    def _import(self, name: str, command: list[str]) -> None:
+        tar = self.folder / "image.tar"
+        write_image_tar(tar, name=name, command=command)
+        ctr = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io"]
+        options = ["--snapshotter", "native"]
+        done = subprocess.run(
+            [*ctr, "images", "import", *options, str(tar)], capture_output=True, text=True, check=False
+        )
+        tar.unlink()
+        if done.returncode != 0:
+            raise RuntimeError(f"cannot import {name}: {done.stderr}")
+
+    def _remove_pods(self) -> None:
+        with self._stub() as stub:
+            for sandbox in stub.ListPodSandbox(cri.ListPodSandboxRequest(), timeout=10).items:
+                stub.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=sandbox.id), timeout=30)
+                stub.RemovePodSandbox(cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox.id), timeout=30)
+
+    def _end_shims(self, patience: float) -> list[str]:
+        """Shims end a moment after their last pod; those that do not are ended and reported."""
+        deadline = time.monotonic() + patience
+        while (shims := self._shims()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for pid in shims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._remove_shim_sockets()
+        return [f"process {pid}" for pid in shims]
+
+    def _remove_shim_sockets(self) -> None:
+        """Shims listen in a folder that all containerds of a machine share; a killed one leaves its socket there."""
+        for address in self.folder.glob("state/io.containerd.runtime.v2.task/*/*/address"):
+            Path(address.read_text().strip().removeprefix("unix://")).unlink(missing_ok=True)
+
+    def _end_containers(self) -> list[str]:
+        """Processes that outlived their shim are found by their cgroup."""
+        found: set[int] = set()
+        deadline = time.monotonic() + STOP_SECONDS
+        while (pids := self._contained()) and time.monotonic() < deadline:
+            found |= pids
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        return [f"process {pid}" for pid in sorted(found)]
+
+    def _contained(self) -> set[int]:
+        files = CGROUPS.glob(f"*/{self.cgroup_parent.strip('/')}/**/cgroup.procs")
+        return {int(pid) for file in files for pid in file.read_text().split()}
+
+    def _shims(self) -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                    if b"shim" in words[0] and any(str(self.folder).encode() in word for word in words):
+                        found.append(int(entry.name))
+        return found
+
+    def _unmount(self) -> list[str]:
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        ours = [point for point in mounts if point.startswith(f"{self.folder}/")]
+        for point in sorted(ours, reverse=True):
+            subprocess.run(["umount", "-l", point], check=False)
+        return [f"mount {point}" for point in ours]
+
+    def _remove_cgroups(self) -> list[str]:
+        """Our parent group is ours to remove; a container's group below it is a leak."""
+        leaks = []
+        for parent in CGROUPS.glob(f"*/{self.cgroup_parent.strip('/')}"):
+            inner = sorted((path for path in parent.rglob("*") if path.is_dir()), reverse=True)
+            leaks += [f"cgroup {path}" for path in inner]
+            for path in (*inner, parent):
+                path.rmdir()
+        return leaks
+
+
+@contextlib.contextmanager
+def running_containerd(folder: Path) -> Iterator[Containerd]:
+    """A containerd for the duration of a block. The folder's path must be short: sockets live in it."""
+    runtime = Containerd(folder)
+    try:
+        runtime.start()
+        yield runtime
+    finally:
+        runtime.stop()

@@ -1,0 +1,69 @@
+"""Container images made on the spot from the system's static busybox, so that no registry is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+BUSYBOX = Path("/bin/busybox")
+PAUSE_IMAGE = "localhost/kubeqos/pause:1"
+BUSYBOX_IMAGE = "localhost/kubeqos/busybox:1"
+APPLETS = (
+    "sh",
+    "sleep",
+    "echo",
+    "cat",
+    "true",
+    "false",
+    "head",
+    "tail",
+    "dd",
+    "kill",
+    "env",
+    "id",
+    "ls",
+    "yes",
+    "seq",
+)
+
+
+def write_image_tar(path: Path, *, name: str, command: list[str]) -> None:
+    """Write one image in docker-archive layout: a root file system with busybox, and a default command."""
+    layer = _layer()
+    config = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Cmd": command, "Env": ["PATH=/bin"], "WorkingDir": "/"},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+            "history": [{"created_by": "kubeqos tests"}],
+        }
+    ).encode()
+    config_name = f"{hashlib.sha256(config).hexdigest()}.json"
+    manifest = json.dumps([{"Config": config_name, "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()
+    with tarfile.open(path, "w") as archive:
+        for member, data in ((config_name, config), ("layer.tar", layer), ("manifest.json", manifest)):
+            info = tarfile.TarInfo(member)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+
+def _layer() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as layer:
+        for folder in ("bin", "proc", "sys", "dev", "tmp", "etc"):
+            info = tarfile.TarInfo(folder)
+            info.type, info.mode = tarfile.DIRTYPE, 0o755
+            layer.addfile(info)
+        binary = BUSYBOX.read_bytes()
+        info = tarfile.TarInfo("bin/busybox")
+        info.size, info.mode = len(binary), 0o755
+        layer.addfile(info, io.BytesIO(binary))
+        for applet in APPLETS:
+            info = tarfile.TarInfo(f"bin/{applet}")
+            info.type, info.linkname = tarfile.SYMTYPE, "busybox"
+            layer.addfile(info)
+    return buffer.getvalue()

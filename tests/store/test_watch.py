@@ -1,0 +1,170 @@
+"""The guarantees that etcd gives its watchers and tests of itself, with slow, late and resumed watchers under load."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kubeqos.store import Compacted, Delete, Event, FutureRevision, Put, Store, Watch
+from kubeqos.store import watch as watch_module
+
+
+@pytest.fixture(params=["in memory", "mostly from disk", "in a crowd"])
+async def store(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Store]:
+    if request.param == "mostly from disk":
+        monkeypatch.setattr(watch_module, "RECENT_EVENTS", 8)
+        monkeypatch.setattr(watch_module, "PAGE_EVENTS", 5)
+    if request.param == "in a crowd":
+        monkeypatch.setattr(watch_module, "CROWD", 0)
+        monkeypatch.setattr(watch_module, "PAUSE_PER_WATCHER", 0.002)
+    store = Store.open(tmp_path / "state.db")
+    yield store
+    await store.close()
+
+
+async def load(store: Store, seed: int, transactions: int = 150) -> list[Event]:
+    """Concurrent writers of one to three keys each; returns what happened, as the transactions say it."""
+    chance = random.Random(seed)
+    happened: list[Event] = []
+
+    async def writer() -> None:
+        for _ in range(transactions // 5):
+            keys = chance.sample([f"/{kind}/{n}" for kind in ("pods", "nodes") for n in range(6)], chance.randint(1, 3))
+            ops: list[Put | Delete] = []
+            for key in keys:
+                exists = store.get(key, pending=True) is not None
+                value = b"%d" % chance.randrange(1000)
+                ops.append(Delete(key, value) if exists and chance.random() < 0.3 else Put(key, value))
+            before = {key: store.get(key, pending=True) for key in keys}
+            write = asyncio.ensure_future(store.commit(ops))
+            if chance.random() < 0.5:
+                await asyncio.sleep(0)
+            revision = await write
+            for op in ops:
+                old = before[op.key]
+                previous = old.value if old else None
+                if isinstance(op, Delete):
+                    assert isinstance(op.final, bytes)
+                    happened.append(Event("DELETED", op.key, op.final, revision, previous))
+                else:
+                    assert isinstance(op.value, bytes)
+                    happened.append(Event("MODIFIED" if old else "ADDED", op.key, op.value, revision, previous))
+
+    await asyncio.gather(*(writer() for _ in range(5)))
+    return sorted(happened, key=lambda event: event.revision)
+
+
+async def follow(watch: Watch, upto: asyncio.Future[int], lists: list[list[Event]], pause: float = 0) -> None:
+    """Read until everything up to a revision has been handed out."""
+    while not upto.done() or watch.revision < upto.result():
+        try:
+            async with asyncio.timeout(0.02):
+                lists.append(await anext(watch))
+        except TimeoutError:
+            continue
+        await asyncio.sleep(pause)
+
+
+@pytest.mark.parametrize("prefix", ["", "/pods/", "/pods/1", "/none/"])
+async def test_ordered_unique_reliable_and_atomic(store: Store, prefix: str) -> None:
+    end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    watchers: list[tuple[list[list[Event]], asyncio.Task[None]]] = []
+    for pause in (0, 0, 0.001, 0.005):
+        lists: list[list[Event]] = []
+        watchers.append((lists, asyncio.create_task(follow(store.watch(prefix, 1), end, lists, pause))))
+    happened = [event for event in await load(store, 1) if event.key.startswith(prefix)]
+    end.set_result(store.revision)
+    await asyncio.gather(*(task for _, task in watchers))
+    for lists, _ in watchers:
+        seen = [event for batch in lists for event in batch]
+        assert seen == happened  # ordered, unique, reliable
+        for earlier, later in pairwise(lists):
+            assert earlier[-1].revision < later[0].revision  # atomic: a revision is never split
+
+
+async def test_resumable_from_any_revision(store: Store) -> None:
+    happened = await load(store, 2)
+    for start in range(1, store.revision, 7):
+        watch = store.watch("/pods/", start)
+        rest = [event for event in happened if event.revision > start and event.key.startswith("/pods/")]
+        seen: list[Event] = []
+        while len(seen) < len(rest):
+            seen += await anext(watch)
+        assert seen == rest
+
+
+async def test_bookmarkable_a_quiet_watch_still_advances(store: Store) -> None:
+    watch = store.watch("/quiet/", 1)
+    lists: list[list[Event]] = []
+    end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    follower = asyncio.create_task(follow(watch, end, lists))
+    await load(store, 3, transactions=50)
+    end.set_result(store.revision)
+    await follower
+    bookmark = watch.revision
+    await store.commit([Put("/quiet/a", b"1")])
+    assert lists == []
+    assert bookmark == store.revision - 1
+    assert [e.key for e in await anext(store.watch("/quiet/", bookmark))] == ["/quiet/a"]
+
+
+async def test_a_bookmark_never_runs_ahead_of_events_that_wait(store: Store) -> None:
+    watch = store.watch("/pods/", store.revision)
+    reading = asyncio.ensure_future(anext(watch))
+    await asyncio.sleep(0)
+    before = watch.revision
+    await store.commit([Put("/pods/a", b"1")])
+    if not reading.done():
+        assert watch.revision == before
+    assert [event.key for event in await reading] == ["/pods/a"]
+    assert watch.revision == store.revision
+
+
+async def test_a_cancelled_read_loses_nothing(store: Store) -> None:
+    watch = store.watch("", store.revision)
+    seen: list[Event] = []
+    for n in range(60):
+        reading = asyncio.ensure_future(anext(watch))
+        write = asyncio.ensure_future(store.commit([Put(f"/pods/{n}", b"1")]))
+        for _ in range(n % 7):
+            await asyncio.sleep(0)
+        if not reading.done():
+            reading.cancel()
+        await write
+        try:
+            seen += await reading
+        except asyncio.CancelledError:
+            continue
+    while len(seen) < 60:
+        seen += await anext(watch)
+    assert [event.key for event in seen] == [f"/pods/{n}" for n in range(60)]
+
+
+async def test_a_watcher_behind_compaction_is_told(store: Store) -> None:
+    watch = store.watch("", store.revision)
+    for n in range(20):
+        await store.commit([Put("/pods/a", b"%d" % n)])
+    store.compact(store.revision - 5)
+    with pytest.raises(Compacted):
+        await anext(watch)
+    with pytest.raises(FutureRevision):
+        store.watch("", store.revision + 1)
+
+
+async def test_closing_ends_the_iteration(store: Store) -> None:
+    watch = store.watch("", store.revision)
+    reading = asyncio.ensure_future(anext(watch, None))
+    await asyncio.sleep(0)
+    watch.close()
+    assert await reading is None
+    other = asyncio.ensure_future(anext(store.watch("", store.revision), None))
+    await asyncio.sleep(0)
+    await store.close()
+    assert await other is None

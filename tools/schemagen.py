@@ -1,0 +1,161 @@
+"""Write src/kubeqos/model/schema/{types,descriptions}.txt from the published models and tools/schema_facts.py.
+
+Run it after a new release of lightkube-models: `python tools/schemagen.py`. The two files are checked in, so that the
+command line needs no model package to start. `--check` only says whether they are up to date.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import schema_facts as facts
+
+TARGET = Path(__file__).parents[1] / "src" / "kubeqos" / "model" / "schema"
+PRIMITIVES = {
+    "str": "string",
+    "int": "int32",
+    "bool": "bool",
+    "float": "float",
+    "dict": "{}string",
+    "Dict": "any",
+    "Time": "time",
+    "MicroTime": "microtime",
+    "FieldsV1": "any",
+    "RawExtension": "any",
+    "Quantity": "quantity",
+    "IntOrString": "intstr",
+}
+PARAMETER = re.compile(r"\* \*\*(\w+)\*\* ``[^`]*`` - (.*)")
+
+Fields = list[tuple[str, str]]
+
+
+class Generator:
+    """Follows references from the kinds that are served and describes every type it meets."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, Fields] = {}
+        self.docs: dict[str, dict[str, str]] = {}
+
+    def visit(self, package: str, name: str) -> str:
+        """The key of a type, which is described first if it was not met before."""
+        key = f"{package.replace('_', '/')}.{name}"
+        if key not in self.types:
+            self.types[key] = []
+            if key in facts.ADDED_TYPES:
+                about, added = facts.ADDED_TYPES[key]
+                self.docs[key] = {"": about}
+                self._add(key, added)
+            else:
+                self._published(key, package, name)
+                self._add(key, facts.ADDED_FIELDS.get(key, []))
+        return key
+
+    def _published(self, key: str, package: str, name: str) -> None:
+        model = getattr(importlib.import_module(f"lightkube.models.{package}"), name)
+        self.docs[key], spoken = parse_docstring(model.__doc__ or "")
+        renamed = dict(zip(model.__struct_fields__, model.__struct_encode_fields__, strict=True))
+        for attribute, annotation in model.__annotations__.items():
+            field = renamed.get(attribute, attribute)
+            optional = annotation.startswith("Optional[")
+            inner = annotation[len("Optional[") : -1] if optional else annotation
+            owner = f"{name}.{field}"
+            spec = self._spec(package, owner, inner)
+            self.types[key].append((field if optional else field + "!", spec))
+            self.docs[key][field] = spoken.get(attribute, spoken.get(field, ""))
+
+    def _spec(self, package: str, owner: str, annotation: str) -> str:
+        spec = facts.FIELD_TYPES.get(owner) or self._type(package, owner, annotation)
+        flags = [facts.LISTS.get(owner, ""), facts.OBJECT_STRATEGY.get(owner, "")]
+        flags += ["map=atomic"] if owner in facts.ATOMIC_MAPS else []
+        flags += write_flags(owner)
+        if owner in facts.DEFAULTS:
+            flags.append(f"default={facts.DEFAULTS[owner]}")
+        return " ".join([spec, *filter(None, flags)])
+
+    def _type(self, package: str, owner: str, annotation: str) -> str:
+        if annotation.startswith("List["):
+            return "[]" + self._type(package, owner, annotation[len("List[") : -1])
+        module, _, name = annotation.rpartition(".")
+        primitive = PRIMITIVES.get(name)
+        if primitive is None:
+            return self.visit(module or package, name)
+        if primitive == "int32" and owner in facts.INT64:
+            return "int64"
+        if primitive == "string" and owner in facts.STRING_TYPES:
+            return f"string({facts.STRING_TYPES[owner]})"
+        if primitive == "{}string":
+            return "{}" + facts.MAP_VALUES.get(owner, "string")
+        return primitive
+
+    def _add(self, key: str, added: list[tuple[str, str, str]]) -> None:
+        for field, spec, about in added:
+            owner = f"{key.rpartition('.')[2]}.{field.rstrip('!')}"
+            self.types[key].append((field, " ".join([spec, *write_flags(owner)])))
+            self.docs[key][field.rstrip("!")] = about
+            target = spec.split(" ")[0].removeprefix("[]")
+            if "/" in target:
+                package, _, name = target.rpartition(".")
+                self.visit(package.replace("/", "_"), name)
+
+
+def write_flags(owner: str) -> list[str]:
+    """How the field is written back: `zero=keep` keeps a zero value, `write=always` writes it when it is not set."""
+    flags = ["zero=keep"] if owner in facts.KEEP_ZERO else []
+    return flags + (["write=always"] if owner in facts.ALWAYS_WRITTEN else [])
+
+
+def parse_docstring(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The description of a type, and of each parameter, with line breaks folded."""
+    about: list[str] = []
+    fields: dict[str, list[str]] = {}
+    current = about
+    for line in (raw.strip() for raw in text.splitlines()):
+        if match := PARAMETER.match(line):
+            current = fields.setdefault(match[1], [])
+            line = match[2]
+        elif line == "**parameters**":
+            continue
+        if line:
+            current.append(line)
+    return {"": " ".join(about)}, {name: " ".join(lines) for name, lines in fields.items()}
+
+
+def render(generator: Generator) -> tuple[str, str]:
+    """The two files: structure (one type per paragraph, one field per line) and descriptions in the same order."""
+    kinds = [
+        f"{group or '-'} {version} {name} {generator.visit(package, name)}"
+        for group, version, package, kind, has_list in facts.KINDS
+        for name in ((kind, f"{kind}List") if has_list else (kind,))
+    ]
+    blocks = ["\n".join(sorted(kinds))]
+    docs = []
+    for key in sorted(generator.types):
+        lines = [f"{name} {spec}" for name, spec in sorted(generator.types[key])]
+        atomic = " atomic" if key.rpartition(".")[2] in facts.ATOMIC_TYPES else ""
+        blocks.append("\n".join([key + atomic, *lines]))
+        about = generator.docs[key]
+        docs.append("\n".join([f"{key} {about['']}", *(f"{n} {d}" for n, d in sorted(about.items()) if n and d)]))
+    return "\n\n".join(blocks) + "\n", "\n\n".join(docs) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files, or with --check compare them."""
+    stale = False
+    for name, text in zip(("types.txt", "descriptions.txt"), render(Generator()), strict=True):
+        path = TARGET / name
+        if "--check" in arguments:
+            stale |= not path.exists() or path.read_text(encoding="utf-8") != text
+        else:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print("the schema is out of date: run python tools/schemagen.py", file=sys.stderr)
+    return int(stale)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

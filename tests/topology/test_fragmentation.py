@@ -50,9 +50,7 @@ def test_one_small_move_makes_room_on_a_node() -> None:
     big, small = tenant("big", "0-1"), tenant("small", "4")
     plan = plan_moves(machine, cpus("2-3,5-7"), [big, small], CpuRequest(4, exclusive=True, memory=ONE_NODE))
     assert isinstance(plan, Rebalanced)
-    assert [(move.tenant, str(move.before), str(move.after.cpus)) for move in plan.moves] == [
-        ("small", "4", "2")
-    ]
+    assert [(move.tenant, str(move.before), str(move.after.cpus)) for move in plan.moves] == [("small", "4", "2")]
     assert plan.answer.cpus == cpus("4-7")
 
 
@@ -72,9 +70,7 @@ def test_refusals_say_whether_moving_could_help() -> None:
 
 
 def test_a_cut_search_still_finds_moves_node_by_node() -> None:
-    machine = regular(
-        sockets=4, cores_per_uncore=8, threads=1
-    )  # four nodes of eight CPUs, every second one taken
+    machine = regular(sockets=4, cores_per_uncore=8, threads=1)  # four nodes of eight CPUs, every second one taken
     tenants = [tenant(f"t{i:02}", str(i)) for i in range(0, 32, 2)]
     free = machine.online - cpus(",".join(str(t.cpus) for t in tenants))
     plan = plan_moves(machine, free, tenants, CpuRequest(8, exclusive=True, memory=ONE_NODE), tries=5)

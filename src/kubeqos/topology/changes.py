@@ -79,9 +79,7 @@ class _Planner:
 
     def plan(self) -> tuple[Change, ...] | Refused:
         while todo := [name for name in self.order if self.now.get(name) != self.target[name]]:
-            if not any(
-                step(todo) for step in (self._finish, self._narrow, self._enter, self._shrink, self._park)
-            ):
+            if not any(step(todo) for step in (self._finish, self._narrow, self._enter, self._shrink, self._park)):
                 ring = ", ".join(todo)
                 detail = f"{ring} swap CPUs and there is no spare CPU to do it with"
                 return Refused((Violation("cpuset", detail),))

@@ -119,9 +119,7 @@ def allocate_cpus(
     if options.full_pcpus_only and machine.whole_cores(cpus) != cpus:  # only where cores differ in size
         exact = take_whole_cores(machine.layout, free.mask, count)
         if exact is None:
-            return Refused(
-                (Violation("SMT Alignment Error", f"{count} cpus cannot be made of whole free cores"),)
-            )
+            return Refused((Violation("SMT Alignment Error", f"{count} cpus cannot be made of whole free cores"),))
         cpus = CpuSet(exact)
     return Allocated(cpus, whole=cpus)
 

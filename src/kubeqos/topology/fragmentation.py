@@ -129,9 +129,7 @@ def _greedy(machine: Machine, tenants: Sequence[Tenant]) -> Iterator[tuple[Tenan
             yield tuple(here[:size])
 
 
-def _relocate(
-    machine: Machine, available: CpuSet, movers: Sequence[Tenant], request: CpuRequest
-) -> Rebalanced | None:
+def _relocate(machine: Machine, available: CpuSet, movers: Sequence[Tenant], request: CpuRequest) -> Rebalanced | None:
     """Lift these tenants, place the request, then place them again, the largest first."""
     room = available
     for tenant in movers:

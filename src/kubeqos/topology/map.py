@@ -53,9 +53,7 @@ def _title(machine: Machine) -> str:
     )
     text = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in counts)
     extra = "".join(
-        f"; {what} {cpus}"
-        for what, cpus in (("isolated", machine.isolated), ("offline", machine.offline))
-        if cpus
+        f"; {what} {cpus}" for what, cpus in (("isolated", machine.isolated), ("offline", machine.offline)) if cpus
     )
     return (f"{machine.name}: " if machine.name else "") + text + extra
 

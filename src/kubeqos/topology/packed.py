@@ -14,9 +14,7 @@ from kubeqos.model.cpuset import iterate_bits
 from kubeqos.model.layout import Layout
 
 
-def take_packed(
-    layout: Layout, free: int, count: int, *, spread: bool = False, by_uncore: bool = False
-) -> int:
+def take_packed(layout: Layout, free: int, count: int, *, spread: bool = False, by_uncore: bool = False) -> int:
     """Exactly `count` CPUs out of `free`, which must hold that many."""
     taker = _Taker(layout, free, count)
     stages = [taker.whole_numas, taker.whole_sockets]

@@ -88,6 +88,7 @@ async def test_a_coalesced_value_is_written_once_per_batch(store: Store) -> None
         writes.append(store.commit([Put(f"/pods/{number:03}", b"pod")], {"/quota": status}))
     await asyncio.gather(*writes)
     assert [event.value for event in await anext(watch)] == [b"used=100 rv=103"]
+    assert (store.statistics.batches, store.statistics.commits, store.statistics.rows) == (2, 101, 102)
 
 
 async def test_range_pages_through_a_prefix_at_one_revision(store: Store) -> None:

@@ -69,3 +69,13 @@ class Retention(msgspec.Struct, frozen=True):
 
     seconds: float = 300.0
     revisions: int = 100_000
+
+
+class Statistics(msgspec.Struct):
+    """What the store has done since it was opened, for metrics; `sync_seconds` is time spent in the writer."""
+
+    commits: int = 0
+    batches: int = 0
+    rows: int = 0
+    failed_batches: int = 0
+    sync_seconds: float = 0.0

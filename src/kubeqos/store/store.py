@@ -19,7 +19,7 @@ from pathlib import Path
 from kubeqos.store.database import PLACE_BITS, Database, Row, row_id
 from kubeqos.store.errors import Compacted, Conflict, FutureRevision, ReadOnly, StoreError
 from kubeqos.store.index import KeyIndex
-from kubeqos.store.records import Delete, Event, Page, Put, Retention, Stored, Value
+from kubeqos.store.records import Delete, Event, Page, Put, Retention, Statistics, Stored, Value
 from kubeqos.store.watch import Feed, Watch
 
 Render = Callable[[int], bytes | None]
@@ -32,6 +32,7 @@ class Batch:
         self.rows: list[Row] = []
         self.waiters: list[tuple[asyncio.Future[int], int | None]] = []
         self.coalesced: dict[str, Render] = {}
+        self.seconds = 0.0  # in the writer
 
     def __bool__(self) -> bool:
         return bool(self.waiters)
@@ -52,6 +53,7 @@ class Store:
         self._pending: dict[str, tuple[int, Stored | None]] = {}
         self._assigned = revision
         self._feed = Feed(database, revision, compacted)
+        self.statistics = Statistics()
         self._open_batch = Batch()
         self._in_flight: Batch | None = None
         self._seal_scheduled = False
@@ -223,6 +225,7 @@ class Store:
     def _settle(self, batch: Batch, failure: StoreError | None) -> None:
         """Back on the loop: the batch is durable, or it never happened."""
         self._in_flight = None
+        self._count(batch, failure)
         if failure is not None:
             self._fail_pending(failure, batch)
             if isinstance(failure, ReadOnly):
@@ -237,6 +240,16 @@ class Store:
         self._retain()
         if self._open_batch:
             self._schedule_seal()
+
+    def _count(self, batch: Batch, failure: StoreError | None) -> None:
+        counted = self.statistics
+        counted.batches += 1
+        counted.sync_seconds += batch.seconds
+        if failure is not None:
+            counted.failed_batches += 1
+        else:
+            counted.commits += len(batch.waiters)
+            counted.rows += len(batch.rows)
 
     def _publish(self, batch: Batch) -> None:
         events = []
@@ -314,10 +327,12 @@ class Store:
 
     def _write(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
         failure = None
+        started = time.perf_counter()
         try:
             self._database.insert(batch.rows)
         except Exception as error:  # noqa: BLE001 - whatever it is, the waiters must hear of it
             failure = self._database.explain(error)
+        batch.seconds = time.perf_counter() - started
         loop.call_soon_threadsafe(self._settle, batch, failure)
 
     def _compact(self, target: int, loop: asyncio.AbstractEventLoop) -> None:

@@ -163,6 +163,32 @@ async def test_a_cancelled_wait_does_not_take_a_write_back(store: Store) -> None
     assert store.get("/a") is not None
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+async def test_closing_finishes_writes_that_nobody_waits_for(tmp_path: Path, batches: int) -> None:
+    store = Store.open(tmp_path / "state.db")
+    for number in range(batches):
+        waiting = asyncio.ensure_future(store.commit([Put(f"/{number}", b"1")]))
+        waiting.cancel()
+        if number < batches - 1:
+            await asyncio.sleep(0)  # sealed: the next one is in another batch
+    await store.close()
+    again = Store.open(tmp_path / "state.db")
+    assert len(again) == batches
+    await again.close()
+
+
+async def test_closing_does_not_hang_on_a_batch_that_cannot_be_rendered(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "state.db")
+    await store.commit([Put("/quota", b"0")])
+    first = asyncio.ensure_future(store.commit([Put("/a", b"1")]))
+    await asyncio.sleep(0)
+    broken = asyncio.ensure_future(store.commit([Put("/b", b"1")], {"/quota": lambda revision: b"%d" % (1 // 0)}))
+    await asyncio.wait_for(store.close(), 10)
+    assert await first == 3
+    with pytest.raises(StoreError, match="cannot render a coalesced value"):
+        await broken
+
+
 async def test_a_value_that_is_not_bytes_is_refused_at_once(store: Store) -> None:
     with pytest.raises(TypeError, match="must be bytes, not str"):
         store.commit([Put("/a", b"1"), Put("/b", lambda revision: "text")])  # type: ignore[arg-type, return-value]

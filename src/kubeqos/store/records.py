@@ -54,9 +54,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Part of a range: items sorted by key, whether there are more, how many, and the revision they were
-    read at.
-    """
+    """Part of a range: items sorted by key, how many more there are, and the revision they were read at."""
 
     items: list[Stored]
     more: bool

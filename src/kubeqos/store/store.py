@@ -39,9 +39,7 @@ class Batch:
 
 
 class Store:
-    """Keys to bytes, with one global revision. Every method belongs to the event loop that uses the store
-    first.
-    """
+    """Keys to bytes under one global revision. Its methods are called on one event loop."""
 
     def __init__(self, database: Database, retention: Retention, clock: Callable[[], float]) -> None:
         self._database = database
@@ -59,6 +57,7 @@ class Store:
         self._seal_scheduled = False
         self._failure: StoreError | None = None
         self._closing = False
+        self._drained: asyncio.Future[None] | None = None  # what `close` waits for
         self._compacting = False
         self._ages: list[tuple[float, int]] = [(clock(), revision)]
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -142,12 +141,13 @@ class Store:
         A commit that was accepted is carried out whether or not somebody still waits for it: cancelling the wait does
         not take it back. When it fails, every waiter is told before any later batch is sealed.
 
-        A `coalesced` value is rendered once per batch, under a revision of its own, and shares the
-        transaction on disk. It updates keys only: one that does not exist by then, or renders None, is left
-        out.
+        A `coalesced` value is rendered once per batch, under a revision of its own, and shares the transaction on disk.
+        It updates keys only: one that does not exist by then, or renders None, is left out.
         """
-        if self._failure or self._closing:
-            raise self._failure or StoreError("the store is closed")
+        if self._failure is not None:
+            raise self._failure.again()
+        if self._closing:
+            raise StoreError("the store is closed")
         self._check(ops)
         revision = self._assigned + 1
         rows = [self._row(op, row_id(revision, place)) for place, op in enumerate(ops)]
@@ -206,6 +206,7 @@ class Store:
             failure = StoreError(f"cannot render a coalesced value: {error}")
             failure.__cause__ = error
             self._fail_pending(failure)
+            self._let_close()
             return
         self._in_flight, self._open_batch = batch, Batch()
         loop = asyncio.get_running_loop()
@@ -232,14 +233,20 @@ class Store:
                 self._failure = failure
             else:
                 self.compact(self.revision)  # a full disk: history is what can be given up
-            return
-        self._publish(batch)
-        for future, revision in batch.waiters:
-            if not future.done():
-                future.set_result(self.revision if revision is None else revision)
-        self._retain()
+        else:
+            self._publish(batch)
+            for future, revision in batch.waiters:
+                if not future.done():
+                    future.set_result(self.revision if revision is None else revision)
+            self._retain()
         if self._open_batch:
             self._schedule_seal()
+        else:
+            self._let_close()
+
+    def _let_close(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def _count(self, batch: Batch, failure: StoreError | None) -> None:
         counted = self.statistics
@@ -348,10 +355,11 @@ class Store:
         if self._closing:
             return
         self._closing = True
-        waiters = [future for future, _ in self._open_batch.waiters]
-        waiters += [future for future, _ in self._in_flight.waiters] if self._in_flight else []
-        if waiters:
-            await asyncio.wait(waiters)
+        if self._open_batch and self._in_flight is None:
+            self._seal()
+        if self._in_flight is not None:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
         self._feed.close()
         self._jobs.put(None)
         await asyncio.to_thread(self._writer.join)

@@ -114,9 +114,7 @@ class Feed:
             del self._log[:drop]
 
     def read(self, prefix: str, cursor: int) -> tuple[list[Event], int]:
-        """Events of a prefix above a revision and the revision that they reach; Compacted when they are
-        gone.
-        """
+        """Events of a prefix above a revision, and the revision that they reach; Compacted when they are gone."""
         if cursor < self.floor:
             if cursor < self.compacted:
                 raise Compacted(self.compacted)

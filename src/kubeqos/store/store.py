@@ -58,6 +58,7 @@ class Store:
         self._failure: StoreError | None = None
         self._closing = False
         self._drained: asyncio.Future[None] | None = None  # what `close` waits for
+        self._on_discard: list[Callable[[], None]] = []
         self._compacting = False
         self._ages: list[tuple[float, int]] = [(clock(), revision)]
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -158,6 +159,14 @@ class Store:
         self._open_batch.waiters.append((future, revision if rows else None))
         self._schedule_seal()
         return future
+
+    def on_discard(self, callback: Callable[[], None]) -> None:
+        """Call back when submitted writes were thrown away because their batch failed.
+
+        Whatever was derived from the pending view, a quota ledger for example, is to be derived anew: it is called
+        before the waiters are told and before anything else can be submitted.
+        """
+        self._on_discard.append(callback)
 
     def _check(self, ops: Sequence[Put | Delete]) -> None:
         if len({op.key for op in ops}) != len(ops) or len(ops) >> PLACE_BITS:
@@ -286,6 +295,8 @@ class Store:
         failed = [*(batch.waiters if batch else ()), *self._open_batch.waiters]
         self._open_batch = Batch()
         self._pending.clear()
+        for callback in self._on_discard:
+            callback()
         for future, _ in failed:
             if not future.done():
                 future.set_exception(failure.again())

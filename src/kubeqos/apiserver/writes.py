@@ -166,7 +166,7 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     admitted = _admit(core, write, attempt)
     new = admitted.obj
     _check_finalizers(kind, new, old)
-    if kind.lifecycle.generation and write.subresource != "status" and generated(old, new):
+    if kind.lifecycle.generation and write.subresource not in ("status", "binding") and generated(old, new):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     render = renderer(kind, new)
     unchanged = render(stored.revision)
@@ -234,16 +234,19 @@ _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSe
 
 def _carry_over(kind: Kind, subresource: str, new: JsonObject, old: JsonObject) -> None:
     """What a client can never change comes from the stored object."""
+    lifecycle = kind.lifecycle
+    if subresource in lifecycle.views:
+        lifecycle.views[subresource](new, old)
+        return
     metadata, known = new["metadata"], old["metadata"]
     for name in _KEPT:
         if name in known:
             metadata[name] = known[name]
         else:
             metadata.pop(name, None)
-    lifecycle = kind.lifecycle
     if subresource == "status":
         (lifecycle.on_status or keep_all_but_status)(new, old)
-    elif lifecycle.status:
+    elif lifecycle.status and subresource != "binding":
         keep_status(new, old)
     if not subresource and lifecycle.on_update is not None:
         lifecycle.on_update(new, old)

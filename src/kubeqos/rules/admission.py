@@ -391,7 +391,9 @@ _STEPS: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
         pod_defaults, pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults, derive_pod,
         valid_object, limit_bounds,
     ),
-    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, classes_need_gate, class_annotations_stay),
+    (Operation.UPDATE, "pods", ""): (
+        pod_keeps_priority, pod_tolerations, classes_need_gate, class_annotations_stay,
+    ),
     (Operation.UPDATE, "pods", "resize"): (
         pod_keeps_priority, limit_defaults, resize_needs_node, valid_object, limit_bounds,
     ),

@@ -193,6 +193,9 @@ def _binding(raw: Raw) -> None:
 
 
 def _node(raw: Raw) -> None:
+    spec = raw.get("spec") or {}
+    if spec.get("podCIDR") and not spec.get("podCIDRs"):
+        spec["podCIDRs"] = [spec["podCIDR"]]
     status = raw.get("status") or {}
     if status.get("capacity") and "allocatable" not in status:
         status["allocatable"] = dict(status["capacity"])

@@ -162,7 +162,8 @@ def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: t
 
 
 def refuse_invalid(request: Request, errors: Sequence[FieldError]) -> Refused:
-    """A 422 that lists what is wrong field by field."""
+    """A 422 that lists what is wrong field by field, each once."""
+    errors = list({str(error): error for error in errors}.values())
     found = Invalid(request.kind, request.group, request.name, errors)
     return Refused(
         found.code, found.reason, found.message, found.details, tuple(dict.fromkeys(error.message for error in errors))

@@ -1,13 +1,13 @@
 """Shapes: what placement needs to know of a pod, compiled once and shared by all pods that are alike.
 
-Pods of one template differ only in name and uid, so they have the same shape and share their filtering work. The scheduler
-keeps shapes by the bytes of the pod's spec; `compile_shape` is called once per distinct pod.
+Pods of one template differ only in name and uid, so they have the same shape and share their filtering work.
+The scheduler keeps shapes by the bytes of the pod's spec; `compile_shape` is called once per distinct pod.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kubeqos.model.objects import (
     NodeSelectorTerm,
@@ -27,13 +27,15 @@ from kubeqos.rules.podqos import QosClass, aggregate, effective_class, effective
 _SCORING_DEFAULTS = (("cpu", Quantity.from_milli(100)), ("memory", Quantity.from_int(200 << 20)))
 _ZERO = Quantity.ZERO
 
+Group = tuple[str, frozenset[tuple[str, str]]]
+
 
 @dataclass(frozen=True, slots=True)
 class ClassNeed:
     """What a pod needs of one QoS-class resource, depending on the level at which a node offers it.
 
-    A request for the whole pod is a pod-level class on nodes that offer it to pods, and the default of the pod's containers on
-    nodes that offer it to containers (KEP-3008, PodSpec).
+    A request for the whole pod is a pod-level class on nodes that offer it to pods, and the default of the pod's
+    containers on nodes that offer it to containers (KEP-3008, PodSpec).
     """
 
     resource: str
@@ -88,7 +90,9 @@ class Shape:
     exclusive_cpus: tuple[int, ...]
     """Whole CPUs each container of a Guaranteed pod wants for itself, largest first."""
     images: tuple[str, ...]
-    ignored: frozenset[str] = field(default=frozenset())
+    ignored: frozenset[str]
+    group: Group
+    """Namespace and labels: what affinity and spreading of other pods can see of it."""
 
     @property
     def looks_at_other_nodes(self) -> bool:
@@ -146,6 +150,7 @@ def compile_shape(
         exclusive_cpus=_exclusive_cpus(spec) if qos is QosClass.GUARANTEED else (),
         images=tuple(container.image for container in (*spec.init_containers, *spec.containers) if container.image),
         ignored=_ignored(requests, ignored_resources, ignored_groups),
+        group=(pod.metadata.namespace, frozenset(pod.metadata.labels.items())),
     )
 
 

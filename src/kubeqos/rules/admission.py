@@ -308,8 +308,8 @@ def limit_defaults(work: Work) -> Refused | None:
 def derive_pod(work: Work) -> Refused | None:
     """What follows from the completed spec: pod-level resources, and the QoS class, which is decided only once."""
     default_pod_level(work.new["spec"])
-    decided = qos_class(work.pod).qos_class.value
-    work.new.setdefault("status", {"phase": "Pending"})["qosClass"] = decided
+    status = work.new.get("status") or {}
+    work.new["status"] = {"phase": "Pending", **status, "qosClass": qos_class(work.pod).qos_class.value}
     return None
 
 

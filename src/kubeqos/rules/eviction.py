@@ -221,6 +221,9 @@ class Filesystems:
     split: bool = False
 
 
+ONE_FILESYSTEM = Filesystems()
+
+
 class Ranking(enum.StrEnum):
     QOS = "qos"
     UPSTREAM = "upstream"
@@ -239,7 +242,7 @@ def rank(
     signal: str,
     candidates: Iterable[Candidate],
     ranking: Ranking = Ranking.QOS,
-    filesystems: Filesystems = Filesystems(),  # noqa: B008 - a frozen value
+    filesystems: Filesystems = ONE_FILESYSTEM,
 ) -> list[Ranked]:
     """The pods in the order in which they would be evicted. Ranking `qos` leaves out pods within their requests."""
     measure = _measure(signal, filesystems)

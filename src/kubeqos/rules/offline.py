@@ -115,6 +115,8 @@ class Offline:
     # -- writing -------------------------------------------------------------------------------------------------
 
     def create(self, new: Raw, resource: str, *, group: str = "") -> Answer:
+        """Store a new object; its status is the server's to say."""
+        new.pop("status", None)
         metadata = new["metadata"]
         request = Request(Operation.CREATE, resource, new["kind"], group, metadata.get("namespace", ""), new=new)
         if (qualified(resource, group), request.namespace, request.name) in self.objects:

@@ -77,6 +77,20 @@ def test_a_charge_that_did_not_commit_is_taken_back() -> None:
     assert ledger.decide(NAMESPACE, None, charge) == decision
 
 
+def test_a_pod_that_outlives_its_grace_period_is_released_once() -> None:
+    ledger = Ledger()
+    raw = pod("p")
+    raw["metadata"]["uid"] = "u1"
+    view = PodView.of(raw)
+    ledger.put(NAMESPACE, Quota.of(quota("q", {"pods": "5", "count/pods": "5"})), [charge_pod(view)])
+    assert set(ledger.expire(NAMESPACE, view)) == {"q"}
+    assert ledger.expire(NAMESPACE, view) == {}
+    [only] = ledger.quotas(NAMESPACE)
+    assert only.status()["used"] == {"count/pods": "1", "pods": "0"}
+    ledger.release(NAMESPACE, charge_pod(view, expired=view.metadata.uid in ledger.expired))
+    assert only.status()["used"] == {"count/pods": "0", "pods": "0"}
+
+
 def test_an_audit_finds_and_mends_what_should_never_happen() -> None:
     ledger = Ledger()
     ledger.put(NAMESPACE, Quota.of(quota("q", {"pods": "5"})), ())

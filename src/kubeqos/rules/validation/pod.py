@@ -143,8 +143,13 @@ def _check_pod_resources(out: Errors, path: str, resources: Raw, spec: Raw, clai
     if resources.get("claims"):
         out.append(forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level"))
     check_pod_requirements(out, path, resources, claims)
-    aggregate = effective_requests(PodSpec.of(dict(spec)), pod_level=False, overhead=False)
+    aggregate = effective_requests(counted_spec(spec), pod_level=False, overhead=False)
     check_pod_level(out, path, resources, aggregate, spec)
+
+
+def counted_spec(spec: Raw) -> PodSpec:
+    """The part of a pod that decides its QoS class and its effective requests."""
+    return PodSpec.of({key: spec[key] for key in ("initContainers", "containers", "resources") if spec.get(key)})
 
 
 def _check_resource_claims(out: Errors, path: str, claims: Sequence[Raw]) -> None:

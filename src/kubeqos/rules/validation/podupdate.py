@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeqos.model import names
-from kubeqos.model.objects import PodSpec, PodView
 from kubeqos.rules.fielderror import forbidden, invalid, not_supported, quote, required
-from kubeqos.rules.podqos import effective_class, spec_qos_class
+from kubeqos.rules.podqos import spec_qos_class
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, complain
 from kubeqos.rules.validation.equality import described, differences, same
 from kubeqos.rules.validation.meta import check_meta_update, meta_of
-from kubeqos.rules.validation.pod import check_pod
+from kubeqos.rules.validation.pod import check_pod, counted_spec
 from kubeqos.rules.validation.scheduling import check_tolerations
 
 _UPDATABLE = (
@@ -198,11 +197,9 @@ def check_pod_resize(out: Errors, raw: Raw, old: Raw) -> None:
         out[:] = [forbidden("", "static pods cannot be resized")]
         return
     spec, before = raw.get("spec") or NO_MAP, old.get("spec") or NO_MAP
-    had = effective_class(PodView.of(dict(old)))
-    has = spec_qos_class(PodSpec.of(dict(spec))).qos_class
-    if had != has:
-        shown = (raw.get("status") or NO_MAP).get("qosClass", "") or str(had)
-        out.append(invalid("spec", shown, "Pod QOS Class may not change as a result of resizing"))
+    had = (old.get("status") or NO_MAP).get("qosClass") or spec_qos_class(counted_spec(before)).qos_class
+    if spec_qos_class(counted_spec(spec)).qos_class != had:
+        out.append(invalid("spec", str(had), "Pod QOS Class may not change as a result of resizing"))
     munged = dict(spec)
     for key in ("initContainers", "containers"):
         if len(spec.get(key) or NO_LIST) != len(before.get(key) or NO_LIST):

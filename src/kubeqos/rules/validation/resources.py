@@ -201,10 +201,8 @@ def check_pod_level(out: Errors, path: str, resources: Raw, aggregate: Mapping[s
     """Pod-level resources against those of the containers: requests cover the sum, limits cover each."""
     requests, limits = amounts(resources.get("requests")), amounts(resources.get("limits"))
     for name, total in aggregate.items():
-        if name not in _COMPUTE and not name.startswith(HUGE_PAGES):
-            continue
-        own = requests.get(name, Quantity.ZERO)
-        if total > own:
+        own = requests.get(name)
+        if own is not None and total > own:
             why = f"must be greater than or equal to aggregate container requests of {total}"
             out.append(invalid(f"{path}.requests[{name}]", own, why))
     for index, container in enumerate(spec.get("containers") or NO_LIST):

@@ -1,0 +1,328 @@
+"""The columnar snapshot of a cluster: one row per node, one array per resource, class, label key.
+
+Updates are incremental and touch one row; every change is logged, so that whoever keeps results per row can
+tell which rows are stale. The scheduler's loop, the simulator and the extender own a `Cluster` each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kubeqos.errors import KubeqosError
+from kubeqos.model.objects import NodeView, Taint
+from kubeqos.placement.indexes import Bools, Interner, Ints, LabelIndex, PodGroups, Small, grown
+from kubeqos.placement.shape import HostPort, Shape
+from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog
+
+NO_CLASS = -1
+LEVELS = {None: 0, Level.POD: 1, Level.CONTAINER: 2}
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class NumaSummary:
+    """What a node says about its free CPUs, so that no pod is sent where its topology manager would refuse it."""
+
+    policy: str = "none"
+    scope: str = "container"
+    free_cpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node as placement sees it: the API object, and what its agent publishes beside it."""
+
+    view: NodeView
+    drivers: frozenset[str] = frozenset()
+    numa: NumaSummary = NumaSummary()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod that holds resources on a node."""
+
+    uid: str
+    name: str
+    shape: Shape
+    started: float = 0.0
+    """Seconds; later pods are preempted first among equals."""
+    preemptible: bool = True
+
+
+class Column:
+    """Capacity and use of one resource or class over all rows."""
+
+    __slots__ = ("capacity", "used")
+
+    def __init__(self, rows: int, absent: int = 0) -> None:
+        self.capacity: Ints = np.full(rows, absent, dtype=np.int64)
+        self.used: Ints = np.zeros(rows, dtype=np.int64)
+
+    def grow(self, rows: int, absent: int) -> None:
+        extra = rows - len(self.used)
+        self.capacity = np.concatenate([self.capacity, np.full(extra, absent, dtype=np.int64)])
+        self.used = np.concatenate([self.used, np.zeros(extra, dtype=np.int64)])
+
+
+@dataclass(slots=True)
+class _Row:
+    """What a row holds that is no number."""
+
+    facts: NodeFacts
+    classes: Catalog
+    pods: dict[str, PlacedPod] = field(default_factory=dict)
+    ports: list[HostPort] = field(default_factory=list)
+
+
+class Cluster:
+    """All nodes and the pods on them."""
+
+    def __init__(self, rows: int = 64) -> None:
+        self._size = rows
+        self.alive: Bools = np.zeros(rows, dtype=np.bool_)
+        self.resources: dict[str, Column] = {}
+        self.classes: dict[ClassKey, Column] = {}
+        self.levels: dict[str, Small] = {}
+        self.labels = LabelIndex(rows)
+        self.taint_sets = Interner[tuple[Taint, ...]]()
+        self.taint_set: Small = np.zeros(rows, dtype=np.int32)
+        self.unschedulable: Bools = np.zeros(rows, dtype=np.bool_)
+        self.scoring_cpu: Ints = np.zeros(rows, dtype=np.int64)
+        self.scoring_memory: Ints = np.zeros(rows, dtype=np.int64)
+        self.drivers: dict[str, Bools] = {}
+        self.images: dict[str, Ints] = {}
+        self.rows: dict[int, _Row] = {}
+        self.row_of: dict[str, int] = {}
+        self.where: dict[str, int] = {}
+        self.groups = PodGroups()
+        self._free: list[int] = list(range(rows - 1, -1, -1))
+        self.changes: list[int] = []
+        self.changes_trimmed = 0
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def set_node(self, facts: NodeFacts) -> None:
+        """Add a node, or take over its new state; the pods on it stay."""
+        name = facts.view.metadata.name
+        row = self.row_of.get(name)
+        if row is None:
+            row = self._take_row()
+            self.row_of[name] = row
+            self.rows[row] = _Row(facts, Catalog())
+            self.alive[row] = True
+        held = self.rows[row]
+        pods = list(held.pods.values())
+        for pod in pods:
+            self._account(row, held, pod.shape, -1)
+        held.facts = facts
+        held.classes = catalog(facts.view.status.qos_resources)
+        self._write_node(row, held)
+        for pod in pods:
+            self._account(row, held, pod.shape, +1)
+        self._changed(row)
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node and the pods on it."""
+        row = self.row_of.pop(name)
+        held = self.rows[row]
+        for uid in list(held.pods):
+            self.remove_pod(uid)
+        del self.rows[row]
+        self.alive[row] = False
+        self._clear_row(row)
+        self._free.append(row)
+        self._changed(row)
+
+    def node_name(self, row: int) -> str:
+        return self.rows[row].facts.view.metadata.name
+
+    # -- pods ------------------------------------------------------------------------------------------------------
+
+    def add_pod(self, node: str, pod: PlacedPod) -> None:
+        """Charge a pod to a node."""
+        if pod.uid in self.where:
+            raise KubeqosError(f"pod {pod.name!r} is already placed on {self.node_name(self.where[pod.uid])}")
+        row = self.row_of[node]
+        held = self.rows[row]
+        held.pods[pod.uid] = pod
+        self.where[pod.uid] = row
+        self._account(row, held, pod.shape, +1)
+        self.groups.add(pod.shape, row, +1)
+        self._changed(row)
+
+    def remove_pod(self, uid: str) -> PlacedPod:
+        """Give back what a pod holds."""
+        row = self.where.pop(uid)
+        held = self.rows[row]
+        pod = held.pods.pop(uid)
+        self._account(row, held, pod.shape, -1)
+        self.groups.add(pod.shape, row, -1)
+        self._changed(row)
+        return pod
+
+    @contextmanager
+    def without(self, uids: Sequence[str]) -> Iterator[None]:
+        """The cluster as if these pods were gone; restored exactly on leaving, so that nothing counts as changed."""
+        trimmed, length = self.changes_trimmed, len(self.changes)
+        removed = [(self.node_name(self.where[uid]), self.remove_pod(uid)) for uid in uids]
+        try:
+            yield
+        finally:
+            for node, pod in reversed(removed):
+                self.add_pod(node, pod)
+            if self.changes_trimmed == trimmed:
+                del self.changes[length:]
+
+    # -- the change log --------------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> int:
+        """Grows with every change; `changed_since` tells which rows."""
+        return self.changes_trimmed + len(self.changes)
+
+    def changed_since(self, clock: int) -> list[int] | None:
+        """The rows changed since then, or None when that is too long ago to tell."""
+        if clock < self.changes_trimmed:
+            return None
+        return list(dict.fromkeys(self.changes[clock - self.changes_trimmed :]))
+
+    def _changed(self, row: int) -> None:
+        self.changes.append(row)
+        if len(self.changes) > 4 * self._size + 1024:
+            keep = len(self.changes) // 2
+            self.changes_trimmed += len(self.changes) - keep
+            del self.changes[:-keep]
+
+    # -- columns ---------------------------------------------------------------------------------------------------
+
+    def column(self, name: str) -> Column:
+        """The column of a resource; made on first use."""
+        found = self.resources.get(name)
+        if found is None:
+            found = self.resources[name] = Column(self._size)
+        return found
+
+    def class_column(self, key: ClassKey) -> Column:
+        """The column of a class; capacity -1 where a node does not have it, 0 where it is unlimited."""
+        found = self.classes.get(key)
+        if found is None:
+            found = self.classes[key] = Column(self._size, NO_CLASS)
+        return found
+
+    def level_column(self, resource: str) -> Small:
+        """At which level each node offers a QoS-class resource: 0 not at all, 1 to pods, 2 to containers."""
+        found = self.levels.get(resource)
+        if found is None:
+            found = self.levels[resource] = np.zeros(self._size, dtype=np.int32)
+        return found
+
+    def driver_column(self, driver: str) -> Bools:
+        found = self.drivers.get(driver)
+        if found is None:
+            found = self.drivers[driver] = np.zeros(self._size, dtype=np.bool_)
+        return found
+
+    def _account(self, row: int, held: _Row, shape: Shape, sign: int) -> None:
+        for name, amount in shape.requests.items():
+            self.column(name).used[row] += sign * amount
+        self.column("pods").used[row] += sign
+        self.scoring_cpu[row] += sign * shape.scoring_cpu_milli
+        self.scoring_memory[row] += sign * shape.scoring_memory
+        for key, count in class_use(shape, held.classes):
+            self.class_column(key).used[row] += sign * count
+        for port in shape.host_ports:
+            if sign > 0:
+                held.ports.append(port)
+            else:
+                held.ports.remove(port)
+
+    def _write_node(self, row: int, held: _Row) -> None:
+        view = held.facts.view
+        amounts = view.status.allocatable
+        for name, column in self.resources.items():
+            if name not in amounts:
+                column.capacity[row] = 0
+        for name, amount in amounts.items():
+            self.column(name).capacity[row] = amount.milli() if name == "cpu" else amount.value()
+        self._write_classes(row, held.classes)
+        self.labels.write(row, {_HOSTNAME: view.metadata.name, **view.metadata.labels})
+        self.taint_set[row] = self.taint_sets.number(tuple(view.spec.taints))
+        self.unschedulable[row] = view.spec.unschedulable
+        for driver, has in self.drivers.items():
+            has[row] = driver in held.facts.drivers
+        for driver in held.facts.drivers:
+            self.driver_column(driver)[row] = True
+        for sizes in self.images.values():
+            sizes[row] = 0
+        for image in view.status.images:
+            for name in image.names:
+                if name not in self.images:
+                    self.images[name] = np.zeros(self._size, dtype=np.int64)
+                self.images[name][row] = image.size_bytes
+
+    def _write_classes(self, row: int, offered: Catalog) -> None:
+        for column in self.classes.values():
+            column.capacity[row] = NO_CLASS
+        for levels in self.levels.values():
+            levels[row] = 0
+        for kind in offered.types.values():
+            self.level_column(kind.name)[row] = LEVELS[kind.level]
+            for cls, capacity in kind.classes.items():
+                self.class_column((kind.level, kind.name, cls)).capacity[row] = capacity
+
+    def _clear_row(self, row: int) -> None:
+        for column in self.resources.values():
+            column.capacity[row] = column.used[row] = 0
+        self._write_classes(row, Catalog())
+        for column in self.classes.values():
+            column.used[row] = 0
+        self.labels.write(row, {})
+        self.taint_set[row] = self.taint_sets.number(())
+        self.unschedulable[row] = False
+        self.scoring_cpu[row] = self.scoring_memory[row] = 0
+        for flags in self.drivers.values():
+            flags[row] = False
+        for sizes in self.images.values():
+            sizes[row] = 0
+
+    def _take_row(self) -> int:
+        if not self._free:
+            self._grow()
+        return self._free.pop()
+
+    def _grow(self) -> None:
+        old, self._size = self._size, self._size * 2
+        for name, absent in (
+            ("alive", False),
+            ("taint_set", 0),
+            ("unschedulable", False),
+            ("scoring_cpu", 0),
+            ("scoring_memory", 0),
+        ):
+            setattr(self, name, grown(getattr(self, name), self._size, absent))
+        for column in self.resources.values():
+            column.grow(self._size, 0)
+        for column in self.classes.values():
+            column.grow(self._size, NO_CLASS)
+        for table in (self.levels, self.drivers, self.images):
+            for key in table:
+                table[key] = grown(table[key], self._size, 0)
+        self.labels.grow(self._size)
+        self._free.extend(range(self._size - 1, old - 1, -1))
+
+
+def class_use(shape: Shape, offered: Catalog) -> Iterator[tuple[ClassKey, int]]:
+    """The class assignments a pod of this shape takes on a node with these classes."""
+    for need in shape.class_needs:
+        kind = offered.types.get(need.resource)
+        if kind is None:
+            continue
+        if kind.level is Level.CONTAINER:
+            for cls, count in need.container_classes.items():
+                yield (Level.CONTAINER, need.resource, cls), count
+        elif need.pod_class is not None:
+            yield (Level.POD, need.resource, need.pod_class), 1

@@ -1,0 +1,53 @@
+"""What a filter reports: which rows it refuses, in which words, and whether evicting pods could change that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from kubeqos.placement.indexes import Bools, Ints
+
+
+class Finding:
+    """One reason, for the rows it holds for. Texts are made only when somebody asks.
+
+    A text that names numbers is a function of them, `values` holds those numbers by row; rows with equal numbers share
+    a text, so a large cluster is explained by as many texts as there are different ones.
+    """
+
+    __slots__ = ("_resolvable", "_text", "_values", "refused")
+
+    def __init__(
+        self,
+        refused: Bools,
+        text: str | Callable[..., str],
+        *values: Ints,
+        resolvable: bool | Bools = False,
+    ) -> None:
+        self.refused = refused
+        self._text = text
+        self._values = values
+        self._resolvable = resolvable
+
+    def describe(self, index: int) -> str:
+        """The reason for one row."""
+        if isinstance(self._text, str):
+            return self._text
+        return self._text(*(int(each[index]) for each in self._values))
+
+    def counted(self, among: Bools) -> Iterator[tuple[str, int]]:
+        """Every text with the number of rows it holds for, of those in `among`."""
+        rows = np.flatnonzero(self.refused & among)
+        if not len(rows):
+            return
+        if isinstance(self._text, str):
+            yield self._text, len(rows)
+            return
+        numbers, counts = np.unique(np.stack([each[rows] for each in self._values]), axis=1, return_counts=True)
+        for column, count in zip(numbers.T.tolist(), counts.tolist(), strict=True):
+            yield self._text(*column), count
+
+    def resolvable(self) -> Bools:
+        """The refused rows where evicting pods could help."""
+        return self.refused & self._resolvable

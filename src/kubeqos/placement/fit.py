@@ -1,0 +1,286 @@
+"""Fit: which nodes can take a pod, and for the others every reason why not.
+
+Filters stand in Kubernetes' order; a node is explained by the first filter that refuses it. Each filter
+yields findings: a mask of refused rows, a text per row, and whether evicting other pods could help. The fast
+path only combines the masks, so that an explanation can never differ from the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kubeqos.model.objects import Taint, Toleration
+from kubeqos.placement.cluster import LEVELS, Cluster
+from kubeqos.placement.domains import affinity_findings, spread_findings
+from kubeqos.placement.findings import Finding
+from kubeqos.placement.indexes import Bools, Rows
+from kubeqos.placement.selectors import NamespaceLabels, terms_any
+from kubeqos.placement.shape import ClassNeed, Shape
+from kubeqos.rules.classes import ClassKey, Level
+
+EVERY_ROW = slice(None)
+_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_NATIVE_ORDER = {"cpu": 0, "memory": 1, "ephemeral-storage": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What fit needs beside the nodes: the labels of namespaces, for affinity terms that select by them."""
+
+    namespaces: NamespaceLabels = field(default_factory=dict)
+
+
+NOTHING_AROUND = Surroundings()
+
+Filter = Callable[[Cluster, Shape, Rows, Surroundings], Iterator[Finding]]
+
+
+def unschedulable(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    if not any(tolerates(one, _UNSCHEDULABLE) for one in shape.tolerations):
+        yield Finding(cluster.unschedulable[rows], "node(s) were unschedulable")
+
+
+def node_name(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    if shape.node_name:
+        wanted = cluster.row_of.get(shape.node_name, -1)
+        yield Finding(np.arange(len(cluster.alive))[rows] != wanted, "node(s) didn't match the requested node name")
+
+
+def taints(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    """Untolerated NoSchedule and NoExecute taints, judged once per distinct set of taints."""
+    judged = [untolerated(each, shape.tolerations) for each in cluster.taint_sets.values]
+    if not any(judged):
+        return
+    refused = np.fromiter((taint is not None for taint in judged), dtype=np.bool_)
+    sets = cluster.taint_set[rows]
+
+    def describe(number: int) -> str:
+        taint = judged[number]
+        assert taint is not None
+        return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+
+    yield Finding(refused[sets], describe, sets.astype(np.int64))
+
+
+def node_affinity(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    if not shape.node_selector and shape.required_terms is None:
+        return
+    matched = np.ones(len(cluster.alive[rows]), dtype=np.bool_)
+    for key, value in shape.node_selector.items():
+        matched &= cluster.labels.equal(key, value, rows)
+    if shape.required_terms is not None:
+        matched &= terms_any(cluster, shape.required_terms, rows)
+    yield Finding(~matched, "node(s) didn't match Pod's node affinity/selector")
+
+
+def host_ports(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    if not shape.host_ports:
+        return
+    numbers = np.arange(len(cluster.alive))[rows]
+    taken = np.zeros(len(numbers), dtype=np.bool_)
+    for index, row in enumerate(numbers.tolist()):
+        held = cluster.rows.get(row)
+        if held is not None and held.ports:
+            taken[index] = any(mine.clashes(theirs) for mine in shape.host_ports for theirs in held.ports)
+    yield Finding(taken, "node(s) didn't have free ports for the requested pod ports", resolvable=True)
+
+
+def resources(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    """Everything that is counted: the number of pods, then every request that is not zero."""
+    pods = cluster.column("pods")
+    yield Finding(pods.used[rows] + 1 > pods.capacity[rows], "Too many pods", resolvable=True)
+    for name in sorted(shape.requests, key=lambda each: (_NATIVE_ORDER.get(each, 3), each)):
+        amount = shape.requests[name]
+        if amount == 0 or name in shape.ignored:
+            continue
+        column = cluster.column(name)
+        capacity = column.capacity[rows]
+        # What does not fit into the empty node is not helped by evicting others.
+        yield Finding(amount > capacity - column.used[rows], f"Insufficient {name}", resolvable=amount <= capacity)
+
+
+def classes(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    """QoS classes (KEP-3008): the resource at the right level, the class, and room in it."""
+    for need in shape.class_needs:
+        level = cluster.level_column(need.resource)[rows]
+        yield Finding(level == 0, f"QoS resource {need.resource} not available")
+        if need.asked_by_containers:
+            text = f"QoS resource {need.resource} is pod-level, requested at container level"
+            yield Finding(level == LEVELS[Level.POD], text)
+        for key, count in _class_counts(need):
+            yield from _class_findings(cluster, key, count, level == LEVELS[key[0]], rows)
+
+
+def _class_counts(need: ClassNeed) -> Iterator[tuple[ClassKey, int]]:
+    if need.pod_class is not None and not need.asked_by_containers:
+        yield (Level.POD, need.resource, need.pod_class), 1
+    for cls, count in need.container_classes.items():
+        yield (Level.CONTAINER, need.resource, cls), count
+
+
+def _class_findings(cluster: Cluster, key: ClassKey, count: int, concerned: Bools, rows: Rows) -> Iterator[Finding]:
+    _, resource, cls = key
+    column = cluster.class_column(key)
+    capacity, used = column.capacity[rows], column.used[rows]
+    yield Finding(concerned & (capacity < 0), f"QoS class {resource}={cls} not available")
+    yield Finding(
+        concerned & (capacity > 0) & (count > capacity),
+        lambda size: f"QoS class {resource}={cls} too small (capacity {size}, needs {count})",
+        capacity,
+    )
+    yield Finding(
+        concerned & (capacity >= count) & (capacity > 0) & (used + count > capacity),
+        lambda taken, size: f"QoS class {resource}={cls} exhausted ({taken}/{size} used)",
+        used,
+        capacity,
+        resolvable=True,
+    )
+
+
+def claims(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    """Claims (KEP-3675) need a node that runs the driver of the claim's class."""
+    for driver in shape.claim_drivers:
+        yield Finding(~cluster.driver_column(driver)[rows], f"node(s) don't run compute driver {driver}")
+
+
+def numa(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    """Pods that the node's topology manager would refuse, by what the node publishes of its free CPUs."""
+    if not shape.exclusive_cpus:
+        return
+    numbers = np.arange(len(cluster.alive))[rows].tolist()
+    refused = np.zeros(len(numbers), dtype=np.bool_)
+    for index, row in enumerate(numbers):
+        held = cluster.rows.get(row)
+        if held is not None and held.facts.numa.policy == "single-numa-node":
+            summary = held.facts.numa
+            wanted = sum(shape.exclusive_cpus) if summary.scope == "pod" else shape.exclusive_cpus[0]
+            refused[index] = bool(summary.free_cpus) and wanted > max(summary.free_cpus)
+    yield Finding(refused, "node(s) cannot align the pod's CPUs on one NUMA node", resolvable=True)
+
+
+def spread(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    if shape.spread:
+        yield from spread_findings(cluster, shape, rows)
+
+
+def pod_affinity(cluster: Cluster, shape: Shape, rows: Rows, around: Surroundings) -> Iterator[Finding]:
+    yield from affinity_findings(cluster, shape, rows, around.namespaces)
+
+
+FILTERS: Mapping[str, Filter] = {
+    "NodeUnschedulable": unschedulable,
+    "NodeName": node_name,
+    "TaintToleration": taints,
+    "NodeAffinity": node_affinity,
+    "NodePorts": host_ports,
+    "NodeResourcesFit": resources,
+    "QOSResources": classes,
+    "ComputeClaims": claims,
+    "NUMATopology": numa,
+    "PodTopologySpread": spread,
+    "InterPodAffinity": pod_affinity,
+}
+
+
+def feasible(
+    cluster: Cluster,
+    shape: Shape,
+    rows: Rows = EVERY_ROW,
+    around: Surroundings = NOTHING_AROUND,
+) -> Bools:
+    """The rows that can take the pod."""
+    refused = ~cluster.alive[rows]
+    for check in FILTERS.values():
+        for finding in check(cluster, shape, rows, around):
+            refused |= finding.refused
+    return ~refused
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one node refused the pod, by the first filter that did."""
+
+    filter: str
+    reasons: tuple[str, ...]
+    resolvable: bool
+
+
+class Explanation:
+    """Why no node takes a pod: the findings of every filter, read by node or counted over all."""
+
+    def __init__(self, cluster: Cluster, shape: Shape, around: Surroundings = NOTHING_AROUND) -> None:
+        self._cluster = cluster
+        self._judged: list[tuple[str, Bools, list[Finding]]] = []
+        still_open = cluster.alive.copy()
+        self.nodes = int(still_open.sum())
+        self.resolvable: Bools = np.zeros(len(still_open), dtype=np.bool_)
+        """The rows where evicting pods could help."""
+        for name, check in FILTERS.items():
+            findings = list(check(cluster, shape, EVERY_ROW, around))
+            refused = np.zeros(len(still_open), dtype=np.bool_)
+            hopeless = np.zeros(len(still_open), dtype=np.bool_)
+            for finding in findings:
+                refused |= finding.refused
+                hopeless |= finding.refused & ~finding.resolvable()
+            refused &= still_open
+            if refused.any():
+                self._judged.append((name, refused, findings))
+                self.resolvable |= refused & ~hopeless
+                still_open &= ~refused
+        self.fits: Bools = still_open
+
+    def counts(self) -> dict[str, int]:
+        """How many nodes give each reason."""
+        totals: dict[str, int] = {}
+        for _, refused, findings in self._judged:
+            for finding in findings:
+                for text, count in finding.counted(refused):
+                    totals[text] = totals.get(text, 0) + count
+        return totals
+
+    def by_node(self) -> dict[str, Refusal]:
+        """Every refusing node with its reasons."""
+        refusals: dict[str, Refusal] = {}
+        for name, refused, findings in self._judged:
+            for row in np.flatnonzero(refused).tolist():
+                reasons = tuple(finding.describe(row) for finding in findings if finding.refused[row])
+                refusals[self._cluster.node_name(row)] = Refusal(name, reasons, bool(self.resolvable[row]))
+        return refusals
+
+    @property
+    def message(self) -> str:
+        """The reasons counted, as Kubernetes prints them."""
+        return counted_message(self.counts(), self.nodes)
+
+
+def counted_message(counts: Mapping[str, int], nodes: int) -> str:
+    """`0/5 nodes are available: 2 Insufficient cpu, 3 …`, sorted as text."""
+    if not nodes:
+        return "no nodes available to schedule pods"
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+    return f"0/{nodes} nodes are available: {listed}."
+
+
+# -- taints --------------------------------------------------------------------------------------------------------
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a toleration covers a taint; no key with Exists covers all, no effect covers all effects."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def untolerated(taint_set: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:
+    """The first taint that keeps a pod with these tolerations off, if any."""
+    for taint in taint_set:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(each, taint) for each in tolerations):
+            return taint
+    return None

@@ -1,0 +1,132 @@
+"""The decision: the best node for a pod, or why there is none.
+
+Pods of one shape share their work. For each shape the placer keeps a heap of the nodes that fit, ordered by
+score; a change to a node invalidates that node's entry alone, so deciding for the next equal pod costs as
+much as the nodes that changed since, not as much as the cluster is large. Shapes that look at other nodes
+(spreading, affinity) are judged anew each time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+
+from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.domains import is_repelled
+from kubeqos.placement.fit import NOTHING_AROUND, Explanation, Surroundings, feasible
+from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights, local_points, needs_relative, relative_points
+from kubeqos.placement.shape import Shape
+
+_KEPT_SHAPES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The node chosen and the points it won with."""
+
+    node: str
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """No node fits, and why."""
+
+    explanation: Explanation
+
+    @property
+    def message(self) -> str:
+        """The reasons counted, as Kubernetes prints them."""
+        return self.explanation.message
+
+
+class Placer:
+    """Decides for one cluster; keeps what it learned about each shape."""
+
+    def __init__(
+        self, cluster: Cluster, weights: Weights = DEFAULT_WEIGHTS, around: Surroundings = NOTHING_AROUND
+    ) -> None:
+        self.cluster = cluster
+        self.weights = weights
+        self.around = around
+        self._rankings: OrderedDict[Shape, _Ranking] = OrderedDict()
+
+    def place(self, shape: Shape) -> Placed | Unplaced:
+        """Decide for a pod of this shape. Does not charge it: call `cluster.add_pod` with the answer."""
+        row = self._best(shape)
+        if row is None:
+            return Unplaced(Explanation(self.cluster, shape, self.around))
+        return Placed(self.cluster.node_name(row[0]), row[1])
+
+    def _best(self, shape: Shape) -> tuple[int, int] | None:
+        if self._must_compare(shape):
+            return self._compare(shape)
+        ranking = self._rankings.get(shape)
+        if ranking is None:
+            ranking = self._rankings[shape] = _Ranking()
+            if len(self._rankings) > _KEPT_SHAPES:
+                self._rankings.popitem(last=False)
+        else:
+            self._rankings.move_to_end(shape)
+        ranking.catch_up(self.cluster, shape, self.weights, self.around)
+        return ranking.best()
+
+    def _must_compare(self, shape: Shape) -> bool:
+        if needs_relative(self.cluster, shape):
+            return True
+        return bool(self.cluster.groups.repelling) and is_repelled(self.cluster, shape, self.around.namespaces)
+
+    def _compare(self, shape: Shape) -> tuple[int, int] | None:
+        fits = feasible(self.cluster, shape, around=self.around)
+        if not fits.any():
+            return None
+        points = local_points(self.cluster, shape, slice(None), self.weights)
+        points += relative_points(self.cluster, shape, fits, self.weights, self.around)
+        row = int(np.argmax(np.where(fits, points, -1)))
+        return row, int(points[row])
+
+
+class _Ranking:
+    """The nodes that fit one shape, best first. Entries of changed rows are left behind and skipped."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int]] = []
+        self._points: dict[int, int] = {}
+        self._clock = -1
+
+    def catch_up(self, cluster: Cluster, shape: Shape, weights: Weights, around: Surroundings) -> None:
+        """Judge the rows that changed since the last time."""
+        changed = None if self._clock < 0 else cluster.changed_since(self._clock)
+        self._clock = cluster.clock
+        if changed is None or len(self._heap) > 4 * len(cluster.alive) + 64:
+            self._judge_all(cluster, shape, weights, around)
+            return
+        if not changed:
+            return
+        rows = np.array(changed, dtype=np.int64)
+        fits = feasible(cluster, shape, rows, around).tolist()
+        points = local_points(cluster, shape, rows, weights).tolist()
+        for row, fit, value in zip(changed, fits, points, strict=True):
+            self._points.pop(row, None)
+            if fit:
+                self._points[row] = value
+                heapq.heappush(self._heap, (-value, row))
+
+    def _judge_all(self, cluster: Cluster, shape: Shape, weights: Weights, around: Surroundings) -> None:
+        fits = np.flatnonzero(feasible(cluster, shape, around=around))
+        points = local_points(cluster, shape, fits, weights)
+        self._points = dict(zip(fits.tolist(), points.tolist(), strict=True))
+        self._heap = [(-value, row) for row, value in self._points.items()]
+        heapq.heapify(self._heap)
+
+    def best(self) -> tuple[int, int] | None:
+        """The row with the most points, the lowest row among equals."""
+        while self._heap:
+            negative, row = self._heap[0]
+            if self._points.get(row) == -negative:
+                return row, -negative
+            heapq.heappop(self._heap)
+        return None

@@ -7,9 +7,11 @@ from typing import Any
 
 from kubeqos.apiserver.gojson import syntax_problem
 from kubeqos.apiserver.negotiate import PROTOBUF, YAML, media_type
+from kubeqos.apiserver.protobuf import decode_body
 from kubeqos.apiserver.requests import JSON, Request
 from kubeqos.apiserver.status import ApiError
 from kubeqos.codec import JsonError, YamlError, decode_json, decode_yaml
+from kubeqos.errors import InputError
 
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F].."
@@ -35,6 +37,11 @@ def document(request: Request) -> Any:
         return parse_json(request.body)
     if media == YAML:
         return parse_yaml(request.body)
+    if media == PROTOBUF:
+        try:
+            return decode_body(request.body)
+        except InputError as error:
+            raise Unreadable(error.what) from error
     raise unknown_format()
 
 
@@ -74,10 +81,3 @@ def bounded(value: Any) -> Any:
             return value
         level = deeper
     raise RecursionError
-
-
-def is_text_keyed(value: Any) -> bool:
-    """YAML allows keys that JSON does not."""
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and is_text_keyed(v) for k, v in value.items())
-    return not isinstance(value, list) or all(map(is_text_keyed, value))

@@ -18,7 +18,7 @@ from kubeqos.apiserver.deletes import delete
 from kubeqos.apiserver.documents import Unreadable, parse_json
 from kubeqos.apiserver.kinds import Kind, kind_named
 from kubeqos.apiserver.objects import decode
-from kubeqos.apiserver.options import DeleteOptions, dry_run, field_validation, go_quote
+from kubeqos.apiserver.options import DeleteOptions, dry_run, field_manager, field_validation, go_quote
 from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.requests import Request, Response, Route
 from kubeqos.apiserver.status import ApiError, bad_request, cause, conflict, success, too_many_requests
@@ -69,6 +69,7 @@ class Subresources:
             route.name,
             route.subresource,
             dry_run=dry_run(request, options_kind),
+            manager=field_manager(request),
             warnings=request.warnings,
         )
 

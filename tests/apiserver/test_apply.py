@@ -214,9 +214,12 @@ def test_old_updaters_are_added_up() -> None:
     [
         ({"bogus": 1}, ".bogus: field not declared in schema"),
         (
-            {"spec": {"containers": [{"image": "x"}]}},
-            ".spec.containers: element 0: associative list with keys has an element that omits key field "
-            '"name" (and doesn\'t have default value)',
+            {"spec": {"containers": [5]}},
+            ".spec.containers: element 0: associative list with keys may not have non-map elements",
+        ),
+        (
+            {"spec": {"containers": [{"image": "x"}, {"name": ""}]}},
+            '.spec.containers: duplicate entries for key [name=""]',
         ),
         (
             {"spec": {"containers": "x"}},
@@ -238,6 +241,11 @@ def test_a_configuration_must_fit_the_schema(config: JsonObject, message: str) -
         Cluster().apply("a", **config)
     assert caught.value.code == 400
     assert caught.value.what == f"failed to create typed patch object (/x; /v1, Kind=Pod): {message}"
+
+
+def test_an_item_needs_its_key() -> None:
+    with pytest.raises(PatchError, match=r'element 0: .* omits key field "name" \(and doesn.t have default value\)'):
+        Cluster(schema.kind("", "v1", "ServiceAccount")).apply("a", secrets=[{"kind": "Secret"}])
 
 
 def test_a_quantity_must_be_one() -> None:

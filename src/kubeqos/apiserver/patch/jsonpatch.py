@@ -14,7 +14,7 @@ import jsonpatch as library
 import jsonpointer
 
 from kubeqos.apiserver.patch.errors import PatchError, bad_request, rejected
-from kubeqos.codec import JsonObject
+from kubeqos.codec import JsonObject, decode_json, encode_json
 
 MAX_OPERATIONS = 10_000
 _JSON_NAMES = {dict: "object", str: "string", int: "number", float: "number", bool: "bool"}
@@ -23,7 +23,7 @@ _JSON_NAMES = {dict: "object", str: "string", int: "number", float: "number", bo
 def json_patch(base: JsonObject, patch: Any) -> JsonObject:
     """The object after every operation; all of them apply or none does."""
     operations = _operations(patch)
-    document: Any = copy.deepcopy(base)
+    document: Any = decode_json(encode_json(base))  # a copy, several times faster than copy.deepcopy
     try:
         for operation in operations:
             document = _apply(document, operation)

@@ -156,7 +156,8 @@ def _entries_to_start_from(live: JsonObject | None, new: JsonObject, writer: Wri
     None if the object is not tracked: it exists and nobody ever applied or created it here.
     """
     given = new.get("metadata", {}).get("managedFields")
-    if not writer.subresource and given:
+    stored = live.get("metadata", {}).get("managedFields") if live else None
+    if not writer.subresource and given and given != stored:
         if given == [{}]:
             return []
         # Only what a client sends is looked at closely; what is stored went through here.
@@ -164,7 +165,6 @@ def _entries_to_start_from(live: JsonObject | None, new: JsonObject, writer: Wri
             return entries
     if live is None:
         return []
-    stored = live.get("metadata", {}).get("managedFields")
     return decode(stored) if stored else None
 
 

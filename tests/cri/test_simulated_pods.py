@@ -11,7 +11,7 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
 from kubeqos.model.machines import split80
-from tests.cri.pods import container, pod, shell
+from tests.cri.pods import container, pod, shell, update
 
 MIB = 1 << 20
 SIMULATE = "simulate.kubeqos.io/"
@@ -128,6 +128,25 @@ async def test_cpu_use_is_held_by_quota_and_by_cpuset(node: Node) -> None:
     )
     await node.clock.advance(10)
     assert await node.cpu_seconds(pinned) == 30.0
+
+
+async def test_the_runtime_remembers_what_happened(node: Node) -> None:
+    identity = await node.start(container("web", ["hog"], memory_limit_in_bytes=64 * MIB), load="memory=32Mi")
+    await node.clock.advance(1)
+    await node.runtime.update_container_resources(update(identity, memory_limit_in_bytes=16 * MIB, cpuset_cpus="3"))
+    start_ns = node.runtime.core.story(identity)[0][0]
+    assert [((at_ns - start_ns) / 1e9, text) for at_ns, text in node.runtime.core.story(identity)] == [
+        (0.0, "container web created"),
+        (0.0, "container web started"),
+        (1.0, "container web updated: memory_limit_in_bytes=16777216, cpuset_cpus=3"),
+        (1.0, "container web ended: OOMKilled, exit code 137"),
+    ]
+    sandbox = node.runtime.core.containers[identity].sandbox_id
+    assert [text for _, text in node.runtime.core.story(sandbox)][:3] == [
+        "sandbox created",
+        "sandbox ready",
+        "container web created",
+    ]
 
 
 async def test_disk_use_is_shown_in_the_cgroup_tree(node: Node) -> None:

@@ -28,7 +28,7 @@ from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.classes import class_of, read_classes
 from kubeqos.cri.simulated.faults import parse_faults
-from kubeqos.errors import InputError
+from kubeqos.errors import InputError, KubeqosError
 from kubeqos.model.machine import Machine
 from kubeqos.model.machinefile import machine_from_yaml
 from kubeqos.model.sysfs import read_machine
@@ -77,7 +77,7 @@ def command(
     offers = read_classes(_read(classes_file), classes_file) if classes_file else ()
     faults = parse_faults(latency, fault, seed)
     runtime = SimulatedRuntime(machine, offers, name=name, cgroup_root=cgroup_root, faults=faults)
-    asyncio.run(serve(runtime, listen, _banner(machine, offers, listen)))
+    asyncio.run(serve(runtime, listen, _banner(machine, offers, listen), classes_file))
 
 
 def _read(path: str) -> str:
@@ -94,12 +94,13 @@ def _banner(machine: Machine, offers: tuple[Advertisement, ...], listen: str) ->
     return f"simulated runtime on {listen}: {cpus} CPUs, {numa} NUMA node(s); QoS-class resources: {classes}"
 
 
-async def serve(runtime: SimulatedRuntime, endpoint: str, banner: str) -> None:
-    """Serve until SIGINT or SIGTERM."""
+async def serve(runtime: SimulatedRuntime, endpoint: str, banner: str, classes_file: str | None) -> None:
+    """Serve until SIGINT or SIGTERM; SIGHUP reads the class table again."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reload_classes, runtime, classes_file)
     async with serving(runtime, endpoint):
         click.echo(banner, err=True)
         while not stop.is_set():
@@ -108,6 +109,17 @@ async def serve(runtime: SimulatedRuntime, endpoint: str, banner: str) -> None:
             except TimeoutError:
                 runtime.refresh_usage()
     await runtime.close()
+
+
+def reload_classes(runtime: SimulatedRuntime, classes_file: str | None) -> None:
+    """Offer what the file says now; with a mistake in it, go on with what was offered before."""
+    if classes_file is None:
+        return
+    try:
+        runtime.set_offers(read_classes(_read(classes_file), classes_file))
+        click.echo(f"class table read again from {classes_file}", err=True)
+    except KubeqosError as error:
+        click.echo("Error: " + "\n".join(error.lines()) + "\n  the old class table stays in use", err=True)
 
 
 # ---- Looking into a runtime

@@ -209,6 +209,17 @@ async def test_output_is_written_when_it_is_due(node: Node) -> None:
     assert second.startswith("2023-11-14T22:13:22.000000000Z stdout F two")
 
 
+async def test_a_log_that_cannot_be_written_does_not_stop_the_container(node: Node) -> None:
+    (node.folder / "file").write_text("")
+    config = pod(log_directory=str(node.folder / "file"))
+    sandbox = await node.runtime.run_pod_sandbox(config)
+    wanted = container(command=shell("echo lost; sleep 1; echo lost; exit 5"))
+    identity = await node.runtime.create_container(sandbox, wanted, config)
+    await node.runtime.start_container(identity)
+    await node.clock.advance(2)
+    assert (await node.status(identity)).exit_code == 5
+
+
 async def test_a_scripted_call_fails_so_many_times(node: Node) -> None:
     fail = "StartContainer code=UNAVAILABLE message='disk on fire' times=1"
     config = pod(annotations={f"{SIMULATE}fail.main": fail})

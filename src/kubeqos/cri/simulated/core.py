@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping
 from kubeqos.cri.errors import Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement, Level
+from kubeqos.cri.runtime import class_of
 from kubeqos.cri.simulated import cgroups
-from kubeqos.cri.simulated.classes import ClassBook, class_of
+from kubeqos.cri.simulated.classes import ClassBook
 from kubeqos.cri.simulated.program import program_of
 from kubeqos.cri.simulated.script import Load, Script, check_annotations, script_of
 from kubeqos.cri.simulated.state import (

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import structlog
+
 from kubeqos.cri.errors import CallError, Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement
@@ -21,8 +23,10 @@ from kubeqos.cri.simulated.core import Core
 from kubeqos.cri.simulated.execution import execute
 from kubeqos.cri.simulated.faults import Faults
 from kubeqos.cri.simulated.files import CgroupTree, append_log
-from kubeqos.cri.simulated.state import Cgroup, Happened, State
+from kubeqos.cri.simulated.state import Effect, Happened, State, Wrote
 from kubeqos.model.machine import Machine
+
+log = structlog.get_logger("kubeqos.simulated")
 
 
 def _no_stream(_core: Core, _request: object, _now_ns: int) -> object:
@@ -145,24 +149,27 @@ class SimulatedRuntime(Runtime):
         """Perform what the core has decided, and set the timer for what it will do by itself."""
         effects, self.core.effects = self.core.effects, []
         for effect in effects:
-            if isinstance(effect, Happened):
-                if self._subscribers:
-                    message = views.event_message(self.core, effect)
-                    for queue in self._subscribers:
-                        queue.put_nowait(message)
-            elif isinstance(effect, Cgroup):
-                if self._tree is not None:
-                    self._write_cgroup(self._tree, effect)
-            elif self._logs:
-                append_log(effect)
+            try:
+                self._effect(effect)
+            except OSError as error:
+                # As in a real runtime, a container outlives the disk that its log is on.
+                log.warning("cannot write", file=error.filename, reason=error.strerror)
         self._arm()
 
-    @staticmethod
-    def _write_cgroup(tree: CgroupTree, effect: Cgroup) -> None:
-        if effect.files is None:
-            tree.remove(effect.path)
-        else:
-            tree.write(effect.path, effect.files)
+    def _effect(self, effect: Effect) -> None:
+        if isinstance(effect, Happened):
+            if self._subscribers:
+                message = views.event_message(self.core, effect)
+                for queue in self._subscribers:
+                    queue.put_nowait(message)
+        elif isinstance(effect, Wrote):
+            if self._logs:
+                append_log(effect)
+        elif self._tree is not None:
+            if effect.files is None:
+                self._tree.remove(effect.path)
+            else:
+                self._tree.write(effect.path, effect.files)
 
     def _arm(self) -> None:
         due = self.core.next_ns()

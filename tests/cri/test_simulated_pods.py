@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.cri.errors import CallError, Code
+from kubeqos.cri.errors import CallError, Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
+from kubeqos.cri.simulated.core import Core
 from kubeqos.model.machines import split80
 from tests.cri.pods import container, pod, shell, update
 
@@ -279,6 +280,28 @@ async def test_addresses_are_given_back(node: Node) -> None:
     assert await address(third) == freed
     host = await node.runtime.run_pod_sandbox(pod("host", host_network=True))
     assert await address(host) == ""
+
+
+def test_a_pod_without_an_address_is_refused_and_leaves_nothing() -> None:
+    core = Core(split80(), pod_cidr="10.0.0.0/30")
+    core.run_pod_sandbox(cri.RunPodSandboxRequest(config=pod("first")), 1)
+    request = cri.RunPodSandboxRequest(config=pod("second"))
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"no address is free in 10\.0\.0\.0/30"):
+            core.run_pod_sandbox(request, 2)
+        core.validate()
+
+
+async def test_a_long_churn_of_pods_leaves_nothing(node: Node) -> None:
+    for _ in range(500):
+        identity = await node.start(container(command=["sleep", "100000"]))
+        await node.runtime.remove_pod_sandbox(node.runtime.core.containers[identity].sandbox_id)
+    core = node.runtime.core
+    core.validate()
+    assert not core.sandboxes
+    assert not core.containers
+    assert len(core._timers) <= 100
+    assert not [path for path in (node.folder / "cgroup").rglob("*") if path.is_file()]
 
 
 async def test_pod_statistics_add_up(node: Node) -> None:

@@ -41,6 +41,8 @@ from kubeqos.model.machine import Machine
 NO_LOAD = Load()
 FIRST_PID = 1000
 REMEMBERED = 512
+POD_CIDR = "10.88.0.0/16"
+SPARE_TIMERS = 64
 
 
 class Core:
@@ -52,8 +54,8 @@ class Core:
         offers: Iterable[Advertisement] = (),
         *,
         name: str = "simulated",
-        pod_cidr: str = "10.88.0.0/16",
-        cgroups: bool = False,
+        pod_cidr: str = POD_CIDR,
+        writes_cgroups: bool = False,
     ) -> None:
         self.machine = machine
         self.name = name
@@ -62,7 +64,7 @@ class Core:
         self.containers: dict[str, Container] = {}
         self.images: dict[str, str] = {}
         self.effects: list[Effect] = []
-        self._writes_cgroups = cgroups
+        self._writes_cgroups = writes_cgroups
         self._story: deque[tuple[int, str, str, str]] = deque(maxlen=REMEMBERED)
         self._names: dict[tuple[object, ...], str] = {}
         self._failed: Counter[tuple[str, str, str]] = Counter()
@@ -75,12 +77,15 @@ class Core:
     def next_ns(self) -> int | None:
         """When something will happen by itself, or None."""
         while self._timers:
-            at_ns, _, container_id, plan = self._timers[0]
-            container = self.containers.get(container_id)
-            if container is not None and container.plan == plan and container.state is State.RUNNING:
-                return at_ns
+            if self._is_current(self._timers[0]):
+                return self._timers[0][0]
             heapq.heappop(self._timers)
         return None
+
+    def _is_current(self, timer: tuple[int, int, str, int]) -> bool:
+        _, _, container_id, plan = timer
+        container = self.containers.get(container_id)
+        return container is not None and container.plan == plan and container.state is State.RUNNING
 
     def advance(self, now_ns: int) -> None:
         """Let everything happen that is due, each at its own time."""
@@ -113,6 +118,9 @@ class Core:
             times.append(container.started_ns + container.program.outputs[container.outputs_done].after_ns)
         if times:
             heapq.heappush(self._timers, (min(times), next(self._serial), container.id, container.plan))
+        if len(self._timers) > 2 * len(self.containers) + SPARE_TIMERS:
+            self._timers = [timer for timer in self._timers if self._is_current(timer)]
+            heapq.heapify(self._timers)
 
     def _ending(self, container: Container) -> Ending | None:
         """The first of: out of memory, asked to stop, scripted exit, end of the program."""
@@ -154,9 +162,10 @@ class Core:
         self._scripted_failure(script, config.metadata.uid, "", "RunPodSandbox")
         classes = self.book.requested(Level.POD, config.qos_resources)
         sandbox = Sandbox(self._new_id(now_ns), config, request.runtime_handler, now_ns, "", classes, script)
-        self._reserve(("sandbox", *sandbox.name), sandbox.id)
+        self._check_name(name := ("sandbox", *sandbox.name))
         if config.linux.security_context.namespace_options.network != cri.NODE:
             sandbox.ip = self._addresses.take()
+        self._names[name] = sandbox.id
         self.book.take(classes)
         self.sandboxes[sandbox.id] = sandbox
         self._happened(now_ns, sandbox, cri.CONTAINER_CREATED_EVENT, "created")
@@ -218,7 +227,8 @@ class Core:
         cgroups.check_resources(config.linux.resources, self.machine)
         classes = self.book.requested(Level.CONTAINER, config.qos_resources)
         container = Container(self._new_id(now_ns), sandbox.id, config, config.linux.resources, classes, now_ns)
-        self._reserve(self._container_name(sandbox, container), container.id)
+        self._check_name(name := self._container_name(sandbox, container))
+        self._names[name] = container.id
         container.script = script
         container.program = program_of([*config.command, *config.args])
         if config.log_path and sandbox.config.log_directory:
@@ -407,9 +417,8 @@ class Core:
         """64 hexadecimal digits, as real runtimes give; the time keeps ids apart after a restart."""
         return hashlib.blake2b(f"{self.name}/{now_ns}/{next(self._serial)}".encode(), digest_size=32).hexdigest()
 
-    def _reserve(self, name: tuple[object, ...], identity: str) -> None:
-        holder = self._names.setdefault(name, identity)
-        if holder != identity:
+    def _check_name(self, name: tuple[object, ...]) -> None:
+        if (holder := self._names.get(name)) is not None:
             shown = "_".join(str(part) for part in name[1:])
             raise Refused(Code.UNKNOWN, f"failed to reserve {name[0]} name {shown!r}: it is reserved for {holder!r}")
 

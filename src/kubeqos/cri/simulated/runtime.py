@@ -19,7 +19,7 @@ from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.runtime import EXEC_SYNC, STOP_CONTAINER, Method, Request, Response, Runtime
 from kubeqos.cri.simulated import views
 from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
-from kubeqos.cri.simulated.core import Core
+from kubeqos.cri.simulated.core import POD_CIDR, Core
 from kubeqos.cri.simulated.execution import execute
 from kubeqos.cri.simulated.faults import Faults
 from kubeqos.cri.simulated.files import CgroupTree, append_log
@@ -78,6 +78,7 @@ class SimulatedRuntime(Runtime):
         offers: Iterable[Advertisement] = (),
         *,
         name: str = "simulated",
+        pod_cidr: str = POD_CIDR,
         clock: Clock | None = None,
         cgroup_root: Path | None = None,
         logs: bool = True,
@@ -85,7 +86,7 @@ class SimulatedRuntime(Runtime):
     ) -> None:
         self.endpoint = f"simulated:{name}"
         self.clock: Clock = clock or WallClock()
-        self.core = Core(machine, offers, name=name, cgroups=cgroup_root is not None)
+        self.core = Core(machine, offers, name=name, pod_cidr=pod_cidr, writes_cgroups=cgroup_root is not None)
         self.faults = faults
         self._tree = CgroupTree(cgroup_root) if cgroup_root is not None else None
         self._logs = logs

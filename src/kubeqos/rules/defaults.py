@@ -1,151 +1,261 @@
-"""Static defaults: what Kubernetes fills in for a field that an object leaves out, whatever else is in the cluster.
+"""What the API fills in: defaults of fields, and what a create adds before an object is judged.
 
-Called first of all for every object that is written, by the API server and by `kubeqos check`; defaults that depend on
-LimitRanges, priority classes or the QoS class come later, in admission. Objects are changed in place.
+The API server calls `apply_defaults` on every decoded object in canonical form, then its mutating admission, then
+`prepare_create` for new objects. All of it works in place on the raw tree. A value that is already there always wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import base64
+import re
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
+from kubeqos.model.objects import PodSpec
+from kubeqos.rules.limits import default_limit_range
+from kubeqos.rules.podqos import default_pod_level, default_requests, spec_qos_class
+
 Raw = dict[str, Any]
+
+GRACE_SECONDS = 30
+TOLERATED_SECONDS = 300
 _FILE_MODE = 0o644
-_RBAC = "rbac.authorization.k8s.io"
+_MESSAGE_PATH = "/dev/termination-log"
+_RBAC_GROUP = "rbac.authorization.k8s.io"
+_COUNTED = ("initContainers", "containers", "resources")
+"""The fields of a pod that decide its QoS class and its effective requests."""
+_MODES = ("secret", "configMap", "downwardAPI", "projected")
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_PROBE_NUMBERS = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+_NODE_TROUBLES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "lastProbeTime": None,
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
 
 
 def apply_defaults(kind: str, raw: Raw) -> None:
-    """Fill in the defaults of one object."""
-    rule = _KINDS.get(kind)
-    if rule is not None:
-        rule(raw)
+    """Fill in the defaults of an object, in place."""
+    fill = _DEFAULTS.get(kind)
+    if fill is not None:
+        fill(raw)
 
 
-def pull_policy(image: str) -> str:
-    """`:latest`, or no tag at all, is pulled each time."""
-    name, _, digest = image.partition("@")
-    tag = name.rpartition("/")[2].partition(":")[2]
-    return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
+def prepare_create(kind: str, raw: Raw, now: str) -> None:
+    """What a create resets or adds, whatever the client sent: status, generation, finalizers."""
+    if kind in _GENERATIONS:
+        raw.setdefault("metadata", {})["generation"] = 1
+    prepare = _PREPARE.get(kind)
+    if prepare is not None:
+        prepare(raw, now)
 
 
-def _pod(raw: Raw) -> None:
+# -- pods ----------------------------------------------------------------------------------------------------------
+
+
+def _default_pod(raw: Raw) -> None:
     spec = raw.setdefault("spec", {})
-    pod_spec(spec)
-    spec.setdefault("enableServiceLinks", True)
+    default_pod_spec(spec)
+    default_requests(spec)
+    if "enableServiceLinks" not in spec:
+        spec["enableServiceLinks"] = True
+    if spec.get("hostNetwork"):
+        for key in ("containers", "initContainers"):
+            for container in spec.get(key) or ():
+                for port in container.get("ports") or ():
+                    if not port.get("hostPort"):
+                        port["hostPort"] = port.get("containerPort", 0)
 
 
-def pod_spec(spec: Raw) -> None:
-    """A pod's spec, or that of a template."""
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("dnsPolicy", "ClusterFirst")
-    spec.setdefault("securityContext", {})
-    spec.setdefault("schedulerName", "default-scheduler")
-    host_network = spec.get("hostNetwork")
-    for group in ("initContainers", "containers", "ephemeralContainers"):
-        for container in spec.get(group) or ():
-            _container(container, host_network)
+def default_pod_spec(spec: Raw) -> None:
+    """Defaults that pods and pod templates share."""
+    if spec.get("containers") is None:
+        spec["containers"] = []
     for volume in spec.get("volumes") or ():
-        _volume(volume)
+        _default_volume(volume)
+    for key in ("initContainers", "containers", "ephemeralContainers"):
+        for container in spec.get(key) or ():
+            _default_container(container)
+    if not spec.get("restartPolicy"):
+        spec["restartPolicy"] = "Always"
+    if "terminationGracePeriodSeconds" not in spec:
+        spec["terminationGracePeriodSeconds"] = GRACE_SECONDS
+    if not spec.get("dnsPolicy"):
+        spec["dnsPolicy"] = "ClusterFirst"
+    if spec.get("serviceAccountName") or spec.get("serviceAccount"):
+        account = spec.get("serviceAccountName") or spec["serviceAccount"]
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
+    if "securityContext" not in spec:
+        spec["securityContext"] = {}
+    if not spec.get("schedulerName"):
+        spec["schedulerName"] = "default-scheduler"
 
 
-def _container(container: Raw, host_network: Any) -> None:
-    container.setdefault("resources", {})
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
+def _default_container(container: Raw) -> None:
+    for port in container.get("ports") or ():
+        if not port.get("protocol"):
+            port["protocol"] = "TCP"
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom")
+        if source:
+            _default_references(source)
+    for kind in _PROBES:
+        probe = container.get(kind)
+        if probe is not None:
+            _default_probe(probe)
+    for hook in (container.get("lifecycle") or {}).values():
+        _default_handler(hook)
+    if "resources" not in container:
+        container["resources"] = {}
+    if not container.get("terminationMessagePath"):
+        container["terminationMessagePath"] = _MESSAGE_PATH
+    if not container.get("terminationMessagePolicy"):
+        container["terminationMessagePolicy"] = "File"
     if not container.get("imagePullPolicy"):
         container["imagePullPolicy"] = pull_policy(container.get("image", ""))
-    for port in container.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        if host_network and "containerPort" in port:
-            port.setdefault("hostPort", port["containerPort"])
-    for variable in container.get("env") or ():
-        _field_reference(variable.get("valueFrom"))
-    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if container.get(probe) is not None:
-            _probe(container[probe])
-    for hook in (container.get("lifecycle") or {}).values():
-        if isinstance(hook, dict):
-            _http_get(hook)
+    context = container.get("securityContext")
+    if context is not None and context.get("procMount") == "":
+        context["procMount"] = "Default"
 
 
-def _field_reference(source: Any) -> None:
-    reference = source.get("fieldRef") if isinstance(source, dict) else None
-    if reference is not None:
-        reference.setdefault("apiVersion", "v1")
+def _default_references(source: Raw) -> None:
+    field = source.get("fieldRef")
+    if field is not None and not field.get("apiVersion"):
+        field["apiVersion"] = "v1"
+    resource = source.get("resourceFieldRef")
+    if resource is not None:
+        resource.setdefault("divisor", "0")
+    file = source.get("fileKeyRef")
+    if file is not None:
+        file.setdefault("optional", False)
 
 
-def _probe(probe: Raw) -> None:
-    probe.setdefault("timeoutSeconds", 1)
-    probe.setdefault("periodSeconds", 10)
-    probe.setdefault("successThreshold", 1)
-    probe.setdefault("failureThreshold", 3)
-    _http_get(probe)
-    if probe.get("grpc") is not None:
-        probe["grpc"].setdefault("service", "")
+def _default_probe(probe: Raw) -> None:
+    _default_handler(probe)
+    for field, number in _PROBE_NUMBERS.items():
+        if not probe.get(field):
+            probe[field] = number
 
 
-def _http_get(handler: Raw) -> None:
-    action = handler.get("httpGet")
-    if action is not None:
-        action.setdefault("path", "/")
-        action.setdefault("scheme", "HTTP")
+def _default_handler(handler: Raw) -> None:
+    http, grpc = handler.get("httpGet"), handler.get("grpc")
+    if http is not None:
+        http["path"] = http.get("path") or "/"
+        http["scheme"] = http.get("scheme") or "HTTP"
+    if grpc is not None:
+        grpc.setdefault("service", "")
 
 
-def _volume(volume: Raw) -> None:
-    if not any(key != "name" for key in volume):
+def _default_volume(volume: Raw) -> None:
+    if len(volume) == ("name" in volume):
         volume["emptyDir"] = {}
-    for source in ("secret", "configMap", "downwardAPI", "projected"):
-        if volume.get(source) is not None:
-            volume[source].setdefault("defaultMode", _FILE_MODE)
-    for item in (volume.get("downwardAPI") or {}).get("items") or ():
-        _field_reference(item)
+        return
+    for kind in _MODES:
+        source = volume.get(kind)
+        if source is not None:
+            source.setdefault("defaultMode", _FILE_MODE)
+            for item in source.get("items") or ():
+                _default_references(item)
     for source in (volume.get("projected") or {}).get("sources") or ():
-        if source.get("serviceAccountToken") is not None:
-            source["serviceAccountToken"].setdefault("expirationSeconds", 3600)
+        token = source.get("serviceAccountToken")
+        if token is not None:
+            token.setdefault("expirationSeconds", 3600)
         for item in (source.get("downwardAPI") or {}).get("items") or ():
-            _field_reference(item)
-    if volume.get("hostPath") is not None:
+            _default_references(item)
+    if "hostPath" in volume:
         volume["hostPath"].setdefault("type", "")
-    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+    image = volume.get("image")
+    if image is not None and not image.get("pullPolicy"):
+        image["pullPolicy"] = pull_policy(image.get("reference", ""))
+
+
+_COMPONENT = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
+_HOST = rf"(?:{_COMPONENT}(?:\.{_COMPONENT})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
+_PATH = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}"
+_is_image = re.compile(
+    rf"(?:{_HOST}/)?{_PATH}(?:/{_PATH})*(?::(?P<tag>\w[\w.-]{{0,127}}))?(?P<digest>@{_DIGEST})?", re.ASCII
+).fullmatch
+
+
+@lru_cache(maxsize=4096)
+def pull_policy(image: str) -> str:
+    """Always for the tag `latest`, which is also meant when there is neither tag nor digest."""
+    found = _is_image(image)
+    if found is None:
+        return "IfNotPresent"
+    tag = found["tag"] or ("" if found["digest"] else "latest")
+    return "Always" if tag == "latest" else "IfNotPresent"
+
+
+def add_default_tolerations(spec: Raw) -> None:
+    """Admission: a pod stays five minutes on a node that is not ready or not reachable, unless it says otherwise."""
+    tolerations = spec.get("tolerations") or []
+    missing = [key for key in _NODE_TROUBLES if not any(_tolerates(one, key) for one in tolerations)]
+    if missing:
+        spec["tolerations"] = tolerations + [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATED_SECONDS}
+            for key in missing
+        ]
+
+
+def _tolerates(toleration: Raw, key: str) -> bool:
+    return toleration.get("key", "") in (key, "") and toleration.get("effect", "") in ("NoExecute", "")
+
+
+def _prepare_pod(raw: Raw, now: str) -> None:
+    spec = raw["spec"]
+    if spec.get("terminationGracePeriodSeconds", 0) < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    counted = {key: spec[key] for key in _COUNTED if spec.get(key)}
+    default_pod_level(counted)
+    status: Raw = {"phase": "Pending"}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [{**_GATED, "lastTransitionTime": now}]
+    status["qosClass"] = str(spec_qos_class(PodSpec.of(counted)).qos_class)
+    raw["status"] = status
+
+
+# -- templates and their controllers -------------------------------------------------------------------------------
+
+
+def _default_template(holder: Raw) -> None:
+    template = holder.get("template")
     if template is not None:
-        template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+        template.setdefault("metadata", {})
+        default_pod_spec(template.setdefault("spec", {}))
 
 
-def _template(raw: Raw) -> None:
-    spec = raw.setdefault("template", {}).setdefault("spec", {})
-    pod_spec(spec)
-
-
-def _replicated(raw: Raw) -> Raw:
-    spec: Raw = raw.setdefault("spec", {})
+def _default_replication_controller(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
     spec.setdefault("replicas", 1)
-    if spec.get("template") is not None:
-        _template(spec)
-    return spec
-
-
-def _template_labels(spec: Raw) -> Raw:
-    return ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-
-
-def _replication_controller(raw: Raw) -> None:
-    spec = _replicated(raw)
-    labels = _template_labels(spec)
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if labels:
         if not spec.get("selector"):
             spec["selector"] = dict(labels)
-        raw["metadata"].setdefault("labels", dict(labels))
+        meta = raw.setdefault("metadata", {})
+        if not meta.get("labels"):
+            meta["labels"] = dict(labels)
+    _default_template(spec)
 
 
-def _replica_set(raw: Raw) -> None:
-    _replicated(raw)
+def _default_replica_set(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    _default_template(spec)
 
 
-def _deployment(raw: Raw) -> None:
-    spec = _replicated(raw)
+def _default_deployment(raw: Raw) -> None:
+    _default_replica_set(raw)
+    spec = raw["spec"]
     strategy = spec.setdefault("strategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
         rolling = strategy.setdefault("rollingUpdate", {})
         rolling.setdefault("maxUnavailable", "25%")
         rolling.setdefault("maxSurge", "25%")
@@ -153,62 +263,148 @@ def _deployment(raw: Raw) -> None:
     spec.setdefault("progressDeadlineSeconds", 600)
 
 
-def _service(raw: Raw) -> None:
+# -- everything else -----------------------------------------------------------------------------------------------
+
+
+def _default_service(raw: Raw) -> None:
     spec = raw.setdefault("spec", {})
-    kind = spec.setdefault("type", "ClusterIP")
-    if spec.setdefault("sessionAffinity", "None") == "ClientIP":
-        affinity = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
-        affinity.setdefault("timeoutSeconds", 10800)
+    kind = spec["type"] = spec.get("type") or "ClusterIP"
+    affinity = spec["sessionAffinity"] = spec.get("sessionAffinity") or "None"
+    if affinity == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif affinity == "ClientIP":
+        client = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        client.setdefault("timeoutSeconds", 10800)
     for port in spec.get("ports") or ():
-        port.setdefault("protocol", "TCP")
+        if not port.get("protocol"):
+            port["protocol"] = "TCP"
         if port.get("targetPort") in (None, 0, ""):
-            port["targetPort"] = port.get("port")
-    if kind in ("NodePort", "LoadBalancer"):
-        spec.setdefault("externalTrafficPolicy", "Cluster")
+            port["targetPort"] = port.get("port", 0)
+    reachable = kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and spec.get("externalIPs"))
+    if reachable and not spec.get("externalTrafficPolicy"):
+        spec["externalTrafficPolicy"] = "Cluster"
     if kind != "ExternalName":
         spec.setdefault("internalTrafficPolicy", "Cluster")
     if kind == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
 
 
-def _secret(raw: Raw) -> None:
-    raw.setdefault("type", "Opaque")
+def _default_namespace(raw: Raw) -> None:
+    meta = raw.setdefault("metadata", {})
+    if meta.get("name"):
+        meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta["name"]
 
 
-def _claim(raw: Raw) -> None:
-    raw.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+def _prepare_namespace(raw: Raw, now: str) -> None:
+    _default_namespace(raw)
+    finalizers = (raw.get("spec") or {}).get("finalizers") or []
+    raw["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
+    raw["status"] = {"phase": "Active"}
 
 
-def _priority_class(raw: Raw) -> None:
-    raw.setdefault("preemptionPolicy", "PreemptLowerPriority")
-
-
-def _binding(raw: Raw) -> None:
-    reference = raw.get("roleRef")
-    if reference is not None and not reference.get("apiGroup"):
-        reference["apiGroup"] = _RBAC
-    for subject in raw.get("subjects") or ():
-        if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
-            subject["apiGroup"] = _RBAC
-
-
-def _node(raw: Raw) -> None:
+def _default_node(raw: Raw) -> None:
+    spec = raw.get("spec") or {}
+    first, ranges = spec.get("podCIDR"), spec.get("podCIDRs")
+    if first and (not ranges or ranges[0] != first):
+        spec["podCIDRs"] = [first]
+    elif ranges and not first:
+        spec["podCIDR"] = ranges[0]
     status = raw.get("status") or {}
-    if status.get("capacity") and "allocatable" not in status:
+    if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
 
 
-_KINDS: Mapping[str, Callable[[Raw], None]] = {
-    "Pod": _pod,
-    "PodTemplate": _template,
-    "ReplicationController": _replication_controller,
-    "ReplicaSet": _replica_set,
-    "Deployment": _deployment,
-    "Service": _service,
-    "Secret": _secret,
-    "PersistentVolumeClaim": _claim,
-    "PriorityClass": _priority_class,
-    "RoleBinding": _binding,
-    "ClusterRoleBinding": _binding,
-    "Node": _node,
+def _prepare_node(raw: Raw, now: str) -> None:
+    """A new node takes no pods before it has said that it is ready (admission TaintNodesByCondition)."""
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    taints = raw.setdefault("spec", {}).setdefault("taints", [])
+    if not any((one.get("key"), one.get("effect")) == (taint["key"], taint["effect"]) for one in taints):
+        taints.append(taint)
+
+
+def _default_secret(raw: Raw) -> None:
+    if not raw.get("type"):
+        raw["type"] = "Opaque"
+    text = raw.pop("stringData", None)
+    if text:
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in text.items()}
+        raw["data"] = {**(raw.get("data") or {}), **encoded}
+
+
+def _default_volume_claim(raw: Raw) -> None:
+    raw.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+    raw.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def _prepare_volume_claim(raw: Raw, now: str) -> None:
+    """A claim in use is not deleted under its user (admission StorageObjectInUseProtection)."""
+    raw["status"] = {"phase": "Pending"}
+    finalizers = raw["metadata"].setdefault("finalizers", [])
+    if "kubernetes.io/pvc-protection" not in finalizers:
+        finalizers.append("kubernetes.io/pvc-protection")
+
+
+def _default_volume_object(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    spec.setdefault("volumeMode", "Filesystem")
+    raw.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def _default_priority_class(raw: Raw) -> None:
+    raw.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def _default_role_binding(raw: Raw) -> None:
+    role = raw.setdefault("roleRef", {})
+    if not role.get("apiGroup"):
+        role["apiGroup"] = _RBAC_GROUP
+    for subject in raw.get("subjects") or ():
+        if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
+            subject["apiGroup"] = _RBAC_GROUP
+
+
+def _default_claim(raw: Raw) -> None:
+    raw.setdefault("spec", {}).setdefault("allocationMode", "WaitForFirstConsumer")
+
+
+def _default_claim_template(raw: Raw) -> None:
+    raw.setdefault("spec", {}).setdefault("spec", {}).setdefault("allocationMode", "WaitForFirstConsumer")
+
+
+def _prepare_without_status(raw: Raw, now: str) -> None:
+    raw.pop("status", None)
+
+
+_DEFAULTS: dict[str, Callable[[Raw], None]] = {
+    "Pod": _default_pod,
+    "PodTemplate": _default_template,
+    "ReplicationController": _default_replication_controller,
+    "ReplicaSet": _default_replica_set,
+    "Deployment": _default_deployment,
+    "Service": _default_service,
+    "Namespace": _default_namespace,
+    "Node": _default_node,
+    "LimitRange": default_limit_range,
+    "Secret": _default_secret,
+    "PersistentVolumeClaim": _default_volume_claim,
+    "PersistentVolume": _default_volume_object,
+    "PriorityClass": _default_priority_class,
+    "RoleBinding": _default_role_binding,
+    "ClusterRoleBinding": _default_role_binding,
+    "ResourceClaim": _default_claim,
+    "ResourceClaimTemplate": _default_claim_template,
 }
+_PREPARE: dict[str, Callable[[Raw, str], None]] = {
+    "Pod": _prepare_pod,
+    "Namespace": _prepare_namespace,
+    "Node": _prepare_node,
+    "PersistentVolumeClaim": _prepare_volume_claim,
+    "ResourceQuota": _prepare_without_status,
+    "ReplicationController": _prepare_without_status,
+    "ReplicaSet": _prepare_without_status,
+    "Deployment": _prepare_without_status,
+}
+_GENERATIONS = frozenset(
+    ("Pod", "PodTemplate", "PriorityClass", "ReplicationController", "ReplicaSet", "Deployment"),
+)

@@ -21,7 +21,7 @@ Convert = Callable[[Any], Any]
 
 
 def normalise(raw: JsonObject, schema: TypeSchema) -> JsonObject:
-    """The canonical form of a document that fits its type."""
+    """The canonical form of a document that fits its type. The result shares nothing that could be modified."""
     plan = _plan(schema)
     out: JsonObject = {}
     for key, value in raw.items():
@@ -80,7 +80,7 @@ def _conversion(shape: Shape) -> Convert | None:
         assert inner
         return lambda value: normalise(value, inner)
     if shape.kind == "quantity":
-        return lambda value: str(Quantity.parse(value))
+        return lambda value: str(_quantity(value))
     if shape.kind == "time":
         return _canonical_time
     if shape.kind == "microtime":
@@ -99,24 +99,27 @@ def _conversion(shape: Shape) -> Convert | None:
 def _list_conversion(item: Convert | None, empty: Any) -> Convert:
     """Null inside a list is the zero value of the items."""
     if item is None:
-        return lambda values: values if None not in values else [empty if v is None else v for v in values]
+        return lambda values: [empty if v is None else v for v in values]
     return lambda values: [item(empty if value is None else value) for value in values]
 
 
 def _map_conversion(item: Convert | None, empty: Any) -> Convert:
     def convert(values: JsonObject) -> JsonObject:
         if item is None:
-            return values if None not in values.values() else {k: empty if v is None else v for k, v in values.items()}
+            return {k: empty if v is None else v for k, v in values.items()}
         return {k: item(empty if v is None else v) for k, v in values.items()}
 
     return convert
 
 
+def _quantity(value: Any) -> Quantity:
+    """A quantity in a document may have space around it."""
+    return Quantity.parse(value.strip() if isinstance(value, str) else value)
+
+
 def _resource_list(values: JsonObject) -> JsonObject:
     """Amounts of resources are never finer than a thousandth."""
-    return {
-        name: "0" if value is None else str(Quantity.parse(value).round_up_milli()) for name, value in values.items()
-    }
+    return {name: "0" if value is None else str(_quantity(value).round_up_milli()) for name, value in values.items()}
 
 
 def _canonical_time(text: str) -> str:

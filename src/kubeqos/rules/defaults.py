@@ -107,8 +107,10 @@ def _default_container(container: Raw) -> None:
         probe = container.get(kind)
         if probe is not None:
             _default_probe(probe)
-    for hook in (container.get("lifecycle") or {}).values():
-        _default_handler(hook)
+    lifecycle = container.get("lifecycle") or {}
+    for hook in ("postStart", "preStop"):
+        if hook in lifecycle:
+            _default_handler(lifecycle[hook])
     if "resources" not in container:
         container["resources"] = {}
     if not container.get("terminationMessagePath"):
@@ -355,6 +357,11 @@ def _default_priority_class(raw: Raw) -> None:
     raw.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
+def _default_event(raw: Raw) -> None:
+    raw.setdefault("reportingComponent", "")
+    raw.setdefault("reportingInstance", "")
+
+
 def _default_role_binding(raw: Raw) -> None:
     role = raw.setdefault("roleRef", {})
     if not role.get("apiGroup"):
@@ -390,6 +397,7 @@ _DEFAULTS: dict[str, Callable[[Raw], None]] = {
     "PersistentVolumeClaim": _default_volume_claim,
     "PersistentVolume": _default_volume_object,
     "PriorityClass": _default_priority_class,
+    "Event": _default_event,
     "RoleBinding": _default_role_binding,
     "ClusterRoleBinding": _default_role_binding,
     "ResourceClaim": _default_claim,

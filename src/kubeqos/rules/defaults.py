@@ -346,13 +346,6 @@ def _prepare_volume_claim(raw: Raw, now: str) -> None:
         finalizers.append("kubernetes.io/pvc-protection")
 
 
-def _default_volume_object(raw: Raw) -> None:
-    spec = raw.setdefault("spec", {})
-    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
-    spec.setdefault("volumeMode", "Filesystem")
-    raw.setdefault("status", {}).setdefault("phase", "Pending")
-
-
 def _default_priority_class(raw: Raw) -> None:
     raw.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
@@ -395,7 +388,6 @@ _DEFAULTS: dict[str, Callable[[Raw], None]] = {
     "LimitRange": default_limit_range,
     "Secret": _default_secret,
     "PersistentVolumeClaim": _default_volume_claim,
-    "PersistentVolume": _default_volume_object,
     "PriorityClass": _default_priority_class,
     "Event": _default_event,
     "RoleBinding": _default_role_binding,
@@ -414,5 +406,5 @@ _PREPARE: dict[str, Callable[[Raw, str], None]] = {
     "Deployment": _prepare_without_status,
 }
 _GENERATIONS = frozenset(
-    ("Pod", "PodTemplate", "PriorityClass", "ReplicationController", "ReplicaSet", "Deployment"),
+    ("Pod", "PodTemplate", "PodDisruptionBudget", "PriorityClass", "ReplicationController", "ReplicaSet", "Deployment"),
 )

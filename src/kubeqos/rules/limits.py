@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeqos.model.objects import LimitRangeView, PodSpec, ResourceList, resource_list
+from kubeqos.model.objects import LimitRangeItem, PodSpec, ResourceList, convert, resource_list
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.classes import WELL_KNOWN, Level, demand
 from kubeqos.rules.podqos import effective_limits, effective_requests
@@ -53,12 +53,13 @@ class Limits:
     @staticmethod
     def of(raw: dict[str, Any]) -> Limits:
         """Compile a stored (defaulted) LimitRange."""
-        view = LimitRangeView.of(raw)
+        items = [convert(item, LimitRangeItem) for item in (raw.get("spec") or {}).get("limits") or ()]
+        name = str(raw["metadata"].get("name", ""))
         limits: dict[str, str] = {}
         requests: dict[str, str] = {}
         classes: dict[str, dict[str, str]] = {"Pod": {}, "Container": {}}
         bounds = []
-        for item in view.spec.limits:
+        for item in items:
             if item.type == "Container":
                 limits |= {name: str(amount) for name, amount in item.default.items()}
                 requests |= {name: str(amount) for name, amount in item.default_request.items()}
@@ -71,7 +72,7 @@ class Limits:
                 if most.capacity  # ruling 3: no capacity, or 0, is no limit
             )
             bounds.append(Bounds(item.type, item.min, item.max, item.max_limit_request_ratio, class_max))
-        return Limits(view.metadata.name, tuple(bounds), limits, requests, classes["Pod"], classes["Container"])
+        return Limits(name, tuple(bounds), limits, requests, classes["Pod"], classes["Container"])
 
 
 # -- defaulting of the LimitRange itself -----------------------------------------------------------------------
@@ -79,7 +80,9 @@ class Limits:
 
 def default_limit_range(raw: dict[str, Any]) -> None:
     """Complete a LimitRange in place, for containers only: default from max, defaultRequest from default, then min."""
-    for item in (raw.get("spec") or {}).get("limits") or ():
+    spec = raw.setdefault("spec", {})
+    spec["limits"] = spec.get("limits") or None  # a Go list without entries, printed although it is empty
+    for item in spec["limits"] or ():
         if item.get("type") != "Container":
             continue
         defaults = {**(item.get("max") or {}), **(item.get("default") or {})}

@@ -40,7 +40,7 @@ _NEVER_COUNTED = frozenset((
 class Charge:
     """One version of one object as quotas see it."""
 
-    __slots__ = ("amounts", "class_names", "ended", "resource", "spec", "standing")
+    __slots__ = ("_unspecified", "amounts", "class_names", "ended", "resource", "spec", "standing")
 
     def __init__(
         self,
@@ -53,35 +53,39 @@ class Charge:
         ended: bool = False,
     ) -> None:
         self.resource = resource
-        self.amounts = amounts
+        self.amounts = {name: amount for name, amount in amounts.items() if amount}
         self.standing = standing
         self.class_names = class_names
         self.spec = spec
         self.ended = ended
+        self._unspecified: Mapping[str, list[str]] | None = None
 
     def demand(self, container_level: Collection[str]) -> Mapping[ClassKey, int]:
         """Uses of QoS classes (KEP-3008); pods that have ended use none (DESIGN ruling 3)."""
         return _NO_DEMAND if self.spec is None or self.ended else demand(self.spec, container_level)
 
-    def unspecified(self, required: Sequence[str]) -> dict[str, list[str]]:
-        """Which containers leave out which of the `required` compute resources; both sorted.
+    @property
+    def unspecified(self) -> Mapping[str, list[str]]:
+        """Which containers leave out which compute resources, by the names that quotas use."""
+        if self._unspecified is None:
+            self._unspecified = _unspecified(self.spec) if self.spec is not None else {}
+        return self._unspecified
 
-        Pod-level resources speak for all containers.
-        """
-        spec = self.spec
-        if spec is None or (spec.resources is not None and pod_level_set(spec.resources)):
-            return {}
-        missing = {}
-        for name in required:
-            side, _, resource = name.rpartition(".")
-            without = {
-                container.name
-                for container in (*spec.containers, *spec.init_containers)
-                if resource not in (container.resources.limits if side == "limits" else container.resources.requests)
-            }
-            if without:
-                missing[name] = sorted(without)
-        return missing
+
+def _unspecified(spec: PodSpec) -> dict[str, list[str]]:
+    """Pod-level resources speak for all containers."""
+    if spec.resources is not None and pod_level_set(spec.resources):
+        return {}
+    everyone = (*spec.containers, *spec.init_containers)
+    missing = {}
+    for resource in ("cpu", "memory"):
+        without = sorted({one.name for one in everyone if resource not in one.resources.requests})
+        if without:
+            missing[resource] = missing["requests." + resource] = without
+        without = sorted({one.name for one in everyone if resource not in one.resources.limits})
+        if without:
+            missing["limits." + resource] = without
+    return missing
 
 
 # -- the evaluators --------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kubeqos.model.objects import PodView
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.classes import WELL_KNOWN, ClassKey
-from kubeqos.rules.quota.charge import Charge
+from kubeqos.rules.quota.charge import Charge, charge_pod
 from kubeqos.rules.quota.quota import Delta, Quota, Tally
 
 Deltas = Mapping[str, Delta]
@@ -93,10 +94,11 @@ def decide(
 
 
 def _must_specify(quota: Quota, charge: Charge) -> list[Reason]:
-    missing = charge.unspecified(quota.required)
-    if not missing:
+    missing = charge.unspecified
+    wanted = [name for name in quota.required if name in missing] if missing else []
+    if not wanted:
         return []
-    said = "; ".join(f"{name} for: {','.join(containers)}" for name, containers in missing.items())
+    said = "; ".join(f"{name} for: {','.join(missing[name])}" for name in wanted)
     return [Reason(quota.name, f"failed quota: {quota.name}: must specify {said}")]
 
 
@@ -149,10 +151,12 @@ def _judge_classes(
 class Ledger:
     """Every quota of every namespace with its usage."""
 
-    __slots__ = ("_namespaces",)
+    __slots__ = ("_namespaces", "expired")
 
     def __init__(self) -> None:
         self._namespaces: dict[str, dict[str, Quota]] = {}
+        self.expired: set[str] = set()
+        """Uids of pods that outlived their grace period; the owner drops a uid when the pod is gone."""
 
     def quotas(self, namespace: str) -> Sequence[Quota]:
         """The quotas of a namespace, by name."""
@@ -200,6 +204,15 @@ class Ledger:
     def release(self, namespace: str, charge: Charge) -> Deltas:
         """An object is gone: give back what it used."""
         decision = self.decide(namespace, charge, None, enforce=False)
+        assert isinstance(decision, Admitted)
+        self.apply(namespace, decision.deltas)
+        return decision.deltas
+
+    def expire(self, namespace: str, pod: PodView) -> Deltas:
+        """A pod that was to be deleted has outlived its grace period: from now on only its record counts."""
+        before = charge_pod(pod, expired=pod.metadata.uid in self.expired)
+        self.expired.add(pod.metadata.uid)
+        decision = self.decide(namespace, before, charge_pod(pod, expired=True), enforce=False)
         assert isinstance(decision, Admitted)
         self.apply(namespace, decision.deltas)
         return decision.deltas

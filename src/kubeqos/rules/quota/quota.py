@@ -91,12 +91,12 @@ class Quota:
     def delta(self, before: Charge | None, after: Charge | None) -> Delta:
         """The change of usage when an object that matched as `before` becomes one that matches as `after`."""
         used = self.used
-        new = {} if after is None else {name: amount for name, amount in after.amounts.items() if name in used}
+        amounts = {} if after is None else {name: amount for name, amount in after.amounts.items() if name in used}
         if before is not None:
             for name, amount in before.amounts.items():
                 if name in used:
-                    new[name] = new[name] - amount if name in new else -amount
-        amounts = {name: amount for name, amount in new.items() if amount}
+                    amounts[name] = amounts[name] - amount if name in amounts else -amount
+            amounts = {name: amount for name, amount in amounts.items() if amount}
         if not self.governs:
             return Delta(amounts, _NOTHING)
         change = self.class_change(before, after)

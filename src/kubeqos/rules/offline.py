@@ -1,0 +1,261 @@
+"""A cluster without a server: apply objects one after the other and get the answers a server would give.
+
+`kubeqos check` uses it on manifests, tests replay recorded requests through it. It is admission around a dictionary:
+no controllers run, nothing is scheduled, and time does not pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from kubeqos.gates import FeatureGates
+from kubeqos.model import schema
+from kubeqos.model.objects import PodView
+from kubeqos.rules.admission import (
+    DEFAULT_GATES,
+    Admitted,
+    Operation,
+    Refused,
+    Request,
+    Surroundings,
+    admit,
+)
+from kubeqos.rules.limits import Limits
+from kubeqos.rules.priority import PriorityClasses
+from kubeqos.rules.quota import Charge, Ledger, Quota, charge_of, charge_pod
+
+Raw = dict[str, Any]
+Key = tuple[str, str, str]
+"""(resource with its group, namespace, name)"""
+
+_CLUSTER_WIDE = frozenset((
+    "Namespace", "Node", "PriorityClass", "ResourceClass", "ClusterRole", "ClusterRoleBinding", "PersistentVolume",
+    "StorageClass", "RuntimeClass", "CustomResourceDefinition",
+))  # fmt: skip
+_ALWAYS_THERE = ("default", "kube-system", "kube-public", "kube-node-lease")
+# Kinds that are answers to a request: posting one stores nothing.
+_NOT_STORED = ("Review", "Binding", "Eviction", "Options", "Status", "List", "TokenRequest", "Scale")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server would say to one object."""
+
+    kind: str
+    name: str
+    outcome: Admitted | Refused
+    verb: str = ""
+    """What happened: created, configured, unchanged, deleted; "" when refused."""
+
+    @property
+    def ok(self) -> bool:
+        return isinstance(self.outcome, Admitted)
+
+    @property
+    def object(self) -> Raw | None:
+        return self.outcome.object if isinstance(self.outcome, Admitted) else None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.outcome.warnings if isinstance(self.outcome, Admitted) else ()
+
+    @property
+    def line(self) -> str:
+        """The answer as kubectl prints it."""
+        if isinstance(self.outcome, Refused):
+            return f"Error from server ({self.outcome.reason}): {self.outcome.message}"
+        return f"{self.kind.lower()}/{self.name} {self.verb}"
+
+
+class Offline:
+    """The objects so far, and what the rules keep compiled of them.
+
+    Namespaces that no object creates are taken to exist, since one rarely checks a manifest together with its
+    namespace; with `strict_namespaces` they answer 404, as a server does.
+    """
+
+    def __init__(self, gates: FeatureGates = DEFAULT_GATES, *, strict_namespaces: bool = False) -> None:
+        self.gates = gates
+        self.ledger = Ledger()
+        self.objects: dict[Key, Raw] = {}
+        self._strict_namespaces = strict_namespaces
+        self._charges: dict[str, dict[Key, Charge]] = {}
+        self._limits: dict[str, list[Limits]] = {}
+        self._priorities = PriorityClasses()
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def apply(self, raw: Raw) -> Answer:
+        """Create the object, or update it if it is there."""
+        group, version, kind = _identity(raw)
+        metadata = raw.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        name = str(metadata.get("name") or metadata.get("generateName") or "")
+        wrong = _unreadable(raw, group, version, kind)
+        if wrong is not None:
+            return Answer(kind, name, wrong)
+        new = schema.normalise(deepcopy(raw), schema.kind(group, version, kind))
+        namespace = "" if kind in _CLUSTER_WIDE else str(metadata.get("namespace") or "default")
+        if namespace:
+            new.setdefault("metadata", {})["namespace"] = namespace
+        old = self.get(plural(kind), namespace, name, group=group)
+        if old is None:
+            return self.create(new, plural(kind), group=group)
+        if "status" in old:
+            new["status"] = deepcopy(old["status"])
+        verb = "unchanged" if new == old else "configured"
+        return self.update(new, plural(kind), group=group, verb=verb)
+
+    def get(self, resource: str, namespace: str, name: str, *, group: str = "") -> Raw | None:
+        return self.objects.get((qualified(resource, group), namespace, name))
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def create(self, new: Raw, resource: str, *, group: str = "") -> Answer:
+        """Store a new object; its status is the server's to say."""
+        new.pop("status", None)
+        metadata = new["metadata"]
+        request = Request(Operation.CREATE, resource, new["kind"], group, metadata.get("namespace", ""), new=new)
+        if (qualified(resource, group), request.namespace, request.name) in self.objects:
+            return Answer(new["kind"], request.name, already_exists(request))
+        return self._write(request, "created")
+
+    def update(
+        self, new: Raw, resource: str, *, group: str = "", subresource: str = "", verb: str = "configured"
+    ) -> Answer:
+        """Replace a stored object, or one of its subresources, by `new`."""
+        metadata = new["metadata"]
+        namespace = metadata.get("namespace", "")
+        old = self.get(resource, namespace, metadata["name"], group=group)
+        request = Request(Operation.UPDATE, resource, new["kind"], group, namespace, subresource, old, new)
+        return self._write(request, verb) if old else Answer(new["kind"], request.name, not_found(request))
+
+    def delete(self, resource: str, namespace: str, name: str, *, group: str = "") -> Answer:
+        """Remove an object at once."""
+        old = self.get(resource, namespace, name, group=group)
+        request = Request(
+            Operation.DELETE, resource, (old or {}).get("kind", ""), group, namespace, "", old or _named(name)
+        )
+        return self._write(request, "deleted") if old else Answer("", name, not_found(request))
+
+    def _write(self, request: Request, verb: str) -> Answer:
+        outcome = admit(request, self._surroundings(request.namespace))
+        name = request.name
+        if isinstance(outcome, Refused):
+            return Answer(request.kind, name, outcome)
+        self.ledger.apply(request.namespace, outcome.deltas)
+        key = (request.qualified, request.namespace, name)
+        charges = self._charges.setdefault(request.namespace, {})
+        if request.new is None:
+            self.objects.pop(key, None)
+            charges.pop(key, None)
+        else:
+            self.objects[key] = request.new
+            charge = _charge(request, request.new)
+            if charge is not None:
+                charges[key] = charge
+        self._compile(request)
+        return Answer(request.kind, name, outcome, verb)
+
+    # -- keeping -------------------------------------------------------------------------------------------------
+
+    def _surroundings(self, namespace: str) -> Surroundings:
+        return Surroundings(
+            namespace_phase=self._phase(namespace),
+            limits=self._limits.get(namespace, ()),
+            priorities=self._priorities,
+            quotas=self.ledger.quotas(namespace),
+            gates=self.gates,
+            nodes={name for resource, _, name in self.objects if resource == "nodes"},
+        )
+
+    def _phase(self, namespace: str) -> str | None:
+        raw = self.objects.get(("namespaces", "", namespace))
+        if raw is not None:
+            return str((raw.get("status") or {}).get("phase", "Active"))
+        known = namespace in _ALWAYS_THERE or not self._strict_namespaces
+        return "Active" if known or not namespace else None
+
+    def _all(self, resource: str, namespace: str) -> Iterable[Raw]:
+        found = ((key, raw) for key, raw in self.objects.items() if key[:2] == (resource, namespace))
+        return [raw for _, raw in sorted(found)]
+
+    def _compile(self, request: Request) -> None:
+        """Keep what admission reads in step with what is stored."""
+        namespace = request.namespace
+        match request.qualified:
+            case "limitranges":
+                self._limits[namespace] = [Limits.of(raw) for raw in self._all("limitranges", namespace)]
+            case "priorityclasses.scheduling.k8s.io":
+                self._priorities = PriorityClasses.of(self._all("priorityclasses.scheduling.k8s.io", ""))
+            case "resourcequotas" if request.new is None:
+                self.ledger.drop(namespace, request.name)
+            case "resourcequotas" if request.subresource == "":
+                quota = Quota.of(request.new or {})
+                self.ledger.put(namespace, quota, self._charges.get(namespace, {}).values())
+        for quota in self.ledger.quotas(namespace):
+            stored = self.objects.get(("resourcequotas", namespace, quota.name))
+            if stored is not None:
+                stored["status"] = quota.status()
+
+
+def _charge(request: Request, raw: Raw) -> Charge | None:
+    if request.qualified == "pods":
+        return charge_pod(PodView.of(raw))
+    return charge_of(request.resource, raw, group=request.group)
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def _identity(raw: Raw) -> tuple[str, str, str]:
+    group, _, version = str(raw.get("apiVersion", "")).rpartition("/")
+    return group, version, str(raw.get("kind", ""))
+
+
+def _unreadable(raw: Raw, group: str, version: str, kind: str) -> Refused | None:
+    """What keeps a document from being an object: a kind nobody serves, or fields that do not fit it."""
+    if (group, version, kind) not in schema.kinds() or kind.endswith(_NOT_STORED):
+        api_version = f"{group}/{version}" if group else version
+        what = f'no matches for kind "{kind}" in version "{api_version}"'
+        return Refused(404, "NotFound", what)
+    found = schema.check(raw, schema.kind(group, version, kind))
+    said = found.error or (f"strict decoding error: {', '.join(found.strict)}" if found.strict else "")
+    if not said:
+        return None
+    return Refused(400, "BadRequest", f'{kind} in version "{version}" cannot be handled as a {kind}: {said}')
+
+
+def plural(kind: str) -> str:
+    """The resource of a kind: pods, priorityclasses, networkpolicies."""
+    low = kind.lower()
+    if low.endswith("y"):
+        return low[:-1] + "ies"
+    return low + ("es" if low.endswith("s") else "s")
+
+
+def qualified(resource: str, group: str) -> str:
+    return f"{resource}.{group}" if group else resource
+
+
+def _named(name: str) -> Raw:
+    return {"metadata": {"name": name}}
+
+
+def _about(request: Request) -> Raw:
+    details: Raw = {"name": request.name, "kind": request.resource}
+    if request.group:
+        details["group"] = request.group
+    return details
+
+
+def not_found(request: Request) -> Refused:
+    return Refused(404, "NotFound", f'{request.qualified} "{request.name}" not found', _about(request))
+
+
+def already_exists(request: Request) -> Refused:
+    message = f'{request.qualified} "{request.name}" already exists'
+    return Refused(409, "AlreadyExists", message, _about(request))

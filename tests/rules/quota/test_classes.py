@@ -1,0 +1,172 @@
+"""Class quota and class limits: the administrator's story of KEP-3008, "Defaults and limits"."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeqos.gates import FeatureGates
+from kubeqos.rules.offline import Offline
+from tests.rules.quota.objects import Raw, container, limit_range, pod, quota, why
+
+DEFAULTS = limit_range(
+    {"type": "Pod", "qosResources": [{"name": "network", "default": "slow"}]},
+    {
+        "type": "Container",
+        "qosResources": [
+            {"name": "qos-foo", "default": "low-prio"},
+            {"name": "vendor.example/xyz-qos", "default": "normal"},
+        ],
+    },
+    name="qos-defaults",
+)
+CONSTRAINTS = quota(
+    "qos-constraints",
+    qosResources={
+        "pod": [{"name": "network", "classes": [{"name": "slow"}, {"name": "normal", "capacity": 2}]}],
+        "container": [
+            {"name": "qos-foo", "classes": [{"name": "low-prio"}, {"name": "normal-prio"}]},
+            {
+                "name": "vendor.example/xyz-qos",
+                "classes": [{"name": "low-prio"}, {"name": "normal"}, {"name": "high-prio", "capacity": 1}],
+            },
+        ],
+    },
+)
+
+
+@pytest.fixture
+def cluster() -> Offline:
+    return Offline(FeatureGates.parse("QOSResources=true"))
+
+
+def with_classes(raw: Raw, **classes: str) -> Raw:
+    """`raw` (a pod spec or a container's resources) asking for classes."""
+    raw["qosResources"] = [{"name": name, "class": cls} for name, cls in classes.items()]
+    return raw
+
+
+def networked(name: str, cls: str) -> Raw:
+    raw = pod(name)
+    with_classes(raw["spec"], network=cls)
+    return raw
+
+
+def test_defaults_are_filled_in_and_told(cluster: Offline) -> None:
+    assert cluster.apply(DEFAULTS).ok
+    stored = cluster.apply(pod("web")).object
+    assert stored is not None
+    assert stored["spec"]["qosResources"] == [{"name": "network", "class": "slow"}]
+    assert stored["spec"]["containers"][0]["resources"]["qosResources"] == [
+        {"name": "qos-foo", "class": "low-prio"},
+        {"name": "vendor.example/xyz-qos", "class": "normal"},
+    ]
+    assert stored["metadata"]["annotations"]["kubernetes.io/limit-ranger"] == (
+        "LimitRanger plugin set: qos-foo, vendor.example/xyz-qos class for container main; network class for pod"
+    )
+
+
+def test_what_the_pod_asks_for_its_containers_stands_before_a_default(cluster: Offline) -> None:
+    cluster.apply(DEFAULTS)
+    raw = pod("web")
+    with_classes(raw["spec"], **{"qos-foo": "normal-prio"})
+    stored = cluster.apply(raw).object
+    assert stored is not None
+    names = [one["name"] for one in stored["spec"]["containers"][0]["resources"]["qosResources"]]
+    assert names == ["vendor.example/xyz-qos"]
+
+
+def test_a_class_with_capacity_counts_pods(cluster: Offline) -> None:
+    cluster.apply(CONSTRAINTS)
+    assert cluster.apply(networked("a", "normal")).ok
+    assert cluster.apply(networked("b", "normal")).ok
+    assert why(cluster.apply(networked("c", "normal"))) == (
+        'pods "c" is forbidden: exceeded quota: qos-constraints, '
+        "requested: pod.network/normal=1, used: pod.network/normal=2, limited: pod.network/normal=2"
+    )
+    assert cluster.apply(networked("c", "slow")).ok
+    cluster.delete("pods", "default", "a")
+    assert cluster.apply(networked("d", "normal")).ok
+
+
+def test_what_is_not_listed_is_forbidden(cluster: Offline) -> None:
+    cluster.apply(CONSTRAINTS)
+    assert why(cluster.apply(networked("a", "high"))) == (
+        'pods "a" is forbidden: failed quota: qos-constraints: '
+        'class "high" of pod-level resource network is not allowed (allowed: slow, normal)'
+    )
+    raw = pod("b")
+    with_classes(raw["spec"]["containers"][0]["resources"], rdt="gold")
+    assert why(cluster.apply(raw)) == (
+        'pods "b" is forbidden: failed quota: qos-constraints: '
+        'class "gold" of container-level resource rdt is not allowed (no class of rdt is)'
+    )
+
+
+def test_container_classes_count_containers_that_run_together(cluster: Offline) -> None:
+    cluster.apply(CONSTRAINTS)
+
+    def high(name: str, **more: str) -> Raw:
+        one = container(name, **more)
+        with_classes(one["resources"], **{"vendor.example/xyz-qos": "high-prio"})
+        return one
+
+    # An init container is gone before the app container starts: never more than one at a time.
+    assert cluster.apply(pod("a", high("app"), initContainers=[high("init")])).ok
+    cluster.delete("pods", "default", "a")
+    sidecar = high("side", restartPolicy="Always")
+    assert why(cluster.apply(pod("b", high("app"), initContainers=[sidecar]))).endswith(
+        "requested: container.vendor.example/xyz-qos/high-prio=2, used: container.vendor.example/xyz-qos/high-prio=0, "
+        "limited: container.vendor.example/xyz-qos/high-prio=1"
+    )
+
+
+def test_a_pod_wide_request_of_a_listed_container_resource_counts_every_container(cluster: Offline) -> None:
+    cluster.apply(CONSTRAINTS)
+    raw = pod("a", container("one"), container("two"))
+    with_classes(raw["spec"], **{"vendor.example/xyz-qos": "high-prio"})
+    assert "requested: container.vendor.example/xyz-qos/high-prio=2" in why(cluster.apply(raw))
+
+
+def test_status_shows_what_is_allowed_and_what_is_used(cluster: Offline) -> None:
+    cluster.apply(CONSTRAINTS)
+    cluster.apply(networked("a", "normal"))
+    stored = cluster.get("resourcequotas", "default", "qos-constraints")
+    assert stored is not None
+    assert stored["status"]["qosResources"] == CONSTRAINTS["spec"]["qosResources"]
+    assert stored["status"]["qosResourcesUsage"]["pod"] == [
+        {"name": "network", "classes": [{"name": "slow", "capacity": 0}, {"name": "normal", "capacity": 1}]}
+    ]
+
+
+def test_pods_that_have_ended_use_no_class(cluster: Offline) -> None:
+    cluster.apply(CONSTRAINTS)
+    stored = cluster.apply(networked("a", "normal")).object
+    assert stored is not None
+    ended = {**stored, "status": {**stored["status"], "phase": "Succeeded"}}
+    assert cluster.update(ended, "pods", subresource="status").ok
+    [governed] = cluster.ledger.quotas("default")
+    assert set(governed.classes_used.values()) == {0}
+
+
+def test_one_pod_may_not_use_a_class_too_often(cluster: Offline) -> None:
+    cluster.apply(
+        limit_range({"type": "Container", "qosResources": [{"name": "rdt", "max": [{"name": "gold", "capacity": 1}]}]})
+    )
+    containers = [container("one"), container("two")]
+    for one in containers:
+        with_classes(one["resources"], rdt="gold")
+    assert why(cluster.apply(pod("a", *containers))) == (
+        'pods "a" is forbidden: maximum usage of class "gold" of rdt per Pod is 1, but 2 is requested'
+    )
+    assert cluster.apply(pod("b", containers[0])).ok
+
+
+def test_without_the_gate_classes_are_refused() -> None:
+    cluster = Offline()
+    answer = cluster.apply(networked("a", "slow"))
+    assert answer.outcome.code == 422
+    assert why(answer) == (
+        'Pod "a" is invalid: spec.qosResources: Forbidden: may not be set while feature gate QOSResources is off'
+    )
+    assert not cluster.apply(CONSTRAINTS).ok
+    assert not cluster.apply(DEFAULTS).ok

@@ -1,0 +1,170 @@
+"""The admission pipeline: what a write goes through before it is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeqos.gates import FeatureGates
+from kubeqos.rules.admission import Refused
+from kubeqos.rules.offline import Offline
+from tests.rules.quota.objects import Raw, container, pod, quota, why
+
+
+def priority_class(name: str, value: int, **more: Any) -> Raw:
+    metadata = {"name": name}
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value, **more}
+
+
+def namespace(name: str, phase: str = "") -> Raw:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "status": {"phase": phase}}
+
+
+def within(name: str, raw: Raw) -> Raw:
+    return {**raw, "metadata": {**raw["metadata"], "namespace": name}}
+
+
+def stored(cluster: Offline, raw: Raw) -> Raw:
+    answer = cluster.apply(raw)
+    assert answer.object is not None, answer.line
+    return answer.object
+
+
+def test_a_pod_is_completed() -> None:
+    spec = stored(Offline(), pod("p", container(limits={"cpu": "1", "memory": "1Gi"})))
+    assert spec["status"] == {"phase": "Pending", "qosClass": "Guaranteed"}
+    assert (spec["spec"]["priority"], spec["spec"]["preemptionPolicy"]) == (0, "PreemptLowerPriority")
+    assert [(t["key"], t["tolerationSeconds"]) for t in spec["spec"]["tolerations"]] == [
+        ("node.kubernetes.io/not-ready", 300),
+        ("node.kubernetes.io/unreachable", 300),
+    ]
+
+
+def test_a_pod_that_tolerates_everything_needs_no_more_tolerations() -> None:
+    everything = [{"operator": "Exists"}]
+    assert stored(Offline(), pod("p", tolerations=everything))["spec"]["tolerations"] == everything
+
+
+def test_the_callers_object_is_left_alone() -> None:
+    raw = pod("p", container(limits={"cpu": "1"}))
+    Offline().apply(raw)
+    assert raw == pod("p", container(limits={"cpu": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("spec", "priority"),
+    [({}, 0), ({"priorityClassName": "system-node-critical"}, 2000001000), ({"priorityClassName": "high"}, 1000)],
+)
+def test_the_class_decides_the_priority(spec: Raw, priority: int) -> None:
+    cluster = Offline()
+    cluster.apply(priority_class("high", 1000))
+    assert stored(cluster, pod("p", **spec))["spec"]["priority"] == priority
+
+
+def test_a_global_default_applies_to_pods_without_a_class() -> None:
+    cluster = Offline()
+    cluster.apply(priority_class("usual", 7, globalDefault=True, preemptionPolicy="Never"))
+    spec = stored(cluster, pod("p"))["spec"]
+    assert (spec["priorityClassName"], spec["priority"], spec["preemptionPolicy"]) == ("usual", 7, "Never")
+    assert why(cluster.apply(priority_class("other", 8, globalDefault=True))) == (
+        'priorityclasses.scheduling.k8s.io "other" is forbidden: '
+        "PriorityClass usual is already marked as default. Only one default can exist"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ({"priorityClassName": "absent"}, "no PriorityClass with name absent was found"),
+        (
+            {"priority": 5},
+            "the integer value of priority (5) must not be provided in pod spec; "
+            "priority admission controller computed 0 from the given PriorityClass name",
+        ),
+        (
+            {"preemptionPolicy": "Never"},
+            "the string value of PreemptionPolicy (Never) must not be provided in pod spec; "
+            "priority admission controller computed PreemptLowerPriority from the given PriorityClass name",
+        ),
+    ],
+)
+def test_wrong_priorities(spec: Raw, complaint: str) -> None:
+    assert why(Offline().apply(pod("p", **spec))) == f'pods "p" is forbidden: {complaint}'
+
+
+def test_nothing_new_in_a_namespace_that_is_not_there() -> None:
+    cluster = Offline(strict_namespaces=True)
+    assert why(cluster.apply(within("absent", pod("p")))) == 'namespaces "absent" not found'
+    cluster.apply(namespace("team"))
+    assert cluster.apply(within("team", pod("p"))).ok
+
+
+def test_nothing_new_in_a_namespace_that_is_going_away() -> None:
+    cluster = Offline()
+    cluster.apply(namespace("team"))
+    cluster.update(namespace("team", "Terminating"), "namespaces", subresource="status")
+    answer = cluster.apply(within("team", pod("p")))
+    assert why(answer) == (
+        'pods "p" is forbidden: unable to create new content in namespace team because it is being terminated'
+    )
+    assert isinstance(answer.outcome, Refused)
+    assert answer.outcome.details["causes"] == [
+        {
+            "reason": "NamespaceTerminating",
+            "message": "namespace team is being terminated",
+            "field": "metadata.namespace",
+        }
+    ]
+
+
+def test_namespaces_have_their_own_quotas() -> None:
+    cluster = Offline()
+    cluster.apply(within("one", quota("q", {"pods": "0"})))
+    assert not cluster.apply(within("one", pod("p"))).ok
+    assert cluster.apply(within("two", pod("p"))).ok
+
+
+def test_annotated_classes_become_requests_where_the_gate_is_on() -> None:
+    raw = pod("p", container("a"), container("b"))
+    raw["metadata"]["annotations"] = {
+        "rdt.resources.kubernetes.io/default": "silver",
+        "rdt.resources.kubernetes.io/container.b": "gold",
+        "blockio.resources.kubernetes.io/container.absent": "slow",
+    }
+    cluster = Offline(FeatureGates.parse("QOSResources=true,TranslateQoSPodMetadata=true"))
+    answer = cluster.apply(raw)
+    assert answer.object is not None
+    assert answer.object["spec"]["qosResources"] == [{"name": "rdt", "class": "silver"}]
+    assert answer.object["spec"]["containers"][1]["resources"]["qosResources"] == [{"name": "rdt", "class": "gold"}]
+    assert len(answer.warnings) == 1
+    changed = {**raw, "metadata": {**raw["metadata"], "annotations": {}}}
+    assert "class annotations may not change" in why(cluster.apply(changed))
+    assert "qosResources" not in stored(Offline(), raw)["spec"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"apiVersion": "v1", "kind": "Widget"}, 'no matches for kind "Widget" in version "v1"'),
+        (
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"colour": "red"}},
+            'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.colour"',
+        ),
+        (
+            quota("q", {"pods": "many"}),
+            'ResourceQuota in version "v1" cannot be handled as a ResourceQuota: quantities must match the regular '
+            "expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+    ],
+)
+def test_what_is_no_object_is_refused_with_one_clear_line(raw: Raw, message: str) -> None:
+    assert why(Offline().apply(raw)) == message
+
+
+def test_applying_twice_changes_nothing_and_charges_once() -> None:
+    cluster = Offline()
+    cluster.apply(quota("q", {"pods": "1"}))
+    first = stored(cluster, pod("p"))
+    assert cluster.apply(first).line == "pod/p unchanged"
+    assert [q.status()["used"] for q in cluster.ledger.quotas("default")] == [{"pods": "1"}]

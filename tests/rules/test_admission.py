@@ -17,8 +17,8 @@ def priority_class(name: str, value: int, **more: Any) -> Raw:
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value, **more}
 
 
-def namespace(name: str, phase: str = "") -> Raw:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "status": {"phase": phase}}
+def namespace(name: str) -> Raw:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def within(name: str, raw: Raw) -> Raw:
@@ -103,7 +103,7 @@ def test_nothing_new_in_a_namespace_that_is_not_there() -> None:
 def test_nothing_new_in_a_namespace_that_is_going_away() -> None:
     cluster = Offline()
     cluster.apply(namespace("team"))
-    cluster.update(namespace("team", "Terminating"), "namespaces", subresource="status")
+    cluster.objects["namespaces", "", "team"]["status"] = {"phase": "Terminating"}
     answer = cluster.apply(within("team", pod("p")))
     assert why(answer) == (
         'pods "p" is forbidden: unable to create new content in namespace team because it is being terminated'

@@ -13,21 +13,22 @@ import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from kubeqos import gates
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
 from kubeqos.rules.classes import WELL_KNOWN, changed_annotations, translate_annotations
+from kubeqos.rules.defaults import add_default_tolerations, default, prepare_create
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden
 from kubeqos.rules.limits import Limits
-from kubeqos.rules.podqos import default_pod_level, default_requests, qos_class
 from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_priority
 from kubeqos.rules.quota import Charge, Deltas, Quota
+from kubeqos.rules.services import drop_type_dependent
+from kubeqos.rules.validation import validate, warnings
 
 Raw = dict[str, Any]
-PVC_PROTECTION = "kubernetes.io/pvc-protection"
 DEFAULT_GATES = FeatureGates.default()
 
 
@@ -74,6 +75,8 @@ class Surroundings:
     container_level: Collection[str] = frozenset(WELL_KNOWN)
     """QoS-class resources that nodes offer to containers; pod-wide requests of them are defaults for containers."""
     nodes: Collection[str] = ()
+    now: str = ""
+    """The time of the write, as the API writes times."""
     expired: Collection[str] = ()
     """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
 
@@ -192,13 +195,8 @@ def namespace_exists(work: Work) -> Refused | None:
     return refuse(request, why, causes=[cause])
 
 
-def pod_defaults(work: Work) -> Refused | None:
-    default_requests(work.new.setdefault("spec", {}))
-    return None
-
-
-def limit_range_defaults(work: Work) -> Refused | None:
-    limits.default_limit_range(work.new)
+def defaults(work: Work) -> Refused | None:
+    default(work.request.kind, work.new)
     return None
 
 
@@ -212,24 +210,9 @@ def pod_keeps_priority(work: Work) -> Refused | None:
     return None
 
 
-_UNHEALTHY_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-
-
 def pod_tolerations(work: Work) -> Refused | None:
-    """Pods stay five minutes on a node that fails, unless they say otherwise."""
-    spec = work.new.setdefault("spec", {})
-    have = spec.get("tolerations") or []
-    missing = [key for key in _UNHEALTHY_NODE if not any(_tolerates(one, key) for one in have)]
-    if missing:
-        spec["tolerations"] = [
-            *have,
-            *({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for key in missing),
-        ]
+    add_default_tolerations(work.new["spec"])
     return None
-
-
-def _tolerates(toleration: Raw, key: str) -> bool:
-    return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
 
 
 def classes_need_gate(work: Work) -> Refused | None:
@@ -285,11 +268,20 @@ def limit_defaults(work: Work) -> Refused | None:
     return None
 
 
-def derive_pod(work: Work) -> Refused | None:
-    """What follows from the completed spec: pod-level resources, and the QoS class, which is decided only once."""
-    default_pod_level(work.new["spec"])
-    status = work.new.get("status") or {}
-    work.new["status"] = {"phase": "Pending", **status, "qosClass": qos_class(work.pod).qos_class.value}
+def prepare(work: Work) -> Refused | None:
+    """What a create derives from the completed object: pod-level resources, status with the QoS class, finalizers."""
+    prepare_create(work.request.kind, work.new, work.around.now)
+    return None
+
+
+def validity(work: Work) -> Refused | None:
+    request = work.request
+    operation: Literal["create", "update"] = "create" if request.operation is Operation.CREATE else "update"
+    errors = validate(request.kind, work.new, old=request.old, operation=operation, subresource=request.subresource)
+    if errors:
+        return refuse_invalid(request, errors)
+    if not request.subresource:
+        work.warnings += warnings(request.kind, work.new, creating=request.operation is Operation.CREATE)
     return None
 
 
@@ -311,12 +303,16 @@ def _is_going(old: Raw | None) -> bool:
     return bool(old and (old.get("metadata") or {}).get("deletionTimestamp"))
 
 
-def claim_protection(work: Work) -> Refused | None:
-    """A claim stays until nobody uses it: the claims controller takes the finalizer away."""
+def limit_range_name(work: Work) -> Refused | None:
+    """A LimitRange without a name is called by its uid."""
     metadata = work.new.setdefault("metadata", {})
-    finalizers = metadata.get("finalizers") or []
-    if PVC_PROTECTION not in finalizers:
-        metadata["finalizers"] = [*finalizers, PVC_PROTECTION]
+    if not metadata.get("name") and not metadata.get("generateName") and metadata.get("uid"):
+        metadata["name"] = metadata["uid"]
+    return None
+
+
+def service_type(work: Work) -> Refused | None:
+    drop_type_dependent(work.new, work.request.old or {})
     return None
 
 
@@ -367,26 +363,36 @@ def _charge(request: Request, raw: Raw | None, around: Surroundings, work: Work 
 
 # -- who goes through what -------------------------------------------------------------------------------------
 
-_STEPS: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
+_MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (
-        pod_defaults, pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults, derive_pod,
-        limit_bounds,
+        pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults,
     ),
-    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, classes_need_gate, class_annotations_stay),
-    (Operation.UPDATE, "pods", "resize"): (pod_keeps_priority, limit_defaults, resize_needs_node, limit_bounds),
-    (Operation.CREATE, "persistentvolumeclaims", ""): (claim_protection, claim_bounds),
-    (Operation.UPDATE, "persistentvolumeclaims", ""): (claim_bounds,),
-    (Operation.CREATE, "limitranges", ""): (limit_range_defaults, classes_need_gate),
-    (Operation.UPDATE, "limitranges", ""): (limit_range_defaults, classes_need_gate),
+    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, classes_need_gate),
+    (Operation.UPDATE, "pods", "resize"): (pod_keeps_priority, limit_defaults),
+    (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
+    (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),
+    (Operation.UPDATE, "services", ""): (service_type,),
     (Operation.CREATE, "resourcequotas", ""): (classes_need_gate,),
     (Operation.UPDATE, "resourcequotas", ""): (classes_need_gate,),
+}  # fmt: skip
+_VALIDATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
+    (Operation.CREATE, "pods", ""): (limit_bounds,),
+    (Operation.UPDATE, "pods", ""): (class_annotations_stay,),
+    (Operation.UPDATE, "pods", "resize"): (resize_needs_node, limit_bounds),
+    (Operation.CREATE, "persistentvolumeclaims", ""): (claim_bounds,),
+    (Operation.UPDATE, "persistentvolumeclaims", ""): (claim_bounds,),
     (Operation.CREATE, "priorityclasses.scheduling.k8s.io", ""): (one_global_default,),
     (Operation.UPDATE, "priorityclasses.scheduling.k8s.io", ""): (one_global_default,),
-}  # fmt: skip
+}
 
 
 @lru_cache(maxsize=1024)
 def _plan(operation: Operation, resource: str, subresource: str) -> tuple[Step, ...]:
-    own = _STEPS.get((operation, resource, subresource), ())
-    first = (namespace_exists,) if operation is Operation.CREATE else ()
-    return (*first, *own, quotas)
+    """The steps of one sort of write, in order."""
+    key = (operation, resource, subresource)
+    mutating, validating = _MUTATING.get(key, ()), _VALIDATING.get(key, ())
+    if operation is Operation.DELETE:
+        return (quotas,)
+    if operation is Operation.CREATE:
+        return (namespace_exists, defaults, *mutating, prepare, validity, *validating, quotas)
+    return (defaults, *mutating, validity, *validating, quotas)

@@ -180,7 +180,9 @@ class Namespace(RuleBasedStateMachine):
     @rule(name=live, deadline=st.sampled_from([None, 30]))
     def bound(self, name: str, deadline: int | None) -> None:
         raw = self.changed(name)
-        raw["spec"]["activeDeadlineSeconds"] = deadline
+        raw["spec"].pop("activeDeadlineSeconds", None)
+        if deadline is not None:
+            raw["spec"]["activeDeadlineSeconds"] = deadline
         self.written(self.cluster.update(raw, "pods"), enforced=False)
 
     @rule(name=consumes(live))

@@ -267,6 +267,13 @@ ALWAYS_WRITTEN = {
     "ResourceClaimTemplate.spec", "ResourceClaimTemplateSpec.metadata", "ResourceClaimTemplateSpec.spec",
     "RoleBinding.roleRef", "ClusterRoleBinding.roleRef", "ClusterRole.rules", "Role.rules",
     "SelfSubjectReview.status", "ServiceStatus.loadBalancer", "WeightedPodAffinityTerm.podAffinityTerm",
+    "ContainerImage.names", "DeploymentCondition.status", "DeploymentCondition.type", "Event.deprecatedFirstTimestamp",
+    "Event.deprecatedLastTimestamp", "Event.reportingComponent", "Event.reportingInstance",
+    "NamespaceCondition.lastTransitionTime", "PersistentVolumeClaimCondition.lastProbeTime",
+    "PersistentVolumeClaimCondition.lastTransitionTime", "PodDisruptionBudgetStatus.currentHealthy",
+    "PodDisruptionBudgetStatus.desiredHealthy", "PodDisruptionBudgetStatus.disruptionsAllowed",
+    "PodDisruptionBudgetStatus.expectedPods", "ProjectedVolumeSource.sources", "ReplicaSetCondition.status",
+    "ReplicaSetCondition.type",
 }  # fmt: skip
 
 # Fields and types that KEP-3008 ("Kubernetes API", "Access control", "Default and limits") and KEP-3675 add. Each

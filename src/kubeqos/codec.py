@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
 JsonObject = dict[str, Any]
 
 
@@ -20,6 +22,11 @@ decode_json = msgspec.json.Decoder().decode
 encode_json = msgspec.json.Encoder().encode
 encode_json_sorted = msgspec.json.Encoder(order="sorted").encode
 JsonError = msgspec.DecodeError
+
+
+def typed_decoder(kind: type[T]) -> Callable[[bytes], T]:
+    """A decoder of JSON into one Struct; fields that it does not name are skipped without being built."""
+    return msgspec.json.Decoder(kind).decode
 
 
 def decode_json_pairs(body: bytes) -> Any:

@@ -19,6 +19,8 @@ from lightkube.config.kubeconfig import KubeConfig
 from kubeqos.apiserver.auth import PeerCertificateProtocol, Pki, server_context, write_kubeconfig
 from kubeqos.apiserver.auth.pki import KeyPair
 from kubeqos.apiserver.auth.tls import SCOPE_KEY
+from kubeqos.client import Call
+from kubeqos.client.http import HttpApi
 from kubeqos.errors import StateError
 
 NOW = datetime.datetime.now(datetime.UTC)
@@ -109,7 +111,7 @@ class Server:
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
     pki = Pki(tmp_path / "pki")
     certificate, key = pki.server_files()
-    with socket.socket() as listener:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
             whoami,  # type: ignore[arg-type]
@@ -132,6 +134,16 @@ async def test_a_client_certificate_is_an_identity(server: Server) -> None:
     assert await server.ask(server.pki.admin()) == "kubernetes-admin system:masters,system:authenticated"
     node = server.pki.issue_client("system:node:n1", ["system:nodes", "rack-7"])
     assert await server.ask(node) == "system:node:n1 system:nodes,rack-7,system:authenticated"
+
+
+async def test_our_own_client_arrives_by_the_kubeconfig(server: Server, tmp_path: Path) -> None:
+    url, path = f"https://127.0.0.1:{server.port}", tmp_path / "kubeconfig"
+    write_kubeconfig(path, server=url, authority=server.pki.ca_pem, client=server.pki.admin())
+    api = HttpApi.from_kubeconfig(path)
+    answer = await api.transport.send(Call("GET", "/whoami"))
+    assert answer.body == b"kubernetes-admin system:masters,system:authenticated"
+    assert api.namespace == "default"
+    await api.close()
 
 
 async def test_no_certificate_is_nobody_yet(server: Server) -> None:

@@ -99,9 +99,7 @@ class Containerd:
 
     def cgroup_file(self, controller: str, name: str, container_id: str) -> str:
         """What the kernel says in one file of a container's (v1) cgroup."""
-        return (
-            (CGROUPS / controller / self.cgroup_parent.strip("/") / container_id / name).read_text().strip()
-        )
+        return (CGROUPS / controller / self.cgroup_parent.strip("/") / container_id / name).read_text().strip()
 
     def stop(self) -> None:
         """Remove every pod, end the process, and remove what is left; raise if something was left."""

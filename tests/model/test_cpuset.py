@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.errors import InputError
@@ -16,6 +16,7 @@ from kubeqos.model.cpuset import CpuSet, NumaSet
 ids = st.sets(st.integers(0, 400), max_size=60)
 
 
+@settings(deadline=None)
 @given(ids)
 def test_prints_what_it_parses(members: set[int]) -> None:
     cpus = CpuSet.from_ids(members)
@@ -25,6 +26,7 @@ def test_prints_what_it_parses(members: set[int]) -> None:
     assert [i for i in range(401) if i in cpus] == sorted(members)
 
 
+@settings(deadline=None)
 @given(ids, ids)
 def test_behaves_like_a_set_of_ints(a: set[int], b: set[int]) -> None:
     left, right = CpuSet.from_ids(a), CpuSet.from_ids(b)

@@ -14,13 +14,16 @@ from kubeqos.store import Compacted, Delete, Event, FutureRevision, Put, Store, 
 from kubeqos.store import watch as watch_module
 
 
-@pytest.fixture(params=["in memory", "mostly from disk"])
+@pytest.fixture(params=["in memory", "mostly from disk", "in a crowd"])
 async def store(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Store]:
     if request.param == "mostly from disk":
         monkeypatch.setattr(watch_module, "RECENT_EVENTS", 8)
         monkeypatch.setattr(watch_module, "PAGE_EVENTS", 5)
+    if request.param == "in a crowd":
+        monkeypatch.setattr(watch_module, "CROWD", 0)
+        monkeypatch.setattr(watch_module, "PAUSE_PER_WATCHER", 0.002)
     store = Store.open(tmp_path / "state.db")
     yield store
     await store.close()

@@ -1,8 +1,7 @@
-"""The admission chain of a write, between the handlers and the pure rules.
+"""What the handlers know about admission: they hand over a write and get back what to store with it.
 
-The handlers hand over what is to be written; this module gathers what the rules need to know about the namespace and
-gives back the object to store, warnings, and the quota statuses that must be written in the same transaction.
-Synchronous on purpose: between the decision and the commit nothing else can happen.
+`Chain` in `chain` is the real thing; the protocol is all that `writes` and `deletes` depend on. Synchronous on
+purpose: between a decision and its commit nothing else can happen.
 """
 
 from __future__ import annotations
@@ -17,6 +16,10 @@ from kubeqos.codec import JsonObject
 Coalesced = dict[str, Callable[[int], bytes | None]]
 
 
+def _nothing() -> None:
+    """Nothing follows from this write."""
+
+
 @dataclass(slots=True)
 class Attempt:
     """A write that wants to be admitted. `new` is None for a delete, `old` for a create."""
@@ -28,34 +31,23 @@ class Attempt:
     new: JsonObject | None
     old: JsonObject | None = None
     subresource: str = ""
-    dry_run: bool = False
 
 
 @dataclass(slots=True)
 class Admitted:
-    """What to store, what to tell the client, and which quota statuses change with it."""
+    """What to store, what to tell the client, and which quota statuses are written in the same transaction.
+
+    `accepted` is called once the store has taken the write: only then does usage change.
+    """
 
     obj: JsonObject
     warnings: list[str] = field(default_factory=list)
     coalesced: Coalesced = field(default_factory=dict)
+    accepted: Callable[[], None] = _nothing
 
 
 class Admission(Protocol):
     """Decides about writes; raises ApiError to refuse one."""
 
     def admit(self, attempt: Attempt) -> Admitted:
-        """Default, validate and charge an object that is about to be created or updated."""
-
-    def released(self, attempt: Attempt) -> Coalesced:
-        """The quota statuses that change because an object goes away."""
-
-
-class Open:
-    """Admits everything: for tests of the protocol alone."""
-
-    def admit(self, attempt: Attempt) -> Admitted:
-        assert attempt.new is not None
-        return Admitted(attempt.new)
-
-    def released(self, attempt: Attempt) -> Coalesced:
-        return {}
+        """Complete, validate and price a write; for a delete only the price is of interest."""

@@ -38,8 +38,10 @@ async def delete(core: Core, kind: Kind, namespace: str, name: str, options: Del
         current = core.store.get(stored.key, pending=True)
         assert current is not None  # written above
         stored = current
-    coalesced = core.admission.released(Attempt("DELETE", kind, namespace, name, None, obj))
-    revision = await core.store.commit([Delete(stored.key, final=final, expect=stored.revision)], coalesced)
+    released = core.admission.admit(Attempt("DELETE", kind, namespace, name, None, obj))
+    commit = core.store.commit([Delete(stored.key, final=final, expect=stored.revision)], released.coalesced)
+    released.accepted()
+    revision = await commit
     return Written(final(revision) if answer_object else _success(kind, obj))
 
 

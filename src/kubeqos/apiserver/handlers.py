@@ -58,8 +58,8 @@ class Handlers:
     async def get(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
         version = request.first("resourceVersion") if request.query else None
-        if version not in (None, "", "0"):
-            check_not_future(self.core, version)  # type: ignore[arg-type]
+        if version and version != "0":
+            check_not_future(self.core, version)
         stored = self.core.stored(kind, route.namespace, route.name)
         if form.plain:
             return Response(200, stored.value)

@@ -9,22 +9,13 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
+from kubeqos.apiserver.auth import ANONYMOUS, Identity
 from kubeqos.apiserver.kinds import BY_PATH, GROUPS, Kind
 from kubeqos.apiserver.status import method_not_allowed, no_such_resource
 
 Query = Mapping[str, list[str]]
 NO_QUERY: Query = {}
 JSON = "application/json"
-
-
-@dataclass(slots=True)
-class Identity:
-    """Who asks."""
-
-    user: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -38,7 +29,7 @@ class Request:
     content_type: str = ""
     body: bytes = b""
     user_agent: str = ""
-    identity: Identity = field(default_factory=lambda: Identity("system:anonymous"))
+    identity: Identity = ANONYMOUS
     warnings: list[str] = field(default_factory=list)
 
     def first(self, name: str) -> str | None:

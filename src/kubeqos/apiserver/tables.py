@@ -62,7 +62,7 @@ def list_response(kind: Kind, listing: Listing, form: Form, request: Request, no
 
 def encoded(body: Any, form: Form, code: int) -> Response:
     if form.media == YAML:
-        return Response(code, encode_yaml(body), YAML)
+        return Response(code, encode_yaml(body).encode(), YAML)
     return Response(code, encode_json(body), JSON)
 
 

@@ -66,7 +66,7 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     name = metadata.get("name", "")
     check_namespace(core, kind, namespace, name)
     _stamp(core, kind, obj)
-    admitted = _admit(core, write, Attempt("CREATE", kind, namespace, name, obj, dry_run=write.dry_run))
+    admitted = _admit(core, write, Attempt("CREATE", kind, namespace, name, obj))
     key = kind.key(namespace, name)
     existing = core.store.get(key, pending=True)
     if existing is not None:
@@ -74,8 +74,9 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     if write.dry_run:
         return Written(unversioned(kind, admitted.obj), created=True)
     render = renderer(kind, admitted.obj)
-    revision = await core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
-    return Written(render(revision), created=True)
+    commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
+    admitted.accepted()
+    return Written(render(await commit), created=True)
 
 
 def check_namespace(core: Core, kind: Kind, namespace: str, name: str) -> None:
@@ -161,7 +162,7 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     new = transform(decode_json(stored.value))
     _check_identity(write, stored, old, new)
     _carry_over(kind, write.subresource, new, old)
-    attempt = Attempt("UPDATE", kind, write.namespace, write.name, new, old, write.subresource, write.dry_run)
+    attempt = Attempt("UPDATE", kind, write.namespace, write.name, new, old, write.subresource)
     admitted = _admit(core, write, attempt)
     new = admitted.obj
     _check_finalizers(kind, new, old)
@@ -171,12 +172,15 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     unchanged = render(stored.revision)
     if write.dry_run or unchanged == stored.value:
         return _already(Written(unchanged))
-    key = stored.key
-    if finished(kind, new):
-        coalesced = core.admission.released(Attempt("DELETE", kind, write.namespace, write.name, None, new))
-        operation: Put | Delete = Delete(key, final=render, expect=stored.revision)
-        return _written(core.store.commit([operation], {**admitted.coalesced, **coalesced}), render)
-    return _written(core.store.commit([Put(key, render, expect=stored.revision)], admitted.coalesced), render)
+    if not finished(kind, new):
+        commit = core.store.commit([Put(stored.key, render, expect=stored.revision)], admitted.coalesced)
+        admitted.accepted()
+        return _written(commit, render)
+    # The last finalizer or the last second of grace is gone: this write is the object's end.
+    released = core.admission.admit(Attempt("DELETE", kind, write.namespace, write.name, None, old))
+    commit = core.store.commit([Delete(stored.key, final=render, expect=stored.revision)], released.coalesced)
+    released.accepted()
+    return _written(commit, render)
 
 
 async def _already(written: Written) -> Written:

@@ -58,7 +58,7 @@ def _selected(cluster: Cluster, shape: Shape) -> Bools:
     every = slice(None)
     selected = np.ones(len(cluster.alive), dtype=np.bool_)
     for key, value in shape.node_selector.items():
-        selected &= cluster.labels.matching(key, value.__eq__, every)
+        selected &= cluster.labels.equal(key, value, every)
     if shape.required_terms is not None:
         selected &= terms_any(cluster, shape.required_terms, every)
     return selected

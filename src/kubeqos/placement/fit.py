@@ -70,7 +70,7 @@ def node_affinity(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -
         return
     matched = np.ones(len(cluster.alive[rows]), dtype=np.bool_)
     for key, value in shape.node_selector.items():
-        matched &= cluster.labels.matching(key, value.__eq__, rows)
+        matched &= cluster.labels.equal(key, value, rows)
     if shape.required_terms is not None:
         matched &= terms_any(cluster, shape.required_terms, rows)
     yield Finding(~matched, "node(s) didn't match Pod's node affinity/selector")

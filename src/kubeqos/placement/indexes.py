@@ -82,6 +82,14 @@ class LabelIndex:
         answers = np.fromiter((accepts(value) for value in self.values(key)), dtype=np.bool_)
         return answers[self.column(key)[rows]]
 
+    def equal(self, key: str, value: str, rows: Rows) -> Bools:
+        """The rows with exactly this label."""
+        number = self._values[key].known(value) if key in self._columns else None
+        if number is None:
+            return np.zeros(len(self.column(key)[rows]), dtype=np.bool_)
+        same: Bools = self._columns[key][rows] == number
+        return same
+
     def grow(self, rows: int) -> None:
         self._rows = rows
         for key in self._columns:

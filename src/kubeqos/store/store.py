@@ -106,6 +106,10 @@ class Store:
             return submitted[1]
         return self._committed.get(key)
 
+    def pending_keys(self, prefix: str) -> set[str]:
+        """Keys of a prefix that writes submitted so far will change: read them with `get(key, pending=True)`."""
+        return {key for key in self._pending if key.startswith(prefix)}
+
     def range(self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0) -> Page:
         """The keys of a prefix behind `after`, newest or exactly as they were at a revision."""
         at = revision or self.revision

@@ -20,6 +20,10 @@ from kubeqos.store.records import Event
 RECENT_EVENTS = 8192
 RECENT_BYTES = 16 << 20
 PAGE_EVENTS = 256  # from the database, read on the event loop
+# Waking a thousand watchers for every event would leave no time for anything else. They are woken together, the less
+# often the more they are, and each finds what has gathered: the pause is about what serving them all takes.
+CROWD = 50
+PAUSE_PER_WATCHER, LONGEST_PAUSE = 20e-6, 0.05
 
 by_revision = attrgetter("revision")
 
@@ -35,19 +39,46 @@ class Feed:
         self.floor = revision  # the log holds every event above this revision
         self._log: list[Event] = []
         self._log_bytes = 0
+        self.announced = revision  # who waits has seen everything of theirs up to this revision
+        self._unannounced: list[Event] = []
         self._waiting: dict[str, set[asyncio.Future[int]]] = {}
+        self._waiters = 0
+        self._next_wake = 0.0
+        self._wake_timer: asyncio.TimerHandle | None = None
         self._same_step: dict[tuple[str, int], list[Event]] = {}
 
     def publish(self, events: Sequence[Event], revision: int) -> None:
         """Make events visible that are now durable, up to and including `revision`."""
-        before, self.revision = self.revision, revision
+        self.revision = revision
         self._log.extend(events)
+        self._unannounced.extend(events)
         self._log_bytes += sum(len(event.value) for event in events)
         self._same_step.clear()
         if len(self._log) > RECENT_EVENTS or self._log_bytes > RECENT_BYTES:
             self._trim()
+        if self._wake_timer is None:
+            self._announce_soon()
+
+    def _announce_soon(self) -> None:
+        if self._waiters < CROWD:
+            self._announce()
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._next_wake:
+            self._announce()
+        else:
+            self._wake_timer = loop.call_at(self._next_wake, self._announce)
+
+    def _announce(self) -> None:
+        """Wake the watchers that have something to read."""
+        self._wake_timer = None
+        events, self._unannounced = self._unannounced, []
+        before, self.announced = self.announced, self.revision
+        if self._waiters >= CROWD:
+            pause = min(self._waiters * PAUSE_PER_WATCHER, LONGEST_PAUSE)
+            self._next_wake = asyncio.get_running_loop().time() + pause
         for prefix, waiting in self._waiting.items():
-            if waiting and any(event.key.startswith(prefix) for event in events):
+            if any(event.key.startswith(prefix) for event in events):
                 wake(waiting, before)
 
     def _trim(self) -> None:
@@ -89,18 +120,21 @@ class Feed:
         """A future that the next event of the prefix resolves with the revision before it; 0 means closed."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(prefix, set()).add(future)
+        self._waiters += 1
         return future
 
     def leave(self, prefix: str, future: asyncio.Future[int]) -> None:
-        waiting = self._waiting.get(prefix)
-        if waiting is not None:
-            waiting.discard(future)
-            if not waiting:
-                del self._waiting[prefix]
+        waiting = self._waiting[prefix]
+        waiting.discard(future)
+        self._waiters -= 1
+        if not waiting:
+            del self._waiting[prefix]
 
     def close(self) -> None:
         """End every watch."""
         self.closed = True
+        if self._wake_timer is not None:
+            self._wake_timer.cancel()
         for waiting in self._waiting.values():
             wake(waiting, 0)
 
@@ -125,7 +159,7 @@ class Watch(AsyncIterator[list[Event]]):
     def revision(self) -> int:
         """Every event up to this revision has been handed out: what a bookmark may say."""
         waiting = self._waiter is not None and not self._waiter.done()
-        return self._feed.revision if waiting else self._cursor
+        return max(self._cursor, self._feed.announced) if waiting else self._cursor
 
     async def __anext__(self) -> list[Event]:
         while not (self._closed or self._feed.closed):

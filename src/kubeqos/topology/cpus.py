@@ -13,6 +13,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Allocated, Refused, Shortage, Violation
 from kubeqos.topology.distributed import take_distributed
 from kubeqos.topology.packed import take_packed
+from kubeqos.topology.wholecores import take_whole_cores
 
 
 @dataclass(frozen=True, slots=True)

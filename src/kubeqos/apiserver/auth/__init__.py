@@ -8,6 +8,7 @@ from kubeqos.apiserver.auth.authenticate import Authenticator, Unauthenticated
 from kubeqos.apiserver.auth.authorize import Authorizer, forbidden_message
 from kubeqos.apiserver.auth.defaults import default_objects
 from kubeqos.apiserver.auth.identity import ANONYMOUS, Identity
+from kubeqos.apiserver.auth.impersonate import Refused, impersonate
 from kubeqos.apiserver.auth.kubeconfig import write_kubeconfig
 from kubeqos.apiserver.auth.noderule import NodeFacts, NodeRule
 from kubeqos.apiserver.auth.pki import Pki
@@ -27,11 +28,13 @@ __all__ = [
     "PeerCertificateProtocol",
     "Pki",
     "Policy",
+    "Refused",
     "StaticTokens",
     "TokenSigner",
     "Unauthenticated",
     "default_objects",
     "forbidden_message",
+    "impersonate",
     "server_context",
     "write_kubeconfig",
 ]

@@ -6,47 +6,27 @@ import base64
 from pathlib import Path
 
 from kubeqos.apiserver.auth.pki import ADMIN, KeyPair, write_private
-from kubeqos.codec import encode_json
-
-TEMPLATE = """\
-apiVersion: v1
-kind: Config
-clusters:
-- name: {cluster}
-  cluster:
-    server: {server}
-    certificate-authority-data: {authority}
-users:
-- name: {user}
-  user:
-    client-certificate-data: {certificate}
-    client-key-data: {key}
-contexts:
-- name: {context}
-  context:
-    cluster: {cluster}
-    user: {user}
-    namespace: default
-current-context: {context}
-"""
+from kubeqos.codec import encode_yaml
 
 
 def write_kubeconfig(
     path: Path, *, server: str, authority: bytes, client: KeyPair, user: str = ADMIN, cluster: str = "kubeqos"
 ) -> None:
     """Mode 0600, because it carries a private key."""
-    text = TEMPLATE.format(
-        cluster=scalar(cluster),
-        server=scalar(server),
-        user=scalar(user),
-        context=scalar(f"{user}@{cluster}"),
-        authority=base64.b64encode(authority).decode(),
-        certificate=base64.b64encode(client.certificate).decode(),
-        key=base64.b64encode(client.key).decode(),
-    )
-    write_private(path, text.encode())
+    context = f"{user}@{cluster}"
+    credentials = {"client-certificate-data": base64_of(client.certificate), "client-key-data": base64_of(client.key)}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": cluster, "cluster": {"server": server, "certificate-authority-data": base64_of(authority)}}
+        ],
+        "users": [{"name": user, "user": credentials}],
+        "contexts": [{"name": context, "context": {"cluster": cluster, "user": user, "namespace": "default"}}],
+        "current-context": context,
+    }
+    write_private(path, encode_yaml(config).encode())
 
 
-def scalar(text: str) -> str:
-    """A YAML double-quoted scalar; JSON strings are a subset of them."""
-    return encode_json(text).decode()
+def base64_of(content: bytes) -> str:
+    return base64.b64encode(content).decode()

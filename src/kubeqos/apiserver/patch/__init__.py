@@ -5,10 +5,23 @@ what they return still has to be decoded (`decoding`), defaulted and validated. 
 the Status the client gets. The inputs are never modified.
 """
 
+from kubeqos.apiserver.patch.apply import Applied, apply_configuration
 from kubeqos.apiserver.patch.decoding import Patched, apply_patch
 from kubeqos.apiserver.patch.errors import PatchError
 from kubeqos.apiserver.patch.jsonpatch import json_patch
+from kubeqos.apiserver.patch.managers import Writer, track
 from kubeqos.apiserver.patch.merge import merge_patch
 from kubeqos.apiserver.patch.strategic import strategic_merge
 
-__all__ = ["PatchError", "Patched", "apply_patch", "json_patch", "merge_patch", "strategic_merge"]
+__all__ = [
+    "Applied",
+    "PatchError",
+    "Patched",
+    "Writer",
+    "apply_configuration",
+    "apply_patch",
+    "json_patch",
+    "merge_patch",
+    "strategic_merge",
+    "track",
+]

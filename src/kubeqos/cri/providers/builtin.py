@@ -20,6 +20,7 @@ class PresetProvider(ClassProvider):
     ) -> None:
         self.offer = offer
         self.kind = kind
+        self.acts_in_place = any(setting.v1 or setting.v2 or setting.rlimit for setting in kind.settings)
         self.classes = classes
         self.host = host
 

@@ -23,6 +23,7 @@ Parsed strictly into values; nothing is touched until all of it is valid.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -138,7 +139,12 @@ def _rdt(name: str, doc: Doc, fields: Mapping[str, Doc]) -> ResourceSpec:
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", prefix):
         fields["prefix"].fail("the prefix begins a directory name and keeps our groups apart", "use letters and '.'")
     monitoring = fields["monitoring"].boolean() if "monitoring" in fields else True
-    offer = _offer(name, doc, fields, list(config.classes()), Level.CONTAINER, True, "rdt")
+    rules = config.classes()
+    offer = dataclasses.replace(
+        _offer(name, doc, fields, list(rules), Level.CONTAINER, True, "rdt"),
+        deny_pod_annotation=frozenset(c for c, rule in rules.items() if rule.deny_pod_annotation),
+        deny_container_annotation=frozenset(c for c, rule in rules.items() if rule.deny_container_annotation),
+    )
     return ResourceSpec(offer, RdtSpec(config, prefix, monitoring), doc.where)
 
 

@@ -42,6 +42,9 @@ class Advertisement:
     default: str = SYSTEM_DEFAULT
     annotation_stem: str = ""
     """`rdt` or `blockio` when stock kubelets ask for this resource with annotations."""
+    deny_pod_annotation: frozenset[str] = frozenset()
+    deny_container_annotation: frozenset[str] = frozenset()
+    """Classes that annotations of the pod, or of the container, may not ask for."""
 
     def find(self, class_name: str) -> ClassInfo | None:
         return next((c for c in self.classes if c.name == class_name), None)
@@ -122,6 +125,9 @@ class ClassProvider:
     Calls arrive on one event loop, each under a deadline. A method that fails raises `KubeqosError`; the relay then
     undoes what the same request had already done.
     """
+
+    acts_in_place = True
+    """False for a provider that only edits requests: the relay then need not ask where a subject runs."""
 
     async def advertise(self) -> Sequence[Advertisement]:
         """The resources on offer now. Asked again after each configuration change."""

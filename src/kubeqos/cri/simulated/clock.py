@@ -1,6 +1,6 @@
 """The time of a simulated runtime: the wall clock, or a virtual one that a test or a simulation moves.
 
-With virtual time a day of a thousand nodes passes as fast as its events can be handled, and in the same order every time.
+With virtual time a day of a thousand nodes passes as fast as its events can be handled, in the same order every time.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class WallClock:
         return asyncio.get_running_loop().call_later(delay, callback)
 
     async def sleep_until(self, at_ns: int) -> None:
-        while (left := at_ns - time.time_ns()) > 0:
-            await asyncio.sleep(left / NS)
+        await asyncio.sleep(max(0.0, (at_ns - time.time_ns()) / NS))
 
 
 class _VirtualTimer:
@@ -75,8 +74,11 @@ class VirtualClock:
     async def sleep_until(self, at_ns: int) -> None:
         if at_ns > self._now_ns:
             woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.call_at(at_ns, lambda: woken.done() or woken.set_result(None))  # type: ignore[func-returns-value]
-            await woken
+            timer = self.call_at(at_ns, lambda: woken.set_result(None))
+            try:
+                await woken
+            finally:
+                timer.cancel()
 
     async def advance(self, seconds: float) -> None:
         """Move time forward, letting every task that wakes on the way run before time moves on."""

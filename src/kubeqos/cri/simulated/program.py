@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-
 NS = 1_000_000_000
 SHELLS = frozenset({"sh", "ash", "bash", "/bin/sh", "/bin/ash", "/bin/bash"})
 
@@ -143,6 +142,12 @@ def _exit(run: _Run, arguments: list[str], _stream: str) -> None:
     run.ended = True
 
 
+def _trap(_run: _Run, arguments: list[str], _stream: str) -> None:
+    """Only `trap '' SIGNAL…`, to ignore a signal, which the first process of a container does anyway."""
+    if len(arguments) < 2 or arguments[0] != "":
+        raise _Unknown
+
+
 def _true(run: _Run, _arguments: list[str], _stream: str) -> None:
     run.status = 0
 
@@ -158,4 +163,5 @@ _BUILTINS: dict[str, Callable[[_Run, list[str], str], None]] = {
     "true": _true,
     ":": _true,
     "false": _false,
+    "trap": _trap,
 }

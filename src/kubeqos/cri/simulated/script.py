@@ -12,6 +12,7 @@ behaviour to the first so many attempts. Every mistake is one `InputError`. Pure
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -101,10 +102,10 @@ def script_of(annotations: Mapping[str, str], container: str = "") -> Script:
     if not any(key.startswith(PREFIX) for key in annotations):
         return NO_SCRIPT
     found: dict[str, Any] = {}
-    for kind, read in _READERS.items():
+    for kind in _READERS:
         for key in (f"{PREFIX}{kind}.{container}", f"{PREFIX}{kind}"):
             if key in annotations:
-                found[kind] = _checked(read, annotations[key], key)
+                found[kind] = _checked(kind, annotations[key], key)
                 break
     return Script(**found)
 
@@ -117,7 +118,7 @@ def check_annotations(annotations: Mapping[str, str]) -> None:
             if kind not in _READERS:
                 known = ", ".join(sorted(_READERS))
                 raise InputError(f"annotation {key}: there is no {kind!r}", remedy=f"use one of: {known}")
-            _checked(_READERS[kind], value, key)
+            _checked(kind, value, key)
 
 
 def parse_duration(text: str) -> int:
@@ -128,9 +129,15 @@ def parse_duration(text: str) -> int:
     return sum(round(float(number) * _UNITS[unit]) for number, unit in parts)
 
 
-def _checked(read: Callable[[str], Any], value: str, key: str) -> Any:
+@functools.lru_cache(maxsize=1024)
+def _read(kind: str, value: str) -> Any:
+    """Values are immutable, and a fleet's pods say the same thing a hundred thousand times."""
+    return _READERS[kind](value)
+
+
+def _checked(kind: str, value: str, key: str) -> Any:
     try:
-        return read(value)
+        return _read(kind, value)
     except (InputError, ValueError) as error:
         raise InputError(f"annotation {key}: {error}", where=f"{key}: {value}") from error
 

@@ -115,8 +115,7 @@ def _map_conversion(item: Convert | None, empty: Any) -> Convert:
 def _resource_list(values: JsonObject) -> JsonObject:
     """Amounts of resources are never finer than a thousandth."""
     return {
-        name: "0" if value is None else str(Quantity.parse(value).round_up_milli())
-        for name, value in values.items()
+        name: "0" if value is None else str(Quantity.parse(value).round_up_milli()) for name, value in values.items()
     }
 
 

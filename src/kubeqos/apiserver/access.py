@@ -1,0 +1,162 @@
+"""Authentication and authorisation of one request, impersonation, and the facts that the node rule asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kubeqos.apiserver.auth import (
+    Attributes,
+    Authenticator,
+    Authorizer,
+    Identity,
+    NodeRule,
+    Policy,
+    Unauthenticated,
+    forbidden_message,
+)
+from kubeqos.apiserver.kinds import RBAC, kind_named
+from kubeqos.apiserver.requests import Route
+from kubeqos.apiserver.status import ApiError, unauthorized
+from kubeqos.codec import JsonObject, decode_json
+from kubeqos.store import Store
+
+RBAC_PREFIX = f"/registry/{RBAC}/"
+
+
+@dataclass
+class Access:
+    """Who may do what."""
+
+    authenticator: Authenticator
+    authorizer: Authorizer
+
+    def identify(self, peer: Identity | None, headers: Mapping[bytes, bytes]) -> Identity:
+        """The identity behind a request, after impersonation; 401 when there is none."""
+        identity = self.authenticator.identify(peer, headers.get(b"authorization"))
+        if isinstance(identity, Unauthenticated):
+            raise unauthorized()
+        wanted = headers.get(b"impersonate-user")
+        return identity if wanted is None else self._impersonate(identity, wanted.decode("latin-1"), headers)
+
+    def _impersonate(self, identity: Identity, user: str, headers: Mapping[bytes, bytes]) -> Identity:
+        self.check(identity, Attributes("impersonate", resource="users", name=user))
+        groups = [g for g in headers.get(b"impersonate-group", b"").decode("latin-1").split("\n") if g]
+        for group in groups:
+            self.check(identity, Attributes("impersonate", resource="groups", name=group))
+        return Identity.authenticated(user, groups, headers.get(b"impersonate-uid", b"").decode("latin-1"))
+
+    def check(self, identity: Identity, wanted: Attributes) -> None:
+        """403 unless allowed."""
+        decision = self.authorizer.decide(identity, wanted)
+        if decision.allowed:
+            return
+        details: JsonObject = {}
+        if wanted.name and wanted.resource:
+            details["name"] = wanted.name
+        if wanted.group:
+            details["group"] = wanted.group
+        if wanted.resource:
+            details["kind"] = wanted.resource
+        message = forbidden_message(identity, wanted, decision.because)
+        raise ApiError(403, "Forbidden", message, details=details)
+
+    def check_body(self, identity: Identity, wanted: Attributes, body: JsonObject) -> None:
+        """What only the body tells: a node creates itself and nobody else; nobody grants more than they have."""
+        decision = self.authorizer.node_rule.admits(identity, wanted, body)
+        if decision is not None and not decision.allowed:
+            message = f'{wanted.resource} "{wanted.name}" is forbidden: {decision.because}'
+            raise ApiError(403, "Forbidden", message, details={"kind": wanted.resource})
+        if wanted.group == RBAC and wanted.verb in ("create", "update", "patch"):
+            self._check_escalation(identity, wanted, body)
+
+    def _check_escalation(self, identity: Identity, wanted: Attributes, body: JsonObject) -> None:
+        if "rules" in body:
+            rules = body["rules"] or []
+        else:
+            role = body.get("roleRef") or {}
+            found = self.authorizer.policy.rules_of(role.get("kind", ""), wanted.namespace, role.get("name", ""))
+            rules = found or []
+        beyond = self.authorizer.escalates(identity, wanted.namespace, rules)
+        if beyond:
+            name = (body.get("metadata") or {}).get("name", "")
+            listed = "; ".join(f"{a.verb} {a.combined or a.path}" for a in beyond)
+            message = (
+                f'{wanted.resource}.{RBAC} "{name}" is forbidden: user "{identity.user}" is attempting to grant'
+                f" RBAC permissions not currently held: {listed}"
+            )
+            raise ApiError(403, "Forbidden", message, details={"name": name, "group": RBAC, "kind": wanted.resource})
+
+
+def attributes(route: Route) -> Attributes:
+    return Attributes(route.verb, route.group, route.resource, route.subresource, route.namespace, route.name)
+
+
+class StoredFacts:
+    """The node rule's questions, answered from the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pods = kind_named("Pod")
+
+    def node_of_pod(self, namespace: str, name: str) -> str | None:
+        stored = self._store.get(self._pods.key(namespace, name))
+        return (decode_json(stored.value).get("spec") or {}).get("nodeName") if stored else None
+
+    def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        quoted = name.encode()
+        for stored in self._store.range(self._pods.range_prefix(namespace)).items:
+            if quoted in stored.value and node.encode() in stored.value:
+                pod = decode_json(stored.value)
+                if (pod.get("spec") or {}).get("nodeName") == node and name in referenced(pod, resource):
+                    return True
+        return False
+
+
+def referenced(pod: JsonObject, resource: str) -> set[str]:
+    """The names of the ConfigMaps, Secrets or claims that a pod refers to."""
+    found: set[str] = set()
+    spec = pod.get("spec") or {}
+    if resource == "resourceclaims":
+        statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        sources = [*(spec.get("resourceClaims") or ()), *statuses]
+        return {c["resourceClaimName"] for c in sources if c.get("resourceClaimName")}
+    keys = {
+        "configmaps": ("configMap", "configMapRef", "configMapKeyRef"),
+        "secrets": ("secret", "secretRef", "secretKeyRef"),
+    }
+    wanted = keys.get(resource, ("persistentVolumeClaim",))
+    pending: list[object] = [spec]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        elif isinstance(value, dict):
+            for key, inner in value.items():
+                if key in wanted and isinstance(inner, dict):
+                    found.update(str(inner[n]) for n in ("name", "secretName", "claimName") if inner.get(n))
+                pending.append(inner)
+    if resource == "secrets":
+        found.update(s["name"] for s in spec.get("imagePullSecrets") or () if s.get("name"))
+    return found
+
+
+def load_policy(store: Store) -> Policy:
+    return Policy(decode_json(stored.value) for stored in store.range(RBAC_PREFIX).items)
+
+
+async def follow_policy(store: Store, policy: Policy) -> None:
+    """Keep the compiled policy in step with the stored RBAC objects, for as long as the server runs."""
+    async for events in store.watch(RBAC_PREFIX, store.revision):
+        for event in events:
+            raw = decode_json(event.value)
+            if event.type == "DELETED":
+                policy.remove(raw["kind"], raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+            else:
+                policy.put(raw)
+        await asyncio.sleep(0)
+
+
+def node_rule(store: Store) -> NodeRule:
+    return NodeRule(StoredFacts(store))

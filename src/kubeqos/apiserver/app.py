@@ -1,0 +1,270 @@
+"""The ASGI shell: bytes in, `Request`; `Response`, bytes out. One error funnel; no decision about objects is made here.
+
+Raw ASGI on purpose: a router and a request class per call would cost more than a GET does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubeqos.apiserver.access import Access, attributes
+from kubeqos.apiserver.auth import Attributes, Identity
+from kubeqos.apiserver.discovery import discovery_response
+from kubeqos.apiserver.handlers import Handlers
+from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, version_info
+from kubeqos.apiserver.openapi import openapi_response
+from kubeqos.apiserver.requests import Request, Response, Route, parse_query, resolve
+from kubeqos.apiserver.reviews import Reviews
+from kubeqos.apiserver.status import ApiError, bad_request, method_not_allowed, no_such_resource
+from kubeqos.codec import encode_json
+from kubeqos.store import StoreError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+MAX_BODY = 3 << 20  # Kubernetes' limit
+BODY_SECONDS = 30.0  # a client that sends its body slower than this is cut off
+PEER = "kubeqos.peer"
+_NO_CACHE = (b"cache-control", b"no-cache, private")
+_JSON_HEADERS = [(b"content-type", b"application/json"), _NO_CACHE]
+_WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
+
+log = logging.getLogger("kubeqos.apiserver")
+
+
+@dataclass
+class Application:
+    """What uvicorn calls."""
+
+    handlers: Handlers
+    reviews: Reviews
+    access: Access
+    metrics: Metrics
+    health: Health
+    audit: Audit | None = None
+    address: str = ""
+    _verbs: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._verbs = self.handlers.table()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await _refuse_websocket(scope, receive, send)
+            return
+        started, clock = time.time(), time.perf_counter()
+        headers = _headers(scope["headers"])
+        request = Request(
+            scope["method"],
+            scope["path"],
+            parse_query(scope["query_string"]),
+            headers.get(b"accept", b"").decode("latin-1"),
+            headers.get(b"content-type", b"").decode("latin-1"),
+            user_agent=headers.get(b"user-agent", b"").decode("latin-1"),
+        )
+        route, response = await self._answer(request, scope.get(PEER), headers, receive)
+        if response.stream is not None:
+            await self._stream(response, request, receive, send)
+        else:
+            await _send(response, request, send)
+        seconds = time.perf_counter() - clock
+        self.metrics.observe(route, request.method, response.code, seconds, dry_run="dryRun" in request.query)
+        if self.audit is not None:
+            client = scope.get("client")
+            self.audit.record(request, client[0] if client else "", response.code, seconds, started)
+
+    async def _answer(
+        self, request: Request, peer: Identity | None, headers: dict[bytes, bytes], receive: Receive
+    ) -> tuple[Route | None, Response]:
+        """The funnel: whatever goes wrong becomes a Status."""
+        route: Route | None = None
+        try:
+            request.identity = self.access.identify(peer, headers)
+            route = resolve(request.method, request.path, request.query)
+            if route is None:
+                return None, await self._other_path(request)
+            self.access.check(request.identity, attributes(route))
+            if request.method in _WITH_BODY:
+                request.body = await _read_body(receive, headers)
+            return route, await self._dispatch(request, route)
+        except ApiError as error:
+            return route, _failure(error)
+        except RecursionError:
+            return route, _failure(bad_request("exceeded max depth"))
+        except StoreError as error:
+            log.error("store: %s", error)
+            return route, _failure(ApiError(500, "InternalError", f"Internal error occurred: {error}", details={}))
+        except Exception:  # a bug of ours: the client learns that, the log learns which
+            log.exception("%s %s", request.method, request.path)
+            return route, _failure(ApiError(500, "InternalError", "Internal error occurred", details={}))
+
+    async def _dispatch(self, request: Request, route: Route) -> Response:
+        kind = route.checked() if route.verb != "watch" or not route.watch_path else route.kind
+        if not kind.stored:
+            if kind.kind == "Binding":
+                return await self.handlers.subresources.bind(request, route.namespace, "")
+            return await self.reviews.create(request, route, kind)
+        if route.subresource:
+            return await self.handlers.subresources.handle(request, route, kind)
+        response: Response = await self._verbs[route.verb](request, route, kind)
+        return response
+
+    async def _other_path(self, request: Request) -> Response:
+        """Everything that is not a resource: discovery, OpenAPI, health, metrics, version."""
+        path = request.path
+        self.access.check(request.identity, Attributes(request.method.lower(), path=path))
+        found = (
+            discovery_response(request, self.address)
+            or openapi_response(path)
+            or self.health.respond(path, request.query)
+            or await self._page(path)
+        )
+        if found is None:
+            if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in _groups()):
+                raise no_such_resource()
+            return Response(404, b"404 page not found\n", TEXT)
+        if request.method != "GET":
+            raise method_not_allowed()
+        return found
+
+    async def _page(self, path: str) -> Response | None:
+        match path.rstrip("/"):
+            case "/version":
+                return Response(200, version_info())
+            case "/metrics":
+                body = await asyncio.get_running_loop().run_in_executor(None, self.metrics.exposition)
+                return Response(200, body, "text/plain; version=0.0.4; charset=utf-8")
+            case "":
+                return Response(200, encode_json({"paths": _paths()}))
+        return None
+
+    async def _stream(self, response: Response, request: Request, receive: Receive, send: Send) -> None:
+        """Send chunks until the stream ends or the client goes away."""
+        assert response.stream is not None
+        sender = asyncio.ensure_future(_send_stream(response, request, send))
+        listener = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((sender, listener), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sender, listener):
+                if not task.done():
+                    task.cancel()
+            await asyncio.gather(sender, listener, return_exceptions=True)
+
+
+def _groups() -> tuple[str, ...]:
+    from kubeqos.apiserver.kinds import GROUPS
+
+    return tuple(GROUPS)
+
+
+def _paths() -> list[str]:
+    from kubeqos.apiserver.kinds import GROUPS
+
+    groups = [f"/apis/{group}/{version}" for group, versions in GROUPS.items() for version in versions if group]
+    others = ["/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"]
+    return ["/api", "/api/v1", "/apis", *groups, *others]
+
+
+def _headers(raw: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Names are lower case already; only the repeatable Impersonate-Group keeps more than its last value."""
+    found: dict[bytes, bytes] = {}
+    for name, value in raw:
+        if name == b"impersonate-group" and name in found:
+            found[name] += b"\n" + value
+        else:
+            found[name] = value
+    return found
+
+
+async def _read_body(receive: Receive, headers: dict[bytes, bytes]) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise bad_request("the client closed the connection before the body was complete")
+                chunk = message.get("body", b"")
+                size += len(chunk)
+                if size > MAX_BODY:
+                    raise _too_large()
+                chunks.append(chunk)
+                if not message.get("more_body"):
+                    break
+    except TimeoutError as error:
+        raise ApiError(408, "Timeout", "the body of the request did not arrive in time", details={}) from error
+    body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    return _inflated(body) if headers.get(b"content-encoding") == b"gzip" else body
+
+
+def _inflated(body: bytes) -> bytes:
+    inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        out = inflater.decompress(body, MAX_BODY + 1)
+    except zlib.error as error:
+        raise bad_request(f"the body of the request is not gzip: {error}") from error
+    if len(out) > MAX_BODY:
+        raise _too_large()
+    if not inflater.eof:
+        raise bad_request("the body of the request is not gzip: unexpected end")
+    return out
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}", details={})
+
+
+def _failure(error: ApiError) -> Response:
+    response = Response(error.code, encode_json(error.body()))
+    if error.retry_after is not None:
+        response.headers.append((b"retry-after", str(error.retry_after).encode()))
+    return response
+
+
+def _head(response: Response, request: Request) -> list[tuple[bytes, bytes]]:
+    if response.content_type == "application/json":
+        headers = [*_JSON_HEADERS, *response.headers]
+    elif response.content_type:
+        headers = [(b"content-type", response.content_type.encode()), *response.headers]
+    else:
+        headers = list(response.headers)
+    for warning in request.warnings:
+        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("\r", " ")
+        headers.append((b"warning", f'299 - "{text}"'.encode("utf-8", "replace")))
+    return headers
+
+
+async def _send(response: Response, request: Request, send: Send) -> None:
+    headers = _head(response, request)
+    if response.code != 204:
+        headers.append((b"content-length", str(len(response.body)).encode()))
+    await send({"type": "http.response.start", "status": response.code, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _send_stream(response: Response, request: Request, send: Send) -> None:
+    assert response.stream is not None
+    await send({"type": "http.response.start", "status": response.code, "headers": _head(response, request)})
+    async for chunk in response.stream:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008})

@@ -1,0 +1,180 @@
+"""Admission in the server: the pure pipeline with what it needs to know about the cluster, kept up to date.
+
+LimitRanges, quotas, priority classes and what nodes offer are compiled when they are written, in the same turn of the
+event loop in which the store takes the write, so that the next write already sees them. The quota ledger changes only
+through accepted writes; the quotas' statuses are rendered once per transaction from the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kubeqos.apiserver.admission import Admitted, Attempt, Coalesced
+from kubeqos.apiserver.kinds import KINDS, Kind, kind_named
+from kubeqos.apiserver.objects import renderer
+from kubeqos.apiserver.status import ApiError
+from kubeqos.codec import JsonObject, decode_json
+from kubeqos.gates import FeatureGates
+from kubeqos.model.objects import PodView
+from kubeqos.rules import admission
+from kubeqos.rules.admission import Operation, Refused, Request, Surroundings
+from kubeqos.rules.classes import WELL_KNOWN
+from kubeqos.rules.limits import Limits
+from kubeqos.rules.priority import PriorityClasses
+from kubeqos.rules.quota import Charge, Ledger, Quota, charge_of, charge_pod
+from kubeqos.store import Store
+
+_LIMIT_RANGE, _QUOTA, _NODE = kind_named("LimitRange"), kind_named("ResourceQuota"), kind_named("Node")
+_PRIORITY_CLASS = kind_named("PriorityClass", "scheduling.k8s.io")
+Key = tuple[str, str]
+
+
+class Chain:
+    """The admission chain of one API server."""
+
+    def __init__(self, store: Store, gates: FeatureGates) -> None:
+        self._store = store
+        self._gates = gates
+        self.ledger = Ledger()
+        self._limits: dict[str, dict[str, Limits]] = {}
+        self._priorities: dict[str, JsonObject] = {}
+        self._compiled_priorities = PriorityClasses()
+        self._offers: dict[str, frozenset[str]] = {}
+        self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
+        self._load()
+
+    def _load(self) -> None:
+        for kind in (_LIMIT_RANGE, _PRIORITY_CLASS, _NODE):
+            for stored in self._store.range(kind.prefix).items:
+                obj = decode_json(stored.value)
+                self._remember(kind, obj["metadata"].get("namespace", ""), obj)
+        for stored in self._store.range(_QUOTA.prefix).items:
+            obj = decode_json(stored.value)
+            namespace = obj["metadata"]["namespace"]
+            self.ledger.put(namespace, Quota.of(obj), self._charges(namespace))
+
+    # deciding
+
+    def admit(self, attempt: Attempt) -> Admitted:
+        kind = attempt.kind
+        request = Request(
+            Operation(attempt.operation),
+            kind.plural,
+            kind.kind,
+            kind.group,
+            attempt.namespace if kind.namespaced else "",
+            attempt.subresource,
+            attempt.old,
+            attempt.new,
+        )
+        outcome = admission.admit(request, self._surroundings(attempt))
+        if isinstance(outcome, Refused):
+            raise ApiError(outcome.code, outcome.reason, outcome.message, details=dict(outcome.details))
+        obj = outcome.object if outcome.object is not None else attempt.old
+        assert obj is not None  # a delete has an old object
+        follow = self._quota_written(attempt, obj) if kind is _QUOTA else None
+        coalesced: Coalesced = {
+            _QUOTA.key(attempt.namespace, name): self._status_of(attempt.namespace, name) for name in outcome.deltas
+        }
+
+        def accepted() -> None:
+            self.ledger.apply(attempt.namespace, outcome.deltas)
+            if follow is not None:
+                follow()
+            self._changed(attempt, obj)
+
+        return Admitted(obj, list(outcome.warnings), coalesced, accepted)
+
+    def _surroundings(self, attempt: Attempt) -> Surroundings:
+        return Surroundings(
+            limits=tuple(self._limits.get(attempt.namespace, {}).values()),
+            priorities=self._compiled_priorities,
+            quotas=self.ledger.quotas(attempt.namespace) if attempt.kind.namespaced else (),
+            gates=self._gates,
+            container_level=self._container_level,
+            nodes=self._offers,
+        )
+
+    # following accepted writes
+
+    def _changed(self, attempt: Attempt, obj: JsonObject) -> None:
+        if attempt.kind not in (_LIMIT_RANGE, _PRIORITY_CLASS, _NODE):
+            return
+        if attempt.operation != "DELETE":
+            self._remember(attempt.kind, attempt.namespace, obj)
+            return
+        if attempt.kind is _LIMIT_RANGE:
+            self._limits.get(attempt.namespace, {}).pop(attempt.name, None)
+        elif attempt.kind is _NODE:
+            self._offers.pop(attempt.name, None)
+        else:
+            self._priorities.pop(attempt.name, None)
+            self._compiled_priorities = PriorityClasses.of(self._priorities.values())
+
+    def _remember(self, kind: Kind, namespace: str, obj: JsonObject) -> None:
+        name = obj["metadata"]["name"]
+        if kind is _LIMIT_RANGE:
+            known = {**self._limits.get(namespace, {}), name: Limits.of(obj)}
+            self._limits[namespace] = dict(sorted(known.items()))
+        elif kind is _NODE:
+            offered = ((obj.get("status") or {}).get("qosResources") or {}).get("containerQoSResources") or ()
+            offer = frozenset(str(resource.get("name", "")) for resource in offered)
+            if self._offers.get(name) != offer:
+                self._offers[name] = offer
+                self._container_level = frozenset(WELL_KNOWN).union(*self._offers.values())
+        else:
+            self._priorities[name] = obj
+            self._compiled_priorities = PriorityClasses.of(self._priorities.values())
+
+    # quotas
+
+    def _quota_written(self, attempt: Attempt, obj: JsonObject) -> Callable[[], None]:
+        """A quota's status is what the ledger says, from the moment the quota exists."""
+        namespace, name = attempt.namespace, attempt.name
+        if attempt.operation == "DELETE":
+            return lambda: self.ledger.drop(namespace, name)
+        known = self.ledger.quota(namespace, name)
+        if known is not None and (attempt.old or {}).get("spec") == obj.get("spec"):
+            obj["status"] = known.status()
+            return lambda: None
+        quota = Quota.of(obj)
+        sketch = Ledger()
+        sketch.put(namespace, quota, self._charges(namespace, created=obj if attempt.operation == "CREATE" else None))
+        obj["status"] = quota.status()
+        return lambda: self.ledger.put(namespace, quota, ())
+
+    def _charges(self, namespace: str, created: JsonObject | None = None) -> Iterator[Charge]:
+        """What every live object of a namespace costs, pending writes included."""
+        for kind in KINDS:
+            if not kind.stored or not kind.namespaced:
+                continue
+            prefix = kind.range_prefix(namespace)
+            keys = {stored.key for stored in self._store.range(prefix).items} | self._store.pending_keys(prefix)
+            for key in keys:
+                stored = self._store.get(key, pending=True)
+                if stored is not None and (charge := self.charge(kind, decode_json(stored.value))) is not None:
+                    yield charge
+        if created is not None and (charge := self.charge(_QUOTA, created)) is not None:
+            yield charge
+
+    @staticmethod
+    def charge(kind: Kind, obj: JsonObject) -> Charge | None:
+        """What one object costs."""
+        if kind.kind == "Pod":
+            return charge_pod(PodView.of(obj))
+        return charge_of(kind.plural, obj, group=kind.group)
+
+    def _status_of(self, namespace: str, name: str) -> Callable[[int], bytes | None]:
+        """Renders a quota with the ledger's usage when its transaction is written."""
+        key = _QUOTA.key(namespace, name)
+
+        def render(revision: int) -> bytes | None:
+            stored, quota = self._store.get(key, pending=True), self.ledger.quota(namespace, name)
+            if stored is None or quota is None:
+                return None
+            obj = decode_json(stored.value)
+            obj["status"] = quota.status()
+            rendered = renderer(_QUOTA, obj)
+            return None if rendered(stored.revision) == stored.value else rendered(revision)
+
+        return render

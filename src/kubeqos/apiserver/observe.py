@@ -1,0 +1,171 @@
+"""What the API server tells about itself: health, metrics under Kubernetes' names, one audit line per request."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from kubeqos import __version__
+from kubeqos.apiserver.requests import Query, Request, Response, Route
+from kubeqos.codec import encode_json
+from kubeqos.model.timestamps import micro_timestamp
+
+TEXT = "text/plain; charset=utf-8"
+_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code")
+_BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
+
+
+class Metrics:
+    """Counters with the names and labels that stock dashboards expect."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "apiserver_request", "Requests by verb, resource and code.", _LABELS, registry=self.registry
+        )
+        self.durations = Histogram(
+            "apiserver_request_duration_seconds",
+            "Time to answer.",
+            ("verb", "group", "version", "resource", "subresource", "scope", "component"),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.inflight = Gauge(
+            "apiserver_current_inflight_requests", "Requests now.", ("request_kind",), registry=self.registry
+        )
+        self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
+
+    def observe(self, route: Route | None, method: str, code: int, seconds: float, *, dry_run: bool) -> None:
+        """Count one answered request."""
+        key = (*_labels(route, method), str(code), "All" if dry_run else "")
+        found = self._children.get(key)
+        if found is None:
+            verb, group, version, resource, sub, scope, shown, dry = key
+            found = self._children[key] = (
+                self.requests.labels(verb, dry, group, version, resource, sub, scope, "apiserver", shown),
+                self.durations.labels(verb, group, version, resource, sub, scope, "apiserver"),
+            )
+        found[0].inc()
+        found[1].observe(seconds)
+
+    def gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
+        """A value read when the metrics are asked for."""
+        Gauge(name, about, registry=self.registry).set_function(value)
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+def _labels(route: Route | None, method: str) -> tuple[str, ...]:
+    if route is None:
+        return (method, "", "", "", "", "")
+    scope = "resource" if route.name else "namespace" if route.namespace else "cluster"
+    return (route.verb.upper(), route.group, route.version, route.resource, route.subresource, scope)
+
+
+Check = Callable[[], str | None]
+
+
+@dataclass
+class Health:
+    """Named checks behind /healthz, /livez and /readyz; a check answers None or what is wrong."""
+
+    checks: dict[str, Check] = field(default_factory=lambda: {"ping": lambda: None, "log": lambda: None})
+
+    def respond(self, path: str, query: Query) -> Response | None:
+        """The answer to a health path; None for any other path."""
+        parts = [part for part in path.split("/") if part]
+        if not parts or parts[0] not in ("healthz", "livez", "readyz") or len(parts) > 2:
+            return None
+        if len(parts) == 2:
+            check = self.checks.get(parts[1])
+            if check is None:
+                return None
+            problem = check()
+            return Response(500 if problem else 200, (problem or "ok").encode(), TEXT)
+        excluded = set(query.get("exclude", ()))
+        results = {name: None if name in excluded else check() for name, check in self.checks.items()}
+        failed = [name for name, problem in results.items() if problem]
+        if not failed and "verbose" not in query:
+            return Response(200, b"ok", TEXT)
+        return Response(500 if failed else 200, self._report(parts[0], results, excluded), TEXT)
+
+    def _report(self, name: str, results: Mapping[str, str | None], excluded: set[str]) -> bytes:
+        lines = []
+        for check, problem in results.items():
+            if check in excluded:
+                lines.append(f"[+]{check} excluded: ok")
+            else:
+                lines.append(f"[-]{check} failed: reason withheld" if problem else f"[+]{check} ok")
+        failed = any(results.values())
+        lines.append(f"{name} check {'failed' if failed else 'passed'}")
+        return ("\n".join(lines) + "\n").encode()
+
+
+class Audit:
+    """One JSON line per request, written in batches; the file is rotated once it is large."""
+
+    def __init__(self, path: Path, *, max_bytes: int = 64 << 20) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._lines: list[bytes] = []
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - lives as long as the server
+        os.chmod(path, 0o600)
+
+    def record(self, request: Request, source: str, code: int, seconds: float, started: float) -> None:
+        self._lines.append(
+            encode_json(
+                {
+                    "time": micro_timestamp(started),
+                    "user": request.identity.user,
+                    "verb": request.method,
+                    "path": request.path,
+                    "code": code,
+                    "ms": round(seconds * 1000, 3),
+                    "agent": request.user_agent,
+                    "from": source,
+                }
+            )
+        )
+        if len(self._lines) >= 512:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand the collected lines to the kernel."""
+        if not self._lines:
+            return
+        data, self._lines = b"\n".join(self._lines) + b"\n", []
+        self._file.write(data)
+        if self._file.tell() > self._max_bytes:
+            self._file.close()
+            os.replace(self._path, self._path.with_name(self._path.name + ".1"))
+            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+
+def version_info() -> bytes:
+    """What `kubectl version` shows. The minor version is the API's: 1.37, the level the schemas are at."""
+    return encode_json(
+        {
+            "major": "1",
+            "minor": "37",
+            "gitVersion": f"v1.37.0+kubeqos.{__version__}",
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "",
+            "compiler": "python",
+            "platform": f"linux/{os.uname().machine.replace('x86_64', 'amd64').replace('aarch64', 'arm64')}",
+        }
+    )
+
+
+monotonic = time.perf_counter

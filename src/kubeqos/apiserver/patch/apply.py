@@ -1,0 +1,155 @@
+"""Server-side apply: a client says what it wants, the server works out what that changes and who is in the way.
+
+A configuration is merged into the live object. Fields that its manager applied last time and leaves out now are
+removed, unless somebody else owns them. Changing a field of another manager is a conflict unless forced. See
+"Server-Side Apply" in the Kubernetes documentation.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeqos.apiserver.patch.errors import PatchError, bad_request
+from kubeqos.apiserver.patch.fieldset import (
+    FieldSet,
+    difference,
+    intersection,
+    leaves,
+    recursive_difference,
+    union,
+)
+from kubeqos.apiserver.patch.managers import (
+    BEFORE_FIRST_APPLY,
+    Entry,
+    Writer,
+    changes_between,
+    decode,
+    encode,
+    owned,
+    take_fields,
+    zero_object,
+)
+from kubeqos.apiserver.patch.typed import (
+    Comparison,
+    Place,
+    fields_set_by,
+    merge,
+    place_of_type,
+    remove,
+    with_containers,
+)
+from kubeqos.apiserver.patch.typed_errors import typed_errors
+from kubeqos.codec import JsonObject
+from kubeqos.model.schema import TypeSchema, kinds, normalise
+
+
+class Applied(msgspec.Struct):
+    """The object after an apply, its managedFields, and whether anything but the managers changed."""
+
+    object: JsonObject
+    managed_fields: list[JsonObject]
+    changed: bool
+
+
+def apply_configuration(
+    live: JsonObject | None, config: JsonObject, schema: TypeSchema, writer: Writer, *, force: bool = False
+) -> Applied:
+    """Apply a configuration to an object, or create the object from it when `live` is None."""
+    _check_configuration(config, schema, writer)
+    place = place_of_type(schema.key)
+    base = zero_object(schema.key) if live is None else {**live, "metadata": _without_managers(live)}
+    entries = _entries(live, schema, writer)
+    mine = Entry(writer.manager, "Apply", writer.api_version, {}, writer.now, writer.subresource)
+    mine.fields = recursive_difference(_fields_applied(place, config), writer.ignored)
+    last = next((entry for entry in entries if entry.identity == mine.identity), None)
+    others = [entry for entry in entries if entry is not last]
+    merged: JsonObject = merge(place, base, config)
+    if last and last.fields:
+        merged = _prune(place, merged, last.fields, [*others, mine])
+    result = normalise(merged, schema)
+    changes = changes_between(None if live is None else base, result, schema, writer.ignored)
+    if not force:
+        _refuse_conflicts(others, changes, writer.api_version)
+    others = take_fields(others, changes, writer.api_version)
+    changed = live is None or result != base
+    if last and not changed and last.fields == mine.fields:
+        mine.time = last.time
+    mine.fields = difference(mine.fields, changes.removed)
+    entries = [*others, mine] if mine.fields else others
+    return Applied(result, encode(entries), changed)
+
+
+def _check_configuration(config: JsonObject, schema: TypeSchema, writer: Writer) -> None:
+    version, kind = config.get("apiVersion", ""), config.get("kind", "")
+    group, _, short = str(version).rpartition("/")
+    if kinds().get((group, short, str(kind))) != schema.key:
+        raise bad_request(f"invalid object type: {group}/{short}, Kind={kind}")
+    metadata = config.get("metadata") or {}
+    if isinstance(metadata, dict) and metadata.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    if problem := typed_errors(config, schema):
+        known = metadata if isinstance(metadata, dict) else {}
+        where = f"{known.get('namespace', '')}/{known.get('name', '')}; {group}/{short}, Kind={kind}"
+        raise bad_request(f"failed to create typed patch object ({where}): {problem}")
+
+
+def _fields_applied(place: Place, config: JsonObject) -> FieldSet:
+    fields = fields_set_by(place, owned(config))
+    if fields.get("f:metadata") == {}:  # it held nothing but what belongs to the server
+        del fields["f:metadata"]
+    return fields
+
+
+def _entries(live: JsonObject | None, schema: TypeSchema, writer: Writer) -> list[Entry]:
+    """The managers so far. What an object held before anybody was tracked belongs to a manager of its own."""
+    if live is None:
+        return []
+    if entries := decode(live.get("metadata", {}).get("managedFields")):
+        return entries
+    fields = changes_between(None, live, schema, writer.ignored).added
+    return [Entry(BEFORE_FIRST_APPLY, "Update", writer.api_version, fields, writer.now)] if fields else []
+
+
+def _without_managers(live: JsonObject) -> JsonObject:
+    return {key: value for key, value in live.get("metadata", {}).items() if key != "managedFields"}
+
+
+def _prune(place: Place, merged: JsonObject, last: FieldSet, owners: list[Entry]) -> JsonObject:
+    """Remove what the manager applied last time and nobody owns now."""
+    pruned = remove(place, merged, with_containers(place, last))
+    everything = with_containers(place, fields_set_by(place, merged))
+    kept: FieldSet = {}
+    for owner in owners:
+        kept = union(kept, with_containers(place, owner.fields))
+    left = with_containers(place, fields_set_by(place, pruned))
+    with_owned = remove(place, merged, difference(everything, union(left, kept)))
+    # Items that were never applied by this manager stay, even if their container was removed above.
+    left = with_containers(place, fields_set_by(place, with_owned))
+    gone = intersection(difference(everything, left), with_containers(place, last))
+    result: JsonObject = remove(place, merged, gone)
+    return result
+
+
+def _refuse_conflicts(others: list[Entry], changes: Comparison, version: str) -> None:
+    touched = union(changes.modified, changes.added)
+    conflicts = [
+        (entry, path)
+        for entry in sorted(others, key=lambda entry: entry.identity)
+        if entry.api_version == version
+        for path in leaves(intersection(entry.fields, touched))
+    ]
+    if not conflicts:
+        return
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {entry}", "field": path}
+        for entry, path in conflicts
+    ]
+    if len(conflicts) == 1:
+        entry, path = conflicts[0]
+        message = f"Apply failed with 1 conflict: conflict with {entry}: {path}"
+    else:
+        lines: list[str] = []
+        for name in dict.fromkeys(str(entry) for entry, _ in conflicts):
+            lines += [f"conflicts with {name}:", *(f"- {path}" for owner, path in conflicts if str(owner) == name)]
+        message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+    raise PatchError(409, "Conflict", message, causes)

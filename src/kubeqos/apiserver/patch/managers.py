@@ -1,0 +1,191 @@
+"""Who owns which field: metadata.managedFields, and how ordinary writes change it.
+
+Every create, update and patch hands its fields to its manager and takes them from all others; a field that goes away is
+nobody's. The API server calls `track` just before an object is stored, with the time of the request. Entries of another
+API version of the same kind are carried along untouched.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from kubeqos.apiserver.patch.fieldset import FieldSet, difference, recursive_difference, union
+from kubeqos.apiserver.patch.typed import Comparison, compare, place_of_type
+from kubeqos.codec import JsonObject
+from kubeqos.model.schema import TypeSchema, normalise, type_named
+
+MAX_UPDATE_MANAGERS = 10
+ANCIENT = "ancient-changes"
+BEFORE_FIRST_APPLY = "before-first-apply"
+# The server's own fields of an object belong to nobody.
+_SYSTEM_FIELDS = frozenset({"apiVersion", "kind"})
+_SYSTEM_METADATA = frozenset({
+    "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+    "resourceVersion",
+})  # fmt: skip
+
+
+class Writer(msgspec.Struct, frozen=True):
+    """Who writes, how and when."""
+
+    manager: str
+    api_version: str
+    now: str
+    subresource: str = ""
+    ignored: FieldSet = {}
+    """Fields that this endpoint does not write, such as status on the main resource."""
+
+
+class Entry(msgspec.Struct):
+    """One entry of managedFields."""
+
+    manager: str
+    operation: str
+    api_version: str
+    fields: FieldSet
+    time: str | None = None
+    subresource: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What makes two entries the same manager. An applier is one manager in all versions."""
+        version = "" if self.operation == "Apply" else self.api_version
+        return self.manager, self.operation, version, self.subresource
+
+    def __str__(self) -> str:
+        """The manager as conflicts name it."""
+        text = f'"{self.manager}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.api_version}" if self.operation == "Update" else text
+
+
+def track(live: JsonObject | None, new: JsonObject, schema: TypeSchema, writer: Writer) -> list[JsonObject]:
+    """managedFields of `new`, which is about to replace `live` (None: to be created)."""
+    entries = _entries_to_start_from(live, new, writer)
+    if entries is None:
+        return []
+    changes = changes_between(live, new, schema, writer.ignored)
+    entries = take_fields(entries, changes, writer.api_version)
+    gained = union(changes.modified, changes.added)
+    if gained:
+        own = Entry(writer.manager, "Update", writer.api_version, gained, writer.now, writer.subresource)
+        for entry in entries:
+            if entry.identity == own.identity:
+                own.fields = union(gained, entry.fields)
+        entries = [entry for entry in entries if entry.identity != own.identity] + [own]
+    return encode(_capped(entries))
+
+
+def changes_between(
+    live: JsonObject | None, new: JsonObject, schema: TypeSchema, ignored: FieldSet | None = None
+) -> Comparison:
+    """What a write changes, without the server's own fields and those that the endpoint does not write."""
+    before = zero_object(schema.key) if live is None else live
+    left_out = _SYSTEM_FIELDS | {step[2:] for step, below in (ignored or {}).items() if not below}
+    changes = compare(place_of_type(schema.key), owned(before, left_out), owned(new, left_out))
+    for name in Comparison.__slots__ if ignored else ():
+        setattr(changes, name, recursive_difference(getattr(changes, name), ignored or {}))
+    return changes
+
+
+def owned(value: JsonObject, left_out: frozenset[str] = _SYSTEM_FIELDS) -> JsonObject:
+    """The part of an object that somebody can own."""
+    out = {key: item for key, item in value.items() if key not in left_out}
+    if isinstance(metadata := value.get("metadata"), dict):
+        out["metadata"] = {key: item for key, item in metadata.items() if key not in _SYSTEM_METADATA}
+    return out
+
+
+def take_fields(entries: list[Entry], changes: Comparison, version: str) -> list[Entry]:
+    """The entries without what was changed by somebody else or went away; empty entries vanish."""
+    lost = union(union(changes.modified, changes.added), changes.removed)
+    out = []
+    for entry in entries:
+        left = difference(entry.fields, lost) if entry.api_version == version else entry.fields
+        if left:
+            out.append(msgspec.structs.replace(entry, fields=left))
+    return out
+
+
+def decode(managed_fields: Any) -> list[Entry]:
+    """Read managedFields. Entries that nobody could have written by the rules are left out."""
+    out = []
+    for raw in managed_fields or []:
+        if (
+            not isinstance(raw, dict)
+            or raw.get("fieldsType") != "FieldsV1"
+            or not isinstance(raw.get("fieldsV1"), dict)
+        ):
+            continue
+        if raw.get("operation") in ("Apply", "Update"):
+            texts = (raw.get("manager", ""), raw["operation"], raw.get("apiVersion", ""))
+            out.append(Entry(*texts, raw["fieldsV1"], raw.get("time"), raw.get("subresource", "")))
+    return out
+
+
+def encode(entries: list[Entry]) -> list[JsonObject]:
+    """managedFields in the order of Kubernetes: appliers first, then by time and name."""
+    entries = sorted(entries, key=lambda e: (e.operation, e.time or "", e.manager, e.api_version, e.subresource))
+    return [_encode(entry) for entry in entries]
+
+
+def _encode(entry: Entry) -> JsonObject:
+    out: JsonObject = {"manager": entry.manager, "operation": entry.operation, "apiVersion": entry.api_version}
+    if entry.time:
+        out["time"] = entry.time
+    out["fieldsType"] = "FieldsV1"
+    out["fieldsV1"] = entry.fields
+    if entry.subresource:
+        out["subresource"] = entry.subresource
+    return out
+
+
+def _entries_to_start_from(live: JsonObject | None, new: JsonObject, writer: Writer) -> list[Entry] | None:
+    """A client may rewrite managedFields, and resets them with one empty entry; leaving them out means no change.
+
+    None if the object is not tracked: it exists and nobody ever applied or created it here.
+    """
+    given = new.get("metadata", {}).get("managedFields")
+    if not writer.subresource and given:
+        if given == [{}]:
+            return []
+        if entries := decode(given):
+            return entries
+    if live is None:
+        return []
+    stored = live.get("metadata", {}).get("managedFields")
+    return decode(stored) if stored else None
+
+
+def _capped(entries: list[Entry]) -> list[Entry]:
+    """No more than ten updaters are told apart; the oldest are added up per API version."""
+    updaters = [entry for entry in entries if entry.operation == "Update"]
+    excess = len(updaters) - MAX_UPDATE_MANAGERS
+    if excess <= 0:
+        return entries
+    updaters.sort(key=lambda entry: (entry.time or "", entry.identity))
+    buckets: dict[str, Entry] = {}
+    gone: set[tuple[str, str, str, str]] = set()
+    for entry in updaters:
+        bucket = buckets.get(entry.api_version)
+        if bucket is None:
+            buckets[entry.api_version] = msgspec.structs.replace(entry)
+            continue
+        if excess == 0:
+            break
+        gone |= {entry.identity, bucket.identity}
+        bucket.manager, bucket.subresource, bucket.time = ANCIENT, "", entry.time
+        bucket.fields = union(bucket.fields, entry.fields)
+        excess -= 1
+    kept = [entry for entry in entries if entry.identity not in gone]
+    return kept + [bucket for bucket in buckets.values() if bucket.manager == ANCIENT]
+
+
+@cache
+def zero_object(key: str) -> JsonObject:
+    """An object of a type with nothing set, as it is before it is created."""
+    return normalise({}, type_named(key))

@@ -1,0 +1,259 @@
+"""Objects seen through their schema, as server-side apply sees them.
+
+Each place in an object is a leaf (scalar, atomic list, map or struct), a struct, a map, a list of items with keys, or a
+list of unique values. From that follow the four operations that apply is made of: which fields an object sets, what
+changed between two objects, how a configuration is merged into an object, and how fields are taken out of it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from kubeqos.apiserver.patch.fieldset import MEMBER, FieldSet, is_member
+from kubeqos.codec import JsonObject, encode_json, encode_json_sorted
+from kubeqos.model.schema import Field, Shape, TypeSchema, type_named
+
+LEAF, STRUCT, MAP, ITEMS, VALUES = range(5)
+MISSING: Any = object()
+
+
+class Place:
+    """What may stand in one place of an object."""
+
+    __slots__ = ("_fields", "_item", "defaults", "keys", "kind", "schema", "shape")
+
+    def __init__(self, kind: int, shape: Shape, schema: TypeSchema | None = None) -> None:
+        self.kind = kind
+        self.shape = shape
+        self.schema = schema
+        self.keys: tuple[str, ...] = ()
+        self.defaults: dict[str, Any] = {}
+        self._fields: dict[str, Place] | None = None
+        self._item: Place | None = None
+
+    @property
+    def fields(self) -> dict[str, Place]:
+        """Fields of a struct."""
+        if self._fields is None:
+            assert self.schema
+            self._fields = {name: place_of_field(field) for name, field in self.schema.fields.items()}
+        return self._fields
+
+    @property
+    def item(self) -> Place:
+        """What stands in each entry of a map or list."""
+        if self._item is None:
+            assert self.shape.of
+            self._item = _place(self.shape.of)
+        return self._item
+
+    def below(self, key: str) -> Place:
+        """The place of a field or map entry; unknown fields are leaves."""
+        return self.item if self.kind == MAP else self.fields.get(key, ANYTHING)
+
+    def step(self, item: Any) -> str:
+        """The path step of a list item."""
+        if self.kind == VALUES:
+            return "v:" + encode_json(item).decode()
+        found = {key: item.get(key, self.defaults.get(key)) for key in self.keys if key in item or key in self.defaults}
+        return "k:" + encode_json_sorted(found).decode()
+
+
+ANYTHING = Place(LEAF, Shape("any"))
+
+
+@cache
+def place_of_type(key: str) -> Place:
+    """The place of a whole object of this type."""
+    schema = type_named(key)
+    return Place(LEAF if schema.atomic else STRUCT, Shape("object", ref=key), schema)
+
+
+def place_of_field(field: Field) -> Place:
+    """The place of a field, with its list and map semantics."""
+    shape = field.shape
+    if shape.kind == "list" and field.list_type != "atomic":
+        place = Place(ITEMS if field.list_type == "map" else VALUES, shape)
+        place.keys = tuple(sorted(field.list_keys))
+        if inner := shape.object_type:
+            place.defaults = {k: d for k in place.keys if (d := inner.fields[k].default) is not None}
+        return place
+    if shape.kind == "map" and not field.atomic_map:
+        return Place(MAP, shape)
+    return _place(shape)
+
+
+def _place(shape: Shape) -> Place:
+    return place_of_type(shape.ref) if shape.kind == "object" else Place(LEAF, shape)
+
+
+def fields_set_by(place: Place, value: Any) -> FieldSet:
+    """The fields that a configuration sets: its leaves, list items, and maps that it leaves empty."""
+    out: FieldSet = {}
+    if value is None or place.kind == LEAF:
+        return out
+    if place.kind in (STRUCT, MAP):
+        for key, item in value.items():
+            below = fields_set_by(inner := place.below(key), item)
+            if below or inner.kind == LEAF or item is None or item == {}:
+                out["f:" + key] = below
+        return out
+    for item in value:
+        below = fields_set_by(place.item, item)
+        out[place.step(item)] = {MEMBER: {}, **below} if below else below
+    return out
+
+
+def whole(place: Place, value: Any) -> FieldSet:
+    """The fields of a value that was not there before, containers included."""
+    if place.kind == LEAF or not value:
+        return {}
+    out: FieldSet = {MEMBER: {}}
+    if place.kind == STRUCT:
+        fields = place.fields
+        for key, item in value.items():
+            inner = fields.get(key, ANYTHING)
+            out["f:" + key] = {} if inner.kind == LEAF or not item else whole(inner, item)
+    elif place.kind == MAP:
+        for key in value:
+            out["f:" + key] = {}
+    elif place.kind == ITEMS:
+        for item in value:
+            out[place.step(item)] = whole(place.item, item)
+    else:
+        for item in value:
+            out[place.step(item)] = {}
+    return out
+
+
+class Comparison:
+    """What differs between two objects."""
+
+    __slots__ = ("added", "modified", "removed")
+
+    def __init__(self) -> None:
+        self.added: FieldSet = {}
+        self.modified: FieldSet = {}
+        self.removed: FieldSet = {}
+
+
+def compare(place: Place, old: Any, new: Any) -> Comparison:
+    """The fields that `new` adds, changes and lacks."""
+    out = Comparison()
+    _compare(place, old, new, out)
+    return out
+
+
+def _compare(place: Place, old: Any, new: Any, out: Comparison) -> None:
+    olds, news = _entries(place, old), _entries(place, new)
+    for step, (inner, value) in news.items():
+        if step not in olds:
+            out.added[step] = whole(inner, value)
+            continue
+        before = olds[step][1]
+        if before == value or (not before and not value and inner.kind != LEAF):
+            continue
+        if inner.kind == LEAF:
+            out.modified[step] = {}
+            continue
+        deeper = Comparison()
+        _compare(inner, before, value, deeper)
+        for name in Comparison.__slots__:
+            if found := getattr(deeper, name):
+                getattr(out, name)[step] = found
+    for step, (inner, value) in olds.items():
+        if step not in news:
+            out.removed[step] = whole(inner, value)
+
+
+def _entries(place: Place, value: Any) -> dict[str, tuple[Place, Any]]:
+    if not value:
+        return {}
+    if place.kind in (STRUCT, MAP):
+        return {"f:" + key: (place.below(key), item) for key, item in value.items()}
+    return {place.step(item): (place.item, item) for item in value}
+
+
+def merge(place: Place, live: Any, config: Any) -> Any:
+    """The live value with the configuration merged in."""
+    if config is MISSING:
+        return live
+    if live is MISSING or live is None or config is None or place.kind == LEAF:
+        return config
+    if place.kind in (STRUCT, MAP):
+        out = dict(live)
+        for key, value in config.items():
+            out[key] = merge(place.below(key), live.get(key, MISSING), value)
+        return out
+    return _merge_items(place, live, config)
+
+
+def _merge_items(place: Place, live: list[Any], config: list[Any]) -> list[Any]:
+    """Items of the configuration in its order; items that only the server has stay near their neighbours."""
+    lefts, rights = [place.step(item) for item in live], [place.step(item) for item in config]
+    left_items = dict(zip(lefts, live, strict=True))
+    right_items = dict(zip(rights, config, strict=True))
+    shared = [step for step in rights if step in left_items]
+    out: list[Any] = []
+    merged: set[str] = set()
+
+    def take(step: str) -> None:
+        merged.add(step)
+        if shared and shared[0] == step:
+            shared.pop(0)
+        out.append(merge(place.item, left_items.get(step, MISSING), right_items[step]))
+
+    i = j = 0
+    while i < len(lefts) or j < len(rights):
+        if i < len(lefts):
+            left = lefts[i]
+            if left not in right_items:
+                out.append(live[i])
+                i += 1
+                continue
+            if left in merged or (j < len(rights) and left != rights[j] and shared and shared[0] != left):
+                i += 1
+                continue
+        if j < len(rights):
+            take(rights[j])
+            j += 1
+        else:
+            i += 1
+    return out
+
+
+def remove(place: Place, value: Any, fields: FieldSet) -> Any:
+    """The value without the members of a set."""
+    if not fields or not value or place.kind == LEAF:
+        return value
+    if place.kind in (STRUCT, MAP):
+        out: JsonObject = {}
+        for key, item in value.items():
+            node = fields.get("f:" + key)
+            if node is None:
+                out[key] = item
+            elif not is_member(node):
+                out[key] = remove(place.below(key), item, node)
+        return out
+    kept = []
+    for item in value:
+        node = fields.get(place.step(item))
+        if node is None:
+            kept.append(item)
+        elif not is_member(node):
+            kept.append(remove(place.item, item, node))
+    return kept
+
+
+def with_containers(place: Place, fields: FieldSet) -> FieldSet:
+    """A set that also holds every declared field on the way to its members."""
+    out: FieldSet = {}
+    for step, node in fields.items():
+        if step == MEMBER:
+            continue
+        inner = place.below(step[2:]) if place.kind in (STRUCT, MAP) else place.item if place.kind != LEAF else ANYTHING
+        below = with_containers(inner, node)
+        declared = place.kind == STRUCT and step[2:] in place.fields
+        out[step] = {MEMBER: {}, **below} if below and (declared or is_member(node)) else below
+    return out

@@ -1,0 +1,98 @@
+"""Questions about access that are answered and never stored: who am I, what may I do, what may they do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubeqos.apiserver.access import Access
+from kubeqos.apiserver.auth import Attributes, Identity, Unauthenticated
+from kubeqos.apiserver.bodies import object_body
+from kubeqos.apiserver.kinds import Kind
+from kubeqos.apiserver.objects import ordered
+from kubeqos.apiserver.requests import Request, Response, Route
+from kubeqos.apiserver.status import bad_request, cause, invalid
+from kubeqos.codec import JsonObject, encode_json
+
+_ACCESS = ("SelfSubjectAccessReview", "SubjectAccessReview", "LocalSubjectAccessReview")
+
+
+@dataclass
+class Reviews:
+    """Handler of the review kinds."""
+
+    access: Access
+
+    async def create(self, request: Request, route: Route, kind: Kind) -> Response:
+        review = object_body(request, kind, "CreateOptions")
+        spec = review.get("spec") or {}
+        match kind.kind:
+            case "SelfSubjectReview":
+                status: JsonObject = {"userInfo": _user_info(request.identity)}
+            case "SelfSubjectRulesReview":
+                status = self._rules(request.identity, spec.get("namespace") or "")
+            case "TokenReview":
+                status = self._token(spec)
+            case _:
+                status = self._decide(request.identity, route, kind, spec)
+        review["status"] = status
+        review["metadata"].setdefault("creationTimestamp", None)
+        return Response(201, encode_json(ordered(kind, review, None)))
+
+    def _decide(self, caller: Identity, route: Route, kind: Kind, spec: JsonObject) -> JsonObject:
+        resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+        if (resource is None) == (path is None):
+            why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            raise invalid(kind.kind, kind.group, "", [cause("spec.resourceAttributes", "FieldValueInvalid", why)])
+        identity = caller
+        if kind.kind != "SelfSubjectAccessReview":
+            if not spec.get("user") and not spec.get("groups"):
+                why = 'Invalid value: "": at least one of user or group must be specified'
+                raise invalid(kind.kind, kind.group, "", [cause("spec.user", "FieldValueInvalid", why)])
+            identity = Identity(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
+        if kind.kind == "LocalSubjectAccessReview" and (resource or {}).get("namespace") != route.namespace:
+            raise bad_request(f"spec.resourceAttributes.namespace must match namespace: {route.namespace}")
+        decision = self.access.authorizer.decide(identity, _attributes(resource, path))
+        status: JsonObject = {"allowed": decision.allowed}
+        if decision.because:
+            status["reason"] = decision.because
+        return status
+
+    def _rules(self, identity: Identity, namespace: str) -> JsonObject:
+        rules = self.access.authorizer.policy.rules_for(identity, namespace)
+        if "system:masters" in identity.groups:
+            everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+            rules = [everything, {"verbs": ["*"], "nonResourceURLs": ["*"]}, *rules]
+        return {
+            "resourceRules": [rule for rule in rules if rule.get("resources")],
+            "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
+            "incomplete": False,
+        }
+
+    def _token(self, spec: JsonObject) -> JsonObject:
+        header = f"Bearer {spec.get('token', '')}".encode("latin-1", "replace")
+        identity = self.access.authenticator.identify(None, header)
+        if isinstance(identity, Unauthenticated):
+            return {"error": identity.because}
+        return {"authenticated": True, "user": _user_info(identity)}
+
+
+def _attributes(resource: JsonObject | None, path: JsonObject | None) -> Attributes:
+    if resource is None:
+        found = path or {}
+        return Attributes(found.get("verb", ""), path=found.get("path", ""))
+    return Attributes(
+        resource.get("verb", ""),
+        resource.get("group", ""),
+        resource.get("resource", ""),
+        resource.get("subresource", ""),
+        resource.get("namespace", ""),
+        resource.get("name", ""),
+    )
+
+
+def _user_info(identity: Identity) -> JsonObject:
+    found: JsonObject = {"username": identity.user}
+    if identity.uid:
+        found["uid"] = identity.uid
+    found["groups"] = list(identity.groups)
+    return found

@@ -1,0 +1,137 @@
+"""Puts the API server together: data directory, store, certificates, application, sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubeqos.apiserver.access import Access, follow_policy, load_policy, node_rule
+from kubeqos.apiserver.app import Application
+from kubeqos.apiserver.auth import Authenticator, Authorizer, Pki, StaticTokens, TokenSigner, write_kubeconfig
+from kubeqos.apiserver.bootstrap import bootstrap
+from kubeqos.apiserver.chain import Chain
+from kubeqos.apiserver.core import Core
+from kubeqos.apiserver.handlers import Handlers
+from kubeqos.apiserver.observe import Audit, Health, Metrics
+from kubeqos.apiserver.reviews import Reviews
+from kubeqos.apiserver.serving import serve
+from kubeqos.apiserver.subresources import Subresources
+from kubeqos.apiserver.watching import Watching
+from kubeqos.errors import ConfigurationError
+from kubeqos.gates import FeatureGates
+from kubeqos.store import Store
+
+AUDIT_FLUSH_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an API server is to run."""
+
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 6443
+    token_file: Path | None = None
+    audit: bool = True
+    gates: FeatureGates = FeatureGates.default()  # noqa: RUF009 - frozen value
+
+
+class ApiServer:
+    """A running API server; `async with ApiServer.start(settings)`."""
+
+    def __init__(self, settings: Settings, store: Store, pki: Pki) -> None:
+        self.settings = settings
+        self.store = store
+        self.pki = pki
+        self.chain = Chain(store, settings.gates)
+        self.core = Core(store, self.chain)
+        sources: list[StaticTokens | TokenSigner] = [TokenSigner(pki.token_key(), self.core.clock)]
+        if settings.token_file:
+            sources.insert(0, StaticTokens.read(settings.token_file))
+        self.policy = load_policy(store)
+        self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store)))
+        self.watching = Watching(self.core)
+        self.subresources = Subresources(self.core)
+        self.metrics = Metrics()
+        self.health = Health()
+        self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
+        self.audit = Audit(settings.data_dir / "audit.log") if settings.audit else None
+        self.application = Application(
+            Handlers(self.core, self.watching, self.subresources),
+            Reviews(self.access),
+            self.access,
+            self.metrics,
+            self.health,
+            self.audit,
+        )
+        self._register_gauges()
+
+    def _register_gauges(self) -> None:
+        self.metrics.gauge("apiserver_storage_objects", "Objects in the store.", lambda: float(len(self.store)))
+        self.metrics.gauge("apiserver_longrunning_requests", "Open watches.", lambda: float(self.watching.active))
+        self.metrics.gauge(
+            "apiserver_watch_events_total", "Watch events delivered.", lambda: float(self.watching.delivered)
+        )
+        self.metrics.gauge("etcd_current_revision", "The store's revision.", lambda: float(self.store.revision))
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.settings.data_dir / "kubeconfig"
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(cls, settings: Settings) -> AsyncIterator[ApiServer]:
+        """Open the data directory, listen, and serve until the block ends."""
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        listener = _listen(settings.host, settings.port)
+        host, port = listener.getsockname()[:2]
+        pki = Pki(settings.data_dir / "pki")
+        store = Store.open(settings.data_dir / "kubeqos.db")
+        server = cls(settings, store, pki)
+        server.application.address = f"{host}:{port}"
+        await bootstrap(server.core)
+        server.policy = server.access.authorizer.policy
+        write_kubeconfig(server.kubeconfig, server=f"https://{host}:{port}", authority=pki.ca_pem, client=pki.admin())
+        gc.collect()
+        gc.freeze()  # what was loaded at start stays: a full collection need not walk it (python-stack §0.1)
+        async with asyncio.TaskGroup() as tasks:
+            background = [
+                tasks.create_task(follow_policy(store, server.policy)),
+                tasks.create_task(server._flush_audit()),
+            ]
+            try:
+                async with serve(server.application, listener, pki, [host, "localhost"]):
+                    yield server
+            finally:
+                for task in background:
+                    task.cancel()
+                await store.close()
+                if server.audit is not None:
+                    server.audit.close()
+
+    async def _flush_audit(self) -> None:
+        while self.audit is not None:
+            await asyncio.sleep(AUDIT_FLUSH_SECONDS)
+            self.audit.flush()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"cannot listen: {error.strerror}",
+            where=f"{host}:{port}",
+            remedy="choose another address with --host, --port",
+        ) from error
+    listener.listen(1024)
+    return listener

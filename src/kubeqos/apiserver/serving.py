@@ -1,0 +1,100 @@
+"""uvicorn around the application: TLS with optional client certificates, and limits on slow clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import uvicorn
+
+from kubeqos.apiserver.app import Application
+from kubeqos.apiserver.auth import PeerCertificateProtocol, Pki, server_context
+
+HEADER_SECONDS = 10.0
+KEEP_ALIVE_SECONDS = 75
+STOP_SECONDS = 3
+
+
+class Protocol(PeerCertificateProtocol):
+    """A connection that must send the head of each request in reasonable time."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_deadline()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None and self.cycle is not None and self.cycle.response_complete:
+            self._start_deadline()
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        self._stop_deadline()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_deadline()
+        super().connection_lost(exc)
+
+    def _start_deadline(self) -> None:
+        self._deadline = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling: whoever runs the API server decides when it stops."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    application: Application, listener: socket.socket, pki: Pki, hosts: Sequence[str]
+) -> AsyncIterator[None]:
+    """Serve on an open socket until the block ends."""
+    certificate, key = pki.server_files(hosts)
+    config = uvicorn.Config(
+        application,
+        http=Protocol,
+        ws="none",
+        lifespan="off",
+        loop="none",
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        h11_max_incomplete_event_size=64 << 10,
+    )
+    config.load()
+    config.ssl = server_context(certificate, key, pki.ca_file)
+    server = _Server(config)
+    task = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        started = asyncio.ensure_future(server.listening.wait())
+        await asyncio.wait((started, task), return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        yield
+    finally:
+        server.should_exit = True
+        await task

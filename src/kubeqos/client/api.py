@@ -1,0 +1,309 @@
+"""The API as its clients see it: verbs on resources, over whatever carries a request.
+
+Controllers, scheduler, node agent and CLI are written against `Api`. `TransportApi` implements it once, over a
+`Transport` that moves one request: `http.HttpTransport` by network, the embedded API server in-process. Lists and
+watches hand out the objects' own bytes, because caches keep bytes; single objects are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from kubeqos.client.errors import ApiError
+from kubeqos.client.resources import Resource
+from kubeqos.codec import JsonObject, decode_json, encode_json, typed_decoder
+
+JSON = "application/json"
+
+
+class PatchType(Enum):
+    """How a patch is to be read."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of an object's metadata that caches need."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name alone for cluster-wide objects."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: Metadata = Metadata()
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """ADDED, MODIFIED, DELETED or BOOKMARK, and the object's bytes."""
+
+    type: str
+    object: bytes
+
+    def metadata(self) -> Metadata:
+        return metadata_of(self.object)
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """The objects of a collection, as bytes, and the revision to watch from."""
+
+    items: list[bytes]
+    resource_version: str
+
+
+class _ListMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMetadata
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_decode_head = typed_decoder(_Head)
+_decode_list = typed_decoder(_List)
+_decode_event = typed_decoder(_Event)
+
+
+def metadata_of(raw: bytes) -> Metadata:
+    """Name, namespace, uid and resourceVersion, without decoding the rest."""
+    return _decode_head(raw).metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete response."""
+
+    status: int
+    body: bytes
+
+
+class Transport(Protocol):
+    """Carries requests. It raises `Unreachable`; that a server refuses is an answer."""
+
+    async def send(self, call: Call) -> Answer: ...
+
+    def stream(self, call: Call) -> AsyncGenerator[bytes, None]:
+        """The body as it comes, in pieces of any size; `ApiError` when the answer is a failure."""
+
+    async def close(self) -> None: ...
+
+
+class Api(Protocol):
+    """What the rest of kubeqos may ask of an API server. Refusals are `ApiError`."""
+
+    async def get(self, resource: Resource, name: str, namespace: str = "", *, subresource: str = "") -> JsonObject: ...
+
+    async def list(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "", page: int = 0
+    ) -> Listing: ...
+
+    async def create(
+        self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""
+    ) -> JsonObject: ...
+
+    async def update(self, resource: Resource, body: JsonObject, *, subresource: str = "") -> JsonObject: ...
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+        manager: str = "",
+        force: bool = False,
+    ) -> JsonObject: ...
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        grace_seconds: int | None = None,
+        uid: str = "",
+        propagation: str = "",
+    ) -> JsonObject: ...
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        since: str,
+        labels: str = "",
+        fields: str = "",
+        seconds: int = 0,
+    ) -> AsyncGenerator[WatchEvent, None]: ...
+
+
+class TransportApi:
+    """`Api` over a `Transport`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    async def close(self) -> None:
+        await self.transport.close()
+
+    async def get(self, resource: Resource, name: str, namespace: str = "", *, subresource: str = "") -> JsonObject:
+        """One object."""
+        return await self._object(Call("GET", resource.path(namespace, name, subresource)))
+
+    async def list(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "", page: int = 0
+    ) -> Listing:
+        """A collection at one revision; `page` bounds each request. An expired page starts over, unpaged."""
+        query = selection(labels, fields)
+        items: list[bytes] = []
+        if page:
+            query["limit"] = str(page)
+        while True:
+            try:
+                answer = await self._answer(Call("GET", resource.path(namespace), query))
+            except ApiError as error:
+                if not (error.expired and "continue" in query):
+                    raise
+                query, items = selection(labels, fields), []
+                continue
+            found = _decode_list(answer.body)
+            items += map(bytes, found.items or ())
+            if not found.metadata.continue_:
+                return Listing(items, found.metadata.resource_version)
+            query["continue"] = found.metadata.continue_
+
+    async def create(
+        self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""
+    ) -> JsonObject:
+        """A new object, or a subresource that is created (`binding`, `eviction`) of a named one."""
+        namespace = namespace or (body.get("metadata") or {}).get("namespace", "")
+        path = resource.path(namespace, name, subresource)
+        return await self._object(Call("POST", path, body=encode_json(body)))
+
+    async def update(self, resource: Resource, body: JsonObject, *, subresource: str = "") -> JsonObject:
+        """Replace an object; with its resourceVersion, only if nobody else did."""
+        metadata = body["metadata"]
+        path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        return await self._object(Call("PUT", path, body=encode_json(body)))
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+        manager: str = "",
+        force: bool = False,
+    ) -> JsonObject:
+        """Change a part of an object; APPLY needs a `manager`."""
+        query = {"fieldManager": manager} if manager else {}
+        if force:
+            query["force"] = "true"
+        path = resource.path(namespace, name, subresource)
+        return await self._object(Call("PATCH", path, query, encode_json(patch), type.value))
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        grace_seconds: int | None = None,
+        uid: str = "",
+        propagation: str = "",
+    ) -> JsonObject:
+        """Delete an object; with a `uid`, only that one and not a namesake that followed it."""
+        options: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if propagation:
+            options["propagationPolicy"] = propagation
+        return await self._object(Call("DELETE", resource.path(namespace, name), body=encode_json(options)))
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        since: str,
+        labels: str = "",
+        fields: str = "",
+        seconds: int = 0,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Events after a resourceVersion, bookmarks included; ends as the server ends it, raises its ERROR event."""
+        query = {**selection(labels, fields), "watch": "true", "allowWatchBookmarks": "true", "resourceVersion": since}
+        if seconds:
+            query["timeoutSeconds"] = str(seconds)
+        stream = self.transport.stream(Call("GET", resource.path(namespace), query))
+        async with aclosing(lines(stream)) as found:
+            async for line in found:
+                event = _decode_event(line)
+                if event.type == "ERROR":
+                    raise ApiError.of(500, bytes(event.object))
+                yield WatchEvent(event.type, bytes(event.object))
+
+    async def _object(self, call: Call) -> JsonObject:
+        return cast(JsonObject, decode_json((await self._answer(call)).body))
+
+    async def _answer(self, call: Call) -> Answer:
+        answer = await self.transport.send(call)
+        if answer.status >= 400:
+            raise ApiError.of(answer.status, answer.body)
+        return answer
+
+
+def selection(labels: str, fields: str) -> dict[str, str]:
+    query = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: value for name, value in query.items() if value}
+
+
+async def lines(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Whole lines of a stream; what a cut connection leaves of a line is dropped."""
+    rest: list[bytes] = []
+    async with aclosing(stream):
+        async for piece in stream:
+            *whole, last = piece.split(b"\n")
+            for line in whole:
+                yield b"".join([*rest, line])
+                rest = []
+            rest.append(last)

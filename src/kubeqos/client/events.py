@@ -1,0 +1,195 @@
+"""Records what happened to an object as a Kubernetes Event; what repeats is counted, not written again.
+
+`record` never waits and never fails its caller: events are told to people, nothing depends on them. A background task
+writes them; repeats that arrive meanwhile become one patch of `count` and `lastTimestamp`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kubeqos.client.api import Api
+from kubeqos.client.errors import ApiError, Unreachable
+from kubeqos.client.resources import EVENTS
+from kubeqos.codec import JsonObject
+
+REMEMBERED = 4096  # series
+SIMILAR = 10  # texts about one object for one reason; more are combined, or a changing number would flood the server
+COMBINED = "(combined from similar events): "
+LONGEST_MESSAGE = 1024
+Reference = tuple[str, str, str, str, str]
+
+
+@dataclass(slots=True)
+class Series:
+    """One event and how often it happened."""
+
+    regarding: JsonObject
+    type: str
+    reason: str
+    message: str
+    first: str
+    last: str
+    name: str
+    count: int = 1
+    written: int = 0  # the count that the server knows
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What became of the events, for metrics."""
+
+    written: int = 0
+    dropped: int = 0
+    because: str = field(default="")
+
+
+class EventRecorder:
+    """Events of one component. `run` it in a task."""
+
+    def __init__(
+        self,
+        api: Api,
+        component: str,
+        *,
+        host: str = "",
+        clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+    ) -> None:
+        self._api = api
+        self._source = {"component": component, "host": host} if host else {"component": component}
+        self._clock = clock
+        self._series: OrderedDict[tuple[Reference, str, str, str], Series] = OrderedDict()
+        self._texts: OrderedDict[tuple[Reference, str, str], set[str]] = OrderedDict()
+        self._unwritten: dict[str, Series] = {}
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.result = Recorded()
+
+    def record(
+        self, regarding: JsonObject, reason: str, message: str, type: Literal["Normal", "Warning"] = "Normal"
+    ) -> None:
+        """Something happened to `regarding`, an object or a reference to one."""
+        reference = reference_to(regarding)
+        text, message = self._combine((identity_of(reference), type, reason), message)
+        key = (identity_of(reference), type, reason, text)
+        now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        series = self._series.get(key)
+        if series is None:
+            name = f"{reference.get('name', '')}.{secrets.token_hex(8)}"
+            series = self._series[key] = Series(reference, type, reason, message, now, now, name)
+            if len(self._series) > REMEMBERED:
+                self._series.popitem(last=False)
+        else:
+            self._series.move_to_end(key)
+            series.count += 1
+            series.last = now
+            series.message = message
+        if len(self._unwritten) < REMEMBERED:
+            self._unwritten[series.name] = series
+            self._idle.clear()
+            self._wake.set()
+        else:
+            self.result.dropped += 1
+
+    def _combine(self, story: tuple[Reference, str, str], message: str) -> tuple[str, str]:
+        """What makes the event one of a series, and the message it carries."""
+        texts = self._texts.setdefault(story, set())
+        self._texts.move_to_end(story)
+        if len(self._texts) > REMEMBERED:
+            self._texts.popitem(last=False)
+        if message in texts or len(texts) < SIMILAR:
+            texts.add(message)
+            return message, shortened(message)
+        return COMBINED, shortened(COMBINED + message)
+
+    async def run(self) -> None:
+        """Write what is recorded, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._unwritten:
+                series = self._unwritten.pop(next(iter(self._unwritten)))
+                await self._write(series)
+            self._idle.set()
+
+    async def flushed(self) -> None:
+        """Wait until everything recorded so far has been written or dropped."""
+        await self._idle.wait()
+
+    async def _write(self, series: Series) -> None:
+        count = series.count
+        try:
+            if series.written:
+                await self._count(series, count)
+            else:
+                await self._create(series, count)
+            series.written = count
+            self.result.written += 1
+        except (ApiError, Unreachable) as error:
+            self.result.dropped += 1
+            self.result.because = error.what
+
+    async def _count(self, series: Series, count: int) -> None:
+        patch = {"count": count, "lastTimestamp": series.last, "message": series.message}
+        try:
+            await self._api.patch(EVENTS, series.name, patch, namespace_of(series))
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            await self._create(series, count)  # the server has let it expire
+
+    async def _create(self, series: Series, count: int) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": series.name, "namespace": namespace_of(series)},
+            "involvedObject": series.regarding,
+            "type": series.type,
+            "reason": series.reason,
+            "message": series.message,
+            "source": self._source,
+            "reportingComponent": self._source["component"],
+            "reportingInstance": self._source.get("host", ""),
+            "firstTimestamp": series.first,
+            "lastTimestamp": series.last,
+            "count": count,
+        }
+        await self._api.create(EVENTS, body, namespace_of(series))
+
+
+def shortened(message: str) -> str:
+    return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
+
+
+def reference_to(regarding: JsonObject) -> JsonObject:
+    """An ObjectReference, from an object or from one that is a reference already."""
+    metadata = regarding.get("metadata")
+    if not isinstance(metadata, dict):
+        return regarding
+    found = {
+        "apiVersion": regarding.get("apiVersion", ""),
+        "kind": regarding.get("kind", ""),
+        "namespace": metadata.get("namespace", ""),
+        "name": metadata.get("name", ""),
+        "uid": metadata.get("uid", ""),
+        "resourceVersion": metadata.get("resourceVersion", ""),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def identity_of(reference: JsonObject) -> Reference:
+    """What makes two references mean the same object; its resourceVersion does not."""
+    kind, namespace, name = (str(reference.get(part, "")) for part in ("kind", "namespace", "name"))
+    return str(reference.get("apiVersion", "")), kind, namespace, name, str(reference.get("uid", ""))
+
+
+def namespace_of(series: Series) -> str:
+    """Events about cluster-wide objects live in `default`."""
+    return str(series.regarding.get("namespace") or "default")

@@ -1,0 +1,78 @@
+"""Finds the kubeconfig as kubectl does: a given file, `$KUBECONFIG` (a list), the pod's own account, the home's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
+from lightkube.core.exceptions import ConfigError
+
+from kubeqos.codec import JsonObject, YamlError, decode_yaml
+from kubeqos.errors import ConfigurationError
+
+FILE_FIELDS = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
+REMEDY = "pass --kubeconfig, or set KUBECONFIG to the file that `kubeqos up` printed"
+
+
+def load(path: Path | None = None, context: str | None = None, env: Mapping[str, str] = os.environ) -> SingleConfig:
+    """The cluster, user and namespace to use."""
+    where = str(path or env.get("KUBECONFIG") or "~/.kube/config")
+    try:
+        found = find(path, env).get(context)
+    except (ConfigError, KeyError, TypeError, msgspec.ValidationError) as error:
+        what = f"missing {error}" if isinstance(error, KeyError) else error
+        raise ConfigurationError(f"kubeconfig: {what}", where=where, remedy=REMEDY) from error
+    if found is None:
+        raise ConfigurationError("kubeconfig: no current context", where=where, remedy=REMEDY)
+    return found
+
+
+def find(path: Path | None, env: Mapping[str, str]) -> KubeConfig:
+    listed = [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if path is not None:
+        return merged([path])
+    if listed:
+        return merged([part for part in listed if part.exists()] or listed)
+    if "KUBERNETES_SERVICE_HOST" in env and Path(SERVICE_ACCOUNT, "token").exists():
+        return KubeConfig.from_service_account()
+    return merged([Path("~/.kube/config").expanduser()])
+
+
+def merged(paths: list[Path]) -> KubeConfig:
+    """Several files as one: the first to name something wins."""
+    whole: dict[str, Any] = {"clusters": [], "contexts": [], "users": []}
+    for path in paths:
+        content = read(path)
+        for section in ("clusters", "contexts", "users"):
+            known = {entry["name"] for entry in whole[section]}
+            entries = content.get(section) or []
+            whole[section] += [absolute(entry, path) for entry in entries if entry["name"] not in known]
+        if content.get("current-context"):
+            whole.setdefault("current-context", content["current-context"])
+    return KubeConfig.from_dict(whole)
+
+
+def read(path: Path) -> JsonObject:
+    try:
+        content = decode_yaml(path.read_text())
+    except (OSError, UnicodeDecodeError, YamlError) as error:
+        what = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(f"kubeconfig cannot be read: {what}", where=str(path), remedy=REMEDY) from error
+    if not isinstance(content, dict):
+        raise ConfigurationError("kubeconfig is not a mapping", where=str(path), remedy=REMEDY)
+    return content
+
+
+def absolute(entry: JsonObject, path: Path) -> JsonObject:
+    """File names in a kubeconfig are relative to that file."""
+    for section, names in FILE_FIELDS.items():
+        inner = entry.get(section)
+        if isinstance(inner, dict):
+            for name in names:
+                if isinstance(inner.get(name), str):
+                    inner[name] = str(path.resolve().parent / inner[name])
+    return entry

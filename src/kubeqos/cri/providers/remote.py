@@ -1,0 +1,215 @@
+"""A class provider in another process: the relay's end, and a server that gives any provider a socket.
+
+A vendor who writes Python can use `serve`; others implement `classprovider.proto` in their own language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from kubeqos.codec import encode_json
+from kubeqos.cri.providers import classprovider_pb2 as pb
+from kubeqos.cri.providers.protocol import (
+    Advertisement,
+    ClassInfo,
+    ClassProvider,
+    Edit,
+    Level,
+    Place,
+    Refusal,
+    Sample,
+    Subject,
+)
+from kubeqos.errors import KubeqosError, RemoteError
+
+CALL_SECONDS = 4.0
+SERVICE = "kubeqos.classprovider.v1.ClassProvider"
+LEVELS = {Level.CONTAINER: pb.CONTAINER, Level.POD: pb.POD}
+METHODS: dict[str, tuple[Any, Any]] = {
+    "Advertise": (pb.AdvertiseRequest, pb.AdvertiseResponse),
+    "Check": (pb.ClassRequest, pb.CheckResponse),
+    "Apply": (pb.ClassRequest, pb.ApplyResponse),
+    "Enter": (pb.ClassRequest, pb.Done),
+    "Move": (pb.ClassRequest, pb.Done),
+    "Report": (pb.ReportRequest, pb.ReportResponse),
+    "Withdraw": (pb.ClassRequest, pb.Done),
+}
+T = TypeVar("T")
+
+
+def connect(name: str, endpoint: str, config: Any) -> ClassProvider:
+    return RemoteProvider(name, endpoint, config)
+
+
+class RemoteProvider(ClassProvider):
+    """Calls a provider over its socket."""
+
+    def __init__(self, name: str, endpoint: str, config: Any) -> None:
+        self.name = name
+        self.endpoint = endpoint
+        self.config = config
+        path = endpoint.removeprefix("unix://")
+        self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=[("grpc.default_authority", "localhost")])
+
+    async def advertise(self) -> Sequence[Advertisement]:
+        request = pb.AdvertiseRequest(config_json=encode_json(self.config).decode())
+        answer: pb.AdvertiseResponse = await self._call("Advertise", request)
+        return tuple(
+            Advertisement(
+                item.name,
+                Level.POD if item.level == pb.POD else Level.CONTAINER,
+                item.mutable,
+                tuple(ClassInfo(c.name, c.capacity) for c in item.classes),
+                item.default_class,
+            )
+            for item in answer.resources
+        )
+
+    async def check(self, subject: Subject, resource: str, class_name: str) -> Refusal | None:
+        answer: pb.CheckResponse = await self._call("Check", _request(subject, resource, class_name))
+        return Refusal(answer.refusal, answer.remedy) if answer.refusal else None
+
+    async def apply(self, subject: Subject, resource: str, class_name: str) -> Edit:
+        answer: pb.ApplyResponse = await self._call("Apply", _request(subject, resource, class_name))
+        return Edit(dict(answer.annotations), {**answer.numbers, **answer.texts}, dict(answer.unified))
+
+    async def enter(self, subject: Subject, place: Place, resource: str, class_name: str) -> None:
+        await self._call("Enter", _request(subject, resource, class_name, place))
+
+    async def move(self, subject: Subject, place: Place, resource: str, old: str, new: str) -> None:
+        await self._call("Move", _request(subject, resource, new, place, old))
+
+    async def report(self) -> Sequence[Sample]:
+        answer: pb.ReportResponse = await self._call("Report", pb.ReportRequest())
+        return tuple(Sample(s.name, s.help, dict(s.labels), s.value, s.counter) for s in answer.samples)
+
+    async def withdraw(self, subject: Subject, resource: str, class_name: str) -> None:
+        await self._call("Withdraw", _request(subject, resource, class_name))
+
+    async def close(self) -> None:
+        await self._channel.close(None)
+
+    async def _call(self, method: str, request: Any) -> Any:
+        call = self._channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=METHODS[method][0].SerializeToString,
+            response_deserializer=METHODS[method][1].FromString,
+        )
+        try:
+            return await call(request, timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise RemoteError(
+                f"class provider {self.name!r}: {method}: {error.details()} ({error.code().name})",
+                where=self.endpoint,
+                remedy="check that the provider runs",
+            ) from error
+
+
+def _request(
+    subject: Subject, resource: str, class_name: str, place: Place | None = None, old: str = ""
+) -> pb.ClassRequest:
+    fields = {name: getattr(subject, name) for name in Subject.__slots__ if name != "level"}
+    return pb.ClassRequest(
+        subject=pb.Subject(level=LEVELS[subject.level], **fields),
+        resource=resource,
+        class_name=class_name,
+        old_class=old,
+        place=pb.Place(pid=place.pid, cgroup=place.cgroup) if place else None,
+    )
+
+
+async def serve(provider: ClassProvider, path: str) -> grpc.aio.Server:
+    """Put a provider on a unix socket; the caller keeps the server."""
+    servicer = _Servicer(provider)
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(
+            getattr(servicer, name), request_deserializer=kinds[0].FromString, response_serializer=kinds[1].SerializeToString
+        )
+        for name, kinds in METHODS.items()
+    }
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    return server
+
+
+class _Servicer:
+    """The provider's end: messages to plain values and back."""
+
+    def __init__(self, provider: ClassProvider) -> None:
+        self.provider = provider
+
+    async def Advertise(self, request: pb.AdvertiseRequest, context: Any) -> pb.AdvertiseResponse:
+        offers = await _guarded(self.provider.advertise(), context)
+        return pb.AdvertiseResponse(
+            resources=[
+                pb.Resource(
+                    name=o.name,
+                    level=LEVELS[o.level],
+                    mutable=o.mutable,
+                    classes=[pb.Class(name=c.name, capacity=c.capacity) for c in o.classes],
+                    default_class=o.default,
+                )
+                for o in offers
+            ]
+        )
+
+    async def Check(self, request: pb.ClassRequest, context: Any) -> pb.CheckResponse:
+        call = self.provider.check(_subject(request), request.resource, request.class_name)
+        refusal = await _guarded(call, context)
+        return pb.CheckResponse(refusal=refusal.what, remedy=refusal.remedy) if refusal else pb.CheckResponse()
+
+    async def Apply(self, request: pb.ClassRequest, context: Any) -> pb.ApplyResponse:
+        edit = await _guarded(self.provider.apply(_subject(request), request.resource, request.class_name), context)
+        return pb.ApplyResponse(
+            annotations=edit.annotations,
+            numbers={name: value for name, value in edit.resources.items() if isinstance(value, int)},
+            texts={name: value for name, value in edit.resources.items() if isinstance(value, str)},
+            unified=edit.unified,
+        )
+
+    async def Enter(self, request: pb.ClassRequest, context: Any) -> pb.Done:
+        call = self.provider.enter(_subject(request), _place(request), request.resource, request.class_name)
+        await _guarded(call, context)
+        return pb.Done()
+
+    async def Move(self, request: pb.ClassRequest, context: Any) -> pb.Done:
+        old, new = request.old_class, request.class_name
+        await _guarded(self.provider.move(_subject(request), _place(request), request.resource, old, new), context)
+        return pb.Done()
+
+    async def Report(self, request: pb.ReportRequest, context: Any) -> pb.ReportResponse:
+        samples = await _guarded(self.provider.report(), context)
+        return pb.ReportResponse(
+            samples=[
+                pb.Sample(name=s.name, help=s.help, labels=s.labels, value=s.value, counter=s.counter) for s in samples
+            ]
+        )
+
+    async def Withdraw(self, request: pb.ClassRequest, context: Any) -> pb.Done:
+        await _guarded(self.provider.withdraw(_subject(request), request.resource, request.class_name), context)
+        return pb.Done()
+
+
+async def _guarded(call: Awaitable[T], context: Any) -> T:
+    """A provider's error becomes a gRPC status with its text."""
+    try:
+        return await call
+    except KubeqosError as error:
+        await context.abort(grpc.StatusCode.INTERNAL, " ".join(line.strip() for line in error.lines()))
+        raise
+
+
+def _subject(request: pb.ClassRequest) -> Subject:
+    sent = request.subject
+    fields = {name: getattr(sent, name) for name in Subject.__slots__ if name != "level"}
+    return Subject(Level.POD if sent.level == pb.POD else Level.CONTAINER, **fields)
+
+
+def _place(request: pb.ClassRequest) -> Place:
+    return Place(request.place.pid, request.place.cgroup)

@@ -1,0 +1,11 @@
+"""The relay: a CRI endpoint in front of any runtime that adds QoS-class resources (KEP-3008).
+
+From the wire up: `hpack` and `http2` speak HTTP/2 on asyncio, `proxy` joins a client's connection to one of the
+runtime and passes every call through as bytes except the few that have a hook. `core` holds the decisions (what to
+apply, refuse, add) and is pure; `messages` reads and patches CRI messages; `service` performs what the core decided;
+`server` puts it together for `kubeqos relay`.
+
+The relay speaks HTTP/2 itself because passing a call through a gRPC library costs two full parses of the call: frames
+are spliced here instead, so methods nobody knew when this was written keep working, with their metadata, deadlines,
+streams and errors unchanged.
+"""

@@ -1,0 +1,264 @@
+"""What the relay decides: which classes a subject gets, what an update moves, what a new configuration changes. Pure.
+
+Every function takes the offers and the ledger and returns a value: a grant, a change, or a denial that says why.
+The texts follow KEP-3008's prototype ("unavailable …", "insufficient …").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from kubeqos.cri.providers.config import POD_QOS
+from kubeqos.cri.providers.document import suggest
+from kubeqos.cri.providers.ledger import Assignment, Holder, Ledger
+from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level, Subject
+from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
+
+Offers = Mapping[str, Advertisement]
+_FIELD = {Level.POD: "PodSandboxConfig.qos_resources", Level.CONTAINER: "ContainerConfig.qos_resources"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One requested class, and where the request was written."""
+
+    resource: str
+    class_name: str
+    origin: str = "qos_resources"
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The request fails with this gRPC code and text; nothing was changed."""
+
+    code: int
+    message: str
+    shortage: bool = False
+    """A class is full: it may have room once the runtime's exited containers are looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One subject goes from one class of a resource to another."""
+
+    key: str
+    resource: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An update that may be carried out: the moves, and the holder as it will be."""
+
+    moves: tuple[Move, ...]
+    holder: Holder
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """A new configuration that may be taken on."""
+
+    leave: tuple[Move, ...]
+    """Carried out by the providers of the old configuration: out of what no longer exists or was redefined."""
+    enter: tuple[Move, ...]
+    """Carried out by the new providers."""
+    holders: Mapping[str, Holder]
+
+
+def annotation_wishes(
+    offers: Offers, container: str, annotations: Mapping[str, str], pod_annotations: Mapping[str, str]
+) -> list[Wish] | Denied:
+    """What stock kubelets ask for (cri-nri: container annotation, else pod's for this container, else pod's)."""
+    wishes = []
+    for offer in offers.values():
+        if not offer.annotation_stem or offer.level is not Level.CONTAINER:
+            continue
+        own, named, pod = annotation_keys(offer.annotation_stem, container)
+        candidates = (
+            (annotations, own, offer.deny_container_annotation),
+            (pod_annotations, named, offer.deny_pod_annotation),
+            (pod_annotations, pod, offer.deny_pod_annotation),
+        )
+        for source, key, denied in candidates:
+            if source.get(key):
+                if source[key] in denied:
+                    return Denied(
+                        INVALID_ARGUMENT,
+                        f"class {source[key]!r} of {offer.name!r} may not be requested with annotation {key}",
+                    )
+                wishes.append(Wish(offer.name, source[key], f"annotation {key}"))
+                break
+    return wishes
+
+
+def annotation_keys(stem: str, container: str) -> tuple[str, str, str]:
+    base = f"{stem}.resources.beta.kubernetes.io"
+    return f"io.kubernetes.cri.{stem}-class", f"{base}/container.{container}", f"{base}/pod"
+
+
+def grant(
+    offers: Offers, ledger: Ledger, level: Level, wishes: Sequence[Wish], fallback: Sequence[Wish] = ()
+) -> dict[str, Assignment] | Denied:
+    """The class of every resource of this level: requested, or the implicit default. `fallback` yields to `wishes`."""
+    asked = {wish.resource for wish in wishes}
+    chosen: dict[str, Assignment] = {}
+    for wish in (*wishes, *(w for w in fallback if w.resource not in asked)):
+        if wish.resource == POD_QOS:
+            continue  # informational; no request fails because of it (KEP-3008, Pass on Pod QoS class)
+        denied = _check_wish(offers, level, wish, chosen) or _check_room(offers, ledger, wish)
+        if denied:
+            return denied
+        chosen[wish.resource] = Assignment(wish.class_name, explicit=True)
+    defaults = {o.name: Assignment(o.default) for o in offers.values() if o.level is level}
+    return {**defaults, **chosen}
+
+
+def _check_wish(offers: Offers, level: Level, wish: Wish, chosen: Collection[str]) -> Denied | None:
+    offer = offers.get(wish.resource)
+    known = [o.name for o in offers.values() if o.level is level]
+    if offer is None:
+        return Denied(
+            INVALID_ARGUMENT,
+            f"unavailable {level.value} QoS resource type {wish.resource!r} ({wish.origin}): "
+            + (suggest(wish.resource, known) if known else f"this node offers none at {level.value} level"),
+        )
+    if offer.level is not level:
+        return Denied(
+            INVALID_ARGUMENT,
+            f"{wish.resource!r} is a {offer.level.value}-level QoS resource: request it in {_FIELD[offer.level]}",
+        )
+    if wish.resource in chosen:
+        return Denied(INVALID_ARGUMENT, f"QoS resource {wish.resource!r} is requested twice")
+    if not offer.find(wish.class_name):
+        classes = [c.name for c in offer.classes]
+        hint = suggest(wish.class_name, classes) if wish.class_name else f"known here: {', '.join(classes)}"
+        return Denied(
+            INVALID_ARGUMENT,
+            f"unavailable class {wish.class_name!r} of QoS resource {wish.resource!r} ({wish.origin}): {hint}",
+        )
+    return None
+
+
+def _check_room(offers: Offers, ledger: Ledger, wish: Wish) -> Denied | None:
+    info = offers[wish.resource].find(wish.class_name)
+    used = ledger.used(wish.resource, wish.class_name)
+    if info is None or not info.capacity or used < info.capacity:
+        return None
+    return Denied(
+        RESOURCE_EXHAUSTED,
+        f"insufficient class {wish.class_name!r} of QoS resource {wish.resource!r}: "
+        f"capacity {info.capacity}, in use {used}",
+        shortage=True,
+    )
+
+
+def change(
+    offers: Offers, ledger: Ledger, key: str, holder: Holder, wishes: Sequence[Wish], subject: Subject
+) -> Change | Denied:
+    """An update of a container. Refused as a whole before anything is moved (KEP-3008: must be atomic)."""
+    level = holder.subject.level
+    classes = dict(holder.classes)
+    moves: list[Move] = []
+    chosen: set[str] = set()
+    for wish in wishes:
+        if wish.resource == POD_QOS:
+            continue
+        denied = _check_wish(offers, level, wish, chosen)
+        if denied:
+            return denied
+        chosen.add(wish.resource)
+        current = classes.get(wish.resource, Assignment(SYSTEM_DEFAULT))
+        wanted = Assignment(wish.class_name, explicit=True)
+        if current.class_name != wish.class_name:
+            if not offers[wish.resource].mutable:
+                return Denied(
+                    FAILED_PRECONDITION,
+                    f"QoS resource {wish.resource!r} is immutable: {holder.subject.describe()} "
+                    f"stays in class {current.class_name!r}; nothing was updated",
+                )
+            moves.append(Move(key, wish.resource, current.class_name, wish.class_name))
+        denied = _check_room(offers, ledger, wish) if wanted != current else None
+        if denied:
+            return denied
+        classes[wish.resource] = wanted
+    return Change(tuple(moves), dataclasses.replace(holder, classes=classes, subject=subject))
+
+
+def assigned(offers: Offers, level: Level, holder: Holder | None) -> list[tuple[str, str]]:
+    """What a status shows: every resource of the level, with "" where nothing is enforced."""
+    classes = holder.classes if holder else {}
+    nothing = Assignment(SYSTEM_DEFAULT)
+    return [(n, classes.get(n, nothing).class_name) for n, o in sorted(offers.items()) if o.level is level]
+
+
+def reload(old: Offers, new: Offers, ledger: Ledger, redefined: Collection[str] = ()) -> Reload | list[str]:
+    """What a new configuration means for the subjects there are, or every reason why it cannot be taken on.
+
+    `redefined` names resources whose classes have other contents now: their holders leave and enter again.
+    """
+    refusals = _blocked(old, new, ledger)
+    if refusals:
+        return refusals
+    leave: list[Move] = []
+    enter: list[Move] = []
+    holders: dict[str, Holder] = {}
+    for key, holder in ledger:
+        classes: dict[str, Assignment] = {}
+        for name in sorted({*old, *new}):
+            offer = new.get(name)
+            if (offer or old[name]).level is not holder.subject.level:
+                continue
+            before = holder.classes.get(name)
+            after = _reassigned(offer, before, started=holder.place is not None)
+            if after is not None:
+                classes[name] = after
+            left, came = before.class_name if before else "", after.class_name if after else ""
+            again = name in redefined and left == came
+            if holder.place is None or not holder.alive or (left == came and not (again and left)):
+                continue
+            if left:
+                leave.append(Move(key, name, left, SYSTEM_DEFAULT))
+            if came:
+                enter.append(Move(key, name, SYSTEM_DEFAULT, came))
+        if classes != dict(holder.classes):
+            holders[key] = dataclasses.replace(holder, classes=classes)
+    return Reload(tuple(leave), tuple(enter), holders)
+
+
+def adopted(offers: Offers, level: Level, running: bool) -> dict[str, Assignment]:
+    """Implicit classes of a subject that was there before us; a running one stays out of what cannot be changed."""
+    own = [offer for offer in offers.values() if offer.level is level]
+    return {o.name: Assignment(o.default if o.mutable or not running else SYSTEM_DEFAULT) for o in own}
+
+
+def _reassigned(offer: Advertisement | None, before: Assignment | None, *, started: bool) -> Assignment | None:
+    """An explicit class stays. An implicit one follows the default, if a running subject can still be moved."""
+    if offer is None:
+        return None
+    if before is not None and before.explicit:
+        return before
+    if offer.mutable or not started:
+        return Assignment(offer.default)
+    kept = before.class_name if before and offer.find(before.class_name) else SYSTEM_DEFAULT
+    return Assignment(kept)
+
+
+def _blocked(old: Offers, new: Offers, ledger: Ledger) -> list[str]:
+    """Promises that the new configuration would break."""
+    out = []
+    for name, offer in sorted(old.items()):
+        for info in offer.classes:
+            used = ledger.used(name, info.name)
+            if not used:
+                continue
+            who = ledger.holders_of(name, info.name)[0].subject.describe()
+            successor = new.get(name)
+            kept = successor.find(info.name) if successor and successor.level is offer.level else None
+            if kept is None:
+                out.append(f"class {info.name!r} of {name!r} is gone but still holds {used}, among them {who}")
+            elif kept.capacity and used > kept.capacity:
+                out.append(f"class {info.name!r} of {name!r} would shrink to {kept.capacity} but holds {used}")
+    return out

@@ -1,0 +1,95 @@
+"""Calls the providers for the classes of one subject: in order, each under a deadline, undone together.
+
+A provider that hangs or raises fails its own request and nobody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import TypeVar
+
+import structlog
+
+from kubeqos.cri.providers.catalog import Catalog
+from kubeqos.cri.providers.ledger import Assignment, Holder
+from kubeqos.cri.providers.protocol import Edit, Place, Refusal, Subject
+from kubeqos.cri.relay.core import Move
+from kubeqos.errors import KubeqosError, RemoteError
+
+PROVIDER_SECONDS = 5.0
+T = TypeVar("T")
+log = structlog.get_logger("kubeqos.relay")
+
+
+def enforced(classes: Mapping[str, Assignment], catalog: Catalog) -> list[tuple[str, str]]:
+    """(resource, class) of what a provider has to do something for."""
+    return [(n, a.class_name) for n, a in sorted(classes.items()) if a.class_name and n in catalog.providers]
+
+
+async def check(catalog: Catalog, subject: Subject, classes: Mapping[str, Assignment]) -> Refusal | None:
+    for resource, class_name in enforced(classes, catalog):
+        refusal = await _timed(resource, catalog.providers[resource].check(subject, resource, class_name))
+        if refusal is not None:
+            return refusal
+    return None
+
+
+async def edits(catalog: Catalog, subject: Subject, classes: Mapping[str, Assignment]) -> Edit:
+    out = Edit()
+    for resource, class_name in enforced(classes, catalog):
+        out |= await _timed(resource, catalog.providers[resource].apply(subject, resource, class_name))
+    return out
+
+
+def acts_in_place(catalog: Catalog, classes: Mapping[str, Assignment]) -> bool:
+    return any(catalog.providers[resource].acts_in_place for resource, _ in enforced(classes, catalog))
+
+
+async def enter(catalog: Catalog, holder: Holder, place: Place) -> None:
+    for resource, class_name in enforced(holder.classes, catalog):
+        provider = catalog.providers[resource]
+        if provider.acts_in_place:
+            await _timed(resource, provider.enter(holder.subject, place, resource, class_name))
+
+
+async def move(catalog: Catalog, subject: Subject, place: Place, moves: Iterable[Move]) -> None:
+    """All moves, or none: what was done is undone when a later one fails."""
+    done: list[Move] = []
+    try:
+        for step in moves:
+            provider = catalog.providers[step.resource]
+            await _timed(step.resource, provider.move(subject, place, step.resource, step.old, step.new))
+            done.append(step)
+    except KubeqosError:
+        await move_back(catalog, subject, place, done)
+        raise
+
+
+async def move_back(catalog: Catalog, subject: Subject, place: Place, done: Iterable[Move]) -> None:
+    for step in reversed(list(done)):
+        provider = catalog.providers[step.resource]
+        try:
+            await _timed(step.resource, provider.move(subject, place, step.resource, step.new, step.old))
+        except KubeqosError as error:
+            log.error("cannot move back", subject=subject.describe(), resource=step.resource, error=error.what)
+
+
+async def withdraw(catalog: Catalog, holder: Holder) -> None:
+    for resource, class_name in enforced(holder.classes, catalog):
+        try:
+            await _timed(resource, catalog.providers[resource].withdraw(holder.subject, resource, class_name))
+        except KubeqosError as error:
+            log.error("cannot withdraw", subject=holder.subject.describe(), resource=resource, error=error.what)
+
+
+async def _timed(resource: str, call: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(PROVIDER_SECONDS):
+            return await call
+    except TimeoutError as error:
+        raise RemoteError(f"the provider of {resource!r} did not answer within {PROVIDER_SECONDS:g} s") from error
+    except KubeqosError:
+        raise
+    except Exception as error:
+        raise RemoteError(f"the provider of {resource!r} failed: {type(error).__name__}: {error}") from error

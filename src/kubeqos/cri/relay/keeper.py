@@ -1,0 +1,194 @@
+"""Keeps what the relay knows: the catalog in force, the ledger, its file, and their agreement with the runtime.
+
+Restores after a crash (checkpoint first, then what the runtime itself remembers), takes on a new configuration, and
+finds the ends of containers that nobody told us about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+
+import structlog
+
+from kubeqos.checkpoint import Checkpoint
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.providers.catalog import Catalog
+from kubeqos.cri.providers.config import RdtSpec
+from kubeqos.cri.providers.ledger import Holder, Ledger
+from kubeqos.cri.providers.protocol import Level, Place, Subject
+from kubeqos.cri.relay import core, enforce, messages
+from kubeqos.cri.runtime import Runtime
+from kubeqos.errors import ConfigurationError, KubeqosError, RemoteError
+
+log = structlog.get_logger("kubeqos.relay")
+
+
+class Keeper:
+    """The relay's state and how it lasts."""
+
+    def __init__(self, catalog: Catalog, ledger: Ledger, checkpoint: Checkpoint, runtime: Runtime) -> None:
+        self.catalog = catalog
+        self.ledger = ledger
+        self.checkpoint = checkpoint
+        self.runtime = runtime
+        self.ready = asyncio.Event()
+        """Set when the ledger agrees with what the runtime has; classes are given out only then."""
+        self._version = self._saved = 0
+        self._saving = asyncio.Lock()
+
+    # ---- the file
+
+    async def save(self) -> None:
+        """Return when the ledger as it is now is on disk. Callers that wait together share one write."""
+        self._version += 1
+        wanted = self._version
+        async with self._saving:
+            if self._saved >= wanted:
+                return
+            version, data = self._version, self.ledger.dump()
+            await asyncio.to_thread(self.checkpoint.save, data)
+            self._saved = version
+
+    async def save_if_changed(self) -> None:
+        """What need not be waited for (resync finds an end again) is written soon after."""
+        if self._version > self._saved:
+            await self.save()
+
+    # ---- ends
+
+    def ended(self, key: str) -> None:
+        """The subject no longer runs and takes no room."""
+        holder = self.ledger.get(key)
+        if holder is not None and holder.alive:
+            self.ledger.put(key, dataclasses.replace(holder, alive=False, place=None))
+            self._version += 1
+
+    async def forget(self, key: str) -> None:
+        """The subject is gone."""
+        holder = self.ledger.remove(key)
+        if holder is not None:
+            self._version += 1
+            await enforce.withdraw(self.catalog, holder)
+
+    # ---- the runtime
+
+    async def place(self, subject: Subject) -> Place | None:
+        """Where a subject runs, or None when it does not run yet."""
+        if subject.level is Level.POD:
+            return messages.place_of((await self.runtime.pod_sandbox_status(subject.id, verbose=True)).info)
+        place = messages.place_of((await self.runtime.container_status(subject.id, verbose=True)).info)
+        return place if place.pid or place.cgroup else None
+
+    async def resync(self) -> None:
+        """Make the ledger agree with what the runtime has: exits we did not see, creates we did not save."""
+        known = [key for key, _ in self.ledger if ":" not in key]
+        sandboxes, containers = await self.runtime.list_pod_sandboxes(), await self.runtime.list_containers()
+        pods = {sandbox.id: sandbox for sandbox in sandboxes}
+        adopted: list[str] = []
+        for sandbox in sandboxes:
+            alive = sandbox.state == cri.SANDBOX_READY
+            self._seen(sandbox.id, _sandbox_subject(sandbox), sandbox.annotations, alive, alive, adopted)
+        for item in containers:
+            subject = _container_subject(item, pods.get(item.pod_sandbox_id))
+            alive, running = item.state != cri.CONTAINER_EXITED, item.state == cri.CONTAINER_RUNNING
+            self._seen(item.id, subject, item.annotations, alive, running, adopted)
+        there = {*pods, *(item.id for item in containers)}
+        for key in known:
+            if key not in there:
+                await self.forget(key)
+        await self._enforce(adopted)
+        await self.save_if_changed()
+        self.ready.set()
+
+    def _seen(
+        self,
+        key: str,
+        subject: Subject,
+        annotations: Mapping[str, str],
+        alive: bool,
+        running: bool,
+        adopted: list[str],
+    ) -> None:
+        holder = self.ledger.get(key)
+        if holder is not None:
+            if not alive:
+                self.ended(key)
+            return
+        marked = messages.holder_from_mark(annotations, subject) or Holder(subject)
+        classes = {**core.adopted(self.catalog.offers, subject.level, running), **marked.classes}
+        if classes:
+            self.ledger.put(key, dataclasses.replace(marked, classes=classes, alive=alive))
+            self._version += 1
+            adopted.append(key)
+
+    async def restore(self) -> None:
+        """After a start: agree with the runtime, then enforce again what running subjects were promised."""
+        await self.resync()
+        await self._enforce([key for key, _ in self.ledger])
+        await self.save_if_changed()
+
+    async def _enforce(self, keys: list[str]) -> None:
+        for key in keys:
+            holder = self.ledger.get(key)
+            if holder is None or not holder.alive or not enforce.acts_in_place(self.catalog, holder.classes):
+                continue
+            try:
+                place = holder.place or await self.place(holder.subject)
+                if place is not None and place.pid:
+                    await enforce.enter(self.catalog, holder, place)
+                    self.ledger.put(key, dataclasses.replace(holder, place=place))
+            except KubeqosError as error:
+                log.error("cannot enforce a class", subject=holder.subject.describe(), error=error.what)
+
+    # ---- the configuration
+
+    async def take_on(self, catalog: Catalog) -> None:
+        """Put a new configuration in force, or raise with every reason against it and change nothing."""
+        redefined = [
+            name
+            for name, spec in catalog.specs.items()
+            # A resctrl group keeps its tasks while its schemata change: nobody has to leave and come back.
+            if name in self.catalog.specs and self.catalog.specs[name] != spec and not isinstance(spec.spec, RdtSpec)
+        ]
+        plan = core.reload(self.catalog.offers, catalog.offers, self.ledger, redefined)
+        if isinstance(plan, list):
+            raise ConfigurationError(
+                "the new classes.yaml is not taken on: " + "; ".join(plan),
+                remedy="keep the class (and its capacity) until its containers have ended",
+            )
+        old = self.catalog
+        await self._move_all(old, plan.leave)
+        catalog.install()
+        self.catalog = catalog
+        for key, holder in plan.holders.items():
+            self.ledger.put(key, holder)
+        await self._move_all(catalog, plan.enter)
+        await self.save()
+        kept = {id(provider) for provider in catalog.providers.values()}
+        for provider in old.distinct_providers():
+            if id(provider) not in kept:
+                await provider.close()
+
+    async def _move_all(self, catalog: Catalog, moves: tuple[core.Move, ...]) -> None:
+        """Defaults follow the configuration one subject at a time; one that fails is reported and does not stop it."""
+        for step in moves:
+            holder = self.ledger.get(step.key)
+            if holder is None or holder.place is None or not catalog.providers[step.resource].acts_in_place:
+                continue
+            try:
+                await enforce.move(catalog, holder.subject, holder.place, (step,))
+            except RemoteError as error:
+                log.error("cannot move", subject=holder.subject.describe(), error=error.what)
+
+
+def _sandbox_subject(item: cri.PodSandbox) -> Subject:
+    meta = item.metadata
+    return Subject(Level.POD, item.id, "", meta.uid, meta.namespace, meta.name)
+
+
+def _container_subject(item: cri.Container, pod: cri.PodSandbox | None) -> Subject:
+    meta = pod.metadata if pod else cri.PodSandboxMetadata()
+    name = item.metadata.name
+    return Subject(Level.CONTAINER, item.id, item.pod_sandbox_id, meta.uid, meta.namespace, meta.name, name)

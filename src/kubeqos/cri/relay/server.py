@@ -1,0 +1,230 @@
+"""`kubeqos relay`: listens, restores, watches its configuration, exports metrics. Composition only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kubeqos.checkpoint import Checkpoint
+from kubeqos.cri.client import CriClient
+from kubeqos.cri.providers.catalog import Catalog, Machine, build
+from kubeqos.cri.providers.config import parse_classes
+from kubeqos.cri.providers.ledger import Ledger
+from kubeqos.cri.providers.protocol import Sample
+from kubeqos.cri.relay.keeper import Keeper
+from kubeqos.cri.relay.proxy import Session
+from kubeqos.cri.relay.service import ClassService
+from kubeqos.errors import ConfigurationError, KubeqosError, RemoteError
+
+WATCH_SECONDS = 1.0
+RETRY_SECONDS = 0.5
+log = structlog.get_logger("kubeqos.relay")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where everything is."""
+
+    listen: Path
+    runtime: Path
+    config: Path
+    state: Path
+    machine: Machine
+    metrics_address: tuple[str, int] | None = None
+
+
+class Relay:
+    """One running relay."""
+
+    def __init__(self, settings: Settings, keeper: Keeper) -> None:
+        self.settings = settings
+        self.keeper = keeper
+        self.service = ClassService(keeper)
+        self._sessions: set[asyncio.Task[None]] = set()
+        self._background: list[asyncio.Task[None]] = []
+        self._server: asyncio.Server | None = None
+        self._wake = asyncio.Event()
+        self._seen = _stamp(settings.config)
+
+    @classmethod
+    async def start(cls, settings: Settings) -> Relay:
+        """Read the configuration (an invalid one stops here), restore, listen."""
+        catalog = await load_catalog(settings, None)
+        loaded = Checkpoint(settings.state, format="kubeqos.relay", version=1).load()
+        for name in loaded.set_aside:
+            log.error("a damaged checkpoint was set aside", file=name)
+        catalog.install()
+        checkpoint = Checkpoint(settings.state, format="kubeqos.relay", version=1)
+        runtime = CriClient(f"unix://{settings.runtime}")
+        relay = cls(settings, Keeper(catalog, Ledger.load(loaded.data or {}), checkpoint, runtime))
+        relay._background = [asyncio.create_task(relay._restore()), asyncio.create_task(relay._tend())]
+        await relay._listen()
+        return relay
+
+    async def _listen(self) -> None:
+        hooks, path = self.service.hooks(), str(self.settings.runtime)
+        listener = _bind(self.settings.listen, self.settings.runtime)
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            lambda: Session(path, hooks, self._sessions).client, sock=listener
+        )
+        log.info("relay is ready", listen=str(self.settings.listen), runtime=path)
+
+    async def _restore(self) -> None:
+        while True:
+            try:
+                await self.keeper.restore()
+                return
+            except RemoteError as error:
+                log.warning("waiting for the container runtime", error=error.what)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _tend(self) -> None:
+        """Write what changed meanwhile, and look at the configuration."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_SECONDS):
+                    await self._wake.wait()
+            forced = self._wake.is_set()
+            self._wake.clear()
+            try:
+                await self.keeper.save_if_changed()
+                stamp = _stamp(self.settings.config)
+                if forced or stamp != self._seen:
+                    self._seen = stamp
+                    await self.reload()
+            except KubeqosError as error:
+                log.error("configuration unchanged", error=" ".join(error.lines()))
+
+    async def reload(self) -> None:
+        """Take on the configuration file as it is now; raises and changes nothing when it cannot be."""
+        catalog = await load_catalog(self.settings, self.keeper.catalog)
+        await self.keeper.take_on(catalog)
+        log.info("configuration taken on", resources=sorted(catalog.offers))
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def samples(self) -> list[Sample]:
+        out: list[Sample] = []
+        for provider in self.keeper.catalog.distinct_providers():
+            try:
+                out += await provider.report()
+            except KubeqosError as error:
+                log.error("a provider cannot report", error=error.what)
+        return out
+
+    async def close(self) -> None:
+        """Stop listening, let calls under way finish, save."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, *self._sessions, return_exceptions=True)
+        await self.keeper.save_if_changed()
+        for provider in self.keeper.catalog.distinct_providers():
+            await provider.close()
+        await self.keeper.runtime.close()
+
+
+async def load_catalog(settings: Settings, previous: Catalog | None) -> Catalog:
+    from kubeqos.cri.providers.remote import connect
+
+    try:
+        text = settings.config.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read the class configuration: {error}", where=str(settings.config)) from error
+    classes = parse_classes(text, str(settings.config), settings.machine.host.version)
+    return await build(classes, settings.machine, connect, previous)
+
+
+async def serve(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT; SIGHUP reads the configuration again."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    relay = await Relay.start(settings)
+    loop.add_signal_handler(signal.SIGHUP, relay.wake)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if settings.metrics_address:
+        host, port = settings.metrics_address
+        registry = CollectorRegistry()
+        registry.register(RelayCollector(relay, loop))
+        start_http_server(port, host, registry)
+    await stop.wait()
+    await relay.close()
+    settings.listen.unlink(missing_ok=True)
+
+
+class RelayCollector(Collector):
+    """The relay's metrics: how full each class is, and what the providers measure."""
+
+    def __init__(self, relay: Relay, loop: asyncio.AbstractEventLoop) -> None:
+        self.relay = relay
+        self.loop = loop
+
+    def collect(self) -> Iterator[Metric]:
+        used, capacity, samples = asyncio.run_coroutine_threadsafe(self._look(), self.loop).result(10)
+        labels = ("resource", "class")
+        in_use = GaugeMetricFamily("kubeqos_class_in_use", "Subjects that asked for a class and have it.", labels=labels)
+        room = GaugeMetricFamily("kubeqos_class_capacity", "Most subjects a class takes; 0 is unlimited.", labels=labels)
+        for (resource, name), count in used.items():
+            in_use.add_metric((resource, name), count)
+            room.add_metric((resource, name), capacity[resource, name])
+        yield from (in_use, room)
+        yield from _families(samples)
+
+    async def _look(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int], list[Sample]]:
+        keeper = self.relay.keeper
+        classes = {(o.name, c.name): c.capacity for o in keeper.catalog.offers.values() for c in o.classes}
+        return {pair: keeper.ledger.used(*pair) for pair in classes}, classes, await self.relay.samples()
+
+
+def _families(samples: list[Sample]) -> Iterator[Metric]:
+    families: dict[str, Any] = {}
+    for sample in samples:
+        names = tuple(sorted(sample.labels))
+        if sample.name not in families:
+            family = CounterMetricFamily if sample.counter else GaugeMetricFamily
+            families[sample.name] = family(sample.name, sample.help, labels=names)
+        families[sample.name].add_metric([sample.labels[name] for name in names], sample.value)
+    yield from families.values()
+
+
+def _bind(path: Path, like: Path) -> socket.socket:
+    """A listening socket with the owner and mode of the runtime's, replacing one that a crash left behind."""
+    if path.exists():
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(str(path)) == 0:
+                raise ConfigurationError(
+                    "another process listens on this socket", where=str(path), remedy="stop it or choose another --listen"
+                )
+        path.unlink()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    with contextlib.suppress(OSError):
+        status = like.stat()
+        os.chmod(path, status.st_mode & 0o777)
+        os.chown(path, status.st_uid, status.st_gid)
+    return listener
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Changes when the file does, also when it is replaced (as a ConfigMap volume does)."""
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (status.st_ino, status.st_mtime_ns, status.st_size)

@@ -1,0 +1,350 @@
+"""The hooked CRI calls: asks the core, performs what it decided, and undoes it when the runtime or a provider fails.
+
+The state is the keeper's. A class is reserved before the runtime is called and saved before the client has its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import structlog
+
+from kubeqos.cri.errors import CallError, Code
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.providers.catalog import Catalog
+from kubeqos.cri.providers.ledger import Assignment, Holder
+from kubeqos.cri.providers.protocol import Level, Place, Subject
+from kubeqos.cri.relay import core, enforce, messages
+from kubeqos.cri.relay.core import Denied, Wish
+from kubeqos.cri.relay.keeper import Keeper
+from kubeqos.cri.relay.proxy import Forward, Hooks, Refused
+from kubeqos.cri.relay.status import INTERNAL, INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE
+from kubeqos.errors import KubeqosError, RemoteError
+
+READY_SECONDS = 10.0
+Remove = Callable[[str], Awaitable[None]]
+log = structlog.get_logger("kubeqos.relay")
+
+
+class ClassService:
+    """QoS-class resources for one runtime."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self.keeper = keeper
+        self.ledger = keeper.ledger
+        self.runtime = keeper.runtime
+        self._tickets = itertools.count(1)
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is in force now; a reload may change it between two steps of a call."""
+        return self.keeper.catalog
+
+    def hooks(self) -> Hooks:
+        def path(method: str) -> bytes:
+            return f"/runtime.v1.RuntimeService/{method}".encode()
+
+        find = self.ledger.get
+        return Hooks(
+            patches={
+                path("Status"): lambda data: messages.patch_status(data, self.catalog.offers),
+                path("ContainerStatus"): lambda d: messages.patch_container_status(d, self.catalog.offers, find),
+                path("PodSandboxStatus"): lambda d: messages.patch_sandbox_status(d, self.catalog.offers, find),
+                path("GetContainerEvents"): lambda d: messages.patch_event(d, self.catalog.offers, find),
+            },
+            handlers={
+                path("RunPodSandbox"): self.run_pod_sandbox,
+                path("CreateContainer"): self.create_container,
+                path("StartContainer"): self.start_container,
+                path("UpdateContainerResources"): self.update_container_resources,
+                path("StopContainer"): self.stop_container,
+                path("RemoveContainer"): self.remove_container,
+                path("StopPodSandbox"): self.stop_pod_sandbox,
+                path("RemovePodSandbox"): self.remove_pod_sandbox,
+            },
+        )
+
+    # ---- creating
+
+    async def run_pod_sandbox(self, data: bytes, forward: Forward) -> bytes:
+        request = cri.RunPodSandboxRequest.FromString(data)
+        subject = messages.sandbox_subject(request.config)
+        ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources))
+        if not holder.classes:
+            self.ledger.remove(ticket)
+            return await forward(data)
+        try:
+            messages.edit_sandbox(request, await enforce.edits(self.catalog, subject, holder.classes), holder)
+            answer = await forward(request.SerializeToString())
+        except KubeqosError as error:
+            self.ledger.remove(ticket)
+            raise _refused(error) from error
+        except BaseException:
+            self.ledger.remove(ticket)
+            raise
+        sandbox_id = cri.RunPodSandboxResponse.FromString(answer).pod_sandbox_id
+        holder = self.ledger.rename(ticket, sandbox_id)
+        try:
+            if enforce.acts_in_place(self.catalog, holder.classes):
+                place = await self._place_of(holder.subject)
+                await enforce.enter(self.catalog, holder, place)
+                self.ledger.put(sandbox_id, dataclasses.replace(holder, place=place))
+            await self.keeper.save()
+        except KubeqosError as error:
+            await self._undo(sandbox_id, self._remove_sandbox)
+            raise _refused(error) from error
+        return answer
+
+    async def create_container(self, data: bytes, forward: Forward) -> bytes:
+        request = cri.CreateContainerRequest.FromString(data)
+        subject = messages.container_subject(request)
+        offers = self.catalog.offers
+        fallback = core.annotation_wishes(
+            offers, subject.container_name, request.config.annotations, request.sandbox_config.annotations
+        )
+        if isinstance(fallback, Denied):
+            raise Refused(fallback.code, fallback.message)
+        ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources), fallback)
+        if not holder.classes:
+            self.ledger.remove(ticket)
+            return await forward(data)
+        try:
+            edit = await enforce.edits(self.catalog, subject, holder.classes)
+            messages.edit_container(request, edit, holder, offers)
+            answer = await forward(request.SerializeToString())
+        except KubeqosError as error:
+            self.ledger.remove(ticket)
+            raise _refused(error) from error
+        except BaseException:
+            self.ledger.remove(ticket)
+            raise
+        container_id = cri.CreateContainerResponse.FromString(answer).container_id
+        self.ledger.rename(ticket, container_id)
+        try:
+            await self.keeper.save()
+        except KubeqosError as error:
+            await self._undo(container_id, self.runtime.remove_container)
+            raise _refused(error) from error
+        return answer
+
+    async def _reserve(
+        self, subject: Subject, wishes: Sequence[Wish], fallback: Sequence[Wish] = ()
+    ) -> tuple[str, Holder]:
+        """Classes for a new subject, counted from now on; or the refusal."""
+        if self.catalog.offers or wishes:
+            await self._until_ready()
+        granted = core.grant(self.catalog.offers, self.ledger, subject.level, wishes, fallback)
+        if isinstance(granted, Denied) and granted.shortage:
+            await self._look_again()
+            granted = core.grant(self.catalog.offers, self.ledger, subject.level, wishes, fallback)
+        if isinstance(granted, Denied):
+            raise Refused(granted.code, f"{subject.describe()}: {granted.message}")
+        ticket, holder = f"reserved:{next(self._tickets)}", Holder(subject, granted)
+        self.ledger.put(ticket, holder)
+        await self._check(ticket, subject, granted)
+        return ticket, holder
+
+    async def _check(self, ticket: str, subject: Subject, classes: Mapping[str, Assignment]) -> None:
+        try:
+            refusal = await enforce.check(self.catalog, subject, classes)
+        except KubeqosError as error:
+            self.ledger.remove(ticket)
+            raise _refused(error) from error
+        if refusal is not None:
+            self.ledger.remove(ticket)
+            raise Refused(INVALID_ARGUMENT, f"{subject.describe()}: {refusal}")
+
+    # ---- running
+
+    async def start_container(self, data: bytes, forward: Forward) -> bytes:
+        container_id = cri.StartContainerRequest.FromString(data).container_id
+        async with self._lock(container_id):
+            answer = await forward(data)
+            holder = self.ledger.get(container_id)
+            if holder is None or not enforce.acts_in_place(self.catalog, holder.classes):
+                return answer
+            try:
+                place = await self._place_of(holder.subject)
+                await enforce.enter(self.catalog, holder, place)
+                self.ledger.put(container_id, dataclasses.replace(holder, place=place, alive=True))
+                await self.keeper.save()
+            except KubeqosError as error:
+                await self._stop_unenforced(container_id, holder)
+                raise _refused(error) from error
+            return answer
+
+    async def _stop_unenforced(self, container_id: str, holder: Holder) -> None:
+        """A container never runs outside the class it was promised."""
+        try:
+            await self.runtime.stop_container(container_id)
+        except RemoteError as error:
+            log.error("cannot stop a container whose class failed", container=container_id, error=error.what)
+        self.ledger.put(container_id, dataclasses.replace(holder, alive=False, place=None))
+
+    async def update_container_resources(self, data: bytes, forward: Forward) -> bytes:
+        request = cri.UpdateContainerResourcesRequest.FromString(data)
+        key = request.container_id
+        wishes = messages.wishes_of(request.qos_resources)
+        holder = self.ledger.get(key)
+        if holder is None and not wishes:
+            return await forward(data)
+        await self._until_ready()
+        async with self._lock(key):
+            holder = self.ledger.get(key) or await self._adopt(key)
+            change = self._change(key, holder, wishes, _updated(holder.subject, request))
+            refusal = await self._ask(change)
+            if refusal:
+                raise Refused(INVALID_ARGUMENT, f"{holder.subject.describe()}: {refusal}; nothing was updated")
+            self.ledger.put(key, change.holder)
+            try:
+                return await self._carry_out(request, change, forward)
+            except BaseException:
+                self.ledger.put(key, holder)
+                raise
+
+    def _change(self, key: str, holder: Holder, wishes: Sequence[Wish], subject: Subject) -> core.Change:
+        change = core.change(self.catalog.offers, self.ledger, key, holder, wishes, subject)
+        if isinstance(change, Denied):
+            raise Refused(change.code, change.message)
+        return change
+
+    async def _ask(self, change: core.Change) -> str:
+        try:
+            refusal = await enforce.check(self.catalog, change.holder.subject, change.holder.classes)
+        except KubeqosError as error:
+            return error.what
+        return str(refusal) if refusal else ""
+
+    async def _carry_out(
+        self, request: cri.UpdateContainerResourcesRequest, change: core.Change, forward: Forward
+    ) -> bytes:
+        """Move, then let the runtime update; each is undone when what follows fails."""
+        holder, place = change.holder, change.holder.place
+        moves = change.moves if place else ()
+        request.ClearField("qos_resources")
+        try:
+            await enforce.move(self.catalog, holder.subject, place or Place(), moves)
+            try:
+                answer = await self._forward_update(request, holder, forward)
+                await self.keeper.save()
+            except BaseException:
+                await enforce.move_back(self.catalog, holder.subject, place or Place(), moves)
+                raise
+        except KubeqosError as error:
+            raise _refused(error) from error
+        return answer
+
+    async def _forward_update(
+        self, request: cri.UpdateContainerResourcesRequest, holder: Holder, forward: Forward
+    ) -> bytes:
+        """The runtime hears of an update only if there is something in it for the runtime."""
+        if request == cri.UpdateContainerResourcesRequest(container_id=request.container_id):
+            return b""
+        if request.HasField("linux"):
+            edit = await enforce.edits(self.catalog, holder.subject, holder.classes)
+            messages.edit_resources(request.linux, edit)
+        answer = await forward(request.SerializeToString())
+        if request.HasField("linux") and holder.place:
+            # The runtime wrote its own values; those of the classes stand above them.
+            await enforce.enter(self.catalog, holder, holder.place)
+        return answer
+
+    async def _adopt(self, container_id: str) -> Holder:
+        """A container that was there before us. An unknown id is the runtime's to refuse."""
+        subject = Subject(Level.CONTAINER, container_id)
+        try:
+            return Holder(subject, place=await self.keeper.place(subject))
+        except CallError as error:
+            code = NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE
+            raise Refused(code, error.details) from error
+
+    # ---- ending
+
+    async def stop_container(self, data: bytes, forward: Forward) -> bytes:
+        answer = await forward(data)
+        self.keeper.ended(cri.StopContainerRequest.FromString(data).container_id)
+        return answer
+
+    async def remove_container(self, data: bytes, forward: Forward) -> bytes:
+        answer = await forward(data)
+        await self._forget(cri.RemoveContainerRequest.FromString(data).container_id)
+        return answer
+
+    async def stop_pod_sandbox(self, data: bytes, forward: Forward) -> bytes:
+        answer = await forward(data)
+        sandbox_id = cri.StopPodSandboxRequest.FromString(data).pod_sandbox_id
+        for key in [sandbox_id, *self._containers_of(sandbox_id)]:
+            self.keeper.ended(key)
+        return answer
+
+    async def remove_pod_sandbox(self, data: bytes, forward: Forward) -> bytes:
+        answer = await forward(data)
+        sandbox_id = cri.RemovePodSandboxRequest.FromString(data).pod_sandbox_id
+        for key in [*self._containers_of(sandbox_id), sandbox_id]:
+            await self._forget(key)
+        return answer
+
+    def _containers_of(self, sandbox_id: str) -> list[str]:
+        return [key for key, holder in self.ledger if holder.subject.sandbox_id == sandbox_id]
+
+    async def _forget(self, key: str) -> None:
+        self._locks.pop(key, None)
+        await self.keeper.forget(key)
+
+    # ---- helpers
+
+    async def _undo(self, key: str, remove: Remove) -> None:
+        """Leave nothing behind of a create that failed after the runtime had done its part."""
+        try:
+            await remove(key)
+        except RemoteError as error:
+            log.error("cannot undo a create", id=key, error=error.what)
+        await self._forget(key)
+
+    async def _remove_sandbox(self, sandbox_id: str) -> None:
+        await self.runtime.stop_pod_sandbox(sandbox_id)
+        await self.runtime.remove_pod_sandbox(sandbox_id)
+
+    async def _place_of(self, subject: Subject) -> Place:
+        place = await self.keeper.place(subject)
+        if place is None:
+            raise RemoteError(f"the runtime did not tell where {subject.describe()} runs")
+        return place
+
+    async def _look_again(self) -> None:
+        """A class is full: some of its containers may have ended by themselves."""
+        try:
+            await self.keeper.resync()
+        except RemoteError as error:
+            log.warning("cannot list what the runtime has", error=error.what)
+
+    async def _until_ready(self) -> None:
+        if self.keeper.ready.is_set():
+            return
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await self.keeper.ready.wait()
+        except TimeoutError as error:
+            raise Refused(UNAVAILABLE, "the relay has not yet heard from the container runtime") from error
+
+    def _lock(self, key: str) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
+
+
+def _refused(error: KubeqosError) -> Refused:
+    return Refused(INTERNAL, " ".join(line.strip() for line in error.lines()))
+
+
+def _updated(subject: Subject, request: cri.UpdateContainerResourcesRequest) -> Subject:
+    """The subject with what the update says about its own resources; 0 means unchanged."""
+    linux = request.linux
+    return dataclasses.replace(
+        subject,
+        cpu_shares=linux.cpu_shares or subject.cpu_shares,
+        memory_limit_bytes=linux.memory_limit_in_bytes or subject.memory_limit_bytes,
+    )
+

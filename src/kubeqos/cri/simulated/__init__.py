@@ -1,0 +1,10 @@
+"""A container runtime without containers: the whole CRI state machine, on a machine that need not exist.
+
+For laptops (`kubeqos runtime`), for tests and for fleets of thousands of nodes in one process. `core` decides,
+`runtime` moves bytes; pods describe their behaviour in annotations (`script`) and by their commands (`program`).
+"""
+
+from kubeqos.cri.simulated.clock import Clock, VirtualClock, WallClock
+from kubeqos.cri.simulated.runtime import SimulatedRuntime
+
+__all__ = ["Clock", "SimulatedRuntime", "VirtualClock", "WallClock"]

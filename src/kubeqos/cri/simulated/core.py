@@ -1,0 +1,449 @@
+"""The simulated runtime's state machine: CRI requests and the time in, answers and effects out.
+
+It decides everything and does nothing: no clock, no file, no task. `runtime.SimulatedRuntime` around it moves the
+bytes. One method per request; `advance` lets time pass; `_end` is the only place where a container ends. A request that
+cannot be granted raises `Refused` before anything has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import ipaddress
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from kubeqos.cri.errors import Code, Refused
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.providers.protocol import Advertisement, Level
+from kubeqos.cri.simulated import cgroups
+from kubeqos.cri.simulated.classes import ClassBook
+from kubeqos.cri.simulated.program import program_of
+from kubeqos.cri.simulated.script import Load, Script, check_annotations, script_of
+from kubeqos.cri.simulated.state import (
+    KILLED,
+    OOM_KILLED,
+    Cgroup,
+    Container,
+    Effect,
+    Ending,
+    Happened,
+    Sandbox,
+    State,
+    Wrote,
+)
+from kubeqos.cri.simulated.usage import NS, Usage
+from kubeqos.errors import InputError
+from kubeqos.model.machine import Machine
+
+NO_LOAD = Load()
+FIRST_PID = 1000
+
+
+class Core:
+    """All sandboxes and containers of one simulated machine."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        offers: Iterable[Advertisement] = (),
+        *,
+        name: str = "simulated",
+        pod_cidr: str = "10.88.0.0/16",
+        cgroups: bool = False,
+    ) -> None:
+        self.machine = machine
+        self.name = name
+        self.book = ClassBook(offers)
+        self.sandboxes: dict[str, Sandbox] = {}
+        self.containers: dict[str, Container] = {}
+        self.images: dict[str, str] = {}
+        self.effects: list[Effect] = []
+        self._writes_cgroups = cgroups
+        self._names: dict[tuple[object, ...], str] = {}
+        self._failed: Counter[tuple[str, str, str]] = Counter()
+        self._timers: list[tuple[int, int, str, int]] = []
+        self._serial = itertools.count(1)
+        self._addresses = _Addresses(pod_cidr)
+
+    # ---- Time
+
+    def next_ns(self) -> int | None:
+        """When something will happen by itself, or None."""
+        while self._timers:
+            at_ns, _, container_id, plan = self._timers[0]
+            container = self.containers.get(container_id)
+            if container is not None and container.plan == plan and container.state is State.RUNNING:
+                return at_ns
+            heapq.heappop(self._timers)
+        return None
+
+    def advance(self, now_ns: int) -> None:
+        """Let everything happen that is due, each at its own time."""
+        while (due := self.next_ns()) is not None and due <= now_ns:
+            self._play(self.containers[heapq.heappop(self._timers)[2]], due)
+
+    def _play(self, container: Container, at_ns: int) -> None:
+        """What a running container does up to a time."""
+        outputs = container.program.outputs
+        ending = self._ending(container)
+        until = at_ns if ending is None else min(at_ns, ending.at_ns)
+        while container.outputs_done < len(outputs):
+            output = outputs[container.outputs_done]
+            written_ns = container.started_ns + output.after_ns
+            if written_ns > until:
+                break
+            container.outputs_done += 1
+            if container.log_path:
+                self.effects.append(Wrote(written_ns, container.log_path, output.stream, output.text))
+        if ending is not None and ending.at_ns <= at_ns:
+            self._end(container, ending)
+        else:
+            self._plan(container, ending)
+
+    def _plan(self, container: Container, ending: Ending | None) -> None:
+        """Set the timer of the next thing that the container does by itself."""
+        container.plan += 1
+        times = [] if ending is None else [ending.at_ns]
+        if container.outputs_done < len(container.program.outputs):
+            times.append(container.started_ns + container.program.outputs[container.outputs_done].after_ns)
+        if times:
+            heapq.heappush(self._timers, (min(times), next(self._serial), container.id, container.plan))
+
+    def _ending(self, container: Container) -> Ending | None:
+        """The first of: out of memory, asked to stop, scripted exit, end of the program."""
+        found: list[Ending] = []
+        limit = container.resources.memory_limit_in_bytes
+        if limit > 0 and container.usage is not None:
+            passes = container.usage.passes_ns(limit)
+            if passes is not None:
+                found.append(Ending(max(passes, container.limited_ns), KILLED, OOM_KILLED))
+        if container.stopping is not None:
+            found.append(container.stopping)
+        scripted = container.script.exit
+        if scripted is not None and (scripted.times is None or container.config.metadata.attempt < scripted.times):
+            at_ns = container.started_ns + scripted.after_ns
+            found.append(Ending(at_ns, scripted.code, _reason(scripted.code), scripted.message))
+        elif container.program.ends_after_ns is not None:
+            code = container.program.exit_code
+            found.append(Ending(container.started_ns + container.program.ends_after_ns, code, _reason(code)))
+        return min(found, key=lambda ending: ending.at_ns, default=None)
+
+    def _end(self, container: Container, ending: Ending) -> None:
+        container.state = State.EXITED
+        container.ended = ending
+        container.plan += 1
+        if container.usage is not None:
+            container.usage.stop(ending.at_ns)
+        self.book.release(container.classes)
+        self._happened(ending.at_ns, container, cri.CONTAINER_STOPPED_EVENT)
+        self._cgroup(container, None)
+
+    # ---- Sandboxes
+
+    def run_pod_sandbox(self, request: cri.RunPodSandboxRequest, now_ns: int) -> cri.RunPodSandboxResponse:
+        config = request.config
+        if not config.metadata.name or not config.metadata.uid:
+            raise Refused(Code.INVALID_ARGUMENT, "sandbox config must include metadata with name and uid")
+        script = _script(config.annotations)
+        self._scripted_failure(script, config.metadata.uid, "", "RunPodSandbox")
+        classes = self.book.requested(Level.POD, config.qos_resources)
+        sandbox = Sandbox(self._new_id(now_ns), config, request.runtime_handler, now_ns, "", classes, script)
+        self._reserve(("sandbox", *sandbox.name), sandbox.id)
+        if config.linux.security_context.namespace_options.network != cri.NODE:
+            sandbox.ip = self._addresses.take()
+        self.book.take(classes)
+        self.sandboxes[sandbox.id] = sandbox
+        for kind in (cri.CONTAINER_CREATED_EVENT, cri.CONTAINER_STARTED_EVENT):
+            self.effects.append(Happened(now_ns, sandbox.id, sandbox.id, kind))
+        return cri.RunPodSandboxResponse(pod_sandbox_id=sandbox.id)
+
+    def stop_pod_sandbox(self, request: cri.StopPodSandboxRequest, now_ns: int) -> cri.StopPodSandboxResponse:
+        sandbox = self.sandboxes.get(request.pod_sandbox_id)
+        if sandbox is not None:
+            self._scripted_failure(sandbox.script, sandbox.config.metadata.uid, "", "StopPodSandbox")
+            self._stop_sandbox(sandbox, now_ns)
+        return cri.StopPodSandboxResponse()
+
+    def _stop_sandbox(self, sandbox: Sandbox, now_ns: int) -> None:
+        for container_id in sandbox.containers:
+            container = self.containers[container_id]
+            if container.state is State.RUNNING:
+                self._end(container, Ending(now_ns, KILLED, _reason(KILLED)))
+        if sandbox.ready:
+            sandbox.ready = False
+            self.book.release(sandbox.classes)
+            self._addresses.give_back(sandbox.ip)
+            self.effects.append(Happened(now_ns, sandbox.id, sandbox.id, cri.CONTAINER_STOPPED_EVENT))
+
+    def remove_pod_sandbox(self, request: cri.RemovePodSandboxRequest, now_ns: int) -> cri.RemovePodSandboxResponse:
+        sandbox = self.sandboxes.get(request.pod_sandbox_id)
+        if sandbox is not None:
+            self._scripted_failure(sandbox.script, sandbox.config.metadata.uid, "", "RemovePodSandbox")
+            self._stop_sandbox(sandbox, now_ns)
+            for container_id in list(sandbox.containers):
+                self._remove(self.containers[container_id], now_ns)
+            del self.sandboxes[sandbox.id]
+            del self._names["sandbox", *sandbox.name]
+            self.effects.append(Happened(now_ns, sandbox.id, sandbox.id, cri.CONTAINER_DELETED_EVENT))
+        return cri.RemovePodSandboxResponse()
+
+    def update_pod_sandbox_resources(
+        self, request: cri.UpdatePodSandboxResourcesRequest, now_ns: int
+    ) -> cri.UpdatePodSandboxResourcesResponse:
+        linux = self.sandbox(request.pod_sandbox_id).config.linux
+        if request.HasField("overhead"):
+            linux.overhead.CopyFrom(request.overhead)
+        if request.HasField("resources"):
+            linux.resources.CopyFrom(request.resources)
+        return cri.UpdatePodSandboxResourcesResponse()
+
+    # ---- Containers
+
+    def create_container(self, request: cri.CreateContainerRequest, now_ns: int) -> cri.CreateContainerResponse:
+        sandbox = self.sandbox(request.pod_sandbox_id)
+        config = cri.ContainerConfig()
+        config.CopyFrom(request.config)  # a part of a message keeps the whole of it in memory
+        if not config.metadata.name:
+            raise Refused(Code.INVALID_ARGUMENT, "container config must include metadata with a name")
+        if not sandbox.ready:
+            raise Refused(Code.NOT_FOUND, f"sandbox {sandbox.id!r} is not running")
+        script = _script(sandbox.config.annotations, config.metadata.name)
+        self._scripted_failure(script, sandbox.config.metadata.uid, config.metadata.name, "CreateContainer")
+        cgroups.check_resources(config.linux.resources, self.machine)
+        classes = self.book.requested(Level.CONTAINER, config.qos_resources)
+        container = Container(self._new_id(now_ns), sandbox.id, config, config.linux.resources, classes, now_ns)
+        self._reserve(self._container_name(sandbox, container), container.id)
+        container.script = script
+        container.program = program_of([*config.command, *config.args])
+        if config.log_path and sandbox.config.log_directory:
+            container.log_path = f"{sandbox.config.log_directory}/{config.log_path}"
+        self.book.take(classes)
+        self.containers[container.id] = container
+        sandbox.containers.append(container.id)
+        self.image(config.image.image)
+        self._happened(now_ns, container, cri.CONTAINER_CREATED_EVENT)
+        return cri.CreateContainerResponse(container_id=container.id)
+
+    def start_container(self, request: cri.StartContainerRequest, now_ns: int) -> cri.StartContainerResponse:
+        container = self.container(request.container_id)
+        self.fail_if_scripted(container, "StartContainer")
+        if container.state is not State.CREATED:
+            raise Refused(Code.UNKNOWN, f"container {container.id!r} is in {container.state_name} state")
+        if not self.sandboxes[container.sandbox_id].ready:
+            raise Refused(Code.UNKNOWN, f"sandbox {container.sandbox_id!r} is not running")
+        container.state = State.RUNNING
+        container.started_ns = now_ns
+        container.pid = FIRST_PID + next(self._serial)
+        limit = cgroups.cpu_limit_milli(container.resources, self.machine)
+        container.usage = Usage.start(container.script.load or NO_LOAD, now_ns, limit)
+        if container.log_path:
+            self.effects.append(Wrote(now_ns, container.log_path, "stdout", ""))
+        self._happened(now_ns, container, cri.CONTAINER_STARTED_EVENT)
+        self._cgroup(container, now_ns)
+        self._play(container, now_ns)
+        return cri.StartContainerResponse()
+
+    def stop_container(self, request: cri.StopContainerRequest, now_ns: int) -> int:
+        """Ask a container to end; returns when it will have ended at the latest."""
+        container = self.container(request.container_id)
+        self.fail_if_scripted(container, "StopContainer")
+        if container.state is not State.RUNNING:
+            return now_ns
+        ending = Ending(now_ns + max(0, request.timeout) * NS, KILLED, _reason(KILLED))
+        scripted = container.script.stop
+        if scripted is not None and scripted.after_ns is not None:
+            asked = Ending(now_ns + scripted.after_ns, scripted.code, _reason(scripted.code))
+            ending = min(asked, ending, key=lambda e: e.at_ns)
+        elif scripted is None and container.program.heeds_term and request.timeout > 0:
+            ending = Ending(now_ns, 0, _reason(0))
+        if container.stopping is None or ending.at_ns < container.stopping.at_ns:
+            container.stopping = ending
+        self._play(container, now_ns)
+        return container.stopping.at_ns
+
+    def remove_container(self, request: cri.RemoveContainerRequest, now_ns: int) -> cri.RemoveContainerResponse:
+        container = self.containers.get(request.container_id)
+        if container is not None:
+            self.fail_if_scripted(container, "RemoveContainer")
+            if container.state is State.RUNNING:
+                self._end(container, Ending(now_ns, KILLED, _reason(KILLED)))
+            self._remove(container, now_ns)
+        return cri.RemoveContainerResponse()
+
+    def _remove(self, container: Container, now_ns: int) -> None:
+        if container.state is State.CREATED:
+            self.book.release(container.classes)
+        sandbox = self.sandboxes[container.sandbox_id]
+        sandbox.containers.remove(container.id)
+        del self.containers[container.id]
+        del self._names[self._container_name(sandbox, container)]
+        self._happened(now_ns, container, cri.CONTAINER_DELETED_EVENT)
+
+    def update_container_resources(
+        self, request: cri.UpdateContainerResourcesRequest, now_ns: int
+    ) -> cri.UpdateContainerResourcesResponse:
+        """Everything is checked before anything changes (KEP-3008, UpdateContainerResourcesRequest).
+
+        For a container that has ended there is nothing to change and no error, as in containerd: it may end any time.
+        """
+        container = self.container(request.container_id)
+        self.fail_if_scripted(container, "UpdateContainerResources")
+        if container.state is State.EXITED:
+            return cri.UpdateContainerResourcesResponse()
+        moves = self.book.requested(Level.CONTAINER, request.qos_resources, held=container.classes)
+        resources = cgroups.merged(container.resources, request.linux)
+        cgroups.check_resources(resources, self.machine)
+        self.book.release(container.classes)
+        container.classes = {**container.classes, **moves}
+        self.book.take(container.classes)
+        container.resources = resources
+        container.limited_ns = now_ns
+        if container.state is State.RUNNING and container.usage is not None:
+            container.usage.limit_cpu(now_ns, cgroups.cpu_limit_milli(resources, self.machine))
+            self._cgroup(container, now_ns)
+            self._play(container, now_ns)
+        return cri.UpdateContainerResourcesResponse()
+
+    def reopen_container_log(
+        self, request: cri.ReopenContainerLogRequest, now_ns: int
+    ) -> cri.ReopenContainerLogResponse:
+        """Make the log anew after it was moved away."""
+        container = self.container(request.container_id)
+        if container.state is not State.RUNNING:
+            raise Refused(Code.UNKNOWN, f"container {container.id!r} is in {container.state_name} state")
+        if container.log_path:
+            self.effects.append(Wrote(now_ns, container.log_path, "stdout", ""))
+        return cri.ReopenContainerLogResponse()
+
+    # ---- Lookups and bookkeeping
+
+    def sandbox(self, sandbox_id: str) -> Sandbox:
+        sandbox = self.sandboxes.get(sandbox_id)
+        if sandbox is None:
+            raise Refused(Code.NOT_FOUND, f"no sandbox {sandbox_id!r}")
+        return sandbox
+
+    def container(self, container_id: str) -> Container:
+        container = self.containers.get(container_id)
+        if container is None:
+            raise Refused(Code.NOT_FOUND, f"no container {container_id!r}")
+        return container
+
+    def image(self, name: str) -> str:
+        """The id of an image; every image exists."""
+        found = self.images.get(name)
+        if found is None:
+            found = self.images[name] = f"sha256:{hashlib.sha256(name.encode()).hexdigest()}"
+        return found
+
+    def pull(self, request: cri.PullImageRequest) -> str:
+        """Fetch an image; fails only by script."""
+        config = request.sandbox_config
+        self._scripted_failure(_script(config.annotations), config.metadata.uid, "", "PullImage")
+        return self.image(request.image.image)
+
+    def cgroup_path(self, container: Container) -> str:
+        """Where the container's cgroup is, below the root of the tree."""
+        parent = self.sandboxes[container.sandbox_id].config.linux.cgroup_parent
+        return f"{parent.strip('/')}/{container.id}".lstrip("/")
+
+    def cgroup_files(self, container: Container, now_ns: int) -> dict[str, str]:
+        """All files of the container's cgroup and their contents."""
+        files = cgroups.value_files(container.resources, self.machine)
+        if container.usage is not None:
+            files |= cgroups.usage_files(container.usage, container.pid, now_ns, oom_killed=container.oom_killed)
+        return files
+
+    def set_offers(self, offers: Iterable[Advertisement]) -> None:
+        """Offer other classes from now on; who has a class keeps it, implicit defaults follow the new table."""
+        self.book.offers = {offer.name: offer for offer in offers}
+
+    def validate(self) -> None:
+        """The invariants, for tests."""
+        for container in self.containers.values():
+            assert container.id in self.sandboxes[container.sandbox_id].containers
+            assert (container.state is State.EXITED) == (container.ended is not None)
+            assert (container.state is State.CREATED) == (container.usage is None)
+            assert container.state is not State.RUNNING or self.sandboxes[container.sandbox_id].ready
+        alive = [c.classes for c in self.containers.values() if c.state is not State.EXITED]
+        alive += [s.classes for s in self.sandboxes.values() if s.ready]
+        expected = Counter(pair for classes in alive for pair in classes.items())
+        assert +self.book.used == expected, f"counted {+self.book.used}, held {expected}"
+        assert len(self._names) == len(self.sandboxes) + len(self.containers)
+        addresses = [s.ip for s in self.sandboxes.values() if s.ready and s.ip]
+        assert len(addresses) == len(set(addresses))
+
+    def _happened(self, at_ns: int, container: Container, kind: cri.ContainerEventType.ValueType) -> None:
+        self.effects.append(Happened(at_ns, container.id, container.sandbox_id, kind))
+
+    def _cgroup(self, container: Container, now_ns: int | None) -> None:
+        if self._writes_cgroups:
+            files = None if now_ns is None else self.cgroup_files(container, now_ns)
+            self.effects.append(Cgroup(self.cgroup_path(container), files))
+
+    def _new_id(self, now_ns: int) -> str:
+        """64 hexadecimal digits, as real runtimes give; the time keeps ids apart after a restart."""
+        return hashlib.blake2b(f"{self.name}/{now_ns}/{next(self._serial)}".encode(), digest_size=32).hexdigest()
+
+    def _reserve(self, name: tuple[object, ...], identity: str) -> None:
+        holder = self._names.setdefault(name, identity)
+        if holder != identity:
+            shown = "_".join(str(part) for part in name[1:])
+            raise Refused(Code.UNKNOWN, f"failed to reserve {name[0]} name {shown!r}: it is reserved for {holder!r}")
+
+    @staticmethod
+    def _container_name(sandbox: Sandbox, container: Container) -> tuple[object, ...]:
+        return ("container", *sandbox.name, container.name, container.config.metadata.attempt)
+
+    def fail_if_scripted(self, container: Container, method: str) -> None:
+        """Raise the failure that the pod's annotations ask for, if any."""
+        uid = self.sandboxes[container.sandbox_id].config.metadata.uid
+        self._scripted_failure(container.script, uid, container.name, method)
+
+    def _scripted_failure(self, script: Script, uid: str, container: str, method: str) -> None:
+        for failure in script.fail:
+            if failure.method == method:
+                count = self._failed[uid, container, method]
+                if failure.times is None or count < failure.times:
+                    self._failed[uid, container, method] += 1
+                    raise Refused(failure.code, failure.message)
+
+
+class _Addresses:
+    """Pod addresses, the lowest free one first."""
+
+    def __init__(self, cidr: str) -> None:
+        network = ipaddress.ip_network(cidr)
+        self._cidr = cidr
+        self._first = int(network.network_address) + 1
+        self._size = network.num_addresses - 2
+        self._next = 1
+        self._free: list[int] = []
+
+    def take(self) -> str:
+        if self._free:
+            offset = heapq.heappop(self._free)
+        elif self._next < self._size:
+            offset, self._next = self._next, self._next + 1
+        else:
+            raise Refused(Code.RESOURCE_EXHAUSTED, f"no address is free in {self._cidr}")
+        return str(ipaddress.ip_address(self._first + offset))
+
+    def give_back(self, address: str) -> None:
+        if address:
+            heapq.heappush(self._free, int(ipaddress.ip_address(address)) - self._first)
+
+
+def _script(annotations: Mapping[str, str], container: str = "") -> Script:
+    try:
+        if not container:
+            check_annotations(annotations)
+        return script_of(annotations, container)
+    except InputError as error:
+        raise Refused(Code.INVALID_ARGUMENT, error.what) from error
+
+
+def _reason(code: int) -> str:
+    return "Completed" if code == 0 else "Error"

@@ -1,0 +1,53 @@
+"""The files that a simulated runtime writes: a cgroup tree in a plain folder, and container logs in CRI format.
+
+Bytes only: what is written is decided in the core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from pathlib import Path
+
+from kubeqos.cri.simulated.state import Wrote
+
+NS = 1_000_000_000
+
+
+class CgroupTree:
+    """cgroups as folders with a file per setting or meter."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+
+    def write(self, path: str, files: dict[str, str]) -> None:
+        folder = self.root / path
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in files.items():
+            (folder / name).write_text(f"{value}\n")
+
+    def remove(self, path: str) -> None:
+        """Remove one cgroup; its parents belong to whoever made the pod's cgroup."""
+        folder = self.root / path
+        with contextlib.suppress(FileNotFoundError):
+            for file in list(folder.iterdir()):
+                file.unlink()
+            folder.rmdir()
+
+
+def append_log(wrote: Wrote) -> None:
+    """Append text to a container's log. The file is opened anew each time, so that rotating it needs no call."""
+    path = Path(wrote.log_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as log:
+        log.writelines(log_lines(wrote))
+
+
+def log_lines(wrote: Wrote) -> list[str]:
+    """Text in the CRI log format: time, stream, F for a full line or P for a part of one, the line."""
+    seconds, nanos = divmod(wrote.at_ns, NS)
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    head = f"{moment}.{nanos:09d}Z {wrote.stream}"
+    lines = wrote.text.splitlines(keepends=True)
+    return [f"{head} {'F' if line.endswith(chr(10)) else 'P'} {line.removesuffix(chr(10))}\n" for line in lines]

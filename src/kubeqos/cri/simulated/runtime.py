@@ -1,0 +1,197 @@
+"""The shell around the simulated runtime's core: a `Runtime` in this process.
+
+It gives the core the time, performs its effects (logs, cgroup files, events) and waits where a caller has to wait.
+Thousands of them live in one process: without log or cgroup folders a node costs its core's dictionaries and one timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from kubeqos.cri.errors import CallError, Code, Refused
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.providers.protocol import Advertisement
+from kubeqos.cri.runtime import EXEC_SYNC, STOP_CONTAINER, Method, Request, Response, Runtime
+from kubeqos.cri.simulated import views
+from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
+from kubeqos.cri.simulated.core import Core
+from kubeqos.cri.simulated.execution import execute
+from kubeqos.cri.simulated.faults import Faults
+from kubeqos.cri.simulated.files import CgroupTree, append_log
+from kubeqos.cri.simulated.state import Cgroup, Happened, State
+from kubeqos.model.machine import Machine
+
+
+def _no_stream(_core: Core, _request: object, _now_ns: int) -> object:
+    raise Refused(Code.UNIMPLEMENTED, "a simulated container has no streams; run the command with ExecSync")
+
+
+Handler = Callable[[Core, Any, int], Any]
+HANDLERS: Mapping[str, Handler] = {
+    "Version": views.version,
+    "Status": views.status,
+    "RuntimeConfig": views.runtime_config,
+    "UpdateRuntimeConfig": lambda core, request, now: cri.UpdateRuntimeConfigResponse(),
+    "RunPodSandbox": Core.run_pod_sandbox,
+    "StopPodSandbox": Core.stop_pod_sandbox,
+    "RemovePodSandbox": Core.remove_pod_sandbox,
+    "PodSandboxStatus": views.sandbox_answer,
+    "ListPodSandbox": views.list_sandboxes,
+    "CreateContainer": Core.create_container,
+    "StartContainer": Core.start_container,
+    "StopContainer": Core.stop_container,
+    "RemoveContainer": Core.remove_container,
+    "ListContainers": views.list_containers,
+    "ContainerStatus": views.container_answer,
+    "UpdateContainerResources": Core.update_container_resources,
+    "UpdatePodSandboxResources": Core.update_pod_sandbox_resources,
+    "ReopenContainerLog": Core.reopen_container_log,
+    "ExecSync": execute,
+    "Exec": _no_stream,
+    "Attach": _no_stream,
+    "PortForward": _no_stream,
+    "ContainerStats": views.one_container_stats,
+    "ListContainerStats": views.all_container_stats,
+    "PodSandboxStats": views.one_sandbox_stats,
+    "ListPodSandboxStats": views.all_sandbox_stats,
+    "ListImages": views.list_images,
+    "ImageStatus": views.image_status,
+    "PullImage": views.pull_image,
+    "RemoveImage": views.remove_image,
+    "ImageFsInfo": views.image_fs_info,
+}
+
+
+class SimulatedRuntime(Runtime):
+    """A container runtime without containers."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        offers: Iterable[Advertisement] = (),
+        *,
+        name: str = "simulated",
+        clock: Clock | None = None,
+        cgroup_root: Path | None = None,
+        logs: bool = True,
+        faults: Faults | None = None,
+    ) -> None:
+        self.endpoint = f"simulated:{name}"
+        self.clock: Clock = clock or WallClock()
+        self.core = Core(machine, offers, name=name, cgroups=cgroup_root is not None)
+        self.faults = faults
+        self._tree = CgroupTree(cgroup_root) if cgroup_root is not None else None
+        self._logs = logs
+        self._subscribers: set[asyncio.Queue[cri.ContainerEventResponse]] = set()
+        self._timer: Timer | None = None
+        self._timer_ns: int | None = None
+
+    async def call(
+        self, method: Method[Request, Response], request: Request, *, timeout: float | None = None
+    ) -> Response:
+        try:
+            if self.faults is not None:
+                await self._suffer(method.name, method.deadline_seconds if timeout is None else timeout)
+            answer = self._perform(HANDLERS[method.name], request)
+            if method.name == STOP_CONTAINER.name:
+                answer = await self._await_end(cast(cri.StopContainerRequest, request).container_id, answer)
+            elif method.name == EXEC_SYNC.name:
+                await self.clock.sleep_until(answer.at_ns)
+                answer = answer.answer
+                if answer is None:
+                    raise Refused(Code.DEADLINE_EXCEEDED, "failed to exec in container: timeout exceeded")
+        except Refused as refused:
+            raise CallError(method.name, refused.code, refused.what, endpoint=self.endpoint) from refused
+        return cast(Response, answer)
+
+    async def events(self) -> AsyncIterator[cri.ContainerEventResponse]:
+        queue: asyncio.Queue[cri.ContainerEventResponse] = asyncio.Queue()
+        self._subscribers.add(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._subscribers.discard(queue)
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._timer_ns = None
+
+    def set_offers(self, offers: Iterable[Advertisement]) -> None:
+        """Offer other QoS-class resources from now on."""
+        self.core.set_offers(offers)
+
+    def refresh_usage(self) -> None:
+        """Bring the meters in the cgroup tree up to date."""
+        now_ns = self.clock.now_ns()
+        if self._tree is not None:
+            for container in self.core.containers.values():
+                if container.state is State.RUNNING:
+                    self._tree.write(self.core.cgroup_path(container), self.core.cgroup_files(container, now_ns))
+
+    def _perform(self, handler: Handler, request: object) -> Any:
+        now_ns = self.clock.now_ns()
+        self.core.advance(now_ns)
+        try:
+            return handler(self.core, request, now_ns)
+        finally:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Perform what the core has decided, and set the timer for what it will do by itself."""
+        effects, self.core.effects = self.core.effects, []
+        for effect in effects:
+            if isinstance(effect, Happened):
+                if self._subscribers:
+                    message = views.event_message(self.core, effect)
+                    for queue in self._subscribers:
+                        queue.put_nowait(message)
+            elif isinstance(effect, Cgroup):
+                if self._tree is not None:
+                    self._write_cgroup(self._tree, effect)
+            elif self._logs:
+                append_log(effect)
+        self._arm()
+
+    @staticmethod
+    def _write_cgroup(tree: CgroupTree, effect: Cgroup) -> None:
+        if effect.files is None:
+            tree.remove(effect.path)
+        else:
+            tree.write(effect.path, effect.files)
+
+    def _arm(self) -> None:
+        due = self.core.next_ns()
+        if due != self._timer_ns:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ns = due
+            self._timer = None if due is None else self.clock.call_at(due, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = self._timer_ns = None
+        self.core.advance(self.clock.now_ns())
+        self._flush()
+
+    async def _await_end(self, container_id: str, ends_ns: int) -> cri.StopContainerResponse:
+        await self.clock.sleep_until(ends_ns)
+        self.core.advance(max(ends_ns, self.clock.now_ns()))
+        self._flush()
+        return cri.StopContainerResponse()
+
+    async def _suffer(self, method: str, timeout: float) -> None:
+        """Delay, refuse or hang a call as the faults say; never longer than its deadline."""
+        assert self.faults is not None
+        fate = self.faults.fate(method)
+        hangs = fate.fault is not None and fate.fault.code is None
+        if hangs or fate.delay_ns > timeout * NS:
+            await self.clock.sleep_until(self.clock.now_ns() + round(timeout * NS))
+            raise Refused(Code.DEADLINE_EXCEEDED, f"no answer in {timeout:g} s")
+        if fate.delay_ns:
+            await self.clock.sleep_until(self.clock.now_ns() + fate.delay_ns)
+        if fate.fault is not None and fate.fault.code is not None:
+            raise Refused(fate.fault.code, "injected fault")

@@ -1,0 +1,125 @@
+"""Sandboxes and containers of a simulated runtime, as the core keeps them. Pure data."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.simulated.program import SERVER, Program
+from kubeqos.cri.simulated.script import NO_SCRIPT, Script
+from kubeqos.cri.simulated.usage import Usage
+
+KILLED = 137  # 128 + SIGKILL
+OOM_KILLED = "OOMKilled"
+
+
+class State(enum.IntEnum):
+    """Where a container stands.
+
+    CREATED → RUNNING → EXITED, and any of them → gone when it is removed
+    """
+
+    CREATED = cri.CONTAINER_CREATED
+    RUNNING = cri.CONTAINER_RUNNING
+    EXITED = cri.CONTAINER_EXITED
+
+
+@dataclass(slots=True)
+class Sandbox:
+    """One pod's sandbox. `classes` holds what was asked for, not implicit defaults."""
+
+    id: str
+    config: cri.PodSandboxConfig
+    runtime_handler: str
+    created_ns: int
+    ip: str
+    classes: dict[str, str]
+    script: Script = NO_SCRIPT
+    ready: bool = True
+    containers: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> tuple[str, str, str, int]:
+        meta = self.config.metadata
+        return (meta.namespace, meta.name, meta.uid, meta.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When and how a container ends, or has ended."""
+
+    at_ns: int
+    code: int
+    reason: str
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Container:
+    """One container. `plan` counts replannings, so that an outdated timer can tell that it is.
+
+    `limited_ns` is since when the present limits hold: memory that is above a new, lower limit is so from then on.
+    """
+
+    id: str
+    sandbox_id: str
+    config: cri.ContainerConfig
+    resources: cri.LinuxContainerResources
+    classes: dict[str, str]
+    created_ns: int
+    log_path: str = ""
+    pid: int = 0
+    script: Script = NO_SCRIPT
+    program: Program = SERVER
+    state: State = State.CREATED
+    started_ns: int = 0
+    limited_ns: int = 0
+    ended: Ending | None = None
+    stopping: Ending | None = None
+    usage: Usage | None = None
+    outputs_done: int = 0
+    plan: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.config.metadata.name
+
+    @property
+    def state_name(self) -> str:
+        return f"CONTAINER_{self.state.name}"
+
+    @property
+    def oom_killed(self) -> bool:
+        return self.ended is not None and self.ended.reason == OOM_KILLED
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event for subscribers: something was created, started, stopped or deleted."""
+
+    at_ns: int
+    id: str
+    sandbox_id: str
+    kind: cri.ContainerEventType.ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """A container wrote text."""
+
+    at_ns: int
+    log_path: str
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """A container's cgroup is to be written anew, or removed when `files` is None."""
+
+    path: str
+    files: dict[str, str] | None
+
+
+Effect = Happened | Wrote | Cgroup

@@ -1,0 +1,113 @@
+"""A real API server on a real socket, in a thread of this process, and a small client that can send anything."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kubeqos.apiserver.server import ApiServer, Settings
+from kubeqos.codec import decode_json, encode_json
+
+ADMIN_TOKEN = "admin-token-of-the-tests"
+
+
+class Answer:
+    """A response, read to its end."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.code = response.status
+        self.headers = response.headers
+        self.raw = response.read()
+
+    @property
+    def content_type(self) -> str | None:
+        return self.headers.get("content-type")
+
+    @property
+    def body(self) -> Any:
+        if (self.content_type or "").startswith("application/json") and self.raw:
+            return decode_json(self.raw)
+        return self.raw.decode()
+
+    @property
+    def warnings(self) -> list[str]:
+        return list(self.headers.get_all("warning") or ())
+
+
+class LiveServer:
+    """The server and how to reach it."""
+
+    def __init__(self, server: ApiServer, loop: asyncio.AbstractEventLoop) -> None:
+        self.server = server
+        self.loop = loop
+        self.host, _, port = server.application.address.partition(":")
+        self.port = int(port)
+        self.kubeconfig = server.kubeconfig
+        self.tls = ssl.create_default_context(cafile=str(server.pki.ca_file))
+
+    def connect(self, timeout: float = 30) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(self.host, self.port, context=self.tls, timeout=timeout)
+
+    def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+        """One request as the administrator; a dict or list is sent as JSON, a string or bytes as they are."""
+        sent = {"Authorization": f"Bearer {ADMIN_TOKEN}", "User-Agent": "tests", **(headers or {})}
+        if body is not None and not isinstance(body, str | bytes):
+            body = encode_json(body)
+        if isinstance(body, str):
+            body = body.encode()
+        if body is not None:
+            sent.setdefault("Content-Type", "application/json")
+        connection = self.connect()
+        try:
+            connection.request(method, path, body, sent)
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine on the server's own loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
+
+
+@contextmanager
+def live_server(data_dir: Path) -> Iterator[LiveServer]:
+    """Start a server in a thread; stop it when the block ends."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    tokens = data_dir / "tokens.csv"
+    tokens.write_text(f'{ADMIN_TOKEN},admin,admin-uid,"system:masters"\n')
+    tokens.chmod(0o600)
+    settings = Settings(data_dir, port=0, token_file=tokens)
+    ready: list[LiveServer | BaseException] = []
+    started, stop = threading.Event(), asyncio.Event()
+
+    async def main() -> None:
+        async with ApiServer.start(settings) as server:
+            ready.append(LiveServer(server, asyncio.get_running_loop()))
+            started.set()
+            await stop.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            ready.append(error)
+            started.set()
+            raise
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    started.wait(30)
+    live = ready[0]
+    if not isinstance(live, LiveServer):
+        raise live
+    try:
+        yield live
+    finally:
+        live.loop.call_soon_threadsafe(stop.set)
+        thread.join(15)

@@ -1,0 +1,70 @@
+"""Where the kubeconfig comes from, and what a bad one says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kubeqos.client.http import HttpApi
+from kubeqos.client.kubeconfig import load
+from kubeqos.codec import encode_yaml
+from kubeqos.errors import ConfigurationError
+
+
+def write(path: Path, name: str, *, current: str = "", **cluster: str) -> Path:
+    content = {
+        "clusters": [{"name": name, "cluster": {"server": f"https://{name}.example.org", **cluster}}],
+        "users": [{"name": name, "user": {"token": "t"}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": f"ns-{name}"}}],
+        **({"current-context": current} if current else {}),
+    }
+    path.write_text(encode_yaml(content))
+    return path
+
+
+def test_a_given_file_comes_before_the_environment(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "one", "one", current="one"), write(tmp_path / "two", "two", current="two")
+    assert load(one, env={"KUBECONFIG": str(two)}).cluster.server == "https://one.example.org"
+    assert load(env={"KUBECONFIG": str(two)}).namespace == "ns-two"
+
+
+def test_several_files_are_one_and_the_first_wins(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "one", "one"), write(tmp_path / "two", "two", current="two")
+    env = {"KUBECONFIG": f"{one}:{tmp_path / 'missing'}:{two}"}
+    assert load(env=env).context_name == "two"
+    assert load(context="one", env=env).cluster.server == "https://one.example.org"
+
+
+def test_file_names_are_relative_to_their_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "one", "one", current="one", **{"certificate-authority": "ca.crt"})
+    assert load(path).cluster.certificate_auth == str(tmp_path.resolve() / "ca.crt")
+    with pytest.raises(ConfigurationError, match="credentials cannot be used"):
+        HttpApi.from_kubeconfig(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "not a mapping"),
+        ("a: b: c", "cannot be read"),
+        ("{}", "No current context"),
+        ("current-context: x", "Context 'x' not found"),
+        ("contexts: [{name: x, context: {cluster: gone}}]\ncurrent-context: x", "missing 'gone'"),
+        ("clusters: [{cluster: {}}]", "missing 'name'"),
+        ("clusters: [3]", "kubeconfig"),
+    ],
+)
+def test_a_bad_kubeconfig_is_explained(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError, match=message) as error:
+        load(path)
+    assert error.value.where == str(path)
+    assert error.value.remedy
+
+
+def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="No such file") as error:
+        load(env={"KUBECONFIG": str(tmp_path / "nowhere")})
+    assert error.value.where == str(tmp_path / "nowhere")

@@ -1,0 +1,160 @@
+"""Laws of placement on random clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubeqos.model.objects import NodeView, PodView
+from kubeqos.placement.cluster import NO_CLASS, Cluster, NodeFacts, PlacedPod
+from kubeqos.placement.fit import Explanation, feasible
+from kubeqos.placement.placer import Placed, Placer
+from kubeqos.placement.preempt import Preemption, Preemptor
+from kubeqos.placement.shape import compile_shape
+from tests.placement import reference
+from tests.placement.strategies import nodes, pods
+
+NAMES = ("n0", "n1", "n2")
+CLUSTERS = st.tuples(*(nodes(name) for name in NAMES))
+
+
+def columns(cluster: Cluster) -> dict[str, Any]:
+    """Everything a cluster holds, by node name, so that clusters built differently can be compared."""
+    out: dict[str, Any] = {}
+    for name, row in sorted(cluster.row_of.items()):
+        held = cluster.rows[row]
+        out[name] = (
+            {
+                key: (int(c.capacity[row]), int(c.used[row]))
+                for key, c in cluster.resources.items()
+                if c.capacity[row] or c.used[row]
+            },
+            {
+                key: (int(c.capacity[row]), int(c.used[row]))
+                for key, c in cluster.classes.items()
+                if c.capacity[row] != NO_CLASS or c.used[row]
+            },
+            {
+                key: cluster.labels.values(key)[cluster.labels.column(key)[row]]
+                for key in ("zone", "kubernetes.io/hostname")
+            },
+            cluster.taint_sets.values[cluster.taint_set[row]],
+            bool(cluster.unschedulable[row]),
+            (int(cluster.scoring_cpu[row]), int(cluster.scoring_memory[row])),
+            sorted(held.pods),
+            sorted((p.address, p.protocol, p.port) for p in held.ports),
+        )
+    return out
+
+
+def build(raw_nodes: tuple[dict[str, Any], ...], placed: dict[str, tuple[str, dict[str, Any]]]) -> Cluster:
+    cluster = Cluster(2)
+    for raw in raw_nodes:
+        cluster.set_node(NodeFacts(NodeView.of(raw)))
+    for uid, (node, raw) in placed.items():
+        cluster.add_pod(node, PlacedPod(uid, uid, compile_shape(PodView.of(raw))))
+    return cluster
+
+
+def over_capacity(cluster: Cluster) -> list[str]:
+    wrong = []
+    for name, column in cluster.resources.items():
+        if (column.used > column.capacity)[cluster.alive].any() and name != "cpu":
+            wrong.append(name)
+    for key, column in cluster.classes.items():
+        if ((column.capacity > 0) & (column.used > column.capacity)).any():
+            wrong.append(str(key))
+    return wrong
+
+
+@settings(max_examples=150, deadline=None)
+@given(CLUSTERS, st.lists(pods(), min_size=1, max_size=8))
+def test_the_columnar_fit_equals_the_plain_one(raw: tuple[dict[str, Any], ...], arriving: list[dict[str, Any]]) -> None:
+    cluster, views = build(raw, {}), [NodeView.of(each) for each in raw]
+    placed: dict[str, list[PodView]] = {name: [] for name in NAMES}
+    for number, raw_pod in enumerate(arriving):
+        pod, shape = PodView.of(raw_pod), compile_shape(PodView.of(raw_pod))
+        fits = feasible(cluster, shape)
+        ours = {name for name in NAMES if fits[cluster.row_of[name]]}
+        assert ours == {view.metadata.name for view in views if reference.fits(pod, view, views, placed)}
+        assert set(Explanation(cluster, shape).by_node()) == set(NAMES) - ours
+        if ours:
+            node = sorted(ours)[number % len(ours)]
+            cluster.add_pod(node, PlacedPod(str(number), str(number), shape))
+            placed[node].append(pod)
+
+
+@settings(max_examples=100, deadline=None)
+@given(CLUSTERS, st.lists(st.tuples(pods(), st.integers(1, 3)), min_size=1, max_size=6), st.data())
+def test_never_over_capacity_and_kept_results_equal_fresh_ones(
+    raw: tuple[dict[str, Any], ...], templates: list[tuple[dict[str, Any], int]], data: st.DataObject
+) -> None:
+    cluster = build(raw, {})
+    placer = Placer(cluster)
+    shapes = [compile_shape(PodView.of(template)) for template, _ in templates]
+    running: list[str] = []
+    for step in range(12):
+        if running and data.draw(st.integers(0, 3)) == 0:
+            cluster.remove_pod(running.pop(data.draw(st.integers(0, len(running) - 1))))
+            continue
+        shape = shapes[data.draw(st.integers(0, len(shapes) - 1))]
+        answer, fresh = placer.place(shape), Placer(cluster).place(shape)
+        assert isinstance(answer, Placed) == isinstance(fresh, Placed)
+        if isinstance(answer, Placed) and isinstance(fresh, Placed):
+            assert answer == fresh
+            cluster.add_pod(answer.node, PlacedPod(str(step), str(step), shape))
+            running.append(str(step))
+        assert over_capacity(cluster) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(CLUSTERS, st.lists(pods(), max_size=6), CLUSTERS, st.data())
+def test_any_sequence_of_changes_equals_a_fresh_build(
+    first: tuple[dict[str, Any], ...],
+    arriving: list[dict[str, Any]],
+    second: tuple[dict[str, Any], ...],
+    data: st.DataObject,
+) -> None:
+    cluster = build(first, {})
+    placed: dict[str, tuple[str, dict[str, Any]]] = {}
+    for number, raw_pod in enumerate(arriving):
+        node = data.draw(st.sampled_from(NAMES))
+        cluster.add_pod(node, PlacedPod(str(number), str(number), compile_shape(PodView.of(raw_pod))))
+        placed[str(number)] = (node, raw_pod)
+    for raw in second:
+        cluster.set_node(NodeFacts(NodeView.of(raw)))
+    for uid in list(placed):
+        if data.draw(st.booleans()):
+            cluster.remove_pod(uid)
+            del placed[uid]
+    gone = data.draw(st.sampled_from(NAMES))
+    cluster.remove_node(gone)
+    cluster.set_node(NodeFacts(NodeView.of(second[NAMES.index(gone)])))
+    placed = {uid: where for uid, where in placed.items() if where[0] != gone}
+    assert columns(cluster) == columns(build(second, placed))
+
+
+@settings(max_examples=100, deadline=None)
+@given(CLUSTERS, st.lists(pods(), min_size=2, max_size=8))
+def test_preemption_makes_room_and_a_dry_run_changes_nothing(
+    raw: tuple[dict[str, Any], ...], arriving: list[dict[str, Any]]
+) -> None:
+    cluster = build(raw, {})
+    placer, preemptor = Placer(cluster), Preemptor(cluster)
+    for number, raw_pod in enumerate(arriving):
+        shape = compile_shape(PodView.of(raw_pod))
+        answer = placer.place(shape)
+        if isinstance(answer, Placed):
+            cluster.add_pod(answer.node, PlacedPod(str(number), str(number), shape, started=number))
+            continue
+        before, clock = columns(cluster), cluster.clock
+        plan = preemptor.preempt(shape, answer.explanation)
+        assert (columns(cluster), cluster.clock) == (before, clock)
+        if isinstance(plan, Preemption):
+            assert all(victim.shape.priority < shape.priority for victim in plan.victims)
+            for victim in plan.victims:
+                cluster.remove_pod(victim.uid)
+            assert feasible(cluster, shape, np.array([cluster.row_of[plan.node]]))[0]

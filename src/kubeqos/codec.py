@@ -29,6 +29,25 @@ def typed_decoder(kind: type[T]) -> Callable[[bytes], T]:
     return msgspec.json.Decoder(kind).decode
 
 
+class JsonNumber(float):
+    """A number that remembers how it was written: `1e3` and `1000.0` are different texts of one quantity."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> JsonNumber:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __str__(self) -> str:
+        return self.text
+
+
+decode_json_exact = msgspec.json.Decoder(float_hook=JsonNumber).decode
+"""Decode with every fractional number as a `JsonNumber`; these cannot be encoded again."""
+
+
 def decode_json_pairs(body: bytes) -> Any:
     """Decode with objects as tuples of (key, value) pairs, so that a key given twice is still seen."""
     return json.loads(body, object_pairs_hook=tuple)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kubeqos.apiserver.gojson import syntax_problem
 from kubeqos.apiserver.negotiate import PROTOBUF, YAML, media_type
 from kubeqos.apiserver.requests import JSON, Request
 from kubeqos.apiserver.status import ApiError
 from kubeqos.codec import JsonError, YamlError, decode_json, decode_yaml
+from kubeqos.model.gojson import syntax_problem
 
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F].."

@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass
 
 from kubeqos.apiserver.documents import Unreadable, document
-from kubeqos.apiserver.gojson import syntax_problem
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.requests import Query, Request, is_true
 from kubeqos.apiserver.status import ApiError, bad_request, cause, invalid
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json
+from kubeqos.model.gojson import syntax_problem
 from kubeqos.model.selectors import FieldSelector, LabelSelector, SelectorError
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

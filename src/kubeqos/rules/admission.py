@@ -20,7 +20,7 @@ from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
 from kubeqos.rules.classes import WELL_KNOWN, changed_annotations, translate_annotations
-from kubeqos.rules.defaults import add_default_tolerations, default, prepare_create
+from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_priority
@@ -196,7 +196,7 @@ def namespace_exists(work: Work) -> Refused | None:
 
 
 def defaults(work: Work) -> Refused | None:
-    default(work.request.kind, work.new)
+    apply_defaults(work.request.kind, work.new)
     return None
 
 

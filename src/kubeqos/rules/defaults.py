@@ -1,6 +1,6 @@
 """What the API fills in: defaults of fields, and what a create adds before an object is judged.
 
-The API server calls `default` on every decoded object in canonical form, then its mutating admission, then
+The API server calls `apply_defaults` on every decoded object in canonical form, then its mutating admission, then
 `prepare_create` for new objects. All of it works in place on the raw tree. A value that is already there always wins.
 """
 
@@ -38,7 +38,7 @@ _GATED = {
 }
 
 
-def default(kind: str, raw: Raw) -> None:
+def apply_defaults(kind: str, raw: Raw) -> None:
     """Fill in the defaults of an object, in place."""
     fill = _DEFAULTS.get(kind)
     if fill is not None:

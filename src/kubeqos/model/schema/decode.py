@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from kubeqos.codec import JsonObject, decode_json_pairs
+from kubeqos.codec import JsonNumber, JsonObject, decode_json_pairs
 from kubeqos.errors import InputError
 from kubeqos.model.quantity import FORMAT_WRONG, Quantity
 from kubeqos.model.schema.gotime import parse_error
@@ -21,6 +21,7 @@ from kubeqos.model.schema.types import Field, Shape, TypeSchema
 
 MAX_STRICT_ERRORS = 100
 _JSON_NAMES = {dict: "object", list: "array", str: "string", int: "number", float: "number", bool: "bool"}
+_JSON_NAMES[JsonNumber] = "number"
 _PYTHON_TYPES: dict[str, Any] = {
     "string": str, "bytes": str, "bool": bool, "int32": int, "int64": int, "float": float, "time": str,
     "microtime": str, "object": dict, "list": list, "map": dict,
@@ -147,8 +148,10 @@ class _Walk:
             return
         elif kind == "intstr":
             self._int_or_string(value, schema, path)
-        elif given is float and kind in _LIMITS:
-            self._mismatch(f"number {value:g}", shape, schema, path)
+        elif kind == "float" and given is JsonNumber:
+            return
+        elif isinstance(value, float) and kind in _LIMITS:
+            self._mismatch(f"number {_written(value)}", shape, schema, path)
         elif kind == "any":
             self.keys += _count_keys(value)
         else:
@@ -158,8 +161,8 @@ class _Walk:
         if type(value) is int:
             if not -_LIMITS["int32"] <= value < _LIMITS["int32"]:
                 self._abort_mismatch(f"number {value}", "int32", schema, path)
-        elif type(value) is float:
-            self._abort_mismatch(f"number {value:g}", "int32", schema, path)
+        elif isinstance(value, float):
+            self._abort_mismatch(f"number {_written(value)}", "int32", schema, path)
         elif type(value) is not str:
             self._abort_mismatch(_JSON_NAMES[type(value)], "int32", schema, path)
 
@@ -201,11 +204,16 @@ def _compile(schema: TypeSchema) -> dict[str, tuple[Any, int, Any, Field]]:
     return plan
 
 
+def _written(number: float) -> str:
+    """A number as the document has it."""
+    return number.text if isinstance(number, JsonNumber) else f"{number:g}"
+
+
 def _check_quantity(value: Any) -> None:
-    if type(value) not in (str, int, float):
+    if type(value) not in (str, int, float, JsonNumber):
         raise _Abort(FORMAT_WRONG)
     try:
-        Quantity.parse(value)
+        Quantity.parse(value.strip() if isinstance(value, str) else value)
     except InputError as error:
         raise _Abort(error.what) from error
 

@@ -80,7 +80,7 @@ def _conversion(shape: Shape) -> Convert | None:
         assert inner
         return lambda value: normalise(value, inner)
     if shape.kind == "quantity":
-        return lambda value: str(Quantity.parse(value))
+        return lambda value: str(_quantity(value))
     if shape.kind == "time":
         return _canonical_time
     if shape.kind == "microtime":
@@ -112,11 +112,14 @@ def _map_conversion(item: Convert | None, empty: Any) -> Convert:
     return convert
 
 
+def _quantity(value: Any) -> Quantity:
+    """A quantity in a document may have space around it."""
+    return Quantity.parse(value.strip() if isinstance(value, str) else value)
+
+
 def _resource_list(values: JsonObject) -> JsonObject:
     """Amounts of resources are never finer than a thousandth."""
-    return {
-        name: "0" if value is None else str(Quantity.parse(value).round_up_milli()) for name, value in values.items()
-    }
+    return {name: "0" if value is None else str(_quantity(value).round_up_milli()) for name, value in values.items()}
 
 
 def _canonical_time(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubeqos.model import names
+from kubeqos.rules.classes import Level, request_errors
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_found, not_supported, required, too_many
 from kubeqos.rules.validation.common import (
     NO_LIST,
@@ -135,6 +136,8 @@ def _check_container(out: Errors, path: str, container: Raw, pod: PodContext) ->
         check_choice(out, f"{path}.imagePullPolicy", policy, _PULL_POLICIES)
     if resources := get("resources"):
         check_container_requirements(out, f"{path}.resources", resources, pod.claims)
+        if classes := resources.get("qosResources"):
+            out.extend(request_errors(classes, f"{path}.resources.qosResources", level=Level.CONTAINER))
     if policies := get("resizePolicy"):
         _check_resize_policy(out, f"{path}.resizePolicy", policies, pod.restart_policy)
     context = get("securityContext")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kubeqos.model import names
 from kubeqos.model.objects import PodSpec
+from kubeqos.rules.classes import Level, request_errors
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
 from kubeqos.rules.podqos import effective_requests
 from kubeqos.rules.validation.common import (
@@ -271,19 +272,8 @@ def _check_overhead(out: Errors, path: str, spec: Raw) -> None:
     check_container_requirements(out, path, {"limits": spec["overhead"]}, frozenset())
 
 
-def check_class_requests(out: Errors, path: str, requests: Sequence[Raw]) -> None:
-    """KEP-3008: a request names a resource and one of its classes, and each resource at most once."""
-    seen: set[str] = set()
-    for index, request in enumerate(requests):
-        where, name, class_name = f"{path}[{index}]", request.get("name", ""), request.get("class", "")
-        for field, value in (("name", name), ("class", class_name)):
-            if not value:
-                out.append(required(f"{where}.{field}"))
-            else:
-                complain(out, f"{where}.{field}", value, names.qualified_name(value))
-        if name and name in seen:
-            out.append(duplicate(f"{where}.name", name))
-        seen.add(name)
+def _check_classes(out: Errors, path: str, spec: Raw) -> None:
+    out.extend(request_errors(spec["qosResources"], path, level=Level.POD))
 
 
 def _value(check: Check) -> Check:
@@ -329,5 +319,5 @@ _OPTIONAL: dict[str, Check] = {
     "preemptionPolicy": _check_preemption_policy,
     "overhead": _check_overhead,
     "os": _check_os,
-    "qosResources": _value(check_class_requests),
+    "qosResources": _check_classes,
 }

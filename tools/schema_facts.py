@@ -145,7 +145,8 @@ OBJECT_STRATEGY = {
     "DeploymentSpec.strategy": "patch=retainKeys",
     "PodDisruptionBudgetSpec.selector": "patch=replace",
 }
-DEFAULTS = {"ContainerPort.protocol": '"TCP"', "ServicePort.protocol": '"TCP"'}
+# Defaults that the published schema declares; apply fills keys of list items with them.
+DEFAULTS = {"ContainerPort.protocol": '"TCP"', "ServicePort.protocol": '"TCP"', "LocalObjectReference.name": '""'}
 
 # Named string types, which a decoder's complaint mentions by name.
 STRING_TYPES = {

@@ -214,9 +214,12 @@ def test_old_updaters_are_added_up() -> None:
     [
         ({"bogus": 1}, ".bogus: field not declared in schema"),
         (
-            {"spec": {"containers": [{"image": "x"}]}},
-            ".spec.containers: element 0: associative list with keys has an element that omits key field "
-            '"name" (and doesn\'t have default value)',
+            {"spec": {"containers": [5]}},
+            ".spec.containers: element 0: associative list with keys may not have non-map elements",
+        ),
+        (
+            {"spec": {"containers": [{"image": "x"}, {"name": ""}]}},
+            '.spec.containers: duplicate entries for key [name=""]',
         ),
         (
             {"spec": {"containers": "x"}},
@@ -238,6 +241,27 @@ def test_a_configuration_must_fit_the_schema(config: JsonObject, message: str) -
         Cluster().apply("a", **config)
     assert caught.value.code == 400
     assert caught.value.what == f"failed to create typed patch object (/x; /v1, Kind=Pod): {message}"
+
+
+def test_an_item_needs_its_key() -> None:
+    with pytest.raises(PatchError, match=r'element 0: .* omits key field "name" \(and doesn.t have default value\)'):
+        Cluster(schema.kind("", "v1", "ServiceAccount")).apply("a", secrets=[{"kind": "Secret"}])
+
+
+def test_a_quantity_must_be_one() -> None:
+    with pytest.raises(PatchError, match="quantities must match the regular expression"):
+        Cluster().apply("a", spec={"containers": [container("c", resources={"limits": {"cpu": {}}})]})
+
+
+@pytest.mark.parametrize("fields", [{"f:data": 5}, {"x": {}}, {"k:{": {}}, {"k:5": {}}, {"f:a": {"v:": {}}}])
+def test_managers_that_make_no_sense_are_not_taken_over(fields: JsonObject) -> None:
+    cluster = Cluster(CONFIG)
+    cluster.create("a", data={"x": "1"})
+    assert cluster.live
+    stored = cluster.live["metadata"]["managedFields"]
+    entry = {"manager": "z", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}
+    forged = {**cluster.live, "metadata": {**cluster.live["metadata"], "managedFields": [entry]}}
+    assert track(cluster.live, forged, CONFIG, cluster.writer("m")) == stored
 
 
 DATA = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"), min_size=1, max_size=4)
@@ -269,6 +293,41 @@ def test_every_field_has_an_owner_and_every_owner_a_field(script: list[tuple[str
         assert cluster.live.get("data", {}) == expected
         for name, wish in wishes.items():
             assert {step[2:] for step in cluster.fields(name).get("f:data", {})} == wish.keys()
+
+
+STEPS = [
+    "metadata",
+    "spec",
+    "containers",
+    "name",
+    "ports",
+    "containerPort",
+    "finalizers",
+    "labels",
+    "resources",
+    "limits",
+]
+CONFIGS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["main", "1", "x"]),
+    lambda inner: st.dictionaries(st.sampled_from(STEPS), inner, max_size=4) | st.lists(inner, max_size=3),
+    max_leaves=14,
+)
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(st.sampled_from(["metadata", "spec"]), CONFIGS), st.booleans())
+def test_any_configuration_is_applied_or_refused(config: JsonObject, force: bool) -> None:
+    cluster = Cluster()
+    cluster.create("a", spec={"containers": [container("main", image="1", ports=[{"containerPort": 80}])]})
+    before = copy.deepcopy((cluster.live, config))
+    try:
+        done = apply_configuration(
+            cluster.live, {"apiVersion": "v1", "kind": "Pod", **config}, POD, cluster.writer("b"), force=force
+        )
+        assert schema.normalise(done.object, POD) == done.object
+    except PatchError as error:
+        assert error.code in (400, 409)
+    assert (cluster.live, config) == before
 
 
 NODES = st.recursive(st.just({}), lambda inner: st.dictionaries(st.sampled_from(["f:a", "f:b", ".", "f:c"]), inner))

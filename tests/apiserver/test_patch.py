@@ -147,7 +147,7 @@ def test_a_merge_patch_removes_with_null() -> None:
         {"op": "test", "path": "/a", "value": 2},
         {"op": "move", "from": "/missing", "path": "/a"},
         {"op": "add", "path": 5, "value": 1},
-        {"op": "add", "path": "/a"},
+        {"op": "test", "path": "/a"},
         {"op": "add", "path": "/a/b/c", "value": 1},
         {"op": "add", "path": "/list/x~2", "value": 1},
         {},
@@ -166,8 +166,11 @@ def test_the_limits_of_a_json_patch() -> None:
     assert caught.value.code == 413
 
 
-def test_replacing_what_is_not_there_adds_it() -> None:
+def test_a_json_patch_is_laxer_than_the_standard() -> None:
     assert json_patch({"a": {}}, [{"op": "replace", "path": "/a/b", "value": 1}]) == {"a": {"b": 1}}
+    assert json_patch({"a": {}}, [{"op": "test", "path": "/a/b", "value": None}]) == {"a": {}}
+    assert json_patch({"a": {}}, [{"op": "add", "path": "/a/b"}]) == {"a": {"b": None}}
+    assert json_patch({"a": {}}, [{"op": "add", "path": "ignored/c", "value": 1}]) == {"a": {}, "c": 1}
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import shutil
 import socket
 import ssl
 import stat
@@ -144,6 +145,20 @@ async def test_our_own_client_arrives_by_the_kubeconfig(server: Server, tmp_path
     assert answer.body == b"kubernetes-admin system:masters,system:authenticated"
     assert api.namespace == "default"
     await api.close()
+
+
+@pytest.mark.kubectl
+async def test_the_real_kubectl_arrives_by_the_kubeconfig(server: Server, tmp_path: Path) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("there is no kubectl on this machine")
+    url, path = f"https://127.0.0.1:{server.port}", tmp_path / "kubeconfig"
+    write_kubeconfig(path, server=url, authority=server.pki.ca_pem, client=server.pki.admin())
+    process = await asyncio.create_subprocess_exec(
+        kubectl, "--kubeconfig", path, "get", "--raw", "/whoami", stdout=asyncio.subprocess.PIPE
+    )
+    answer, _ = await process.communicate()
+    assert answer.decode().strip() == "kubernetes-admin system:masters,system:authenticated"
 
 
 async def test_no_certificate_is_nobody_yet(server: Server) -> None:

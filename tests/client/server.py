@@ -101,6 +101,11 @@ class TinyServer:
         return (201 if expect == 0 else 200), decode_json(stored.value)
 
     async def watch(self, path: str, query: dict[str, str], receive: Any, send: Any) -> None:
+        if int(query["resourceVersion"]) > self.store.revision:
+            code, body = status(504, "Too large resource version", "Timeout")
+            body["details"] = {"causes": [{"reason": "ResourceVersionTooLarge"}], "retryAfterSeconds": 0}
+            await answer(send, code, body)
+            return
         await send({"type": "http.response.start", "status": 200, "headers": []})
         try:
             watch = self.store.watch(path + "/", int(query["resourceVersion"]))
@@ -149,6 +154,6 @@ async def tiny_server(directory: Path) -> AsyncIterator[TinyServer]:
         try:
             yield server
         finally:
-            await store.close()
+            await server.store.close()
             running.should_exit = True
             await task

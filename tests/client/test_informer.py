@@ -6,12 +6,14 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from kubeqos.client import Change, Informer, informer
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import PODS
+from kubeqos.store import Store
 from tests.client.server import TinyServer
 from tests.client.test_api import pod
 
@@ -95,6 +97,17 @@ async def test_forgotten_history_is_bridged_by_a_new_list(api: HttpApi, server: 
         # "c" and "d" come in order of their keys; nothing that stayed the same is announced again
         assert kinds(changes)[3:] == [("gone", "a"), ("gone", "b"), ("new", "b"), ("changed", "c"), ("new", "d")]
         assert len(pods) == 3
+
+
+async def test_a_server_that_lost_its_memory_is_listed_anew(api: HttpApi, server: TinyServer, tmp_path: Path) -> None:
+    for name in "abc":
+        await api.create(PODS, pod(name))
+    async with following(api) as (pods, changes):
+        old, server.store = server.store, Store.open(tmp_path / "restored.db")
+        await api.create(PODS, pod("d"))
+        await old.close()  # ends the watches
+        await until(lambda: [key for key, _ in pods] == ["default/d"])
+        assert set(kinds(changes)[3:]) == {("gone", "a"), ("gone", "b"), ("gone", "c"), ("new", "d")}
 
 
 async def test_trouble_is_waited_out(api: HttpApi, server: TinyServer) -> None:

@@ -85,6 +85,8 @@ def create(kind: str, group: str, raw: dict[str, Any], namespace: str) -> Answer
             return Answer(400, "BadRequest", MISMATCH)
         if namespace not in NAMESPACES:
             return Answer(404, "NotFound", f'namespaces "{namespace}" not found')
+    if not meta.get("name") and meta.get("generateName"):
+        meta["name"] = f"{meta['generateName']}abcde"
     apply_defaults(kind, raw)
     if kind == "Pod":
         problem = resolve_priority(raw["spec"], PriorityClasses())

@@ -51,6 +51,7 @@ disabled_plugins = [
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         BinaryName = "runc"
+        Root = "{folder}/runc"
         SystemdCgroup = false
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
@@ -101,10 +102,18 @@ class Containerd:
         """What the kernel says in one file of a container's (v1) cgroup."""
         return (CGROUPS / controller / self.cgroup_parent.strip("/") / container_id / name).read_text().strip()
 
+    def crash(self) -> None:
+        """End the process as a power failure would; its shims and containers live on."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> None:
         """Remove every pod, end the process, and remove what is left; raise if something was left."""
+        patience = 0.0
         with contextlib.suppress(grpc.RpcError):
             self._remove_pods()
+            patience = STOP_SECONDS
         process = self._process
         if process is not None:
             process.terminate()
@@ -113,7 +122,7 @@ class Containerd:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        leaks = [*self._end_shims(), *self._unmount(), *self._remove_cgroups()]
+        leaks = [*self._end_shims(patience), *self._end_containers(), *self._unmount(), *self._remove_cgroups()]
         shutil.rmtree(self.folder, ignore_errors=True)
         if leaks:
             raise RuntimeError(f"containerd left behind: {leaks}")
@@ -156,15 +165,37 @@ class Containerd:
                 stub.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=sandbox.id), timeout=30)
                 stub.RemovePodSandbox(cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox.id), timeout=30)
 
-    def _end_shims(self) -> list[str]:
+    def _end_shims(self, patience: float) -> list[str]:
         """Shims end a moment after their last pod; those that do not are ended and reported."""
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + patience
         while (shims := self._shims()) and time.monotonic() < deadline:
             time.sleep(0.05)
         for pid in shims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self._remove_shim_sockets()
         return [f"process {pid}" for pid in shims]
+
+    def _remove_shim_sockets(self) -> None:
+        """Shims listen in a folder that all containerds of a machine share; a killed one leaves its socket there."""
+        for address in self.folder.glob("state/io.containerd.runtime.v2.task/*/*/address"):
+            Path(address.read_text().strip().removeprefix("unix://")).unlink(missing_ok=True)
+
+    def _end_containers(self) -> list[str]:
+        """Processes that outlived their shim are found by their cgroup."""
+        found: set[int] = set()
+        deadline = time.monotonic() + STOP_SECONDS
+        while (pids := self._contained()) and time.monotonic() < deadline:
+            found |= pids
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        return [f"process {pid}" for pid in sorted(found)]
+
+    def _contained(self) -> set[int]:
+        files = CGROUPS.glob(f"*/{self.cgroup_parent.strip('/')}/**/cgroup.procs")
+        return {int(pid) for file in files for pid in file.read_text().split()}
 
     def _shims(self) -> list[int]:
         found = []

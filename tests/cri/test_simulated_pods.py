@@ -84,6 +84,13 @@ async def test_memory_grows_until_the_limit_kills(node: Node) -> None:
     assert not node.cgroup(identity).exists()
 
 
+async def test_a_unified_memory_limit_counts_too(node: Node) -> None:
+    wanted = container(command=["hog"], memory_limit_in_bytes=100 * MIB)
+    wanted.linux.resources.unified["memory.max"] = str(10 * MIB)
+    identity = await node.start(wanted, load="memory=50Mi")
+    assert (await node.status(identity)).reason == "OOMKilled"
+
+
 async def test_a_lower_limit_kills_at_the_moment_it_is_set(node: Node) -> None:
     identity = await node.start(container(command=["app"], memory_limit_in_bytes=100 * MIB), load="memory=60Mi")
     await node.clock.advance(10)

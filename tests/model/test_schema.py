@@ -184,3 +184,56 @@ def test_anything_can_be_checked_and_nothing_is_a_duplicate_by_mistake(
     body = encode_json(raw)
     findings = schema.check(raw, schema.kind(*kind), body)
     assert not [line for line in findings.strict if line.startswith("duplicate")]
+
+
+def canonical(**spec: Any) -> dict[str, Any]:
+    after: dict[str, Any] = schema.normalise(pod(**spec), POD)["spec"]
+    return after
+
+
+@pytest.mark.parametrize(
+    ("given", "canonical_form"),
+    [
+        ({"hostNetwork": False, "hostUsers": False}, {"hostUsers": False}),  # only the second is a pointer in Go
+        ({"nodeSelector": {}, "tolerations": [], "securityContext": {}}, {"securityContext": {}}),
+        ({"overhead": {"cpu": "0.5", "x/y": "1u"}}, {"overhead": {"cpu": "500m", "x/y": "1m"}}),
+        ({"overhead": {"memory": 1024}}, {"overhead": {"memory": "1024"}}),
+        (
+            {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1.5Gi"}}]},
+            {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1536Mi"}}]},
+        ),
+        ({"priority": 0, "bogus": 1, "affinity": None}, {"priority": 0}),
+        ({"containers": None}, {"containers": None}),
+        ({"containers": [{"image": "x"}]}, {"containers": [{"image": "x", "name": "", "resources": {}}]}),
+    ],
+)
+def test_the_canonical_form(given: dict[str, Any], canonical_form: dict[str, Any]) -> None:
+    containers = {"containers": [{"name": "main", "image": "app:1", "resources": {}}]}
+    assert canonical(**given) == {**containers, **canonical_form}
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical_form"),
+    [
+        ("2024-01-01T01:00:00+02:00", "2023-12-31T23:00:00Z"),
+        ("2024-01-01T01:00:00.999Z", "2024-01-01T01:00:00Z"),
+        ("0000-01-01T00:00:00+01:00", "0000-01-01T00:00:00+01:00"),
+    ],
+)
+def test_times_are_written_in_utc_and_whole_seconds(text: str, canonical_form: str) -> None:
+    raw = {"metadata": {"deletionTimestamp": text}}
+    assert schema.normalise(raw, POD)["metadata"]["deletionTimestamp"] == canonical_form
+    lease = schema.kind("coordination.k8s.io", "v1", "Lease")
+    assert schema.normalise({"spec": {"renewTime": "2024-01-01T01:00:00.5Z"}}, lease)["spec"] == {
+        "renewTime": "2024-01-01T01:00:00.500000Z"
+    }
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(NAMES, NESTED), st.sampled_from(sorted(schema.kinds())))
+def test_the_canonical_form_is_reached_in_one_step(raw: dict[str, Any], kind: tuple[str, str, str]) -> None:
+    type_schema = schema.kind(*kind)
+    if schema.check(raw, type_schema).error is None:
+        once = schema.normalise(raw, type_schema)
+        assert schema.check(once, type_schema) == schema.Findings()
+        assert schema.normalise(once, type_schema) == once

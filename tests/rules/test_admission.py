@@ -168,3 +168,32 @@ def test_applying_twice_changes_nothing_and_charges_once() -> None:
     first = stored(cluster, pod("p"))
     assert cluster.apply(first).line == "pod/p unchanged"
     assert [q.status()["used"] for q in cluster.ledger.quotas("default")] == [{"pods": "1"}]
+
+
+def test_a_resize_changes_resources_and_nothing_else() -> None:
+    cluster = Offline()
+    before = stored(cluster, pod("p", container(requests={"cpu": "100m"})))
+    wanted = {**before, "metadata": {**before["metadata"], "labels": {"a": "b"}}}
+    changed = container(requests={"cpu": "200m"}, image="registry.example/other:2")
+    wanted["spec"] = {**before["spec"], "containers": [changed], "nodeName": "elsewhere"}
+    after = cluster.update(wanted, "pods", subresource="resize").object
+    assert after is not None
+    [kept] = before["spec"]["containers"]
+    resources = {"requests": {"cpu": "200m"}}
+    assert after == {**before, "spec": {**before["spec"], "containers": [{**kept, "resources": resources}]}}
+
+
+def test_a_service_that_changes_its_type_loses_what_only_the_old_type_needed() -> None:
+    cluster = Offline()
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"a": "b"}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec}
+    assert stored(cluster, service)["spec"]["allocateLoadBalancerNodePorts"] is True
+    after = stored(cluster, {**service, "spec": {**spec, "type": "ClusterIP"}})["spec"]
+    assert "allocateLoadBalancerNodePorts" not in after
+    assert "externalTrafficPolicy" not in after
+
+
+def test_a_limit_range_without_a_name_is_called_by_its_uid() -> None:
+    raw = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {}, "spec": {"limits": []}}
+    metadata = stored(Offline(), raw)["metadata"]
+    assert metadata["name"] == metadata["uid"]

@@ -6,6 +6,8 @@ import asyncio
 import multiprocessing
 import resource
 import sqlite3
+import subprocess
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from kubeqos.errors import StateError
 from kubeqos.store import Conflict, Put, ReadOnly, Store, StoreError
+from kubeqos.store.database import Database
 
 ROW = b"x" * 5000
 
@@ -119,6 +122,35 @@ async def test_a_full_disk_fails_the_batch_and_the_store_goes_on(tmp_path: Path)
     await again.close()
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of two megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"this user cannot mount a small file system: {mounted.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+async def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 500_000)
+    store = Store.open(small_disk / "state.db")
+    acknowledged = []
+    with pytest.raises(StoreError, match="disk is full"):
+        for n in range(1000):
+            await store.commit([Put(f"/pods/{n:04}", ROW)])
+            acknowledged.append(f"/pods/{n:04}")
+    ballast.unlink()
+    await store.commit([Put("/pods/more", ROW)])  # space was freed: it goes on without a restart
+    await store.close()
+    again = Store.open(small_disk / "state.db")
+    assert [item.key for item in again.range("/pods/").items] == [*acknowledged, "/pods/more"]
+    await again.close()
+
+
 async def test_a_full_disk_gives_up_history_first(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "state.db", max_bytes=1_000_000)
     for n in range(1000):  # one object rewritten: far more history than fits
@@ -130,6 +162,13 @@ async def test_a_full_disk_gives_up_history_first(tmp_path: Path) -> None:
     assert store.compacted > 1
     assert store.get("/pods/a").revision == final  # type: ignore[union-attr]
     await store.close()
+
+
+async def test_a_write_is_synced_before_it_is_acknowledged(tmp_path: Path) -> None:
+    database = Database(tmp_path / "state.db")
+    settings = database.settings()
+    database.close(clean=True)
+    assert settings == {"journal_mode": "wal", "synchronous": 2}  # 2: FULL, the log is synced by every commit
 
 
 async def test_writes_built_on_a_failed_write_fail_with_it(tmp_path: Path) -> None:

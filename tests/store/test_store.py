@@ -149,3 +149,45 @@ async def test_a_closed_store_refuses_writes(tmp_path: Path) -> None:
 async def test_a_second_store_on_the_same_file_is_refused(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StateError, match="in use by another process"):
         Store.open(tmp_path / "state.db")
+
+
+async def test_a_cancelled_wait_does_not_take_a_write_back(store: Store) -> None:
+    async def write() -> None:
+        await store.commit([Put("/a", b"1")])
+
+    waiting = asyncio.create_task(write())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await store.commit([Put("/b", b"1")])
+    assert store.get("/a") is not None
+
+
+async def test_a_value_that_is_not_bytes_is_refused_at_once(store: Store) -> None:
+    with pytest.raises(TypeError, match="must be bytes, not str"):
+        store.commit([Put("/a", b"1"), Put("/b", lambda revision: "text")])  # type: ignore[arg-type, return-value]
+    assert store.get("/a", pending=True) is None
+    assert await store.commit([Put("/a", b"1", expect=0)]) == 2
+
+
+async def test_waiters_of_a_failed_batch_undo_before_the_next_batch_is_rendered(tmp_path: Path) -> None:
+    """A ledger charged for writes that failed is credited before anybody's usage is written."""
+    store = Store.open(tmp_path / "small.db", max_bytes=400_000)
+    await store.commit([Put("/quota", b"used=0")])
+    used = 0
+
+    async def charge(key: str, size: int) -> None:
+        nonlocal used
+        used += 1
+        try:
+            await store.commit([Put(key, b"x" * size)], {"/quota": lambda revision: b"used=%d" % used})
+        except StoreError:
+            used -= 1
+
+    async def retry() -> None:
+        await charge("/big", 1_000_000)
+        await charge("/small", 10)
+
+    await asyncio.gather(*(retry() for _ in range(1)), *(charge(f"/big/{n}", 1_000_000) for n in range(5)))
+    await charge("/last", 10)
+    assert store.get("/quota").value == b"used=2"  # type: ignore[union-attr]
+    await store.close()

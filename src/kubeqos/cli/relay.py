@@ -10,10 +10,28 @@ from kubeqos.errors import InputError
 
 
 @click.command("relay")
-@click.option("--listen", required=True, metavar="ENDPOINT", help="Where to serve CRI, such as unix:///run/kubeqos/cri.sock.")
-@click.option("--runtime", required=True, metavar="ENDPOINT", help="The runtime's socket, such as unix:///run/containerd/containerd.sock.")
-@click.option("--config", required=True, type=click.Path(path_type=Path), help="The node's classes (classes.yaml); read again when it changes.")
-@click.option("--state", type=click.Path(path_type=Path), default=Path("/var/lib/kubeqos/relay.json"), show_default=True, help="Where assignments are kept.")
+@click.option(
+    "--listen", required=True, metavar="ENDPOINT", help="Where to serve CRI, such as unix:///run/kubeqos/cri.sock."
+)
+@click.option(
+    "--runtime",
+    required=True,
+    metavar="ENDPOINT",
+    help="The runtime's socket, such as unix:///run/containerd/containerd.sock.",
+)
+@click.option(
+    "--config",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The node's classes (classes.yaml); read again when it changes.",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/kubeqos/relay.json"),
+    show_default=True,
+    help="Where assignments are kept.",
+)
 @click.option("--cgroup-root", type=click.Path(path_type=Path), default=Path("/sys/fs/cgroup"), show_default=True)
 @click.option("--resctrl-root", type=click.Path(path_type=Path), default=Path("/sys/fs/resctrl"), show_default=True)
 @click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there.")

@@ -50,6 +50,12 @@ class ApiError(RemoteError):
         return self.status == 410
 
     @property
+    def ahead(self) -> bool:
+        """We know a revision that the server does not: it lost its memory, or restored an older one. List again."""
+        causes = self.details.get("causes") or ()
+        return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)
+
+    @property
     def retry_after(self) -> float | None:
         """Seconds after which the server wants to be asked again."""
         seconds = self.details.get("retryAfterSeconds")

@@ -100,10 +100,10 @@ class Informer:
                 await self._watch()
                 self.failures = 0
             except ApiError as error:
-                if error.expired:
+                if error.expired or error.ahead:
                     self._revision = ""
-                    continue
-                await self._pause(error.retry_after)
+                if not error.expired:
+                    await self._pause(error.retry_after)
             except Unreachable:
                 await self._pause(None)
 

@@ -34,18 +34,22 @@ async def serving(runtime: Runtime, endpoint: str) -> AsyncIterator[str]:
     server = grpc.aio.server(options=OPTIONS)
     server.add_generic_rpc_handlers(_handlers(runtime))
     try:
-        server.add_insecure_port(target)
-    except RuntimeError as error:
-        raise ConfigurationError(f"cannot listen on {endpoint}", remedy="choose another address") from error
-    await server.start()
-    if path is not None:
-        path.chmod(SOCKET_MODE)
-    try:
+        _bind(server, target, endpoint)
+        await server.start()
+        if path is not None:
+            path.chmod(SOCKET_MODE)
         yield endpoint
     finally:
         await server.stop(grace=None)
         if path is not None:
             path.unlink(missing_ok=True)
+
+
+def _bind(server: grpc.aio.Server, target: str, endpoint: str) -> None:
+    try:
+        server.add_insecure_port(target)
+    except RuntimeError as error:
+        raise ConfigurationError(f"cannot listen on {endpoint}", remedy="choose another address") from error
 
 
 def _make_room(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Names and other short texts that Kubernetes restricts, with its exact words about what is wrong with them.
 
 Every check takes a text and returns the complaints about it, none for a good one. A good name of the common kinds
-costs one regular expression and no allocation.
+costs one regular expression and no allocation; keys and values of labels, which repeat, are remembered.
 Called by object validation, by selectors and by everything that reads names from configuration files.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 Complaints = Sequence[str]
 NameRule = Callable[[str], Complaints]
@@ -18,6 +19,7 @@ LABEL_MAX = 63
 SUBDOMAIN_MAX = 253
 PORT_NAME_MAX = 15
 MAX_INT32 = (1 << 31) - 1
+_CACHED_MAX = SUBDOMAIN_MAX + 1 + LABEL_MAX  # longer texts are wrong anyway and not worth remembering
 
 EMPTY = "must be non-empty"
 NEGATIVE = "must be greater than or equal to 0"
@@ -189,6 +191,11 @@ def generated(rule: NameRule) -> NameRule:
 
 def qualified_name(text: str) -> Complaints:
     """`[prefix/]name`: label keys, finalizers, resource names, QoS-class resources and their classes."""
+    return _qualified_name(text) if len(text) <= _CACHED_MAX else _qualified_name.__wrapped__(text)
+
+
+@lru_cache(maxsize=4096)
+def _qualified_name(text: str) -> Complaints:
     if _is_qualified_part(text) and len(text) <= LABEL_MAX:
         return ()
     parts = text.split("/")
@@ -210,6 +217,11 @@ def qualified_name(text: str) -> Complaints:
 
 
 def label_value(text: str) -> Complaints:
+    return _label_value(text) if len(text) <= _CACHED_MAX else _label_value.__wrapped__(text)
+
+
+@lru_cache(maxsize=4096)
+def _label_value(text: str) -> Complaints:
     fits = _is_label_value(text)
     if fits and len(text) <= LABEL_MAX:
         return ()

@@ -75,8 +75,6 @@ class Surroundings:
     container_level: Collection[str] = frozenset(WELL_KNOWN)
     """QoS-class resources that nodes offer to containers; pod-wide requests of them are defaults for containers."""
     nodes: Collection[str] = ()
-    now: str = ""
-    """The time of the write, as the API writes times."""
     expired: Collection[str] = ()
     """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
 
@@ -270,7 +268,8 @@ def limit_defaults(work: Work) -> Refused | None:
 
 def prepare(work: Work) -> Refused | None:
     """What a create derives from the completed object: pod-level resources, status with the QoS class, finalizers."""
-    prepare_create(work.request.kind, work.new, work.around.now)
+    now = work.new.setdefault("metadata", {}).get("creationTimestamp") or ""
+    prepare_create(work.request.kind, work.new, now)
     return None
 
 
@@ -314,6 +313,28 @@ def limit_range_name(work: Work) -> Refused | None:
 def service_type(work: Work) -> Refused | None:
     drop_type_dependent(work.new, work.request.old or {})
     return None
+
+
+def resize_only(work: Work) -> Refused | None:
+    """A resize changes resources and nothing else: whatever more the client sent is dropped, its metadata too."""
+    old = work.request.old or {}
+    wanted, before = work.new.get("spec") or {}, old.get("spec") or {}
+    spec = {**before, "resources": wanted.get("resources")}
+    for key in ("containers", "initContainers"):
+        pairs = [wanted.get(key) or [], before.get(key) or []]
+        names = [[container.get("name") for container in containers] for containers in pairs]
+        if names[0] != names[1]:
+            spec[key] = pairs[0]  # validation says what is wrong with it
+        elif pairs[0]:
+            spec[key] = [_resized(new, base) for new, base in zip(*pairs, strict=True)]
+    work.new.clear()
+    work.new.update(old, spec={field: value for field, value in spec.items() if value is not None})
+    return None
+
+
+def _resized(new: Raw, old: Raw) -> Raw:
+    changed = {**old, "resources": new.get("resources"), "resizePolicy": new.get("resizePolicy")}
+    return {field: value for field, value in changed.items() if value is not None}
 
 
 def resize_needs_node(work: Work) -> Refused | None:
@@ -368,7 +389,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
         pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults,
     ),
     (Operation.UPDATE, "pods", ""): (pod_keeps_priority, classes_need_gate),
-    (Operation.UPDATE, "pods", "resize"): (pod_keeps_priority, limit_defaults),
+    (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only),
     (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
     (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),
     (Operation.UPDATE, "services", ""): (service_type,),

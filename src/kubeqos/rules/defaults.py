@@ -303,6 +303,12 @@ def _prepare_namespace(raw: Raw, now: str) -> None:
 
 
 def _default_node(raw: Raw) -> None:
+    spec = raw.get("spec") or {}
+    first, ranges = spec.get("podCIDR"), spec.get("podCIDRs")
+    if first and (not ranges or ranges[0] != first):
+        spec["podCIDRs"] = [first]
+    elif ranges and not first:
+        spec["podCIDR"] = ranges[0]
     status = raw.get("status") or {}
     if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])

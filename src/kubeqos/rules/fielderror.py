@@ -165,7 +165,7 @@ def joined(errors: Sequence[FieldError]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """The refusal of a whole object: a 422 with every field error as a cause."""
+    """The refusal of a whole object: a 422 with every field error as a cause, each said once."""
 
     kind: str
     group: str
@@ -190,7 +190,8 @@ class Invalid:
             details["group"] = self.group
         details["kind"] = self.kind
         if self.errors:
-            details["causes"] = [error.cause() for error in self.errors]
+            causes = {(error.field, error.type, error.body): error.cause() for error in self.errors}
+            details["causes"] = list(causes.values())
         return details
 
     def status(self) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class Database:
                 page_size = connection.pragma("page_size")
                 connection.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page_size)}").fetchall()
         except apsw.Error as error:
-            raise damaged(self.path, str(error)) from error
+            raise unusable(self.path, error) from error
         return connection
 
     def close(self, *, clean: bool) -> None:
@@ -125,6 +125,10 @@ class Database:
         self._reader.close()
         self._writer.close()
         os.close(self._lock)
+
+    def settings(self) -> dict[str, object]:
+        """What SQLite says about how it writes."""
+        return {name: self._writer.pragma(name) for name in ("journal_mode", "synchronous")}
 
     # writer thread
 
@@ -149,7 +153,7 @@ class Database:
         ]
         self._writer.execute(f"INSERT INTO history VALUES {values}", bindings, can_cache=len(rows) <= 64)
 
-    def explain(self, error: apsw.Error) -> StoreError:
+    def explain(self, error: Exception) -> StoreError:
         """End a failed insert: what went wrong, and whether the store can go on.
 
         A full disk leaves the file as it was. After any other error the kernel may have dropped pages that a
@@ -247,7 +251,7 @@ class Database:
         try:
             yield
         except apsw.Error as error:
-            raise damaged(self.path, str(error)) from error
+            raise unusable(self.path, error) from error
 
     def _verify(self, key: str, value: bytes, crc: int) -> None:
         if checksum(key, value) != crc:
@@ -286,8 +290,9 @@ def lock_file(path: Path) -> int:
             where=str(path),
             remedy="stop that process or choose another data directory",
         ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    with contextlib.suppress(OSError):  # the number is for people; a full disk must not keep the store from opening
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
 
 
@@ -340,6 +345,19 @@ def refuse_orphaned_log(path: Path) -> None:
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size:
         raise damaged(path, f"the file is missing or empty, but its write-ahead log {log.name} is there")
+
+
+def unusable(path: Path, error: apsw.Error) -> StateError:
+    """What SQLite's error means for somebody who wants to use the file."""
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.SQLError):
+        return damaged(path, str(error))
+    if isinstance(error, apsw.FullError):
+        return StateError("cannot open the database: the disk is full", where=str(path), remedy="free space")
+    return StateError(
+        f"cannot open or read the database: {error}",
+        where=str(path),
+        remedy="check the permissions of the data directory and the health of its disk",
+    )
 
 
 def damaged(path: Path, how: str) -> StateError:

@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-import apsw
-
 from kubeqos.store.database import PLACE_BITS, Database, Row, row_id
 from kubeqos.store.errors import Compacted, Conflict, FutureRevision, ReadOnly, StoreError
 from kubeqos.store.index import KeyIndex
@@ -139,6 +137,9 @@ class Store:
     def commit(self, ops: Sequence[Put | Delete], coalesced: Mapping[str, Render] | None = None) -> Awaitable[int]:
         """Write atomically; resolves with the revision once it is durable. Conflict is raised at once.
 
+        A commit that was accepted is carried out whether or not somebody still waits for it: cancelling the wait does
+        not take it back. When it fails, every waiter is told before any later batch is sealed.
+
         A `coalesced` value is rendered once per batch, under a revision of its own, and shares the
         transaction on disk. It updates keys only: one that does not exist by then, or renders None, is left
         out.
@@ -215,7 +216,7 @@ class Store:
             current = self.get(key, pending=True)
             value = render_value(revision) if current else None
             if current and value is not None:
-                rows.append(Row(row_id(revision, len(rows)), key, current.created, False, value))
+                rows.append(Row(row_id(revision, len(rows)), key, current.created, False, render(value, revision)))
         if rows:
             self._accept(rows, revision)
 
@@ -315,7 +316,7 @@ class Store:
         failure = None
         try:
             self._database.insert(batch.rows)
-        except apsw.Error as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the waiters must hear of it
             failure = self._database.explain(error)
         loop.call_soon_threadsafe(self._settle, batch, failure)
 
@@ -323,7 +324,7 @@ class Store:
         more, failure = False, None
         try:
             more = self._database.compact(target)
-        except apsw.Error as error:  # a full disk is met again by the next compaction
+        except Exception as error:  # noqa: BLE001 - a full disk is met again by the next compaction
             failure = self._database.explain(error)
         loop.call_soon_threadsafe(self._compacted_step, more, failure)
 
@@ -343,7 +344,10 @@ class Store:
 
 
 def render(value: Value, revision: int) -> bytes:
-    return value if isinstance(value, bytes) else value(revision)
+    rendered = value(revision) if callable(value) else value
+    if not isinstance(rendered, bytes):
+        raise TypeError(f"a value must be bytes, not {type(rendered).__name__}")
+    return rendered
 
 
 def check_text(key: str) -> None:

@@ -40,7 +40,7 @@ from kubeqos.apiserver.patch.typed import (
 )
 from kubeqos.apiserver.patch.typed_errors import typed_errors
 from kubeqos.codec import JsonObject
-from kubeqos.model.schema import TypeSchema, kinds, normalise
+from kubeqos.model.schema import TypeSchema, check, kinds, normalise
 
 
 class Applied(msgspec.Struct):
@@ -66,6 +66,8 @@ def apply_configuration(
     merged: JsonObject = merge(place, base, config)
     if last and last.fields:
         merged = _prune(place, merged, last.fields, [*others, mine])
+    if problem := check(merged, schema).error:  # quantities and times have no type in structured merge
+        raise bad_request(problem)
     result = normalise(merged, schema)
     changes = changes_between(None if live is None else base, result, schema, writer.ignored)
     if not force:

@@ -19,7 +19,7 @@ from kubeqos.apiserver.patch.strategic import strategic_merge
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.errors import InputError
 from kubeqos.model import schema as tables
-from kubeqos.model.schema import Shape, TypeSchema, check, normalise
+from kubeqos.model.schema import Findings, Shape, TypeSchema, check, normalise
 
 Style = Literal["strategic", "merge", "json"]
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
@@ -39,35 +39,33 @@ def apply_patch(
 ) -> Patched:
     """Patch an object and decode the result."""
     if style == "strategic":
-        document = strategic_merge(base, patch, schema)
-        quoted = go_print(patch)
-        problem = conversion_error(document, Shape("object", ref=schema.key))
         # The patch is merged into the Go object, so its kind cannot be lost.
-        document = {"apiVersion": base.get("apiVersion"), "kind": base.get("kind"), **document}
+        head = {"apiVersion": base.get("apiVersion"), "kind": base.get("kind")}
+        document = head | strategic_merge(base, patch, schema)
+        found = check(document, schema)
+        problem = found.error and (conversion_error(document, Shape("object", ref=schema.key)) or found.error)
     else:
         document = _DOCUMENT_STYLES[style](base, patch)
-        quoted = encode_json(document).decode()
-        problem = _document_error(document, schema)
+        found, problem = _decode_document(document, schema)
+    if problem is None and found.strict and validation == "Strict":
+        problem = "strict decoding error: " + ", ".join(found.strict)
     if problem:
-        raise invalid(quoted, problem)
-    strict = check(document, schema).strict if validation != "Ignore" else []
-    if strict and validation == "Strict":
-        raise invalid(quoted, "strict decoding error: " + ", ".join(strict))
-    return Patched(normalise(document, schema), strict)
+        raise invalid(go_print(patch) if style == "strategic" else encode_json(document).decode(), problem)
+    return Patched(normalise(document, schema), found.strict if validation != "Ignore" else [])
 
 
-def _document_error(document: JsonObject, schema: TypeSchema) -> str | None:
+def _decode_document(document: JsonObject, schema: TypeSchema) -> tuple[Findings, str | None]:
     version, kind = document.get("apiVersion", ""), document.get("kind", "")
     group, _, short = str(version).rpartition("/")
     try:
         named = tables.kind(group, short, str(kind))
     except InputError as error:
-        return f"{error.what} {_SCHEME}"
-    found = check(document, named).error
-    if found is None and named is not schema:
+        return Findings(), f"{error.what} {_SCHEME}"
+    found = check(document, named)
+    if found.error is None and named is not schema:
         internal = schema.package.partition("/")[0]
-        return f"converting ({named.go_name}) to ({internal}.{schema.name}): unknown conversion"
-    return found
+        return found, f"converting ({named.go_name}) to ({internal}.{schema.name}): unknown conversion"
+    return found, found.error
 
 
 _SCALARS = {str: "string", bool: "bool", int: "int64", float: "float64"}

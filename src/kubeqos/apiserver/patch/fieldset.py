@@ -11,16 +11,35 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubeqos.apiserver.patch.errors import go_quote
-from kubeqos.codec import decode_json
+from kubeqos.codec import JsonError, decode_json
 
 # A nested dict: step -> FieldSet.
 FieldSet = dict[str, Any]
 MEMBER = "."
+MAX_DEPTH = 100
 
 
 def is_member(node: FieldSet) -> bool:
     """True if the path that ends in this node is in the set."""
     return not node or MEMBER in node
+
+
+def is_field_set(value: Any, depth: int = 0) -> bool:
+    """True if a value that a client wrote has the form of a set."""
+    if not isinstance(value, dict) or depth > MAX_DEPTH:
+        return False
+    return all(_is_step(step) and is_field_set(below, depth + 1) for step, below in value.items())
+
+
+def _is_step(step: str) -> bool:
+    kind, _, rest = step.partition(":")
+    if kind in ("k", "v"):
+        try:
+            value = decode_json(rest)
+        except JsonError:
+            return False
+        return kind == "v" or isinstance(value, dict)
+    return step == MEMBER or kind in ("f", "i")
 
 
 def union(a: FieldSet, b: FieldSet) -> FieldSet:

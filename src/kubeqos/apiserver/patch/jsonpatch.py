@@ -1,7 +1,8 @@
 """JSON patch (RFC 6902) as the API server applies it.
 
-The operations are those of the jsonpatch library. Kubernetes differs from the RFC in two places (replacing a member
-that is not there adds it, and a pointer need not start with a slash) and does not tell why a patch does not fit.
+The operations are those of the jsonpatch library. Kubernetes is laxer than the RFC: replacing a member that is not
+there adds it, a member that is not there equals null, a value that is left out is null, and a pointer need not start
+with a slash. It does not tell why a patch does not fit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import jsonpatch as library
 import jsonpointer
 
 from kubeqos.apiserver.patch.errors import PatchError, bad_request, rejected
-from kubeqos.codec import JsonObject
+from kubeqos.codec import JsonObject, decode_json, encode_json
 
 MAX_OPERATIONS = 10_000
 _JSON_NAMES = {dict: "object", str: "string", int: "number", float: "number", bool: "bool"}
@@ -22,7 +23,7 @@ _JSON_NAMES = {dict: "object", str: "string", int: "number", float: "number", bo
 def json_patch(base: JsonObject, patch: Any) -> JsonObject:
     """The object after every operation; all of them apply or none does."""
     operations = _operations(patch)
-    document: Any = copy.deepcopy(base)
+    document: Any = decode_json(encode_json(base))  # a copy, several times faster than copy.deepcopy
     try:
         for operation in operations:
             document = _apply(document, operation)
@@ -63,8 +64,13 @@ def _apply(document: Any, operation: JsonObject) -> Any:
     for name in ("path", "from"):
         if name in operation:
             operation[name] = _pointer(operation[name])
-    if operation.get("op") == "replace" and _is_new_member(document, operation["path"]):
-        operation["op"] = "add"
+    kind = operation.get("op")
+    if kind in ("add", "replace", "test"):
+        operation.setdefault("value", None)
+    if kind in ("replace", "test") and _is_new_member(document, operation["path"]):
+        if kind == "test" and operation["value"] is None:
+            return document
+        operation["op"] = "add" if kind == "replace" else kind
     return library.apply_patch(document, [operation], in_place=True)
 
 

@@ -1,8 +1,8 @@
 """Who owns which field: metadata.managedFields, and how ordinary writes change it.
 
 Every create, update and patch hands its fields to its manager and takes them from all others; a field that goes away is
-nobody's. The API server calls `track` just before an object is stored, with the time of the request. Entries of another
-API version of the same kind are carried along untouched.
+nobody's. The API server calls `track` for every write, with the time of the request. Entries of another API version of
+the same kind are carried along untouched.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kubeqos.apiserver.patch.fieldset import FieldSet, difference, recursive_difference, union
+from kubeqos.apiserver.patch.fieldset import FieldSet, difference, is_field_set, recursive_difference, union
 from kubeqos.apiserver.patch.typed import Comparison, compare, place_of_type
 from kubeqos.codec import JsonObject
 from kubeqos.model.schema import TypeSchema, normalise, type_named
@@ -64,7 +64,10 @@ class Entry(msgspec.Struct):
 
 
 def track(live: JsonObject | None, new: JsonObject, schema: TypeSchema, writer: Writer) -> list[JsonObject]:
-    """managedFields of `new`, which is about to replace `live` (None: to be created)."""
+    """managedFields of `new`, which is about to replace `live` (None: to be created).
+
+    Kubernetes tracks a write after defaulting and before admission, so what admission adds belongs to nobody.
+    """
     entries = _entries_to_start_from(live, new, writer)
     if entries is None:
         return []
@@ -112,18 +115,21 @@ def take_fields(entries: list[Entry], changes: Comparison, version: str) -> list
 
 
 def decode(managed_fields: Any) -> list[Entry]:
-    """Read managedFields. Entries that nobody could have written by the rules are left out."""
+    """Read managedFields as they are stored, or as a client rewrote them. Nothing is read from a list with an error."""
     out = []
     for raw in managed_fields or []:
-        if (
-            not isinstance(raw, dict)
-            or raw.get("fieldsType") != "FieldsV1"
-            or not isinstance(raw.get("fieldsV1"), dict)
-        ):
-            continue
-        if raw.get("operation") in ("Apply", "Update"):
-            texts = (raw.get("manager", ""), raw["operation"], raw.get("apiVersion", ""))
-            out.append(Entry(*texts, raw["fieldsV1"], raw.get("time"), raw.get("subresource", "")))
+        if raw.get("fieldsType") != "FieldsV1" or raw.get("operation") not in ("Apply", "Update"):
+            return []
+        out.append(
+            Entry(
+                manager=raw.get("manager", ""),
+                operation=raw["operation"],
+                api_version=raw.get("apiVersion", ""),
+                fields=raw.get("fieldsV1", {}),
+                time=raw.get("time"),
+                subresource=raw.get("subresource", ""),
+            )
+        )
     return out
 
 
@@ -150,14 +156,15 @@ def _entries_to_start_from(live: JsonObject | None, new: JsonObject, writer: Wri
     None if the object is not tracked: it exists and nobody ever applied or created it here.
     """
     given = new.get("metadata", {}).get("managedFields")
-    if not writer.subresource and given:
+    stored = live.get("metadata", {}).get("managedFields") if live else None
+    if not writer.subresource and given and given != stored:
         if given == [{}]:
             return []
-        if entries := decode(given):
+        # Only what a client sends is looked at closely; what is stored went through here.
+        if all(is_field_set(entry.get("fieldsV1", {})) for entry in given) and (entries := decode(given)):
             return entries
     if live is None:
         return []
-    stored = live.get("metadata", {}).get("managedFields")
     return decode(stored) if stored else None
 
 

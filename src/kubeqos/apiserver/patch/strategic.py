@@ -7,7 +7,6 @@ See "Update API Objects in Place Using kubectl patch" in the Kubernetes document
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from kubeqos.apiserver.patch import order
@@ -24,12 +23,12 @@ ORDER_PREFIX = "$setElementOrder"
 def strategic_merge(base: JsonObject, patch: Any, schema: TypeSchema) -> JsonObject:
     """The object with the patch merged in."""
     require_object(patch)
-    if not patch:
-        return copy.deepcopy(base)
-    return _merge_map(copy.deepcopy(base), copy.deepcopy(patch), schema)
+    return _merge_map(base, patch, schema) if patch else base
 
 
 def _merge_map(original: JsonObject, patch: JsonObject, schema: TypeSchema | None) -> JsonObject:
+    """A new map; what the patch does not mention is shared with the original."""
+    original, patch = dict(original), dict(patch)
     if DIRECTIVE in patch:
         return _whole_map(patch)
     _retain_keys(original, patch)
@@ -107,7 +106,7 @@ def _ordered_lists(original: JsonObject, patch: JsonObject, schema: TypeSchema |
         elif change is None:
             merged = before
         else:
-            merged = _merge_value(copy.deepcopy(before), change, field, deletes=False)
+            merged = _merge_value(before, change, field, deletes=False)
         original[name] = order.arrange(merged, wanted, before or [], key)
 
 
@@ -123,10 +122,8 @@ def _merge_list(original: list[Any], patch: list[Any], field: Field | None, dele
     if not key:
         raise bad_request("cannot merge lists without merge key")
     original, patch = _special_items(original, patch, key)
-    before = list(original)
-    schema = field.shape.object_type if field else None
-    merged = _merge_items(original, patch, key, schema)
-    return order.arrange(merged, patch, before, key)
+    merged = _merge_items(original, patch, key, field.shape.object_type if field else None)
+    return order.arrange(merged, patch, original, key)
 
 
 def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
@@ -150,6 +147,7 @@ def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[lis
 
 
 def _merge_items(original: list[Any], patch: list[Any], key: str, schema: TypeSchema | None) -> list[Any]:
+    original = list(original)
     for item in patch:
         value = order.key_of(item, key)
         for index, existing in enumerate(original):
@@ -157,7 +155,7 @@ def _merge_items(original: list[Any], patch: list[Any], key: str, schema: TypeSc
                 original[index] = _merge_map(existing, item, schema)
                 break
         else:
-            original = [*original, without_directives(item)]
+            original.append(without_directives(item))
     return original
 
 

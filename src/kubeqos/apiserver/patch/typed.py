@@ -56,6 +56,8 @@ class Place:
         """The path step of a list item."""
         if self.kind == VALUES:
             return "v:" + encode_json(item).decode()
+        if len(self.keys) == 1 and (key := self.keys[0]) in item:
+            return f'k:{{"{key}":{encode_json(item[key]).decode()}}}'
         found = {key: item.get(key, self.defaults.get(key)) for key in self.keys if key in item or key in self.defaults}
         return "k:" + encode_json_sorted(found).decode()
 
@@ -77,11 +79,19 @@ def place_of_field(field: Field) -> Place:
         place = Place(ITEMS if field.list_type == "map" else VALUES, shape)
         place.keys = tuple(sorted(field.list_keys))
         if inner := shape.object_type:
-            place.defaults = {k: d for k in place.keys if (d := inner.fields[k].default) is not None}
+            found = {key: _key_default(inner.fields[key]) for key in place.keys}
+            place.defaults = {key: default for key, default in found.items() if default is not None}
         return place
     if shape.kind == "map" and not field.atomic_map:
         return Place(MAP, shape)
     return _place(shape)
+
+
+def _key_default(field: Field) -> Any:
+    """What a key that is left out counts as: its default, or the zero value if it is required."""
+    if field.default is not None or not field.required:
+        return field.default
+    return "" if field.shape.kind == "string" else 0
 
 
 def _place(shape: Shape) -> Place:
@@ -146,33 +156,33 @@ def compare(place: Place, old: Any, new: Any) -> Comparison:
 
 
 def _compare(place: Place, old: Any, new: Any, out: Comparison) -> None:
-    olds, news = _entries(place, old), _entries(place, new)
-    for step, (inner, value) in news.items():
-        if step not in olds:
-            out.added[step] = whole(inner, value)
+    olds, news = _keyed(place, old), _keyed(place, new)
+    prefix = "f:" if place.kind in (STRUCT, MAP) else ""
+    for key, value in news.items():
+        before = olds.get(key, MISSING)
+        if before is not MISSING and before == value:
             continue
-        before = olds[step][1]
-        if before == value or (not before and not value and inner.kind != LEAF):
-            continue
-        if inner.kind == LEAF:
-            out.modified[step] = {}
-            continue
-        deeper = Comparison()
-        _compare(inner, before, value, deeper)
-        for name in Comparison.__slots__:
-            if found := getattr(deeper, name):
-                getattr(out, name)[step] = found
-    for step, (inner, value) in olds.items():
-        if step not in news:
-            out.removed[step] = whole(inner, value)
+        inner = place.below(key) if prefix else place.item
+        if before is MISSING:
+            out.added[prefix + key] = whole(inner, value)
+        elif inner.kind == LEAF:
+            out.modified[prefix + key] = {}
+        elif before or value:  # null, {} and [] are the same to whoever owns fields below
+            deeper = Comparison()
+            _compare(inner, before, value, deeper)
+            for name in Comparison.__slots__:
+                if found := getattr(deeper, name):
+                    getattr(out, name)[prefix + key] = found
+    for key, value in olds.items():
+        if key not in news:
+            out.removed[prefix + key] = whole(place.below(key) if prefix else place.item, value)
 
 
-def _entries(place: Place, value: Any) -> dict[str, tuple[Place, Any]]:
-    if not value:
-        return {}
-    if place.kind in (STRUCT, MAP):
-        return {"f:" + key: (place.below(key), item) for key, item in value.items()}
-    return {place.step(item): (place.item, item) for item in value}
+def _keyed(place: Place, value: Any) -> dict[str, Any]:
+    """The entries of a container by name, or by path step for items of a list."""
+    if not value or place.kind in (STRUCT, MAP):
+        return value or {}
+    return {place.step(item): item for item in value}
 
 
 def merge(place: Place, live: Any, config: Any) -> Any:

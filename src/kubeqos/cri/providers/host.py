@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kubeqos.cri.providers.effects import CgroupWrite, Effect, SetRlimit
-from kubeqos.cri.providers.protocol import Place
+from kubeqos.cri.providers.protocol import Place, SubjectGone
 from kubeqos.errors import RemoteError
 
 V1, V2 = 1, 2
@@ -67,6 +67,8 @@ class Host:
             if path.exists():
                 write_file(path, value)
                 return
+        if not directory.exists() and place.pid and not os.path.exists(f"/proc/{place.pid}"):
+            raise SubjectGone(f"process {place.pid} has ended and its cgroup is gone", where=str(directory))
         if effect.needed:
             names = " or ".join(file for file, _ in effect.choices)
             raise RemoteError(

@@ -11,6 +11,8 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kubeqos.errors import RemoteError
+
 ENTRY_POINT_GROUP = "kubeqos.class_providers"
 SYSTEM_DEFAULT = ""
 """The class of a subject on which nothing was enforced (KEP-3008, Implicit defaults)."""
@@ -117,6 +119,10 @@ class Sample:
     labels: Mapping[str, str]
     value: float
     counter: bool = False
+
+
+class SubjectGone(RemoteError):
+    """The subject ended before its class could be enforced. Not a failure of the class."""
 
 
 class ClassProvider:

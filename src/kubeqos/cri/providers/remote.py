@@ -127,7 +127,9 @@ async def serve(provider: ClassProvider, path: str) -> grpc.aio.Server:
     servicer = _Servicer(provider)
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            getattr(servicer, name), request_deserializer=kinds[0].FromString, response_serializer=kinds[1].SerializeToString
+            getattr(servicer, name),
+            request_deserializer=kinds[0].FromString,
+            response_serializer=kinds[1].SerializeToString,
         )
         for name, kinds in METHODS.items()
     }

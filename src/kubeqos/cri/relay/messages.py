@@ -103,7 +103,7 @@ def holder_from_mark(annotations: Mapping[str, str], subject: Subject) -> Holder
 
 
 def place_of(info: Mapping[str, str]) -> Place:
-    """Where a container runs, from the verbose part of its status (as containerd, CRI-O and our own runtime write it)."""
+    """Where a container runs, from the verbose part of its status (containerd, CRI-O, our simulated runtime)."""
     try:
         data = decode_json(info.get("info", "{}").encode())
     except JsonError:

@@ -177,8 +177,12 @@ class RelayCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         used, capacity, samples = asyncio.run_coroutine_threadsafe(self._look(), self.loop).result(10)
         labels = ("resource", "class")
-        in_use = GaugeMetricFamily("kubeqos_class_in_use", "Subjects that asked for a class and have it.", labels=labels)
-        room = GaugeMetricFamily("kubeqos_class_capacity", "Most subjects a class takes; 0 is unlimited.", labels=labels)
+        in_use = GaugeMetricFamily(
+            "kubeqos_class_in_use", "Subjects that asked for a class and have it.", labels=labels
+        )
+        room = GaugeMetricFamily(
+            "kubeqos_class_capacity", "Most subjects a class takes; 0 is unlimited.", labels=labels
+        )
         for (resource, name), count in used.items():
             in_use.add_metric((resource, name), count)
             room.add_metric((resource, name), capacity[resource, name])
@@ -208,7 +212,9 @@ def _bind(path: Path, like: Path) -> socket.socket:
         with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(str(path)) == 0:
                 raise ConfigurationError(
-                    "another process listens on this socket", where=str(path), remedy="stop it or choose another --listen"
+                    "another process listens on this socket",
+                    where=str(path),
+                    remedy="stop it or choose another --listen",
                 )
         path.unlink()
     path.parent.mkdir(parents=True, exist_ok=True)

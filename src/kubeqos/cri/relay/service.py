@@ -16,7 +16,7 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.ledger import Assignment, Holder
-from kubeqos.cri.providers.protocol import Level, Place, Subject
+from kubeqos.cri.providers.protocol import Level, Place, Subject, SubjectGone
 from kubeqos.cri.relay import core, enforce, messages
 from kubeqos.cri.relay.core import Denied, Wish
 from kubeqos.cri.relay.keeper import Keeper
@@ -173,9 +173,19 @@ class ClassService:
                 self.ledger.put(container_id, dataclasses.replace(holder, place=place, alive=True))
                 await self.keeper.save()
             except KubeqosError as error:
+                if isinstance(error, SubjectGone) or await self._has_exited(container_id):
+                    self.keeper.ended(container_id)  # a short life: its cgroup went before we came to it
+                    return answer
                 await self._stop_unenforced(container_id, holder)
                 raise _refused(error) from error
             return answer
+
+    async def _has_exited(self, container_id: str) -> bool:
+        try:
+            status = (await self.runtime.container_status(container_id)).status
+        except CallError:
+            return False
+        return status.state == cri.CONTAINER_EXITED
 
     async def _stop_unenforced(self, container_id: str, holder: Holder) -> None:
         """A container never runs outside the class it was promised."""
@@ -347,4 +357,3 @@ def _updated(subject: Subject, request: cri.UpdateContainerResourcesRequest) -> 
         cpu_shares=linux.cpu_shares or subject.cpu_shares,
         memory_limit_bytes=linux.memory_limit_in_bytes or subject.memory_limit_bytes,
     )
-

@@ -54,6 +54,14 @@ def merged(old: cri.LinuxContainerResources, change: cri.LinuxContainerResources
     return out
 
 
+def memory_limit(resources: cri.LinuxContainerResources) -> int | None:
+    """The limit in bytes that holds, or None; a unified value stands above the plain one, as in runc."""
+    unified = resources.unified.get("memory.max", "")
+    if unified.isdigit():
+        return int(unified)
+    return resources.memory_limit_in_bytes if resources.memory_limit_in_bytes > 0 and unified != MAX else None
+
+
 def cpu_limit_milli(resources: cri.LinuxContainerResources, machine: Machine) -> int:
     """How much CPU the container can use at most, by quota and by cpuset."""
     cpus = len(CpuSet.parse(resources.cpuset_cpus)) if resources.cpuset_cpus else len(machine.online)

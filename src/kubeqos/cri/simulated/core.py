@@ -114,8 +114,8 @@ class Core:
     def _ending(self, container: Container) -> Ending | None:
         """The first of: out of memory, asked to stop, scripted exit, end of the program."""
         found: list[Ending] = []
-        limit = container.resources.memory_limit_in_bytes
-        if limit > 0 and container.usage is not None:
+        limit = cgroups.memory_limit(container.resources)
+        if limit is not None and container.usage is not None:
             passes = container.usage.passes_ns(limit)
             if passes is not None:
                 found.append(Ending(max(passes, container.limited_ns), KILLED, OOM_KILLED))

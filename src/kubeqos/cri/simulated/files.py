@@ -24,8 +24,11 @@ class CgroupTree:
     def write(self, path: str, files: dict[str, str]) -> None:
         folder = self.root / path
         folder.mkdir(parents=True, exist_ok=True)
+        scratch = self.root / ".scratch"
         for name, value in files.items():
-            (folder / name).write_text(f"{value}\n")
+            # By renaming, so that a reader never sees a half-written value; the kernel never shows one either.
+            scratch.write_text(f"{value}\n")
+            scratch.rename(folder / name)
 
     def remove(self, path: str) -> None:
         """Remove one cgroup; its parents belong to whoever made the pod's cgroup."""

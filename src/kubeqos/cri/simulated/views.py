@@ -8,6 +8,7 @@ from typing import TypeVar
 from kubeqos.codec import encode_json
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Level
+from kubeqos.cri.simulated import cgroups
 from kubeqos.cri.simulated.core import Core
 from kubeqos.cri.simulated.state import Container, Happened, Sandbox, State
 
@@ -178,8 +179,8 @@ def container_stats(core: Core, container: Container, now_ns: int) -> cri.Contai
     usage = container.usage
     if usage is not None:
         _fill(stats.cpu, stats.memory, [container], now_ns)
-        limit = container.resources.memory_limit_in_bytes
-        if limit > 0:
+        limit = cgroups.memory_limit(container.resources)
+        if limit is not None:
             stats.memory.available_bytes.value = max(0, limit - usage.memory_at(now_ns))
         stats.writable_layer.timestamp = now_ns
         stats.writable_layer.fs_id.mountpoint = f"/simulated/{core.name}"

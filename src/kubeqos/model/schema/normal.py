@@ -21,7 +21,7 @@ Convert = Callable[[Any], Any]
 
 
 def normalise(raw: JsonObject, schema: TypeSchema) -> JsonObject:
-    """The canonical form of a document that fits its type."""
+    """The canonical form of a document that fits its type. The result shares nothing that could be modified."""
     plan = _plan(schema)
     out: JsonObject = {}
     for key, value in raw.items():
@@ -99,14 +99,14 @@ def _conversion(shape: Shape) -> Convert | None:
 def _list_conversion(item: Convert | None, empty: Any) -> Convert:
     """Null inside a list is the zero value of the items."""
     if item is None:
-        return lambda values: values if None not in values else [empty if v is None else v for v in values]
+        return lambda values: [empty if v is None else v for v in values]
     return lambda values: [item(empty if value is None else value) for value in values]
 
 
 def _map_conversion(item: Convert | None, empty: Any) -> Convert:
     def convert(values: JsonObject) -> JsonObject:
         if item is None:
-            return values if None not in values.values() else {k: empty if v is None else v for k, v in values.items()}
+            return {k: empty if v is None else v for k, v in values.items()}
         return {k: item(empty if v is None else v) for k, v in values.items()}
 
     return convert

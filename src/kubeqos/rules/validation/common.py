@@ -44,7 +44,8 @@ def check_non_negative(out: Errors, path: str, value: int | None) -> None:
 
 
 def check_label_key(out: Errors, path: str, key: str) -> None:
-    complain(out, path, key, names.qualified_name(key))
+    if wrong := names.qualified_name(key):
+        complain(out, path, key, wrong)
 
 
 def check_labels(out: Errors, path: str, labels: Mapping[str, str] | None) -> None:

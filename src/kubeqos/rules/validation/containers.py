@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kubeqos.model import names
 from kubeqos.rules.classes import Level, request_errors
@@ -38,8 +38,7 @@ _EPHEMERAL_FORBIDDEN = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PodContext:
+class PodContext(NamedTuple):
     """What the containers of a pod need to know about the pod."""
 
     volumes: Volumes

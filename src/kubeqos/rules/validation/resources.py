@@ -156,6 +156,8 @@ def _check_pod_name(out: Errors, path: str, name: str) -> None:
 
 def _check_against_limit(out: Errors, path: str, name: str, request: Quantity, limit: Quantity | None) -> None:
     if limit is None:
+        if name in _CONTAINER:
+            return
         if not is_overcommit_allowed(name):
             out.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
     elif request != limit:

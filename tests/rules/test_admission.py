@@ -143,6 +143,20 @@ def test_annotated_classes_become_requests_where_the_gate_is_on() -> None:
     assert "qosResources" not in stored(Offline(), raw)["spec"]
 
 
+def test_strict_names_know_the_official_resources_only() -> None:
+    strict = Offline(FeatureGates.parse("QOSResources=true,QOSResourcesStrictNames=true"))
+    official = pod("a", qosResources=[{"name": "k8s.io/rdt", "class": "gold"}])
+    vendor = pod("b", qosResources=[{"name": "vendor.example/qos", "class": "gold"}])
+    unknown = pod("c", qosResources=[{"name": "rdt", "class": "gold"}])
+    assert strict.apply(official).ok
+    assert strict.apply(vendor).ok
+    assert why(strict.apply(unknown)) == (
+        'Pod "c" is invalid: spec.qosResources[0].name: Unsupported value: "rdt": '
+        'supported values: "k8s.io/blockio", "k8s.io/rdt"'
+    )
+    assert Offline(FeatureGates.parse("QOSResources=true")).apply(unknown).ok
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [

@@ -19,7 +19,7 @@ from kubeqos import gates
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
-from kubeqos.rules.classes import WELL_KNOWN, changed_annotations, translate_annotations
+from kubeqos.rules.classes import WELL_KNOWN, Level, changed_annotations, request_errors, translate_annotations
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden
 from kubeqos.rules.limits import Limits
@@ -74,6 +74,8 @@ class Surroundings:
     gates: FeatureGates = DEFAULT_GATES
     container_level: Collection[str] = frozenset(WELL_KNOWN)
     """QoS-class resources that nodes offer to containers; pod-wide requests of them are defaults for containers."""
+    known_classes: Mapping[str, Level] = field(default_factory=lambda: WELL_KNOWN)
+    """Official QoS-class resources and what the administrator adds to them; they matter with strict names only."""
     nodes: Collection[str] = ()
     expired: Collection[str] = ()
     """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
@@ -259,6 +261,22 @@ def _annotations(raw: Raw) -> Mapping[str, str]:
     return (raw.get("metadata") or {}).get("annotations") or {}
 
 
+def strict_class_names(work: Work) -> Refused | None:
+    """The KEP's Beta rule: requests of official names must be known ones (ruling 5)."""
+    if not work.around.gates.enabled(gates.STRICT_NAMES):
+        return None
+    spec, known = work.new["spec"], work.around.known_classes
+    found = request_errors(
+        spec.get("qosResources"), "spec.qosResources", level=Level.POD, strict_names=True, known=known
+    )
+    for key in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(key) or ()):
+            path = f"spec.{key}[{index}].resources.qosResources"
+            asked = (container.get("resources") or {}).get("qosResources")
+            found += request_errors(asked, path, level=Level.CONTAINER, strict_names=True, known=known)
+    return refuse_invalid(work.request, found) if found else None
+
+
 def limit_defaults(work: Work) -> Refused | None:
     if work.around.limits:
         classes = work.around.gates.enabled(gates.QOS_RESOURCES)
@@ -397,7 +415,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.UPDATE, "resourcequotas", ""): (classes_need_gate,),
 }  # fmt: skip
 _VALIDATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
-    (Operation.CREATE, "pods", ""): (limit_bounds,),
+    (Operation.CREATE, "pods", ""): (strict_class_names, limit_bounds),
     (Operation.UPDATE, "pods", ""): (class_annotations_stay,),
     (Operation.UPDATE, "pods", "resize"): (resize_needs_node, limit_bounds),
     (Operation.CREATE, "persistentvolumeclaims", ""): (claim_bounds,),

@@ -211,3 +211,21 @@ def test_a_limit_range_without_a_name_is_called_by_its_uid() -> None:
     raw = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {}, "spec": {"limits": []}}
     metadata = stored(Offline(), raw)["metadata"]
     assert metadata["name"] == metadata["uid"]
+
+
+def test_names_are_generated_where_asked_for() -> None:
+    cluster = Offline()
+    raw = pod("")
+    raw["metadata"] = {"generateName": "job-"}
+    names = [stored(cluster, raw)["metadata"]["name"] for _ in range(2)]
+    assert names[0] != names[1]
+    assert all(name.startswith("job-") and len(name) == 9 for name in names)
+
+
+def test_applying_a_change_keeps_what_the_server_filled_in() -> None:
+    cluster = Offline()
+    before = stored(cluster, pod("p", container(limits={"cpu": "1"})))
+    after = stored(cluster, pod("p", container(limits={"cpu": "1"}, image="registry.example/app:2")))
+    assert after["spec"]["containers"][0]["image"] == "registry.example/app:2"
+    assert after["spec"]["tolerations"] == before["spec"]["tolerations"]
+    assert after["status"] == before["status"]

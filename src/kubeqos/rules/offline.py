@@ -82,6 +82,7 @@ class Offline:
         self.ledger = Ledger()
         self.objects: dict[Key, Raw] = {}
         self._applied: dict[Key, Raw] = {}
+        self._created = 0
         self._strict_namespaces = strict_namespaces
         self._charges: dict[str, dict[Key, Charge]] = {}
         self._limits: dict[str, list[Limits]] = {}
@@ -103,13 +104,16 @@ class Offline:
         if namespace:
             new.setdefault("metadata", {})["namespace"] = namespace
         key = (qualified(plural(kind), group), namespace, name)
-        old, last = self.objects.get(key), self._applied.get(key)
-        self._applied[key] = deepcopy(new)
-        if old is None or last is None:
-            return self.create(new, plural(kind), group=group)
-        new = three_way(deepcopy(old), last, new, schema.kind(group, version, kind))
-        verb = "unchanged" if new == old else "configured"
-        return self.update(new, plural(kind), group=group, verb=verb)
+        old, last, manifest = self.objects.get(key), self._applied.get(key, {}), deepcopy(new)
+        if old is None:
+            answer = self.create(new, plural(kind), group=group)
+        else:
+            new = three_way(deepcopy(old), last, new, schema.kind(group, version, kind))
+            verb = "unchanged" if new == old else "configured"
+            answer = self.update(new, plural(kind), group=group, verb=verb)
+        if answer.ok:
+            self._applied[key] = manifest
+        return answer
 
     def get(self, resource: str, namespace: str, name: str, *, group: str = "") -> Raw | None:
         return self.objects.get((qualified(resource, group), namespace, name))
@@ -120,7 +124,10 @@ class Offline:
         """Store a new object; its status is the server's to say."""
         new.pop("status", None)
         metadata = new.setdefault("metadata", {})
-        metadata["uid"] = f"00000000-0000-4000-8000-{len(self.objects):012x}"
+        self._created += 1
+        metadata["uid"] = f"00000000-0000-4000-8000-{self._created:012x}"
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = f"{metadata['generateName']}{self._created:05x}"
         request = Request(Operation.CREATE, resource, new["kind"], group, metadata.get("namespace", ""), new=new)
         if (qualified(resource, group), request.namespace, request.name) in self.objects:
             return Answer(new["kind"], request.name, already_exists(request))

@@ -162,7 +162,8 @@ def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: t
 
 
 def refuse_invalid(request: Request, errors: Sequence[FieldError]) -> Refused:
-    """A 422 that lists what is wrong field by field."""
+    """A 422 that lists what is wrong field by field, each once."""
+    errors = list({str(error): error for error in errors}.values())
     found = Invalid(request.kind, request.group, request.name, errors)
     return Refused(
         found.code, found.reason, found.message, found.details, tuple(dict.fromkeys(error.message for error in errors))
@@ -391,7 +392,9 @@ _STEPS: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
         pod_defaults, pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults, derive_pod,
         valid_object, limit_bounds,
     ),
-    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, classes_need_gate, class_annotations_stay),
+    (Operation.UPDATE, "pods", ""): (
+        pod_keeps_priority, pod_tolerations, classes_need_gate, class_annotations_stay,
+    ),
     (Operation.UPDATE, "pods", "resize"): (
         pod_keeps_priority, limit_defaults, resize_needs_node, valid_object, limit_bounds,
     ),

@@ -7,6 +7,7 @@ Fields that no view names survive in the raw tree. Views hold the KEPs' fields b
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -34,6 +35,11 @@ def convert(raw: Any, kind: type[_T]) -> _T:
         raise InputError(what, where=path.rstrip("`").lstrip(".") or None) from error
 
 
+@cache
+def _reader(kind: type[_T]) -> msgspec.json.Decoder[_T]:
+    return msgspec.json.Decoder(kind, dec_hook=_hook)
+
+
 def resource_list(raw: Any) -> ResourceList:
     """Read a `{name: quantity}` tree."""
     return convert(raw or {}, dict[str, Quantity])
@@ -46,6 +52,12 @@ class View(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     def of(cls, raw: dict[str, Any]) -> Self:
         """Look at `raw` through this view."""
         return convert(raw, cls)
+
+    @classmethod
+    def read(cls, raw: bytes) -> Self:
+        """Look at an encoded object; fields the view does not name are skipped without being built."""
+        view: Self = _reader(cls).decode(raw)
+        return view
 
 
 class OwnerReference(View, frozen=True, kw_only=True):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from kubeqos.apiserver.documents import Unreadable, document, is_text_keyed, unknown_format
+from kubeqos.apiserver.documents import Unreadable, document
 from kubeqos.apiserver.kinds import KINDS, Kind
 from kubeqos.apiserver.negotiate import PROTOBUF, media_type
 from kubeqos.apiserver.options import field_validation
+from kubeqos.apiserver.protobuf import decode_body
 from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.status import ApiError, bad_request
 from kubeqos.codec import JsonObject
+from kubeqos.errors import InputError
 from kubeqos.model import schema
 from kubeqos.model.schema import TypeSchema
 
@@ -66,7 +68,10 @@ def _rest(raw: JsonObject) -> JsonObject:
 
 def _document(request: Request, name: str) -> tuple[JsonObject, bytes | None]:
     if media_type(request.content_type) == PROTOBUF:
-        raise unknown_format()
+        try:
+            return decode_body(request.body), None
+        except InputError as error:
+            raise bad_request(f"the object provided is unrecognized (must be of type {name}): {error.what}") from error
     prefix = (
         f"the object provided is unrecognized (must be of type {name}): couldn't get version/kind; json parse error: "
     )
@@ -80,8 +85,6 @@ def _document(request: Request, name: str) -> tuple[JsonObject, bytes | None]:
         problem = f"json: cannot unmarshal {_GO_NAMES.get(type(raw), 'value')} into {_GO_STRUCT}"
         raise bad_request(f"{prefix}{problem} ({_summary(request.body)})")
     if media_type(request.content_type) not in ("", "application/json"):
-        if not is_text_keyed(raw):
-            raise bad_request(f"{prefix}keys must be strings ({_summary(request.body)})")
         return raw, None
     return raw, request.body
 
@@ -103,6 +106,3 @@ def _wrong_kind(found: str, api_version: str, wanted: str) -> ApiError:
         internal = group.partition(".")[0] or "core"
         why = f"converting ({version}.{found}) to ({internal}.{wanted}): unknown conversion"
     return bad_request(f'{found} in version "{version}" cannot be handled as a {wanted}: {why}')
-
-
-__all__ = ["checked", "object_body", "read_object", "unknown_format"]

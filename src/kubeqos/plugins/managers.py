@@ -82,8 +82,8 @@ class Grant:
     """What one manager wants the runtime to give one container.
 
     `properties` are fields of CRI's LinuxContainerResources by their proto name (`cpuset_cpus`, `cpuset_mems`,
-    `cpu_shares`, …), `unified` are cgroup v2 files. Two managers that set one property to different values are a conflict,
-    which refuses the pod.
+    `cpu_shares`, …), `unified` are cgroup v2 files. Two managers that set one property to different values are a
+    conflict, which refuses the pod.
     """
 
     properties: Mapping[str, str | int] = field(default_factory=dict)
@@ -102,8 +102,8 @@ NOTHING = Grant()
 class Refusal:
     """Why a pod cannot have what it asks for.
 
-    `reason` becomes the pod's status.reason (`TopologyAffinityError`, `SMTAlignmentError`, `UnexpectedAdmissionError`, …).
-    `retry` says that the same pod may succeed later without anything being freed, for example once a plugin is back.
+    `reason` becomes the pod's status.reason (`TopologyAffinityError`, `SMTAlignmentError`, …). `retry` says that the
+    same pod may succeed later without anything being freed, for example once a plugin is back.
     """
 
     reason: str

@@ -28,6 +28,13 @@ _SCHEME = 'scheme "pkg/api/legacyscheme/scheme.go:30"'
 _GO_TYPES = {list: "array", str: "string", int: "number", float: "number", bool: "bool", dict: "object"}
 _HEAD = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _SUMMARY_BYTES = 30
+_ELSEWHERE = frozenset(
+    (
+        ("v1", "Endpoints"), ("v1", "PersistentVolume"), ("v1", "ComponentStatus"), ("apps/v1", "DaemonSet"),
+        ("apps/v1", "StatefulSet"), ("apps/v1", "ControllerRevision"), ("batch/v1", "Job"), ("batch/v1", "CronJob"),
+    )
+)  # fmt: skip
+"""Kinds that Kubernetes has and we do not serve: a body that says so is of the wrong kind, not of an unknown one."""
 _has_fraction = re.compile(rb"[\[,:]\s*-?[0-9]+[.eE]").search
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -115,12 +122,13 @@ def read_document(body: bytes, content_type: str) -> dict[str, Any] | _Unreadabl
 
 
 def _read_json(body: bytes) -> Any:
-    """JSON as Go reads it: half of a surrogate pair becomes U+FFFD."""
+    """JSON as Go reads it: what is not Unicode, or half of a surrogate pair, becomes U+FFFD."""
     try:
         value = decode_json_exact(body) if _has_fraction(body) else decode_json(body)
     except (JsonError, UnicodeDecodeError) as error:
         problem = syntax_problem(body)
-        if problem is None and (repaired := _LONE_SURROGATE.sub(rb"\\ufffd", body)) != body:
+        repaired = _LONE_SURROGATE.sub(rb"\\ufffd", body.decode("utf-8", "replace").encode())
+        if problem is None and repaired != body:
             return _read_json(repaired)
         return _Unreadable(problem or str(error))
     except RecursionError:
@@ -191,7 +199,7 @@ def _kind_problem(raw: dict[str, Any], group: str, version: str, kind: str) -> R
     if (given_kind, given_version) == (kind, api_version):
         return None
     given_group, _, short = given_version.rpartition("/")
-    if (given_group, short, given_kind) in schema.kinds():
+    if (given_group, short, given_kind) in schema.kinds() or (given_version, given_kind) in _ELSEWHERE:
         home = group.partition(".")[0] or "core"
         why = f"converting ({short}.{given_kind}) to ({home}.{kind}): unknown conversion"
     else:

@@ -14,6 +14,7 @@ from kubeqos.rules.validation.common import (
     Errors,
     Raw,
     check_choice,
+    check_supported,
     complain,
 )
 from kubeqos.rules.validation.environment import check_env, check_env_from
@@ -200,12 +201,12 @@ def _check_restart_policy(out: Errors, path: str, container: Raw) -> None:
 
 
 def _check_restart_rule(out: Errors, path: str, rule: Raw) -> None:
-    check_choice(out, f"{path}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
+    check_supported(out, f"{path}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
     codes = rule.get("exitCodes")
     if codes is None:
         out.append(required(f"{path}.exitCodes", "must be specified"))
         return
-    check_choice(out, f"{path}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
+    check_supported(out, f"{path}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
     values = codes.get("values") or NO_LIST
     if not values:
         out.append(required(f"{path}.exitCodes.values", "must specify one or more values"))

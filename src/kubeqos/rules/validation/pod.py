@@ -132,9 +132,8 @@ def check_pod_spec(out: Errors, path: str, spec: Raw, *, pod_name: str, is_pod: 
 
 def _check_optional(out: Errors, path: str, spec: Raw) -> None:
     """Everything that most pods do not have, found by walking what the spec does have."""
-    for field in spec:
-        check = _OPTIONAL.get(field)
-        if check is not None:
+    for field, value in spec.items():
+        if value is not None and (check := _OPTIONAL.get(field)) is not None:
             check(out, f"{path}.{field}", spec)
     if spec.get("dnsPolicy") == "None" and spec.get("dnsConfig") is None:
         out.append(required(f"{path}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None"))

@@ -9,6 +9,7 @@ from kubeqos.model import names
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required, too_long
 from kubeqos.rules.validation.common import (
     NO_LIST,
+    NO_MAP,
     Errors,
     Raw,
     check_local_path,
@@ -21,6 +22,17 @@ _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 _CONTEXT_FIELDS = (
     "capabilities", "privileged", "sELinuxOptions", "windowsOptions", "runAsUser", "runAsGroup", "runAsNonRoot",
     "readOnlyRootFilesystem", "allowPrivilegeEscalation", "procMount", "seccompProfile", "appArmorProfile",
+)  # fmt: skip
+_OWN_USERS = "when `hostUsers` is false"
+_NOT_WINDOWS = "cannot be set for a windows pod"
+_LINUX_SPEC = ("hostUsers", "hostPID", "hostIPC", "shareProcessNamespace")
+_LINUX_POD_CONTEXT = (
+    "appArmorProfile", "seLinuxOptions", "seccompProfile", "fsGroup", "fsGroupChangePolicy", "sysctls", "runAsUser",
+    "runAsGroup", "supplementalGroups", "supplementalGroupsPolicy", "seLinuxChangePolicy",
+)  # fmt: skip
+_LINUX_CONTEXT = (
+    "appArmorProfile", "seLinuxOptions", "seccompProfile", "capabilities", "readOnlyRootFilesystem", "privileged",
+    "allowPrivilegeEscalation", "procMount", "runAsUser", "runAsGroup",
 )  # fmt: skip
 _MAX_PROFILE_BYTES = 4095
 _MAX_SYSCTL = 253
@@ -132,9 +144,29 @@ def _check_app_armor(out: Errors, path: str, profile: Raw) -> None:
 
 
 def check_host_users(out: Errors, path: str, spec: Raw) -> None:
-    """A pod with its own user namespace may not share the host's other namespaces."""
+    """A pod with its own user namespace may not share the host's other namespaces. The spelling is Kubernetes'."""
     if spec.get("hostUsers") is not False:
         return
-    for field in ("hostNetwork", "hostPID", "hostIPC"):
+    for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
         if spec.get(field):
-            out.append(forbidden(f"{path}.{field}", "when `hostUsers` is false"))
+            out.append(forbidden(f"{path}.{shown}", _OWN_USERS))
+    for key in ("initContainers", "containers", "ephemeralContainers"):
+        for index, container in enumerate(spec.get(key) or NO_LIST):
+            if container.get("volumeDevices"):
+                out.append(forbidden(f"{path}.{key}[{index}].volumeDevices", _OWN_USERS))
+
+
+def check_windows(out: Errors, path: str, spec: Raw) -> None:
+    """What only Linux has may not be set for a pod that says it is for Windows."""
+    context = spec.get("securityContext") or NO_MAP
+    out.extend(
+        forbidden(f"{path}.{field}", _NOT_WINDOWS) for field in _LINUX_SPEC if spec.get(field) not in (None, False)
+    )
+    given = (field for field in _LINUX_POD_CONTEXT if context.get(field) is not None)
+    out.extend(forbidden(f"{path}.securityContext.{field}", _NOT_WINDOWS) for field in given)
+    for key in ("initContainers", "containers", "ephemeralContainers"):
+        for index, container in enumerate(spec.get(key) or NO_LIST):
+            own = container.get("securityContext") or NO_MAP
+            where = f"{path}.{key}[{index}].securityContext"
+            given = (field for field in _LINUX_CONTEXT if own.get(field) is not None)
+            out.extend(forbidden(f"{where}.{field}", _NOT_WINDOWS) for field in given)

@@ -284,6 +284,12 @@ def _check_host_users(out: Errors, path: str, spec: Raw) -> None:
     check_host_users(out, path.removesuffix(".hostUsers"), spec)
 
 
+def _check_shared_processes(out: Errors, path: str, spec: Raw) -> None:
+    if spec["shareProcessNamespace"] and spec.get("hostPID"):
+        where = f"{path.removesuffix('.shareProcessNamespace')}.securityContext.shareProcessNamespace"
+        out.append(invalid(where, True, "ShareProcessNamespace and HostPID cannot both be enabled"))
+
+
 def _check_overhead(out: Errors, path: str, spec: Raw) -> None:
     check_container_requirements(out, path, {"limits": spec["overhead"]}, frozenset())
 
@@ -309,11 +315,6 @@ def _name(rule: names.NameRule) -> Check:
     return _value(checked)
 
 
-def _check_security_context(out: Errors, path: str, spec: Raw) -> None:
-    if context := spec["securityContext"]:
-        check_pod_context(out, path, context, spec)
-
-
 _OPTIONAL: dict[str, Check] = {
     "serviceAccountName": _name(names.dns_subdomain),
     "nodeName": _name(names.dns_subdomain),
@@ -323,7 +324,8 @@ _OPTIONAL: dict[str, Check] = {
     "runtimeClassName": _name(names.dns_subdomain),
     "nodeSelector": _value(check_labels),
     "affinity": _value(check_affinity),
-    "securityContext": _check_security_context,
+    "securityContext": _value(check_pod_context),
+    "shareProcessNamespace": _check_shared_processes,
     "dnsConfig": _check_dns_config,
     "readinessGates": _check_readiness_gates,
     "schedulingGates": _check_scheduling_gates,

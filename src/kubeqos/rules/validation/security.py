@@ -46,13 +46,10 @@ _POD_CHOICES = {
 }
 
 
-def check_pod_context(out: Errors, path: str, context: Raw, spec: Raw) -> None:
+def check_pod_context(out: Errors, path: str, context: Raw) -> None:
     _check_ids(out, path, context, ("fsGroup", "runAsUser", "runAsGroup"))
     for index, group in enumerate(context.get("supplementalGroups") or NO_LIST):
         complain(out, f"{path}.supplementalGroups[{index}]", group, names.user_or_group_id(group))
-    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
-        why = "ShareProcessNamespace and HostPID cannot both be enabled"
-        out.append(invalid(f"{path}.shareProcessNamespace", True, why))
     _check_sysctls(out, f"{path}.sysctls", context.get("sysctls") or NO_LIST)
     for field, supported in _POD_CHOICES.items():
         value = context.get(field)

@@ -7,6 +7,7 @@ Fields that no view names survive in the raw tree. Views hold the KEPs' fields b
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -47,6 +48,11 @@ def without_nulls(raw: Any) -> Any:
     return [without_nulls(value) for value in raw] if isinstance(raw, list) else raw
 
 
+@cache
+def _reader(kind: type[_T]) -> msgspec.json.Decoder[_T]:
+    return msgspec.json.Decoder(kind, dec_hook=_hook)
+
+
 def resource_list(raw: Any) -> ResourceList:
     """Read a `{name: quantity}` tree."""
     return convert(raw or {}, dict[str, Quantity])
@@ -59,6 +65,12 @@ class View(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     def of(cls, raw: dict[str, Any]) -> Self:
         """Look at `raw` through this view."""
         return convert(raw, cls)
+
+    @classmethod
+    def read(cls, raw: bytes) -> Self:
+        """Look at an encoded object; fields the view does not name are skipped without being built."""
+        view: Self = _reader(cls).decode(raw)
+        return view
 
 
 class OwnerReference(View, frozen=True, kw_only=True):

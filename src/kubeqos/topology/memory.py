@@ -63,9 +63,7 @@ class MemoryState:
 
     nodes: Mapping[int, NodeMemory]
     entries: Mapping[Owner, _Entry] = field(default_factory=dict)
-    reusable: Mapping[tuple[str, int, str], int] = field(
-        default_factory=dict
-    )  # (pod, node mask, resource) → bytes
+    reusable: Mapping[tuple[str, int, str], int] = field(default_factory=dict)  # (pod, node mask, resource) → bytes
 
     @classmethod
     def of(cls, machine: Machine, reserved: Mapping[int, Request] | None = None) -> MemoryState:
@@ -170,9 +168,7 @@ class MemoryState:
         if len(nodes) <= ENUMERATED:
             masks = [mask for mask in all_masks(nodes) if fits(mask)]
         else:
-            most = sorted(
-                nodes, key=lambda n: (-min(self.nodes[n].free.get(r, 0) for r in request or [MEMORY]), n)
-            )
+            most = sorted(nodes, key=lambda n: (-min(self.nodes[n].free.get(r, 0) for r in request or [MEMORY]), n))
             giving = [n for n in most if any(self.nodes[n].free.get(r, 0) for r in request)]
             masks = useful_masks(nodes, giving, smallest, fits)
         return tuple(Hint(NumaSet(to_mask(mask)), len(mask) == smallest) for mask in masks)
@@ -212,9 +208,7 @@ class MemoryState:
         if numa is None:
             best = _best(self._hints(pod, request))
             if best is None:
-                text = (
-                    "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
-                )
+                text = "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
                 return _refuse(text)
             if preferred and not best.preferred:
                 return _refuse("failed to find the default preferred hint")
@@ -263,9 +257,7 @@ def _refund(node: NodeMemory, number: int, resource: str, size: int) -> tuple[No
     given = min(node.allocatable.get(resource, 0) - free, size)
     assignments = node.assignments - 1
     group = node.group if assignments else NumaSet.of(number)
-    return replace(
-        node, free={**node.free, resource: free + given}, assignments=assignments, group=group
-    ), size - given
+    return replace(node, free={**node.free, resource: free + given}, assignments=assignments, group=group), size - given
 
 
 def _after_reuse(
@@ -285,9 +277,7 @@ def _after_reuse(
     return out
 
 
-def _shrink_init(
-    entries: dict[Owner, _Entry], pod: str, container: str, blocks: list[Block]
-) -> dict[Owner, _Entry]:
+def _shrink_init(entries: dict[Owner, _Entry], pod: str, container: str, blocks: list[Block]) -> dict[Owner, _Entry]:
     """Take what was reused out of the init containers' blocks: the pod's sum stays what it holds."""
     for block in blocks:
         left = block.size
@@ -296,9 +286,7 @@ def _shrink_init(
                 continue
             kept = []
             for held in entry.blocks:
-                moved = (
-                    min(held.size, left) if (held.resource, held.numa) == (block.resource, block.numa) else 0
-                )
+                moved = min(held.size, left) if (held.resource, held.numa) == (block.resource, block.numa) else 0
                 left -= moved
                 kept.append(replace(held, size=held.size - moved))
             entries[owner] = _Entry(entry.kind, tuple(kept))

@@ -14,9 +14,7 @@ from kubeqos.model.cpuset import iterate_bits
 from kubeqos.model.layout import Layout
 
 
-def take_packed(
-    layout: Layout, free: int, count: int, *, spread: bool = False, by_uncore: bool = False
-) -> int:
+def take_packed(layout: Layout, free: int, count: int, *, spread: bool = False, by_uncore: bool = False) -> int:
     """Exactly `count` CPUs out of `free`, which must hold that many."""
     taker = _Taker(layout, free, count)
     stages = [taker.whole_numas, taker.whole_sockets]
@@ -81,13 +79,13 @@ class _Taker:
 
     def uncores(self) -> None:
         """Whole caches while they fit; else the whole remainder inside one cache, never spread over two."""
-        for uncore in self._uncores():
-            if self.need >= self.layout.uncore_size:
-                self._take_whole(self._uncores(), self.layout.uncores, None)
-            if self.need > 0:
-                self._fit_into(uncore)
+        order = self._uncores()
+        if self.need >= self.layout.uncore_size:
+            self._take_whole(order, self.layout.uncores, None)
+        for uncore in order:
             if self.need <= 0:
                 return
+            self._fit_into(uncore)
 
     def _fit_into(self, uncore: int) -> None:
         layout = self.layout

@@ -54,9 +54,8 @@ def main() -> None:
     """Run the command line and turn every outcome into an exit code."""
     program = "kubectl qos" if Path(sys.argv[0]).name.startswith("kubectl-") else "kubeqos"
     try:
-        application.main(prog_name=program, standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        outcome = application.main(prog_name=program, standalone_mode=False)
+        sys.exit(outcome if isinstance(outcome, int) else 0)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -10,6 +10,7 @@ and by QRM's memory plugin.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -63,7 +64,6 @@ class MemoryState:
 
     nodes: Mapping[int, NodeMemory]
     entries: Mapping[Owner, _Entry] = field(default_factory=dict)
-    reusable: Mapping[tuple[str, int, str], int] = field(default_factory=dict)  # (pod, node mask, resource) → bytes
 
     @classmethod
     def of(cls, machine: Machine, reserved: Mapping[int, Request] | None = None) -> MemoryState:
@@ -102,15 +102,15 @@ class MemoryState:
             return chosen
         mask = chosen.mask
         nodes = dict(self.nodes)
+        reusable = self._reusable(pod)
         blocks = []
         for resource, size in sorted(request.items()):
             blocks.append(Block(resource, size, chosen))
-            needed = max(0, size - self.reusable.get((pod, mask, resource), 0))
+            needed = max(0, size - reusable[mask, resource])
             for node in iterate_bits(mask):
                 nodes[node], needed = _charge(nodes[node], resource, needed, chosen)
         entries = dict(self.entries) | {(pod, container): _Entry(kind, tuple(blocks))}
-        reusable = _after_reuse(self.reusable, pod, kind, blocks)
-        return MemoryState(nodes, _shrink_init(entries, pod, container, blocks), reusable)
+        return MemoryState(nodes, _shrink_init(entries, pod, container, blocks))
 
     def release(self, pod: str, container: str) -> MemoryState:
         """The state without this container; unknown containers change nothing."""
@@ -123,13 +123,7 @@ class MemoryState:
             for node in block.numa:
                 nodes[node], size = _refund(nodes[node], node, block.resource, size)
         entries = {owner: kept for owner, kept in self.entries.items() if owner != (pod, container)}
-        reusable = dict(self.reusable)
-        if entry.kind is Kind.INIT:  # what was given back cannot be passed on as well
-            for block in entry.blocks:
-                key = (pod, block.numa.mask, block.resource)
-                if key in reusable:
-                    reusable[key] = max(0, reusable[key] - block.size)
-        return MemoryState(nodes, entries, reusable)
+        return MemoryState(nodes, entries)
 
     def validate(self) -> list[str]:
         """Broken invariants, in words; empty when all is well."""
@@ -154,14 +148,14 @@ class MemoryState:
     def _hints(self, pod: str, request: Request) -> tuple[Hint, ...]:
         nodes = sorted(self.nodes)
         smallest = self._smallest(request)
+        reusable = self._reusable(pod)
 
         def fits(mask: tuple[int, ...]) -> bool:
             return (
                 all(self._total(mask, r, "allocatable") >= size for r, size in request.items())
                 and not self._group_conflict(mask)
                 and all(
-                    self._total(mask, r, "free") + self.reusable.get((pod, to_mask(mask), r), 0) >= size
-                    for r, size in request.items()
+                    self._total(mask, r, "free") + reusable[to_mask(mask), r] >= size for r, size in request.items()
                 )
             )
 
@@ -175,6 +169,15 @@ class MemoryState:
 
     def _total(self, mask: tuple[int, ...], resource: str, account: str) -> int:
         return sum(getattr(self.nodes[node], account).get(resource, 0) for node in mask)
+
+    def _reusable(self, pod: str) -> Counter[tuple[int, str]]:
+        """What the pod's init containers hold and pass on, by exact set of nodes and resource."""
+        out: Counter[tuple[int, str]] = Counter()
+        for owner, entry in self.entries.items():
+            if owner[0] == pod and entry.kind is Kind.INIT:
+                for block in entry.blocks:
+                    out[block.numa.mask, block.resource] += block.size
+        return out
 
     def _smallest(self, request: Request) -> int:
         """The fewest nodes that could hold the request on an empty machine."""
@@ -258,23 +261,6 @@ def _refund(node: NodeMemory, number: int, resource: str, size: int) -> tuple[No
     assignments = node.assignments - 1
     group = node.group if assignments else NumaSet.of(number)
     return replace(node, free={**node.free, resource: free + given}, assignments=assignments, group=group), size - given
-
-
-def _after_reuse(
-    reusable: Mapping[tuple[str, int, str], int], pod: str, kind: Kind, blocks: list[Block]
-) -> dict[tuple[str, int, str], int]:
-    """Init containers add to what their pod may reuse, others use it up; other pods' claims end here.
-
-    Pods are admitted one after the other, so a pod that follows proves that the earlier one is through.
-    """
-    out = {key: size for key, size in reusable.items() if key[0] == pod}
-    for block in blocks:
-        key = (pod, block.numa.mask, block.resource)
-        if kind is Kind.INIT:
-            out[key] = max(out.get(key, 0), block.size)
-        elif key in out:
-            out[key] = max(0, out[key] - block.size)
-    return out
 
 
 def _shrink_init(entries: dict[Owner, _Entry], pod: str, container: str, blocks: list[Block]) -> dict[Owner, _Entry]:

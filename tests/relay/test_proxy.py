@@ -193,6 +193,26 @@ async def test_a_deadline_ends_the_call_at_the_runtime_too(bench: Bench, method:
             await bench.handler.cancelled.wait()
 
 
+@pytest.mark.parametrize("method", ["Slow", "HandledSlow"])
+async def test_a_cancelled_call_is_cancelled_at_the_runtime(bench: Bench, method: str):
+    async with bench.channel("r") as channel:
+        call = channel.unary_unary(f"/x/{method}")(b"")
+        await asyncio.sleep(0.3)
+        call.cancel()
+        async with asyncio.timeout(10):
+            await bench.handler.cancelled.wait()
+
+
+async def test_a_client_that_says_goodbye_keeps_its_calls(bench: Bench):
+    """GOAWAY of a client speaks of the server's streams; its own calls go on."""
+    seen = await exchange(
+        bench,
+        PREFACE + raw(HEADERS, 0x4, 1, REQUEST) + raw(GOAWAY, 0, 0, bytes(8)),
+        raw(DATA, 0x1, 1, frame(b"last words")),
+    )
+    assert b"".join(payload for kind, payload in seen if kind == DATA) == frame(b"last words")
+
+
 async def test_compressed_messages_are_understood(bench: Bench):
     options = [("grpc.default_compression_algorithm", grpc.Compression.Gzip)]
     async with grpc.aio.insecure_channel(f"unix:{bench.folder}/r.sock", options=options) as channel:
@@ -281,6 +301,7 @@ async def test_split_headers_padding_and_pings_are_fine(bench: Bench):
         PREFACE + raw(HEADERS, 0x4, 1, b"\xff\xff\xff\xff\xff\xff"),
         PREFACE + raw(HEADERS, 0, 1, REQUEST) + raw(PING, 0, 0, b"12345678"),
         PREFACE + raw(CONTINUATION, 0, 1, b""),
+        PREFACE + raw(SETTINGS, 0, 0, b"odd"),
         PREFACE + raw(DATA, 0, 0, b"")[:3].replace(b"\0\0\0", b"\xff\xff\xff") + b"\0\0\0\0\0\0",
         PREFACE + raw(HEADERS, 0x4, 1, REQUEST) + raw(DATA, 0x8, 1, b"\x09ab"),
     ],

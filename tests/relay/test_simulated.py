@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
@@ -27,9 +28,10 @@ from kubeqos.cri.providers.protocol import (
 from kubeqos.cri.providers.rdt.files import ResctrlFiles
 from kubeqos.cri.providers.remote import RemoteProvider, serve
 from kubeqos.cri.relay.server import Relay, RelayCollector, Settings
+from kubeqos.cri.runtime import CREATE_CONTAINER
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
-from kubeqos.cri.simulated.faults import Fault, Faults
+from kubeqos.cri.simulated.faults import Fault, Faults, Latency
 from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.model.machines import tiny2
 from tests.cri.pods import container, pod
@@ -307,6 +309,73 @@ async def test_a_hung_vendor_fails_its_own_containers_only(world: World, monkeyp
     waiting = asyncio.create_task(refused(world.created("stuck", turbo="low")))
     assert await world.started("fine", rdt="gold")
     assert "did not answer within" in (await waiting).details
+
+
+async def test_a_default_that_does_not_fit_is_not_forced_on_who_asked_for_nothing(world: World):
+    world.config.write_text(
+        world.config.read_text().replace("provider: memory\n", "provider: memory\n    default: kept\n")
+    )
+    await world.relay.reload()
+    config = container("unlimited")
+    created = await world.client.create_container(world.sandbox, config, world.pod)
+    assert (await world.classes(created))["memory"] == ""
+    assert (await world.classes(await world.created("limited")))["memory"] == "kept"
+    config.metadata.name = "asks"
+    config.qos_resources.extend(container_classes(memory="kept"))
+    error = await refused(world.client.create_container(world.sandbox, config, world.pod))
+    assert "the container has none" in error.details
+
+
+async def test_a_create_that_was_cut_off_is_looked_at_again(world: World, monkeypatch):
+    looked, resync = asyncio.Event(), world.relay.keeper.resync
+
+    async def watched() -> None:
+        await resync()
+        looked.set()
+
+    monkeypatch.setattr(world.relay.keeper, "resync", watched)
+    world.faults.latency["CreateContainer"] = Latency(300_000_000, 300_000_000)
+    config = container("late", classes={"rdt": "gold"})
+    request = cri.CreateContainerRequest(pod_sandbox_id=world.sandbox, config=config, sandbox_config=world.pod)
+    with pytest.raises(CallError):
+        await world.client.call(CREATE_CONTAINER, request, timeout=0.1)
+    async with asyncio.timeout(10):
+        await looked.wait()
+    there = await world.client.list_containers()
+    assert world.relay.keeper.ledger.used("rdt", "gold") == len(there)
+
+
+async def test_types_added_later_take_in_what_is_already_running(world: World):
+    text = world.config.read_text()
+    world.config.write_text("resources: {}")
+    await world.relay.reload()
+    plain = await world.started("plain")
+    assert await world.classes(plain) == {}
+    world.config.write_text(text)
+    await world.relay.reload()
+    assert (await world.classes(plain))["rdt"] == "silver"
+    assert len(world.tasks("silver")) == 1
+    await world.update(plain, turbo="high")
+    assert world.turbo.calls[-1] == ("move", "", "high")
+
+
+async def test_a_removed_default_is_left_before_its_group_goes(world: World):
+    container = await world.started("implicit")
+    assert len(world.tasks("silver")) == 1
+    text = world.config.read_text().replace("default: silver", "default: bronze").replace("silver: {}, ", "")
+    world.config.write_text(text)
+    await world.relay.reload()
+    assert (await world.classes(container))["rdt"] == "bronze"
+    assert len(world.tasks("bronze")) == 1
+    assert not (world.resctrl / "kubeqos.silver").exists()
+
+
+async def test_a_state_file_of_another_shape_is_rebuilt_from_the_runtime(world: World):
+    container = await world.started(rdt="gold")
+    await world.crash()
+    Checkpoint(world.settings.state, format="kubeqos.relay", version=1).save({"what": ["is", "this"]})
+    await world.start()
+    assert (await world.classes_soon(container))["rdt"] == "gold"
 
 
 async def test_two_creates_cannot_share_the_last_place(world: World):

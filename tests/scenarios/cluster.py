@@ -51,7 +51,13 @@ class ScenarioCluster:
         return done.stdout + ("" if check else done.stderr)
 
     def apply(self, *manifests: Any) -> None:
-        self.kubectl("apply", "--validate=false", "-f", "-", manifest={"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+        self.kubectl(
+            "apply",
+            "--validate=false",
+            "-f",
+            "-",
+            manifest={"apiVersion": "v1", "kind": "List", "items": list(manifests)},
+        )
 
     def get(self, *words: str) -> Any:
         """An object or list as kubectl prints it in JSON."""

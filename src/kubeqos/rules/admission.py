@@ -163,7 +163,8 @@ def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: t
 
 
 def refuse_invalid(request: Request, errors: Sequence[FieldError]) -> Refused:
-    """A 422 that lists what is wrong field by field."""
+    """A 422 that lists what is wrong field by field, each once."""
+    errors = list({str(error): error for error in errors}.values())
     found = Invalid(request.kind, request.group, request.name, errors)
     return Refused(
         found.code, found.reason, found.message, found.details, tuple(dict.fromkeys(error.message for error in errors))
@@ -406,7 +407,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (
         pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults,
     ),
-    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, classes_need_gate),
+    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, pod_tolerations, classes_need_gate),
     (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only),
     (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
     (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),

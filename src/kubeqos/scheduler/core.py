@@ -124,6 +124,11 @@ class Scheduler:
         self._told: dict[str, tuple[str, str]] = {}
         self._stories: OrderedDict[str, deque[str]] = OrderedDict()
 
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The scheduler names it answers to."""
+        return tuple(self._placers)
+
     # -- what happened -----------------------------------------------------------------------------------------------
 
     def node_changed(self, raw: bytes | None, name: str, now: float) -> None:

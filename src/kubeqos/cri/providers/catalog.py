@@ -61,6 +61,10 @@ class Catalog:
         for provider, plan in self.rdt_plans:
             provider.files.apply(plan)
 
+    def retire(self) -> list[str]:
+        """Clear away what the previous configuration left behind; returns what is still in use."""
+        return [name for provider, plan in self.rdt_plans for name in provider.files.retire(plan)]
+
     def distinct_providers(self) -> Iterable[ClassProvider]:
         return {id(provider): provider for provider in self.providers.values()}.values()
 

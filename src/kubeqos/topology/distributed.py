@@ -93,10 +93,12 @@ class _Chooser:
         for combo in self._combinations(size):
             if best and best[1].score == 0 and (not self.by_socket or best_in_socket):
                 break
+            in_socket = self.by_socket and self._one_socket(combo)
+            if best_in_socket and not in_socket:
+                continue
             plan = self._plan(tuple([self.frees[i] for i in combo]))
             if plan is None:
                 continue
-            in_socket = self.by_socket and self._one_socket(combo)
             better = best is None or plan.score < best[1].score
             if in_socket != best_in_socket:
                 better = in_socket
@@ -169,13 +171,18 @@ def _extras(room: list[tuple[int, int]], left: int) -> Iterator[tuple[tuple[int,
 
 
 def _round_robin(subset: Sequence[tuple[int, int]], left: int) -> tuple[tuple[int, int], ...]:
-    even, odd = divmod(left, len(subset))
-    if all(held > even for _, held in subset):
-        return tuple((position, even + (at < odd)) for at, (position, _) in enumerate(subset))
-    given = [0] * len(subset)
-    while left:
-        for at, (_, held) in enumerate(subset):
-            if left and given[at] < held:
-                given[at] += 1
-                left -= 1
-    return tuple((position, given[at]) for at, (position, _) in enumerate(subset))
+    """Groups that each node gives when they are handed out in turn and nodes drop out as they run empty."""
+    level, active = 0, len(subset)  # every node that can has given `level` groups
+    for held in sorted(held for _, held in subset):
+        if (held - level) * active > left:
+            break
+        left -= (held - level) * active
+        level, active = held, active - 1
+    if active:
+        level, left = level + left // active, left % active
+    given = []
+    for position, held in subset:
+        one_more = left > 0 and held > level
+        left -= one_more
+        given.append((position, min(held, level) + one_more))
+    return tuple(given)

@@ -1,7 +1,8 @@
-"""Write src/kubeqos/model/schema/{types,descriptions}.txt from the published models and tools/schema_facts.py.
+"""Write src/kubeqos/model/schema/{types,descriptions}.txt from the published models and two tables.
 
-Run it after a new release of lightkube-models: `python tools/schemagen.py`. The two files are checked in, so that the
-command line needs no model package to start. `--check` only says whether they are up to date.
+The tables are schema_facts.py (what the models leave out) and schema_proposals.py (what the KEPs add). Run it after a
+new release of lightkube-models: `python tools/schemagen.py`. The two files are checked in, so that the command line
+needs no model package to start. `--check` only says whether they are up to date.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import schema_facts as facts
+import schema_proposals as proposals
 
 TARGET = Path(__file__).parents[1] / "src" / "kubeqos" / "model" / "schema"
 PRIMITIVES = {
@@ -46,13 +48,13 @@ class Generator:
         key = f"{package.replace('_', '/')}.{name}"
         if key not in self.types:
             self.types[key] = []
-            if key in facts.ADDED_TYPES:
-                about, added = facts.ADDED_TYPES[key]
+            if key in proposals.ADDED_TYPES:
+                about, added = proposals.ADDED_TYPES[key]
                 self.docs[key] = {"": about}
                 self._add(key, added)
             else:
                 self._published(key, package, name)
-                self._add(key, facts.ADDED_FIELDS.get(key, []))
+                self._add(key, proposals.ADDED_FIELDS.get(key, []))
         return key
 
     def _published(self, key: str, package: str, name: str) -> None:

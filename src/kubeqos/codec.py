@@ -48,6 +48,22 @@ decode_json_exact = msgspec.json.Decoder(float_hook=JsonNumber).decode
 """Decode with every fractional number as a `JsonNumber`; these cannot be encoded again."""
 
 
+def decode_json_members(body: bytes) -> dict[str, bytes] | None:
+    """The members of an object, each as its own text; None for null."""
+    members = _decode_members(body)
+    return None if members is None else {name: bytes(token) for name, token in members.items()}
+
+
+def decode_json_items(body: bytes) -> list[bytes] | None:
+    """The items of a list, each as its own text; None for null."""
+    items = _decode_items(body)
+    return None if items is None else [bytes(token) for token in items]
+
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+
+
 def decode_json_pairs(body: bytes) -> Any:
     """Decode with objects as tuples of (key, value) pairs, so that a key given twice is still seen."""
     return json.loads(body, object_pairs_hook=tuple)

@@ -243,6 +243,15 @@ def test_a_configuration_must_fit_the_schema(config: JsonObject, message: str) -
     assert caught.value.what == f"failed to create typed patch object (/x; /v1, Kind=Pod): {message}"
 
 
+def test_a_configuration_that_is_too_deep() -> None:
+    deep: Any = "x"
+    for _ in range(900):
+        deep = {"a": deep}
+    with pytest.raises(PatchError) as caught:
+        Cluster(CONFIG).apply("a", data={"k": deep})
+    assert caught.value.code == 400
+
+
 def test_an_item_needs_its_key() -> None:
     with pytest.raises(PatchError, match=r'element 0: .* omits key field "name" \(and doesn.t have default value\)'):
         Cluster(schema.kind("", "v1", "ServiceAccount")).apply("a", secrets=[{"kind": "Secret"}])

@@ -173,6 +173,24 @@ def test_a_json_patch_is_laxer_than_the_standard() -> None:
     assert json_patch({"a": {}}, [{"op": "add", "path": "ignored/c", "value": 1}]) == {"a": {}, "c": 1}
 
 
+def nested(depth: int) -> Any:
+    value: Any = "x"
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("style", ["strategic", "merge", "json"])
+def test_a_patch_that_is_too_deep(style: Any) -> None:
+    deep = nested(900)
+    patch = [{"op": "add", "path": "/spec/x", "value": deep}] if style == "json" else {"spec": {"x": deep}}
+    try:
+        patched = apply_patch(style, pod(containers=[MAIN]), patch, POD)
+        assert "x" not in patched.object["spec"]
+    except PatchError as error:
+        assert error.code == 400
+
+
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=4)
 STEPS = ["metadata", "spec", "containers", "name", "finalizers", "$patch", "$retainKeys", "$setElementOrder/containers",
          "$deleteFromPrimitiveList/finalizers", "labels", "volumes"]  # fmt: skip

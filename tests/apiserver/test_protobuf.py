@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kubeqos.apiserver.protobuf import CONTENT_TYPE, MAGIC, decode_body
 from kubeqos.apiserver.protobuf.body import MAX_BODY
-from kubeqos.apiserver.protobuf.messages import MAX_VALUES, plan_of
+from kubeqos.apiserver.protobuf.messages import MAX_VALUES, numbers, plan_of
 from kubeqos.codec import JsonObject
 from kubeqos.errors import InputError
 from kubeqos.model import schema
@@ -187,6 +187,12 @@ def test_arbitrary_bytes_are_read_or_refused(raw: bytes, kind: tuple[str, str, s
 def test_every_kind_that_clients_send_has_field_numbers() -> None:
     missing = [kind for kind, key in schema.kinds().items() if kind[0] != "resource.k8s.io" and not plan_of(key)]
     assert missing == []
+
+
+def test_every_field_number_belongs_to_a_field_of_the_schema() -> None:
+    for key, fields in numbers().items():
+        assert len(set(fields.values())) == len(fields)
+        assert len(plan_of(key)) == len(fields)
 
 
 class Capture(BaseHTTPRequestHandler):

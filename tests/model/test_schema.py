@@ -171,6 +171,14 @@ def test_a_field_given_twice() -> None:
     ]
 
 
+def test_depth_is_no_danger() -> None:
+    deep = b'{"a":' * 900 + b'{"b":1,"b":2}' + b"}" * 900
+    body = b'{"metadata":{"name":"x","name":"y","managedFields":[{"fieldsV1":' + deep + b'}]},"z":' + deep + b"}"
+    found = schema.check(decode_json(body), POD, body)
+    assert found.error is None
+    assert all(line.startswith(("duplicate field", "unknown field")) for line in found.strict)
+
+
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text('a":,')
 NAMES = st.sampled_from(["metadata", "spec", "status", "containers", "resources", "limits", "data", "labels", "nope"])
 NESTED = st.recursive(SCALARS, lambda inner: st.dictionaries(NAMES, inner) | st.lists(inner), max_leaves=10)

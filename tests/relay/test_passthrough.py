@@ -24,10 +24,10 @@ OURS = {
 
 
 @pytest.fixture
-def world(containerd, relay):
+def world(containerd, shared_relay):
     with connect(containerd.socket) as direct, Pod(direct, containerd.cgroup_parent) as pod:
         container = pod.start(pod.create())
-        yield containerd, relay, pod, container
+        yield containerd, shared_relay, pod, container
 
 
 def requests(pod: Pod, container: str) -> list[tuple[str, Message]]:

@@ -146,9 +146,9 @@ def load_policy(store: Store) -> Policy:
     return Policy(decode_json(stored.value) for stored in store.range(RBAC_PREFIX).items)
 
 
-async def follow_policy(store: Store, policy: Policy) -> None:
-    """Keep the compiled policy in step with the stored RBAC objects, for as long as the server runs."""
-    async for events in store.watch(RBAC_PREFIX, store.revision):
+async def follow_policy(store: Store, policy: Policy, after: int) -> None:
+    """Keep a policy that was loaded at a revision in step with the stored RBAC objects, as long as the server runs."""
+    async for events in store.watch(RBAC_PREFIX, after):
         for event in events:
             raw = decode_json(event.value)
             if event.type == "DELETED":

@@ -14,7 +14,7 @@ from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete, delete_collection
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.negotiate import Form, negotiate
-from kubeqos.apiserver.options import delete_options, dry_run, list_options
+from kubeqos.apiserver.options import delete_options, dry_run, field_manager, list_options
 from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.reads import check_not_future, list_objects
 from kubeqos.apiserver.requests import Request, Response, Route
@@ -114,6 +114,7 @@ class Handlers:
             route.name,
             route.subresource,
             dry_run=dry_run(request, options_kind) if request.query else False,
+            manager=field_manager(request),
             warnings=request.warnings,
         )
 

@@ -4,8 +4,8 @@ dies. Pure functions over raw objects; the table of kinds refers to the constant
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from kubeqos.codec import JsonObject
 
@@ -26,6 +26,7 @@ class Lifecycle:
     on_create: Create | None = None
     on_update: Update | None = None
     on_status: Update | None = None
+    views: Mapping[str, Update] = field(default_factory=dict)  # what a write of another subresource may change
     grace: Grace | None = None  # seconds an object lives on after it was asked to end
     protect: Protect | None = None  # why an object of this name may not be deleted
     answers_object: bool = False  # a completed delete answers with the object instead of a Status
@@ -83,6 +84,44 @@ def _pod_status(new: JsonObject, old: JsonObject) -> None:
     for condition in status.get("conditions") or ():
         condition.setdefault("lastProbeTime", None)
         condition.setdefault("lastTransitionTime", None)
+
+
+def keep_all(new: JsonObject, old: JsonObject) -> None:
+    """Everything as it was; a view then takes its own part from what the client sent."""
+    new.clear()
+    new.update(old)
+    new["metadata"] = dict(old["metadata"])
+
+
+def _pod_resized(new: JsonObject, old: JsonObject) -> None:
+    """A resize writes the resources of containers and of the pod, and nothing else."""
+    asked = new.get("spec") or {}
+    keep_all(new, old)
+    spec = new["spec"] = dict(old.get("spec") or {})
+    for group in ("containers", "initContainers"):
+        wanted = {c.get("name"): c for c in asked.get(group) or ()}
+        if group in spec:
+            spec[group] = [_with_resources(c, wanted.get(c["name"])) for c in spec[group]]
+    if "resources" in asked or "resources" in spec:
+        spec["resources"] = asked.get("resources") or {}
+
+
+def _with_resources(container: JsonObject, asked: JsonObject | None) -> JsonObject:
+    return container if asked is None else {**container, "resources": asked.get("resources") or {}}
+
+
+def _pod_debugged(new: JsonObject, old: JsonObject) -> None:
+    asked = (new.get("spec") or {}).get("ephemeralContainers")
+    keep_all(new, old)
+    spec = new["spec"] = {k: v for k, v in (old.get("spec") or {}).items() if k != "ephemeralContainers"}
+    if asked:
+        spec["ephemeralContainers"] = asked
+
+
+def _namespace_finalized(new: JsonObject, old: JsonObject) -> None:
+    asked = (new.get("spec") or {}).get("finalizers")
+    keep_all(new, old)
+    new["spec"] = {"finalizers": asked} if asked else {}
 
 
 def _pod_grace(pod: JsonObject, requested: int | None) -> int:
@@ -185,23 +224,27 @@ def _priority_class_protected(name: str) -> str | None:
 
 
 PLAIN = Lifecycle()
-SPEC = Lifecycle(generation=True)
+SPEC = Lifecycle(generation=True, answers_object=True)
 UPSERT = Lifecycle(upsert=True)
 EVENT = Lifecycle(upsert=True, on_create=_event_created)
 LEASE = Lifecycle(upsert=True, needs_version=True, on_create=_empty_spec)
+RETURNED = Lifecycle(answers_object=True)
 WITH_STATUS = Lifecycle(status=True, on_create=_with_status({}))
+RESOURCE_QUOTA = Lifecycle(status=True, on_create=_with_status({}), answers_object=True)
 WORKLOAD = Lifecycle(generation=True, status=True, on_create=_with_status({"replicas": 0}))
 REPLICATION_CONTROLLER = WORKLOAD
 SERVICE = Lifecycle(status=True, upsert=True, on_create=_service_created, answers_object=True)
 PERSISTENT_VOLUME_CLAIM = Lifecycle(status=True, on_create=_claim_created, answers_object=True)
 NODE = Lifecycle(status=True, on_create=_node_created, on_status=_node_status)
 NAMESPACE = Lifecycle(
-    status=True, on_create=_namespace_created, on_update=_namespace_updated, protect=_namespace_protected,
+    status=True, views={"finalize": _namespace_finalized},
+    on_create=_namespace_created, on_update=_namespace_updated, protect=_namespace_protected,
     answers_object=True,
 )  # fmt: skip
 POD = Lifecycle(
-    generation=True, status=True, on_create=_pod_created, on_status=_pod_status, grace=_pod_grace, answers_object=True
-)
+    generation=True, status=True, on_create=_pod_created, on_status=_pod_status, grace=_pod_grace, answers_object=True,
+    views={"resize": _pod_resized, "ephemeralcontainers": _pod_debugged},
+)  # fmt: skip
 PRIORITY_CLASS = Lifecycle(generation=True, protect=_priority_class_protected)
 DISRUPTION_BUDGET = Lifecycle(
     generation=True,

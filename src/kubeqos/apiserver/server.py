@@ -50,13 +50,14 @@ class ApiServer:
         self.pki = pki
         self.chain = Chain(store, settings.gates)
         self.core = Core(store, self.chain)
-        sources: list[StaticTokens | TokenSigner] = [TokenSigner(pki.token_key(), self.core.clock)]
+        signer = TokenSigner(pki.token_key(), self.core.clock)
+        sources: list[StaticTokens | TokenSigner] = [signer]
         if settings.token_file:
             sources.insert(0, StaticTokens.read(settings.token_file))
-        self.policy = load_policy(store)
+        self.policy, self._policy_at = load_policy(store), store.revision
         self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store)))
         self.watching = Watching(self.core)
-        self.subresources = Subresources(self.core)
+        self.subresources = Subresources(self.core, tokens=signer)
         self.metrics = Metrics()
         self.health = Health()
         self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
@@ -95,13 +96,12 @@ class ApiServer:
         server = cls(settings, store, pki)
         server.application.address = f"{host}:{port}"
         await bootstrap(server.core)
-        server.policy = server.access.authorizer.policy
         write_kubeconfig(server.kubeconfig, server=f"https://{host}:{port}", authority=pki.ca_pem, client=pki.admin())
         gc.collect()
         gc.freeze()  # what was loaded at start stays: a full collection need not walk it (python-stack §0.1)
         async with asyncio.TaskGroup() as tasks:
             background = [
-                tasks.create_task(follow_policy(store, server.policy)),
+                tasks.create_task(follow_policy(store, server.policy, server._policy_at)),
                 tasks.create_task(server._flush_audit()),
             ]
             try:

@@ -15,6 +15,7 @@ from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.lifecycle import generated, keep_all_but_status, keep_status
 from kubeqos.apiserver.objects import decode, renderer, unversioned
 from kubeqos.apiserver.options import go_quote
+from kubeqos.apiserver.patch import Writer, track
 from kubeqos.apiserver.status import (
     MODIFIED,
     ApiError,
@@ -27,6 +28,7 @@ from kubeqos.apiserver.status import (
     not_found,
 )
 from kubeqos.codec import JsonObject, decode_json
+from kubeqos.model import schema
 from kubeqos.model.timestamps import timestamp
 from kubeqos.store import Delete, Put, Stored
 
@@ -51,7 +53,49 @@ class Write:
     subresource: str = ""
     dry_run: bool = False
     patching: bool = False
+    manager: str = ""  # who is recorded as the owner of what changes; nobody when empty
+    applied: list[JsonObject] | None = None  # ownership as server-side apply worked it out
     warnings: list[str] | None = None
+
+    def record_owner(self, core: Core, new: JsonObject, old: JsonObject | None) -> None:
+        """Write metadata.managedFields of an object that is about to be stored."""
+        metadata = new["metadata"]
+        if self.applied is not None:
+            owners = self.applied
+        elif self.manager:
+            owners = self._tracked(core, new, old)
+        elif old is not None:
+            owners = old["metadata"].get("managedFields") or []
+        else:
+            return
+        if owners:
+            metadata["managedFields"] = owners
+        else:
+            metadata.pop("managedFields", None)
+
+    def _tracked(self, core: Core, new: JsonObject, old: JsonObject | None) -> list[JsonObject]:
+        kind = self.kind
+        writer = owner(core, self)
+        if old is not None and unowned(old) == unowned(new):
+            return old["metadata"].get("managedFields") or []
+        return track(old, new, schema.kind(kind.group, kind.version, kind.kind), writer)
+
+
+def owner(core: Core, write: Write) -> Writer:
+    """Who writes, for managedFields; the main resource does not own status, nor its subresource the rest."""
+    ignored: JsonObject = {}
+    if write.subresource == "status":
+        ignored = {"f:spec": {}}
+    elif write.kind.lifecycle.status:
+        ignored = {"f:status": {}}
+    now = timestamp(core.clock())
+    return Writer(write.manager, write.kind.api_version, now, write.subresource, ignored)
+
+
+def unowned(obj: JsonObject) -> JsonObject:
+    """The object without what says who owns it."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k not in ("managedFields", "resourceVersion")}
+    return {**obj, "metadata": metadata}
 
 
 async def create(core: Core, write: Write, obj: JsonObject) -> Written:
@@ -71,6 +115,7 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     existing = core.store.get(key, pending=True)
     if existing is not None:
         raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
+    write.record_owner(core, admitted.obj, None)
     if write.dry_run:
         return Written(unversioned(kind, admitted.obj), created=True)
     render = renderer(kind, admitted.obj)
@@ -166,12 +211,13 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     admitted = _admit(core, write, attempt)
     new = admitted.obj
     _check_finalizers(kind, new, old)
-    if kind.lifecycle.generation and write.subresource != "status" and generated(old, new):
+    if kind.lifecycle.generation and write.subresource not in ("status", "binding") and generated(old, new):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    write.record_owner(core, new, old)
     render = renderer(kind, new)
     unchanged = render(stored.revision)
-    if write.dry_run or unchanged == stored.value:
-        return _already(Written(unchanged))
+    if write.dry_run or unchanged == stored.value or decode_json(unchanged) == old:
+        return _already(Written(unchanged if write.dry_run else stored.value))
     if not finished(kind, new):
         commit = core.store.commit([Put(stored.key, render, expect=stored.revision)], admitted.coalesced)
         admitted.accepted()
@@ -234,16 +280,19 @@ _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSe
 
 def _carry_over(kind: Kind, subresource: str, new: JsonObject, old: JsonObject) -> None:
     """What a client can never change comes from the stored object."""
+    lifecycle = kind.lifecycle
+    if subresource in lifecycle.views:
+        lifecycle.views[subresource](new, old)
+        return
     metadata, known = new["metadata"], old["metadata"]
     for name in _KEPT:
         if name in known:
             metadata[name] = known[name]
         else:
             metadata.pop(name, None)
-    lifecycle = kind.lifecycle
     if subresource == "status":
         (lifecycle.on_status or keep_all_but_status)(new, old)
-    elif lifecycle.status:
+    elif lifecycle.status and subresource != "binding":
         keep_status(new, old)
     if not subresource and lifecycle.on_update is not None:
         lifecycle.on_update(new, old)

@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
     "check": ("kubeqos.cli.check", "Check a set of manifests together, as a server would."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
+    "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
 }
@@ -53,9 +54,8 @@ def main() -> None:
     """Run the command line and turn every outcome into an exit code."""
     program = "kubectl qos" if Path(sys.argv[0]).name.startswith("kubectl-") else "kubeqos"
     try:
-        application.main(prog_name=program, standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        outcome = application.main(prog_name=program, standalone_mode=False)
+        sys.exit(outcome if isinstance(outcome, int) else 0)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

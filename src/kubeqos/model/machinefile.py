@@ -76,9 +76,7 @@ def machine_from_dict(document: object) -> Machine:
     nodes = [_read_node(item, f"numa[{i}]") for i, item in enumerate(_list(top.get("numa"), "numa"))]
     if "numa" not in top:
         nodes = [NumaNode(numa_id) for numa_id in sorted({cpu.numa for cpu in cpus})]
-    devices = [
-        _read_device(item, f"devices[{i}]") for i, item in enumerate(_list(top.get("devices"), "devices"))
-    ]
+    devices = [_read_device(item, f"devices[{i}]") for i, item in enumerate(_list(top.get("devices"), "devices"))]
     isolated, offline = (_at(key, CpuSet.parse, str(top.get(key, ""))) for key in ("isolated", "offline"))
     return Machine(tuple(cpus), tuple(nodes), tuple(devices), isolated, offline, str(top.get("name", "")))
 
@@ -105,9 +103,7 @@ def _device_to_dict(device: Device) -> dict[str, Any]:
 
 
 def _read_group(group: Mapping[str, Any], where: str) -> list[Cpu]:
-    socket, numa, uncore = (
-        _integer(group.get(key, 0), f"{where}.{key}") for key in ("socket", "numa", "uncore")
-    )
+    socket, numa, uncore = (_integer(group.get(key, 0), f"{where}.{key}") for key in ("socket", "numa", "uncore"))
     kind = _at(f"{where}.kind", _read_kind, group.get("kind", CoreKind.PERFORMANCE.value))
     cpus: list[Cpu] = []
     for index, item in enumerate(_list(group.get("cores"), f"{where}.cores")):
@@ -133,9 +129,7 @@ def _read_node(item: object, where: str) -> NumaNode:
     tables = []
     for key in ("hugepages", "distances"):
         table = _mapping(node.get(key) or {}, f"{where}.{key}", None)
-        tables.append(
-            {_integer(k, f"{where}.{key}"): _integer(v, f"{where}.{key}") for k, v in table.items()}
-        )
+        tables.append({_integer(k, f"{where}.{key}"): _integer(v, f"{where}.{key}") for k, v in table.items()})
     memory = _integer(node.get("memoryBytes", 0), f"{where}.memoryBytes")
     return NumaNode(_integer(node.get("id"), f"{where}.id"), memory, *tables)
 

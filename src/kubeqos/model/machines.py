@@ -19,9 +19,7 @@ MIB = 1 << 20
 class Numbering(enum.Enum):
     """How firmware numbers the threads of a machine."""
 
-    SIBLINGS_LAST = (
-        "siblings-last"  # all first threads, then all second threads: core 0 is CPUs 0 and 40 of 80
-    )
+    SIBLINGS_LAST = "siblings-last"  # all first threads, then all second threads: core 0 is CPUs 0 and 40 of 80
     ADJACENT = "adjacent"  # core by core: core 0 is CPUs 0 and 1
 
 
@@ -47,14 +45,11 @@ def regular(
         uncore = core // cores_per_uncore
         numa = uncore // uncores_per_numa
         for thread in range(threads):
-            number = (
-                core + thread * cores if numbering is Numbering.SIBLINGS_LAST else core * threads + thread
-            )
+            number = core + thread * cores if numbering is Numbering.SIBLINGS_LAST else core * threads + thread
             first = core if numbering is Numbering.SIBLINGS_LAST else core * threads
             cpus.append(Cpu(number, first, numa // numa_per_socket, numa, uncore))
     nodes = tuple(
-        NumaNode(i, memory_bytes, dict(hugepages or {}), _distances(i, numas, numa_per_socket))
-        for i in range(numas)
+        NumaNode(i, memory_bytes, dict(hugepages or {}), _distances(i, numas, numa_per_socket)) for i in range(numas)
     )
     return Machine(tuple(cpus), nodes, devices, name=name)
 

@@ -7,6 +7,7 @@ Fields that no view names survive in the raw tree. Views hold the KEPs' fields b
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -26,12 +27,30 @@ def _hook(kind: type, value: Any) -> Any:
 
 
 def convert(raw: Any, kind: type[_T]) -> _T:
-    """Read a raw JSON tree as `kind`; the error names the field in Kubernetes' path form."""
+    """Read a raw JSON tree as `kind`; the error names the field in Kubernetes' path form.
+
+    Null means "not set" everywhere. The canonical form has few nulls (`containers: null`), so they are looked for only
+    where one was in the way.
+    """
     try:
         return msgspec.convert(raw, kind, dec_hook=_hook)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
+        if "got `null`" in what and (given := without_nulls(raw)) != raw:
+            return convert(given, kind)
         raise InputError(what, where=path.rstrip("`").lstrip(".") or None) from error
+
+
+def without_nulls(raw: Any) -> Any:
+    """The tree without the members of objects that are null."""
+    if isinstance(raw, dict):
+        return {key: without_nulls(value) for key, value in raw.items() if value is not None}
+    return [without_nulls(value) for value in raw] if isinstance(raw, list) else raw
+
+
+@cache
+def _reader(kind: type[_T]) -> msgspec.json.Decoder[_T]:
+    return msgspec.json.Decoder(kind, dec_hook=_hook)
 
 
 def resource_list(raw: Any) -> ResourceList:
@@ -46,6 +65,12 @@ class View(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     def of(cls, raw: dict[str, Any]) -> Self:
         """Look at `raw` through this view."""
         return convert(raw, cls)
+
+    @classmethod
+    def read(cls, raw: bytes) -> Self:
+        """Look at an encoded object; fields the view does not name are skipped without being built."""
+        view: Self = _reader(cls).decode(raw)
+        return view
 
 
 class OwnerReference(View, frozen=True, kw_only=True):

@@ -24,9 +24,7 @@ def read_machine(root: Path, name: str = "") -> Machine:
     cpu_dir = root / "devices/system/cpu"
     online = _online(cpu_dir)
     if not online:
-        raise InputError(
-            "no CPU found", where=str(cpu_dir), remedy="give the root of a sysfs tree, for example /sys"
-        )
+        raise InputError("no CPU found", where=str(cpu_dir), remedy="give the root of a sysfs tree, for example /sys")
     nodes = list(_nodes(root / "devices/system/node"))
     home = {cpu: node.id for node, cpus in nodes for cpu in cpus}
     uncores = _caches(cpu_dir, online)
@@ -80,9 +78,7 @@ def _numbered(folder: Path, prefix: str) -> list[tuple[int, Path]]:
 
 def _online(cpu_dir: Path) -> CpuSet:
     """CPUs that are online and described; very old kernels have the folders but no list."""
-    with_topology = CpuSet.from_ids(
-        n for n, path in _numbered(cpu_dir, "cpu") if (path / "topology").is_dir()
-    )
+    with_topology = CpuSet.from_ids(n for n, path in _numbered(cpu_dir, "cpu") if (path / "topology").is_dir())
     listed = _cpu_list(cpu_dir / "online")
     return listed & with_topology if listed else with_topology
 

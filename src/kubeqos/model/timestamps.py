@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
 def timestamp(now: float) -> str:
     """`2026-11-15T07:07:08Z`."""
-    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _whole_second(int(now))
+
+
+@lru_cache(maxsize=64)
+def _whole_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp(now: float) -> str:
     """`2026-11-15T07:07:08.123456Z`, for MicroTime fields (leases, events)."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{_whole_second(int(now))[:-1]}.{int(now % 1 * 1_000_000):06}Z"
 
 
 def seconds_of(text: str) -> float | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from kubeqos.model.objects import PodAffinityTerm, TopologySpread
 from kubeqos.placement.cluster import Cluster
-from kubeqos.placement.findings import Finding
+from kubeqos.placement.findings import COMPANY, Finding
 from kubeqos.placement.indexes import Bools, Ints, Rows, Small
 from kubeqos.placement.selectors import NamespaceLabels, affinity_predicate, labels_predicate, terms_any
 from kubeqos.placement.shape import Shape
@@ -36,7 +36,9 @@ def spread_findings(cluster: Cluster, shape: Shape, rows: Rows) -> Iterator[Find
         matches_itself = labels_predicate(constraint.label_selector)(shape.labels)
         skew = per_domain[domains[rows]] + int(matches_itself) - smallest
         refused = (domains[rows] != 0) & (skew > constraint.max_skew)
-        yield Finding(refused, "node(s) didn't match pod topology spread constraints", resolvable=True)
+        yield Finding(
+            refused, "node(s) didn't match pod topology spread constraints", resolvable=True, waits_for=COMPANY
+        )
 
 
 def spread_counts(cluster: Cluster, shape: Shape, constraint: TopologySpread) -> tuple[Ints, Bools]:
@@ -68,16 +70,18 @@ def affinity_findings(cluster: Cluster, shape: Shape, rows: Rows, namespaces: Na
     """Required affinity and anti-affinity, of this pod and of the pods already there."""
     if shape.affinity:
         yield Finding(
-            ~_attracted(cluster, shape, rows, namespaces), "node(s) didn't match pod affinity rules", resolvable=False
+            ~_attracted(cluster, shape, rows, namespaces), "node(s) didn't match pod affinity rules", waits_for=COMPANY
         )
     for term in shape.anti_affinity:
         near = domain_counts(cluster, term, shape.namespace, namespaces)
         domains = cluster.labels.column(term.topology_key)[rows]
         refused = (domains != 0) & (near[domains] > 0)
-        yield Finding(refused, "node(s) didn't match pod anti-affinity rules", resolvable=True)
+        yield Finding(refused, "node(s) didn't match pod anti-affinity rules", resolvable=True, waits_for=COMPANY)
     for domains, repelled in repelling_domains(cluster, shape, namespaces):
         refused = (domains[rows] != 0) & repelled[domains[rows]]
-        yield Finding(refused, "node(s) didn't satisfy existing pods anti-affinity rules", resolvable=True)
+        yield Finding(
+            refused, "node(s) didn't satisfy existing pods anti-affinity rules", resolvable=True, waits_for=COMPANY
+        )
 
 
 def _attracted(cluster: Cluster, shape: Shape, rows: Rows, namespaces: NamespaceLabels) -> Bools:

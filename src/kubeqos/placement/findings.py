@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final
 
 import numpy as np
 
 from kubeqos.placement.indexes import Bools, Ints
 
+COMPANY: Final = "company"
+"""What pods wait for whose fit depends on which other pods run where."""
+
 
 class Finding:
     """One reason, for the rows it holds for. Texts are made only when somebody asks.
+
+    `waits_for` names what would have to be freed for the finding to go away: a resource, a class, "ports", "company".
 
     A text that names numbers is a function of them, `values` holds those numbers by row; rows with equal numbers share
     a text, so a large cluster is explained by as many texts as there are different ones.
     """
 
-    __slots__ = ("_resolvable", "_text", "_values", "refused")
+    __slots__ = ("_resolvable", "_text", "_values", "refused", "waits_for")
 
     def __init__(
         self,
@@ -24,8 +30,10 @@ class Finding:
         text: str | Callable[..., str],
         *values: Ints,
         resolvable: bool | Bools = False,
+        waits_for: Hashable = None,
     ) -> None:
         self.refused = refused
+        self.waits_for = waits_for
         self._text = text
         self._values = values
         self._resolvable = resolvable

@@ -7,7 +7,7 @@ path only combines the masks, so that an explanation can never differ from the d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from kubeqos.model.objects import Taint, Toleration
 from kubeqos.placement.cluster import LEVELS, Cluster
 from kubeqos.placement.domains import affinity_findings, spread_findings
-from kubeqos.placement.findings import Finding
+from kubeqos.placement.findings import COMPANY, Finding
 from kubeqos.placement.indexes import Bools, Rows
 from kubeqos.placement.selectors import NamespaceLabels, terms_any
 from kubeqos.placement.shape import ClassNeed, Shape
@@ -85,13 +85,15 @@ def host_ports(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> I
         held = cluster.rows.get(row)
         if held is not None and held.ports:
             taken[index] = any(mine.clashes(theirs) for mine in shape.host_ports for theirs in held.ports)
-    yield Finding(taken, "node(s) didn't have free ports for the requested pod ports", resolvable=True)
+    yield Finding(
+        taken, "node(s) didn't have free ports for the requested pod ports", resolvable=True, waits_for="ports"
+    )
 
 
 def resources(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
     """Everything that is counted: the number of pods, then every request that is not zero."""
     pods = cluster.column("pods")
-    yield Finding(pods.used[rows] + 1 > pods.capacity[rows], "Too many pods", resolvable=True)
+    yield Finding(pods.used[rows] + 1 > pods.capacity[rows], "Too many pods", resolvable=True, waits_for="pods")
     for name in sorted(shape.requests, key=lambda each: (_NATIVE_ORDER.get(each, 3), each)):
         amount = shape.requests[name]
         if amount == 0 or name in shape.ignored:
@@ -99,7 +101,9 @@ def resources(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> It
         column = cluster.column(name)
         capacity = column.capacity[rows]
         # What does not fit into the empty node is not helped by evicting others.
-        yield Finding(amount > capacity - column.used[rows], f"Insufficient {name}", resolvable=amount <= capacity)
+        yield Finding(
+            amount > capacity - column.used[rows], f"Insufficient {name}", resolvable=amount <= capacity, waits_for=name
+        )
 
 
 def classes(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
@@ -137,6 +141,7 @@ def _class_findings(cluster: Cluster, key: ClassKey, count: int, concerned: Bool
         used,
         capacity,
         resolvable=True,
+        waits_for=key,
     )
 
 
@@ -158,7 +163,7 @@ def numa(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterato
             summary = held.facts.numa
             wanted = sum(shape.exclusive_cpus) if summary.scope == "pod" else shape.exclusive_cpus[0]
             refused[index] = bool(summary.free_cpus) and wanted > max(summary.free_cpus)
-    yield Finding(refused, "node(s) cannot align the pod's CPUs on one NUMA node", resolvable=True)
+    yield Finding(refused, "node(s) cannot align the pod's CPUs on one NUMA node", resolvable=True, waits_for="cpu")
 
 
 def spread(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
@@ -250,6 +255,20 @@ class Explanation:
                 refusals[self._cluster.node_name(row)] = Refusal(name, reasons, bool(self.resolvable[row]))
         return refusals
 
+    def waits_for(self) -> frozenset[Hashable]:
+        """What would have to be freed somewhere for the pod to have another chance."""
+        return frozenset(
+            finding.waits_for
+            for _, refused, findings in self._judged
+            for finding in findings
+            if finding.waits_for is not None and self._could_change(finding, refused)
+        )
+
+    def _could_change(self, finding: Finding, refused: Bools) -> bool:
+        rows = finding.refused & refused
+        # Company may come as well as go; everything else must be freed where it could be.
+        return bool((rows if finding.waits_for == COMPANY else rows & self.resolvable).any())
+
     @property
     def message(self) -> str:
         """The reasons counted, as Kubernetes prints them."""
@@ -262,6 +281,15 @@ def counted_message(counts: Mapping[str, int], nodes: int) -> str:
         return "no nodes available to schedule pods"
     listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
     return f"0/{nodes} nodes are available: {listed}."
+
+
+def freed_by(shape: Shape, keys: Iterable[ClassKey] = ()) -> set[Hashable]:
+    """What other pods could be waiting for once a pod of this shape is gone."""
+    freed: set[Hashable] = {name for name, amount in shape.requests.items() if amount}
+    freed.update(("pods", COMPANY), keys)
+    if shape.host_ports:
+        freed.add("ports")
+    return freed
 
 
 # -- taints --------------------------------------------------------------------------------------------------------

@@ -89,7 +89,11 @@ def _check_configuration(config: JsonObject, schema: TypeSchema, writer: Writer)
     metadata = config.get("metadata") or {}
     if isinstance(metadata, dict) and metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
-    if problem := typed_errors(config, schema):
+    try:
+        problem = typed_errors(config, schema)
+    except RecursionError as error:
+        raise bad_request("the configuration is nested deeper than any object can be") from error
+    if problem:
         known = metadata if isinstance(metadata, dict) else {}
         where = f"{known.get('namespace', '')}/{known.get('name', '')}; {group}/{short}, Kind={kind}"
         raise bad_request(f"failed to create typed patch object ({where}): {problem}")

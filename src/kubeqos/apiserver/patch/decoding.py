@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kubeqos.apiserver.patch.errors import go_print, invalid
+from kubeqos.apiserver.patch.errors import bad_request, go_print, invalid
 from kubeqos.apiserver.patch.jsonpatch import json_patch
 from kubeqos.apiserver.patch.merge import merge_patch
 from kubeqos.apiserver.patch.strategic import strategic_merge
@@ -38,6 +38,15 @@ def apply_patch(
     style: Style, base: JsonObject, patch: Any, schema: TypeSchema, validation: FieldValidation = "Warn"
 ) -> Patched:
     """Patch an object and decode the result."""
+    try:
+        return _apply_patch(style, base, patch, schema, validation)
+    except RecursionError as error:
+        raise bad_request("the patch is nested deeper than any object can be") from error
+
+
+def _apply_patch(
+    style: Style, base: JsonObject, patch: Any, schema: TypeSchema, validation: FieldValidation
+) -> Patched:
     if style == "strategic":
         # The patch is merged into the Go object, so its kind cannot be lost.
         head = {"apiVersion": base.get("apiVersion"), "kind": base.get("kind")}

@@ -63,12 +63,12 @@ Reader = Callable[[Message, int, int, int, Any], Any]
 @cache
 def plan_of(key: str) -> dict[int, tuple[str, int, Reader]]:
     """Field number → (name, wire type, reader); an embedded struct has no name."""
-    numbers = _numbers().get(key)
-    if numbers is None:
+    known = numbers().get(key)
+    if known is None:
         raise InputError(f"protobuf body: {key} has no protobuf form", remedy="send the object as application/json")
     owner = _type_of(key)
     plan: dict[int, tuple[str, int, Reader]] = {}
-    for name, number in numbers.items():
+    for name, number in known.items():
         if name.startswith("<"):
             embedded = f"{key.rpartition('.')[0]}.{name[1:-1]}"
             plan[number] = ("", wire.BYTES, _object_reader(embedded))
@@ -88,7 +88,8 @@ _EMBEDDED = {"VolumeSource": "Volume", "ProbeHandler": "Probe", "EphemeralContai
 
 
 @cache
-def _numbers() -> dict[str, dict[str, int]]:
+def numbers() -> dict[str, dict[str, int]]:
+    """The field numbers of every type. A name in angle brackets is an embedded struct."""
     out = {}
     for line in Path(__file__).with_name("numbers.txt").read_text(encoding="utf-8").splitlines():
         key, *pairs = line.split(" ")

@@ -9,6 +9,7 @@ first wrong type, unless a later value has a parser of its own (quantity, time, 
 from __future__ import annotations
 
 import binascii
+import contextlib
 from typing import Any, NoReturn
 
 import msgspec
@@ -100,6 +101,11 @@ class _Walk:
                 self._objects(value, extra, field, schema, (path, key))
             elif code == _STRINGS and _ONLY_STRINGS.issuperset(map(type, value.values())):
                 self.keys += len(value)
+            elif code == _QUANTITIES:
+                self.keys += len(value)
+                for amount in value.values():
+                    if amount is not None:
+                        _check_quantity(amount)
             else:
                 self.value(value, field.shape, schema, (path, key))
 
@@ -180,7 +186,7 @@ class _MapKey(str):
     __slots__ = ()
 
 
-_SCALAR, _OBJECT, _OBJECTS, _STRINGS, _OTHER = range(5)
+_SCALAR, _OBJECT, _OBJECTS, _STRINGS, _QUANTITIES, _OTHER = range(6)
 _PLAIN = frozenset({"string", "bool", "float"})
 _ONLY_STRINGS = frozenset({str})
 
@@ -197,8 +203,8 @@ def _compile(schema: TypeSchema) -> dict[str, tuple[Any, int, Any, Field]]:
             code = _OBJECT
         elif shape.kind == "list" and shape.of and shape.of.kind == "object":
             code = _OBJECTS
-        elif shape.kind == "map" and shape.of and shape.of.kind == "string":
-            code = _STRINGS
+        elif shape.kind == "map" and shape.of:
+            code = {"string": _STRINGS, "quantity": _QUANTITIES}.get(shape.of.kind, _OTHER)
         plan[name] = (_PYTHON_TYPES.get(shape.kind), code, shape.object_type, field)
     schema.plan = plan
     return plan
@@ -294,7 +300,8 @@ def _count_keys(value: Any) -> int:
 def _with_duplicates(body: bytes, schema: TypeSchema) -> list[str]:
     """Unknown and duplicate fields in document order, read from the tokens of a JSON document."""
     out: list[str] = []
-    _pairs(decode_json_pairs(body), Shape("object", ref=schema.key), None, out)
+    with contextlib.suppress(RecursionError):  # deeper than any API type: what was found so far is all there is
+        _pairs(decode_json_pairs(body), Shape("object", ref=schema.key), None, out)
     return out
 
 

@@ -189,10 +189,11 @@ def check_lease(out: Errors, raw: Raw) -> None:
 def check_event(out: Errors, raw: Raw) -> None:
     check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
     namespace = meta_of(raw).get("namespace", "")
-    about = (raw.get("involvedObject") or NO_MAP).get("namespace", "")
+    subject = "regarding" if "regarding" in raw else "involvedObject"
+    about = (raw.get(subject) or NO_MAP).get("namespace", "")
     cluster_wide = not about and namespace in ("", "default", "kube-system")
     if namespace != about and not cluster_wide:
-        out.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+        out.append(invalid(f"{subject}.namespace", about, "does not match event.namespace"))
 
 
 def check_role(out: Errors, raw: Raw) -> None:

@@ -1,0 +1,17 @@
+"""Names that components of kubeqos use to speak to each other through API objects."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOPOLOGY_ANNOTATION: Final = "kubeqos.io/topology"
+"""On a Node: JSON `{"policy", "scope", "freeCPUs": [per NUMA node]}`, published by the node agent for the scheduler."""
+
+DRIVERS_ANNOTATION: Final = "kubeqos.io/compute-drivers"
+"""On a Node: the names of the registered CCI drivers, separated by commas."""
+
+PROFILE_LABEL: Final = "kubeqos.io/profile"
+"""On a Node: which resource managers it runs (`default`, `qrm`, `cci`)."""
+
+PLACEMENT_ANNOTATION: Final = "kubeqos.io/placement"
+"""On a Pod: why the scheduler chose its node."""

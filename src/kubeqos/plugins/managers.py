@@ -1,0 +1,164 @@
+"""The contract between the node agent and everything that hands out a node's resources.
+
+The built-in CPU, memory and class managers, the QoS Resource Manager (KEP-3461) and the CCI manager
+(KEP-3675) all implement `ResourceManager`. Admission of a pod is one transaction over all of them: the agent
+collects offers, merges them, allocates container by container, and either checkpoints everything or releases
+everything (DESIGN §3, one ledger per node).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kubeqos.model.objects import ContainerView, PodView
+from kubeqos.rules.podqos import QosClass
+from kubeqos.topology.hints import Hint, Offer
+
+
+class ContainerKind(enum.StrEnum):
+    """When a container runs: once before the others, beside them from before, or as the pod's purpose."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRef:
+    """One container of one pod on this node."""
+
+    pod_uid: str
+    name: str
+    kind: ContainerKind
+    index: int
+    """Position in its list: initContainers for INIT and SIDECAR, containers for APP."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedPod:
+    """A pod as managers see it: the view, the raw tree behind it, and its QoS class."""
+
+    view: PodView
+    raw: Mapping[str, Any]
+    qos: QosClass
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    """For CCI: claim name as the pod spells it → resolved claim (class name, driver, parameters text)."""
+
+    @property
+    def uid(self) -> str:
+        return self.view.metadata.uid
+
+    def containers(self) -> list[tuple[ContainerRef, ContainerView]]:
+        """Every container in the order in which it starts: init containers, then app containers."""
+        spec = self.view.spec
+        found = []
+        for index, container in enumerate(spec.init_containers):
+            kind = ContainerKind.SIDECAR if container.is_sidecar else ContainerKind.INIT
+            found.append((ContainerRef(self.uid, container.name, kind, index), container))
+        for index, container in enumerate(spec.containers):
+            found.append((ContainerRef(self.uid, container.name, ContainerKind.APP, index), container))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    container_path: str
+    host_path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    container_path: str
+    host_path: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one manager wants the runtime to give one container.
+
+    `properties` are fields of CRI's LinuxContainerResources by their proto name (`cpuset_cpus`, `cpuset_mems`,
+    `cpu_shares`, …), `unified` are cgroup v2 files. Two managers that set one property to different values are a
+    conflict, which refuses the pod.
+    """
+
+    properties: Mapping[str, str | int] = field(default_factory=dict)
+    unified: Mapping[str, str] = field(default_factory=dict)
+    envs: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    mounts: Sequence[Mount] = ()
+    devices: Sequence[DeviceNode] = ()
+    because: str = ""
+
+
+NOTHING = Grant()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a pod cannot have what it asks for.
+
+    `reason` becomes the pod's status.reason (`TopologyAffinityError`, `SMTAlignmentError`, …). `retry` says that the
+    same pod may succeed later without anything being freed, for example once a plugin is back.
+    """
+
+    reason: str
+    message: str
+    retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A change of a running container, to be applied before any later update of the same list."""
+
+    container: ContainerRef
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResource:
+    """A resource that a manager adds to the node's status."""
+
+    name: str
+    capacity: float
+    allocatable: float
+
+
+class ResourceManager(Protocol):
+    """Hands out one kind of resource. Calls for one node are never concurrent, except `updates`."""
+
+    name: str
+
+    async def offers(self, pod: AdmittedPod, container: ContainerRef) -> Sequence[Offer]:
+        """NUMA placements it could serve, one offer per resource; empty when it has no opinion."""
+
+    async def allocate(self, pod: AdmittedPod, container: ContainerRef, hint: Hint) -> Grant | Refusal:
+        """Take what the container needs, under the merged hint. Taken until `release`; idempotent per container."""
+
+    async def release(self, pod_uid: str) -> None:
+        """Give back everything the pod holds; unknown pods are fine."""
+
+    def grant(self, container: ContainerRef) -> Grant | None:
+        """What the container holds now, for creating it (again)."""
+
+    async def updates(self) -> Sequence[Update]:
+        """What running containers should get now, differing from what `grant` said when they were last told.
+
+        In an order in which no CPU has two exclusive owners and no container an empty set at any moment.
+        """
+
+    def save(self) -> Any:
+        """Its state as JSON values, stored in the node's ledger before any container starts."""
+
+    async def restore(self, state: Any, running: Mapping[str, AdmittedPod]) -> list[str]:
+        """Take over saved state; drop what belongs to no running pod. Returns what had to be repaired, in words."""
+
+    def node_resources(self) -> Sequence[NodeResource]:
+        """Resources it adds to Node status."""
+
+    def validate(self) -> list[str]:
+        """Broken invariants; empty means sound."""

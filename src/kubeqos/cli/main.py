@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "quota": ("kubeqos.cli.quota", "Show quotas as bars, with their scopes and classes."),
     "describe": ("kubeqos.cli.describe", "Describe a node, a pod or a quota, with classes."),
     "why": ("kubeqos.cli.why", "Tell why a pod is where it is, waits, failed or was evicted."),
+    "simulate": ("kubeqos.cli.simulate", "Rehearse a change on a copy of the cluster."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),

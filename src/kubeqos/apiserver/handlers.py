@@ -14,7 +14,7 @@ from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete, delete_collection
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.negotiate import Form, negotiate
-from kubeqos.apiserver.options import delete_options, dry_run, field_manager, list_options
+from kubeqos.apiserver.options import check_options, delete_options, dry_run, field_manager, list_options
 from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.reads import check_not_future, list_objects
 from kubeqos.apiserver.requests import Request, Response, Route
@@ -80,13 +80,13 @@ class Handlers:
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
         write = self._write(request, route, kind, "CreateOptions")
-        written = await create(self.core, write, object_body(request, kind, "CreateOptions"))
+        written = await create(self.core, write, object_body(request, kind))
         return self._written(kind, written, form, request)
 
     async def update(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
         write = self._write(request, route, kind, "UpdateOptions")
-        written = await replace(self.core, write, object_body(request, kind, "UpdateOptions"))
+        written = await replace(self.core, write, object_body(request, kind))
         return self._written(kind, written, form, request)
 
     async def patch(self, request: Request, route: Route, kind: Kind) -> Response:
@@ -108,6 +108,7 @@ class Handlers:
         return list_response(kind, listing, form, request, self.core.clock())
 
     def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:
+        check_options(request, options_kind)
         return Write(
             kind,
             route.namespace,

@@ -103,7 +103,7 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     kind, namespace = write.kind, write.namespace
     _fit_url(kind, namespace, obj)
     metadata = obj["metadata"]
-    if metadata.get("resourceVersion"):
+    if metadata.get("resourceVersion") and not write.dry_run:
         raise bad_request("resourceVersion should not be set on objects to be created")
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = generated_name(metadata["generateName"], core.new_suffix())

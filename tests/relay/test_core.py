@@ -195,6 +195,14 @@ def test_a_removed_type_is_left_by_those_who_did_not_ask():
     assert "rdt" not in done.holder.classes
 
 
+def test_what_was_asked_of_a_provider_that_is_away_waits_for_its_return():
+    without = offers(without="rdt")
+    waiting = follow(without, without, "a", container("a", rdt="gold"))
+    assert waiting == Follow(container("a", rdt="gold"))
+    back = follow(without, OFFERS, "a", container("a", rdt="gold"))
+    assert (back.leave, back.enter) == ((), (Move("a", "rdt", "", "gold"),))
+
+
 def test_redefined_classes_are_left_and_entered_again():
     done = follow(OFFERS, OFFERS, "a", container("a", rdt="gold"), redefined=("rdt",))
     assert (done.leave, done.enter) == ((Move("a", "rdt", "gold", ""),), (Move("a", "rdt", "", "gold"),))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -173,6 +175,41 @@ async def test_many_calls_at_once(bench: Bench):
         calls = [channel.unary_unary("/x/Shout" if n % 2 else "/x/Echo")(f"m{n}".encode()) for n in range(300)]
         answers = await asyncio.gather(*calls)
     assert answers == [f"<M{n}>".encode() if n % 2 else f"m{n}".encode() for n in range(300)]
+
+
+async def test_large_and_small_calls_share_the_windows_fairly(bench: Bench):
+    """Sixty calls of mixed sizes and kinds at once on one connection: none is lost, mixed up or starved."""
+    sizes = [random.Random(7).choice([3, 900, 20_000, 70_000, 400_000]) for _ in range(60)]
+    async with bench.channel("r") as channel:
+        calls = []
+        for number, size in enumerate(sizes):
+            method = ("Echo", "HandledEcho", "PatchedEcho")[number % 3]
+            calls.append(channel.unary_unary(f"/x/{method}")(bytes([number]) * size, timeout=60))
+        answers = await asyncio.gather(*calls)
+    for number, size in enumerate(sizes):
+        assert answers[number] == bytes([number]) * size + (b"!" if number % 3 == 2 else b"")
+
+
+async def test_clients_that_come_and_go_leave_no_connection_behind(bench: Bench):
+    async def visit() -> None:
+        async with bench.channel("r") as channel:
+            await channel.unary_unary("/x/Echo")(b"hello")
+
+    def sockets() -> int:
+        return sum("socket" in os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors())
+
+    await visit()
+    await asyncio.sleep(0.3)
+    before = sockets()
+    for _ in range(10):
+        await visit()
+    async with asyncio.timeout(10):
+        while sockets() > before:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def _descriptors() -> list[str]:
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
 
 
 async def test_a_handler_edits_and_refuses(bench: Bench):

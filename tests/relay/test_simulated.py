@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -159,7 +161,7 @@ class World:
 @pytest.fixture
 async def world(folder: Path) -> AsyncIterator[World]:
     world = World(folder)
-    vendor = await serve(world.turbo, f"{folder}/turbo.sock")
+    world.vendor = await serve(world.turbo, f"{folder}/turbo.sock")
     async with serving(world.runtime, f"unix://{world.settings.runtime}"):
         await world.start()
         world.pod = pod()
@@ -168,7 +170,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
         world.relay.keeper.ledger.validate()
         await world.client.close()
         await world.relay.close()
-    await vendor.stop(0)
+    await world.vendor.stop(0)
     await world.runtime.close()
 
 
@@ -502,6 +504,56 @@ async def test_metrics_show_how_full_classes_are_and_what_providers_measure(worl
     assert in_use["rdt", "silver"] == 0
     assert families["turbo_heat"].samples[0].value == 99.5
     assert families["kubeqos_rdt_llc_occupancy_bytes"].samples[0].labels["class"] == "gold"
+
+
+async def test_groups_that_another_agent_removed_are_made_again(world: World):
+    container = await world.started(rdt="gold")
+    pids = world.tasks("gold")
+    for group in ("kubeqos.gold", "kubeqos.silver"):
+        shutil.rmtree(world.resctrl / group)
+    await world.relay.keeper.repair()
+    assert world.tasks("gold") == pids
+    assert (world.resctrl / "kubeqos.silver").is_dir()
+    world.kernel.changes.clear()
+    await world.relay.keeper.repair()
+    assert world.kernel.changes == []
+    assert (await world.classes(container))["rdt"] == "gold"
+
+
+async def test_a_configuration_that_the_kernel_refuses_is_taken_back(world: World, monkeypatch):
+    before = (world.resctrl / "kubeqos.gold/schemata").read_text()
+    write = world.kernel.write
+
+    def refuse(path: Path, text: str) -> None:
+        if path.parent.name == "kubeqos.silver" and "L3:0=f0000" in text:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        write(path, text)
+
+    monkeypatch.setattr(world.kernel, "write", refuse)
+    text = world.config.read_text()
+    world.config.write_text(text.replace('"60%"', '"80%"').replace('"40%"', '"20%"'))
+    with pytest.raises(RemoteError, match="cannot write"):
+        await world.relay.reload()
+    assert (world.resctrl / "kubeqos.gold/schemata").read_text() == before
+    assert await world.started(rdt="gold")
+
+
+async def test_a_vendor_that_is_away_takes_nothing_with_it_and_comes_back(world: World):
+    container = await world.started(turbo="low", rdt="gold")
+    await world.vendor.stop(0)
+    await world.crash()
+    await world.start()
+    assert await world.classes_soon(container) == {"memory": "", "rdt": "gold"}
+    assert "unavailable container QoS resource type" in (await refused(world.created("a", turbo="low"))).details
+    assert await world.created("b", rdt="bronze")
+    calls = len(world.turbo.calls)
+    world.vendor = await serve(world.turbo, f"{world.folder}/turbo.sock")
+    async with asyncio.timeout(20):
+        while "turbo" not in await world.classes(container):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert (await world.classes(container))["turbo"] == "low"
+    assert world.turbo.calls[calls:] == [("move", "", "low")]
+    assert await world.created("c", turbo="low")
 
 
 async def test_a_vendor_that_is_not_there_is_named(folder: Path):

@@ -83,16 +83,31 @@ class Application:
     async def _answer(
         self, request: Request, peer: Identity | None, headers: dict[bytes, bytes], receive: Receive
     ) -> tuple[Route | None, Response]:
+        return await self._guarded(
+            request, lambda: self.access.identify(peer, headers), lambda: _read_body(receive, headers)
+        )
+
+    async def answer(self, request: Request, identity: Identity) -> Response:
+        """A request made in this process: who asks is known, the body is there, all else is as for anybody."""
+
+        async def body() -> bytes:
+            return request.body
+
+        return (await self._guarded(request, lambda: identity, body))[1]
+
+    async def _guarded(
+        self, request: Request, identify: Callable[[], Identity], read_body: Callable[[], Awaitable[bytes]]
+    ) -> tuple[Route | None, Response]:
         """The funnel: whatever goes wrong becomes a Status."""
         route: Route | None = None
         try:
-            request.identity = self.access.identify(peer, headers)
+            request.identity = identify()
             route = resolve(request.method, request.path, request.query)
             if route is None:
                 return None, await self._other_path(request)
             self.access.check(request.identity, attributes(route))
             if request.method in _WITH_BODY:
-                request.body = await _read_body(receive, headers)
+                request.body = await read_body()
             return route, await self._dispatch(request, route)
         except ApiError as error:
             return route, _failure(error)

@@ -43,3 +43,11 @@ output_option = click.option(
 file_option = click.option(
     "-f", "--filename", "files", multiple=True, required=True, help="File, directory or - for standard input."
 )
+wide_output_option = click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["table", "wide", "json", "yaml", "name"]),
+    default="table",
+    show_default=True,
+)

@@ -25,6 +25,7 @@ from kubeqos.topology.attributes import (
 )
 from kubeqos.topology.packed import take_packed
 from kubeqos.topology.wholecores import (
+    core_sums,
     even_core_shares,
     one_thread_each,
     take_most_siblings,
@@ -128,7 +129,10 @@ class _Picker:
 
     def _largest(self, usable: int, take: Callable[[int], int | None]) -> int | None:
         most = min(self.request.most or self.request.count, usable.bit_count())
-        for count in range(most, self.request.count - 1, -1):
+        counts: Sequence[int] = range(self.request.count, most + 1)
+        if self.request.siblings is Siblings.REQUIRED:
+            counts = [n for n in core_sums(self.machine.layout, usable, most) if n >= self.request.count]
+        for count in reversed(counts):
             mask = take(count)
             if mask is not None:
                 return mask

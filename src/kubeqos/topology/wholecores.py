@@ -71,7 +71,7 @@ def even_core_shares(layout: Layout, nodes: Sequence[int], count: int) -> list[i
     best: dict[int, tuple[int, list[int]]] = {0: (0, [])}  # total so far → sum of squares, shares
     for node in nodes:
         following: dict[int, tuple[int, list[int]]] = {}
-        for share in _core_sums(layout, node, count):
+        for share in core_sums(layout, node, count):
             for total, (squares, shares) in best.items():
                 known = following.get(total + share)
                 if total + share <= count and (known is None or squares + share * share < known[0]):
@@ -80,7 +80,7 @@ def even_core_shares(layout: Layout, nodes: Sequence[int], count: int) -> list[i
     return best[count][1] if count in best else None
 
 
-def _core_sums(layout: Layout, free: int, most: int) -> list[int]:
+def core_sums(layout: Layout, free: int, most: int) -> list[int]:
     """Every number of CPUs, from one core up to `most`, that complete cores in `free` can add up to."""
     reachable = 1  # bit n: n CPUs can be had
     for core in layout.cores.values():

@@ -201,7 +201,8 @@ def follow(old: Offers, new: Offers, key: str, holder: Holder, redefined: Collec
     """
     leave: list[Move] = []
     enter: list[Move] = []
-    classes: dict[str, Assignment] = {}
+    # The provider of a resource in neither list is away: what it was asked for waits for its return.
+    classes = {name: a for name, a in holder.classes.items() if name not in old and name not in new and a.explicit}
     for name in sorted({*old, *new}):
         offer = new.get(name)
         if (offer or old[name]).level is not holder.subject.level:
@@ -211,9 +212,10 @@ def follow(old: Offers, new: Offers, key: str, holder: Holder, redefined: Collec
         if after is not None:
             classes[name] = after
         left, came = before.class_name if before else "", after.class_name if after else ""
-        if holder.place is None or not holder.alive or (left == came and name not in redefined):
+        again = name in redefined or name not in old
+        if holder.place is None or not holder.alive or (left == came and not again):
             continue
-        if left:
+        if left and name in old:
             leave.append(Move(key, name, left, SYSTEM_DEFAULT))
         if came:
             enter.append(Move(key, name, SYSTEM_DEFAULT, came))

@@ -159,7 +159,11 @@ class Keeper:
                 "the new classes.yaml is not taken on: " + "; ".join(refusals),
                 remedy="keep the class (and its capacity) until its containers have ended",
             )
-        catalog.install()
+        try:
+            catalog.install()
+        except KubeqosError:
+            old.reinstall()
+            raise
         self.catalog = catalog
         await asyncio.gather(*(self._follow(key, old, catalog) for key, _ in self.ledger))
         await self.save()
@@ -171,6 +175,12 @@ class Keeper:
             if id(provider) not in kept:
                 await provider.close()
         await self.resync()
+
+    async def repair(self) -> None:
+        """Put back what another agent took away, and everybody into it."""
+        if self.catalog.repair():
+            log.warning("resctrl groups had been removed by another agent and were made again")
+            await self._enforce([key for key, _ in self.ledger])
 
     async def _follow(self, key: str, old: Catalog, new: Catalog) -> None:
         """One subject goes where the new configuration wants it; a failure is its own."""

@@ -67,6 +67,8 @@ class Relay:
         loaded = checkpoint.load()
         for name in loaded.set_aside:
             log.error("a damaged checkpoint was set aside", file=name)
+        for name, reason in catalog.absent.items():
+            log.warning("a class provider is away", provider=name, error=reason)
         catalog.install()
         runtime = CriClient(f"unix://{settings.runtime}")
         relay = cls(settings, Keeper(catalog, _ledger(loaded.data), checkpoint, runtime))
@@ -100,15 +102,25 @@ class Relay:
             forced = self._wake.is_set()
             self._wake.clear()
             try:
-                if self.keeper.doubtful:
-                    await self.keeper.resync()
-                await self.keeper.save_if_changed()
+                await self._look_after()
                 stamp = _stamp(self.settings.config)
                 if forced or stamp != self._seen:
                     self._seen = stamp
                     await self.reload()
             except KubeqosError as error:
                 log.error("configuration unchanged", error=" ".join(error.lines()))
+
+    async def _look_after(self) -> None:
+        if self.keeper.doubtful:
+            await self.keeper.resync()
+        await self.keeper.repair()
+        await self.keeper.save_if_changed()
+        absent = self.keeper.catalog.absent
+        if absent:
+            catalog = await load_catalog(self.settings, self.keeper.catalog)
+            if catalog.absent != absent:
+                await self.keeper.take_on(catalog)
+                log.info("class providers answer again", providers=sorted(set(absent) - set(catalog.absent)))
 
     async def reload(self) -> None:
         """Take on the configuration file as it is now; raises and changes nothing when it cannot be."""

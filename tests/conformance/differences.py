@@ -15,6 +15,7 @@ DIFFERENCES: dict[tuple[str, str], str] = {
     ("cpuset", "2147483648"): "a set is a bitmask: CPU ids stop at 65535 (Linux knows at most 8192)",
     ("cpuset", "9223372036854775807"): "a set is a bitmask: CPU ids stop at 65535 (Linux knows at most 8192)",
     ("patch", "code 500"): "a patch that makes no sense is the client's mistake: 400 with the same message",
+    ("patch", "resourcequotas status"): "a quota's status is the ledger's, at once and whatever a client writes",
     ("validation", "quota/hardname memory.limit"): "the refusal adds the name that Kubernetes knows: use limits.memory",
     ("validation", "quota/hardname cpu.limit"): "the refusal adds the name that Kubernetes knows: use limits.cpu",
     ("podqos", "sums of amounts written like 1e1"): (

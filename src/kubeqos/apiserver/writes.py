@@ -251,11 +251,11 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
     """Name, namespace, uid and version must be those of the stored object."""
     kind, name = write.kind, write.name
     metadata, known = new.get("metadata"), old["metadata"]
-    if not isinstance(metadata, dict):
+    if not isinstance(metadata, dict) or not metadata.get("name"):
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if metadata.get("name") != known["name"]:
         raise _other_name(metadata.get("name", ""), known["name"])
-    if metadata.get("namespace", "") != known.get("namespace", ""):
+    if metadata.get("namespace") and metadata["namespace"] != known.get("namespace", ""):
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     version = metadata.get("resourceVersion")
     if version and version != str(stored.revision):
@@ -275,7 +275,15 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
         raise conflict(kind.plural, kind.group, name, why)
 
 
-_KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
+_KEPT = (
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+)
 
 
 def _carry_over(kind: Kind, subresource: str, new: JsonObject, old: JsonObject) -> None:

@@ -27,6 +27,7 @@ from kubeqos.apiserver.status import (
     invalid,
     not_found,
 )
+from kubeqos.apiserver.stencils import Stencil
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.timestamps import timestamp
@@ -98,8 +99,10 @@ def unowned(obj: JsonObject) -> JsonObject:
     return {**obj, "metadata": metadata}
 
 
-async def create(core: Core, write: Write, obj: JsonObject) -> Written:
-    """Store a new object."""
+async def create(
+    core: Core, write: Write, obj: JsonObject, learn: Callable[[JsonObject], None] | None = None
+) -> Written:
+    """Store a new object. `learn` is shown the object as it is stored, when nothing about it needed a warning."""
     kind, namespace = write.kind, write.namespace
     _fit_url(kind, namespace, obj)
     metadata = obj["metadata"]
@@ -118,10 +121,36 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     write.record_owner(core, admitted.obj, None)
     if write.dry_run:
         return Written(unversioned(kind, admitted.obj), created=True)
+    if learn is not None and not write.warnings:
+        learn(admitted.obj)
     render = renderer(kind, admitted.obj)
     commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
     admitted.accepted()
     return Written(render(await commit), created=True)
+
+
+async def create_from_stencil(core: Core, write: Write, name: str, stencil: Stencil) -> Written:
+    """Store one more pod of a template: only its name, its namespace and the quotas are still to be judged."""
+    kind, namespace = write.kind, write.namespace
+    check_namespace(core, kind, namespace, name)
+    admitted = core.admission.admit_charged(
+        Attempt("CREATE", kind, namespace, name, {"metadata": {"name": name}}), stencil.charge
+    )
+    key = kind.key(namespace, name)
+    existing = core.store.get(key, pending=True)
+    if existing is not None:
+        raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
+    head, tail = kind.head, stencil.fill(name, core.new_uid(), timestamp(core.clock()))
+    values: list[bytes] = []
+
+    def render(revision: int) -> bytes:
+        values.append(b"%b%d%b" % (head, revision, tail))
+        return values[0]
+
+    commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
+    admitted.accepted()
+    await commit
+    return Written(values[0], created=True)
 
 
 def check_namespace(core: Core, kind: Kind, namespace: str, name: str) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import emit, output_option, table
 from kubeqos.errors import InputError
+
+if TYPE_CHECKING:
+    from kubeqos.document import Doc
+
+MAX_NODES = 100_000
 
 
 @click.group("simulate")
@@ -73,34 +76,27 @@ def snapshot(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> tuple[A
 
 def read_groups(path: Path) -> list[Any]:
     """Node groups from their file, strictly."""
-    from kubeqos.codec import YamlError, decode_yaml
+    from kubeqos.document import read_document
     from kubeqos.placement.scaleup import NodeGroup
 
-    try:
-        raw = decode_yaml(path.read_text())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except YamlError as error:
-        raise InputError(f"not valid YAML: {error}", where=str(path)) from error
-    listed = raw.get("groups") if isinstance(raw, Mapping) else raw
-    if not isinstance(listed, list) or not listed:
-        raise InputError("no node groups found", where=str(path), remedy="list them under `groups:`")
+    doc = read_document(path, "node groups", InputError)
+    listed = doc if doc.is_list else doc.fields(("groups",)).get("groups")
     groups = []
-    for index, each in enumerate(listed):
-        where = f"{path}: groups[{index}]"
-        _only(each, ("name", "max", "template"), where)
-        if not isinstance(each.get("name"), str) or not isinstance(each.get("max", 10), int):
-            raise InputError("a group needs a `name`, and `max` is a whole number", where=where)
-        groups.append(NodeGroup(each["name"], _template(each.get("template") or {}, where), each.get("max", 10)))
+    for each in listed.elements() if listed is not None else ():
+        fields = each.fields(("name", "max", "template"))
+        most = fields["max"].integer(0, MAX_NODES) if "max" in fields else 10
+        groups.append(NodeGroup(each.required(fields, "name").text(), _template(fields.get("template")), most))
+    if not groups:
+        doc.fail("no node groups found", "list them under `groups:`")
     return groups
 
 
-def _template(raw: Any, where: str) -> Any:
+def _template(doc: Doc | None) -> Any:
     from kubeqos.model.objects import NodeView
     from kubeqos.scheduler.core import node_facts
 
-    known = ("labels", "annotations", "taints", "allocatable", "qosResources")
-    _only(raw, known, f"{where}.template")
+    fields = doc.fields(("labels", "annotations", "taints", "allocatable", "qosResources")) if doc else {}
+    raw = {key: child.plain() for key, child in fields.items()}
     try:
         node = {
             "metadata": {"labels": raw.get("labels") or {}, "annotations": raw.get("annotations") or {}},
@@ -112,14 +108,5 @@ def _template(raw: Any, where: str) -> Any:
         }
         return node_facts(NodeView.of(node))
     except InputError as error:
-        raise InputError(error.what, where=f"{where}.template: {error.where}") from error
-
-
-def _only(raw: Any, known: tuple[str, ...], where: str) -> None:
-    if not isinstance(raw, Mapping):
-        raise InputError("expected a map of settings", where=where)
-    for key in raw:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, 1)
-            remedy = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
-            raise InputError(f"unknown setting {key!r}", where=where, remedy=remedy)
+        where = f"{doc.where}: {error.where}" if doc else error.where
+        raise InputError(error.what, where=where) from error

@@ -11,11 +11,15 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kubeqos import __version__
 from kubeqos.errors import KubeqosError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
@@ -24,9 +28,12 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "quota": ("kubeqos.cli.quota", "Show quotas as bars, with their scopes and classes."),
     "describe": ("kubeqos.cli.describe", "Describe a node, a pod or a quota, with classes."),
     "why": ("kubeqos.cli.why", "Tell why a pod is where it is, waits, failed or was evicted."),
+    "map": ("kubeqos.cli.map", "Draw a node's NUMA nodes, caches and cores with their owners."),
+    "top": ("kubeqos.cli.top", "Show what nodes, pods and classes use."),
     "simulate": ("kubeqos.cli.simulate", "Rehearse a change on a copy of the cluster."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
+    "completion": ("kubeqos.cli.completion", "Print a script that completes kubeqos in a shell."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
 }
@@ -43,6 +50,14 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=COMMANDS[name][1]) for name in sorted(COMMANDS) if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

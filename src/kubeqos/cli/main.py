@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
     "completion": ("kubeqos.cli.completion", "Print a script that completes kubeqos in a shell."),
+    "node": ("kubeqos.cli.node", "Run a node agent, on a container runtime or on a simulated machine."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
 }

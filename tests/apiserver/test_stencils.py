@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.apiserver.auth import Identity
-from kubeqos.apiserver.inprocess import InProcessTransport
+from kubeqos.apiserver.local import LocalTransport
 from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.apiserver.stencils import Stencils
@@ -33,7 +33,7 @@ class Two:
 
     def __init__(self, first: ApiServer, second: ApiServer) -> None:
         self.servers = (first, second)
-        self.transports = [InProcessTransport(server.application, ADMIN) for server in self.servers]
+        self.transports = [LocalTransport(server.application, ADMIN) for server in self.servers]
 
     async def send(self, method: str, path: str, body: Any) -> tuple[Answer, Answer]:
         self.servers[1].application.handlers.stencils = Stencils()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.bodies import object_body
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete, delete_collection
@@ -44,6 +45,7 @@ class Handlers:
     """The verbs of the API over one core."""
 
     core: Core
+    access: Access
     watching: Watching
     subresources: Subresources
     stencils: Stencils = field(default_factory=Stencils)
@@ -134,6 +136,7 @@ class Handlers:
             dry_run=dry_run(request, options_kind) if request.query else False,
             manager=field_manager(request),
             warnings=request.warnings,
+            guard=lambda obj: self.access.check_write(request.identity, attributes(route), obj),
         )
 
     def _written(self, kind: Kind, written: Written, form: Form, request: Request) -> Response:

@@ -57,6 +57,7 @@ class Write:
     manager: str = ""  # who is recorded as the owner of what changes; nobody when empty
     applied: list[JsonObject] | None = None  # ownership as server-side apply worked it out
     warnings: list[str] | None = None
+    guard: Callable[[JsonObject], None] | None = None  # refuses what this client may not write
 
     def record_owner(self, core: Core, new: JsonObject, old: JsonObject | None) -> None:
         """Write metadata.managedFields of an object that is about to be stored."""
@@ -189,6 +190,8 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
 
 
 def _admit(core: Core, write: Write, attempt: Attempt) -> Admitted:
+    if write.guard is not None and attempt.new is not None:
+        write.guard(attempt.new)
     admitted = core.admission.admit(attempt)
     if write.warnings is not None:
         write.warnings.extend(admitted.warnings)

@@ -1,7 +1,7 @@
 """The entry point: one click application whose subcommands are imported only when they are called.
 
-Installed twice, as `kubeqos` and as the kubectl plugin `kubectl-qos`. Every error ends in one funnel that prints what,
-where and what to do; a traceback never reaches a user.
+Installed twice, as `kubeqos` and as the kubectl plugin `kubectl-qos`. Every error ends in one funnel that
+prints what, where and what to do; a traceback never reaches a user.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "up": ("kubeqos.cli.up", "Start a cluster on this machine."),
+    "down": ("kubeqos.cli.down", "Stop the cluster on this machine."),
+    "status": ("kubeqos.cli.status", "Show whether the cluster on this machine runs."),
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
     "check": ("kubeqos.cli.check", "Check a set of manifests together, as a server would."),
     "classes": ("kubeqos.cli.classes", "Show QoS classes: capacity and use over all nodes."),

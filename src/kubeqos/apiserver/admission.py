@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kubeqos.apiserver.kinds import Kind
+from kubeqos.apiserver.templates import Template
 from kubeqos.codec import JsonObject
 
 Coalesced = dict[str, Callable[[int], bytes | None]]
@@ -44,6 +45,7 @@ class Admitted:
     warnings: list[str] = field(default_factory=list)
     coalesced: Coalesced = field(default_factory=dict)
     accepted: Callable[[], None] = _nothing
+    template: Template | None = None  # what the object shares with its copies
 
 
 class Admission(Protocol):

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from kubeqos.apiserver.admission import Admitted, Attempt, Coalesced
 from kubeqos.apiserver.kinds import KINDS, Kind, kind_named
 from kubeqos.apiserver.objects import renderer
-from kubeqos.apiserver.status import ApiError
+from kubeqos.apiserver.status import ApiError, forbidden
+from kubeqos.apiserver.templates import Template, Templates
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
@@ -21,10 +22,11 @@ from kubeqos.rules.admission import Operation, Refused, Request, Surroundings
 from kubeqos.rules.classes import WELL_KNOWN
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
-from kubeqos.rules.quota import Charge, Ledger, Quota, charge_of, charge_pod
+from kubeqos.rules.quota import Charge, Denied, Ledger, Quota, charge_of, charge_pod
 from kubeqos.store import Store
 
 _LIMIT_RANGE, _QUOTA, _NODE = kind_named("LimitRange"), kind_named("ResourceQuota"), kind_named("Node")
+_POD = kind_named("Pod")
 _PRIORITY_CLASS = kind_named("PriorityClass", "scheduling.k8s.io")
 Key = tuple[str, str]
 
@@ -41,6 +43,8 @@ class Chain:
         self._compiled_priorities = PriorityClasses()
         self._offers: dict[str, frozenset[str]] = {}
         self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
+        self._templates = Templates()
+        self._generation = 0
         self._load()
 
     def _load(self) -> None:
@@ -56,6 +60,31 @@ class Chain:
     # deciding
 
     def admit(self, attempt: Attempt) -> Admitted:
+        if attempt.kind is not _POD or attempt.operation != "CREATE":
+            return self._admit(attempt)
+        pod = attempt.new
+        assert pod is not None  # a create has a new object
+        key = self._templates.key(pod, attempt.namespace, self._generation)
+        template = self._templates.get(key)
+        if template is not None:
+            return self._admit_copy(attempt, pod, template)
+        admitted = self._admit(attempt)
+        if key is not None and not admitted.warnings:
+            admitted.template = self._templates.keep(key, admitted.obj, charge_pod(PodView.of(admitted.obj)))
+        return admitted
+
+    def _admit_copy(self, attempt: Attempt, pod: JsonObject, template: Template) -> Admitted:
+        """A pod like one that was admitted before: only the quotas have to be asked."""
+        template.copy_to(pod)
+        namespace = attempt.namespace
+        decision = self.ledger.decide(namespace, None, template.charge, container_level=self._container_level)
+        if isinstance(decision, Denied):
+            raise forbidden("pods", "", attempt.name, decision.message)
+        deltas = decision.deltas
+        coalesced: Coalesced = {_QUOTA.key(namespace, name): self._status_of(namespace, name) for name in deltas}
+        return Admitted(pod, [], coalesced, lambda: self.ledger.apply(namespace, deltas), template)
+
+    def _admit(self, attempt: Attempt) -> Admitted:
         kind = attempt.kind
         request = Request(
             Operation(attempt.operation),
@@ -100,6 +129,8 @@ class Chain:
     def _changed(self, attempt: Attempt, obj: JsonObject) -> None:
         if attempt.kind not in (_LIMIT_RANGE, _PRIORITY_CLASS, _NODE):
             return
+        if attempt.kind is not _NODE:
+            self._generation += 1
         if attempt.operation != "DELETE":
             self._remember(attempt.kind, attempt.namespace, obj)
             return
@@ -121,6 +152,7 @@ class Chain:
             offer = frozenset(str(resource.get("name", "")) for resource in offered)
             if self._offers.get(name) != offer:
                 self._offers[name] = offer
+                self._generation += 1
                 self._container_level = frozenset(WELL_KNOWN).union(*self._offers.values())
         else:
             self._priorities[name] = obj

@@ -27,6 +27,7 @@ from kubeqos.apiserver.status import (
     invalid,
     not_found,
 )
+from kubeqos.apiserver.templates import Template
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.timestamps import timestamp
@@ -58,11 +59,15 @@ class Write:
     warnings: list[str] | None = None
     guard: Callable[[JsonObject], None] | None = None  # refuses what this client may not write
 
-    def record_owner(self, core: Core, new: JsonObject, old: JsonObject | None) -> None:
+    def record_owner(
+        self, core: Core, new: JsonObject, old: JsonObject | None, template: Template | None = None
+    ) -> None:
         """Write metadata.managedFields of an object that is about to be stored."""
         metadata = new["metadata"]
         if self.applied is not None:
             owners = self.applied
+        elif self.manager and template is not None:
+            owners = self._copied(core, new, template)
         elif self.manager:
             owners = self._tracked(core, new, old)
         elif old is not None:
@@ -73,6 +78,14 @@ class Write:
             metadata["managedFields"] = owners
         else:
             metadata.pop("managedFields", None)
+
+    def _copied(self, core: Core, new: JsonObject, template: Template) -> list[JsonObject]:
+        """Copies of one template have the same fields, so their creators own the same."""
+        known = template.owners.get(self.manager)
+        if known is None:
+            known = template.owners[self.manager] = self._tracked(core, new, None)
+        now = timestamp(core.clock())
+        return [{**entry, "time": now} for entry in known]
 
     def _tracked(self, core: Core, new: JsonObject, old: JsonObject | None) -> list[JsonObject]:
         kind = self.kind
@@ -116,7 +129,7 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     existing = core.store.get(key, pending=True)
     if existing is not None:
         raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
-    write.record_owner(core, admitted.obj, None)
+    write.record_owner(core, admitted.obj, None, admitted.template)
     if write.dry_run:
         return Written(unversioned(kind, admitted.obj), created=True)
     render = renderer(kind, admitted.obj)

@@ -149,9 +149,12 @@ def test_half_a_request_does_not_hold_others_up(live: LiveServer) -> None:
     assert all(item["metadata"]["name"] in ("zipped", "c") for item in answer.body["items"])
 
 
-@pytest.mark.parametrize(
-    "sent", [b"GET /version HTTP/1.1\r\nX-Slow: ", b"PUT / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
+HALF_A_BODY = (
+    f"PUT /api/v1/nodes/n HTTP/1.1\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nContent-Length: 9\r\n\r\n{{".encode()
 )
+
+
+@pytest.mark.parametrize("sent", [b"GET /version HTTP/1.1\r\nX-Slow: ", HALF_A_BODY], ids=["head", "body"])
 def test_a_request_that_never_ends_is_cut_off(live: LiveServer, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr("kubeqos.apiserver.serving.REQUEST_SECONDS", 0.3)
     raw = socket.create_connection((live.host, live.port))

@@ -13,6 +13,7 @@ from typing import Any
 
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.codec import decode_json, encode_json
+from kubeqos.gates import FeatureGates
 
 ADMIN_TOKEN = "admin-token-of-the-tests"
 
@@ -84,13 +85,13 @@ class LiveServer:
 
 
 @contextmanager
-def live_server(data_dir: Path) -> Iterator[LiveServer]:
+def live_server(data_dir: Path, gates: FeatureGates | None = None) -> Iterator[LiveServer]:
     """Start a server in a thread; stop it when the block ends."""
     data_dir.mkdir(parents=True, exist_ok=True)
     tokens = data_dir / "tokens.csv"
     tokens.write_text(f'{ADMIN_TOKEN},admin,admin-uid,"system:masters"\n')
     tokens.chmod(0o600)
-    settings = Settings(data_dir, port=0, token_file=tokens)
+    settings = Settings(data_dir, port=0, token_file=tokens, gates=gates or FeatureGates.default())
     ready: list[LiveServer | BaseException] = []
     started, stop = threading.Event(), asyncio.Event()
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kubeqos.apiserver.kinds import Kind
-from kubeqos.apiserver.templates import Template
 from kubeqos.codec import JsonObject
+from kubeqos.rules.quota import Charge
 
 Coalesced = dict[str, Callable[[int], bytes | None]]
 
@@ -45,11 +45,17 @@ class Admitted:
     warnings: list[str] = field(default_factory=list)
     coalesced: Coalesced = field(default_factory=dict)
     accepted: Callable[[], None] = _nothing
-    template: Template | None = None  # what the object shares with its copies
 
 
 class Admission(Protocol):
     """Decides about writes; raises ApiError to refuse one."""
 
+    @property
+    def version(self) -> int:
+        """Grows whenever something that admission looks at changes, quotas excepted."""
+
     def admit(self, attempt: Attempt) -> Admitted:
         """Complete, validate and price a write; for a delete only the price is of interest."""
+
+    def admit_charged(self, attempt: Attempt, charge: Charge) -> Admitted:
+        """Judge a new object that is known to pass everything but quota."""

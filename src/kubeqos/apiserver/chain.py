@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from kubeqos.apiserver.admission import Admitted, Attempt, Coalesced
 from kubeqos.apiserver.kinds import KINDS, Kind, kind_named
 from kubeqos.apiserver.objects import renderer
-from kubeqos.apiserver.status import ApiError, forbidden
-from kubeqos.apiserver.templates import Template, Templates
+from kubeqos.apiserver.status import ApiError
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
@@ -22,11 +21,10 @@ from kubeqos.rules.admission import Operation, Refused, Request, Surroundings
 from kubeqos.rules.classes import WELL_KNOWN
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
-from kubeqos.rules.quota import Charge, Denied, Ledger, Quota, charge_of, charge_pod
+from kubeqos.rules.quota import Charge, Ledger, Quota, charge_of, charge_pod
 from kubeqos.store import Store
 
 _LIMIT_RANGE, _QUOTA, _NODE = kind_named("LimitRange"), kind_named("ResourceQuota"), kind_named("Node")
-_POD = kind_named("Pod")
 _PRIORITY_CLASS = kind_named("PriorityClass", "scheduling.k8s.io")
 Key = tuple[str, str]
 
@@ -43,8 +41,7 @@ class Chain:
         self._compiled_priorities = PriorityClasses()
         self._offers: dict[str, frozenset[str]] = {}
         self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
-        self._templates = Templates()
-        self._generation = 0
+        self._followed = 0
         self._load()
 
     def _load(self) -> None:
@@ -59,32 +56,21 @@ class Chain:
 
     # deciding
 
+    @property
+    def version(self) -> int:
+        """Grows whenever something that admission looks at changes, quotas excepted."""
+        return self._followed
+
+    def admit_charged(self, attempt: Attempt, charge: Charge) -> Admitted:
+        """Admit a new object that is known to pass everything but quota."""
+        kind = attempt.kind
+        request = Request(
+            Operation.CREATE, kind.plural, kind.kind, kind.group, attempt.namespace, "", None, attempt.new
+        )
+        outcome = admission.admit_charged(request, self._surroundings(attempt), charge)
+        return self._admitted(attempt, outcome)
+
     def admit(self, attempt: Attempt) -> Admitted:
-        if attempt.kind is not _POD or attempt.operation != "CREATE":
-            return self._admit(attempt)
-        pod = attempt.new
-        assert pod is not None  # a create has a new object
-        key = self._templates.key(pod, attempt.namespace, self._generation)
-        template = self._templates.get(key)
-        if template is not None:
-            return self._admit_copy(attempt, pod, template)
-        admitted = self._admit(attempt)
-        if key is not None and not admitted.warnings:
-            admitted.template = self._templates.keep(key, admitted.obj, charge_pod(PodView.of(admitted.obj)))
-        return admitted
-
-    def _admit_copy(self, attempt: Attempt, pod: JsonObject, template: Template) -> Admitted:
-        """A pod like one that was admitted before: only the quotas have to be asked."""
-        template.copy_to(pod)
-        namespace = attempt.namespace
-        decision = self.ledger.decide(namespace, None, template.charge, container_level=self._container_level)
-        if isinstance(decision, Denied):
-            raise forbidden("pods", "", attempt.name, decision.message)
-        deltas = decision.deltas
-        coalesced: Coalesced = {_QUOTA.key(namespace, name): self._status_of(namespace, name) for name in deltas}
-        return Admitted(pod, [], coalesced, lambda: self.ledger.apply(namespace, deltas), template)
-
-    def _admit(self, attempt: Attempt) -> Admitted:
         kind = attempt.kind
         request = Request(
             Operation(attempt.operation),
@@ -96,7 +82,10 @@ class Chain:
             attempt.old,
             attempt.new,
         )
-        outcome = admission.admit(request, self._surroundings(attempt))
+        return self._admitted(attempt, admission.admit(request, self._surroundings(attempt)))
+
+    def _admitted(self, attempt: Attempt, outcome: admission.Admitted | Refused) -> Admitted:
+        kind = attempt.kind
         if isinstance(outcome, Refused):
             raise ApiError(outcome.code, outcome.reason, outcome.message, details=dict(outcome.details))
         obj = outcome.object if outcome.object is not None else attempt.old
@@ -130,7 +119,7 @@ class Chain:
         if attempt.kind not in (_LIMIT_RANGE, _PRIORITY_CLASS, _NODE):
             return
         if attempt.kind is not _NODE:
-            self._generation += 1
+            self._followed += 1
         if attempt.operation != "DELETE":
             self._remember(attempt.kind, attempt.namespace, obj)
             return
@@ -138,6 +127,7 @@ class Chain:
             self._limits.get(attempt.namespace, {}).pop(attempt.name, None)
         elif attempt.kind is _NODE:
             self._offers.pop(attempt.name, None)
+            self._followed += 1
         else:
             self._priorities.pop(attempt.name, None)
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
@@ -152,7 +142,7 @@ class Chain:
             offer = frozenset(str(resource.get("name", "")) for resource in offered)
             if self._offers.get(name) != offer:
                 self._offers[name] = offer
-                self._generation += 1
+                self._followed += 1
                 self._container_level = frozenset(WELL_KNOWN).union(*self._offers.values())
         else:
             self._priorities[name] = obj

@@ -27,7 +27,7 @@ from kubeqos.apiserver.status import (
     invalid,
     not_found,
 )
-from kubeqos.apiserver.templates import Template
+from kubeqos.apiserver.stencils import Stencil
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.timestamps import timestamp
@@ -59,15 +59,11 @@ class Write:
     warnings: list[str] | None = None
     guard: Callable[[JsonObject], None] | None = None  # refuses what this client may not write
 
-    def record_owner(
-        self, core: Core, new: JsonObject, old: JsonObject | None, template: Template | None = None
-    ) -> None:
+    def record_owner(self, core: Core, new: JsonObject, old: JsonObject | None) -> None:
         """Write metadata.managedFields of an object that is about to be stored."""
         metadata = new["metadata"]
         if self.applied is not None:
             owners = self.applied
-        elif self.manager and template is not None:
-            owners = self._copied(core, new, template)
         elif self.manager:
             owners = self._tracked(core, new, old)
         elif old is not None:
@@ -78,14 +74,6 @@ class Write:
             metadata["managedFields"] = owners
         else:
             metadata.pop("managedFields", None)
-
-    def _copied(self, core: Core, new: JsonObject, template: Template) -> list[JsonObject]:
-        """Copies of one template have the same fields, so their creators own the same."""
-        known = template.owners.get(self.manager)
-        if known is None:
-            known = template.owners[self.manager] = self._tracked(core, new, None)
-        now = timestamp(core.clock())
-        return [{**entry, "time": now} for entry in known]
 
     def _tracked(self, core: Core, new: JsonObject, old: JsonObject | None) -> list[JsonObject]:
         kind = self.kind
@@ -112,8 +100,10 @@ def unowned(obj: JsonObject) -> JsonObject:
     return {**obj, "metadata": metadata}
 
 
-async def create(core: Core, write: Write, obj: JsonObject) -> Written:
-    """Store a new object."""
+async def create(
+    core: Core, write: Write, obj: JsonObject, learn: Callable[[JsonObject], None] | None = None
+) -> Written:
+    """Store a new object. `learn` is shown the object as it is stored, when nothing about it needed a warning."""
     kind, namespace = write.kind, write.namespace
     _fit_url(kind, namespace, obj)
     metadata = obj["metadata"]
@@ -129,13 +119,39 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     existing = core.store.get(key, pending=True)
     if existing is not None:
         raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
-    write.record_owner(core, admitted.obj, None, admitted.template)
+    write.record_owner(core, admitted.obj, None)
     if write.dry_run:
         return Written(unversioned(kind, admitted.obj), created=True)
+    if learn is not None and not write.warnings:
+        learn(admitted.obj)
     render = renderer(kind, admitted.obj)
     commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
     admitted.accepted()
     return Written(render(await commit), created=True)
+
+
+async def create_from_stencil(core: Core, write: Write, name: str, stencil: Stencil) -> Written:
+    """Store one more pod of a template: only its name, its namespace and the quotas are still to be judged."""
+    kind, namespace = write.kind, write.namespace
+    check_namespace(core, kind, namespace, name)
+    admitted = core.admission.admit_charged(
+        Attempt("CREATE", kind, namespace, name, {"metadata": {"name": name}}), stencil.charge
+    )
+    key = kind.key(namespace, name)
+    existing = core.store.get(key, pending=True)
+    if existing is not None:
+        raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
+    head, tail = kind.head, stencil.fill(name, core.new_uid(), timestamp(core.clock()))
+    values: list[bytes] = []
+
+    def render(revision: int) -> bytes:
+        values.append(b"%b%d%b" % (head, revision, tail))
+        return values[0]
+
+    commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
+    admitted.accepted()
+    await commit
+    return Written(values[0], created=True)
 
 
 def check_namespace(core: Core, kind: Kind, namespace: str, name: str) -> None:

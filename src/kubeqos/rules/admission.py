@@ -148,6 +148,14 @@ def admit(request: Request, around: Surroundings) -> Admitted | Refused:
     return Admitted(request.new, tuple(work.warnings), work.deltas)
 
 
+def admit_charged(request: Request, around: Surroundings, charge: Charge) -> Admitted | Refused:
+    """Decide about a new object for which every step but quota is known to pass, from what it would be charged."""
+    decision = quota.decide(around.quotas, None, charge, container_level=around.container_level)
+    if isinstance(decision, quota.Denied):
+        return refuse(request, decision.message, because=tuple(reason.message for reason in decision.reasons))
+    return Admitted(request.new, (), decision.deltas)
+
+
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
@@ -163,7 +171,8 @@ def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: t
 
 
 def refuse_invalid(request: Request, errors: Sequence[FieldError]) -> Refused:
-    """A 422 that lists what is wrong field by field."""
+    """A 422 that lists what is wrong field by field, each once."""
+    errors = list({str(error): error for error in errors}.values())
     found = Invalid(request.kind, request.group, request.name, errors)
     return Refused(
         found.code, found.reason, found.message, found.details, tuple(dict.fromkeys(error.message for error in errors))
@@ -406,7 +415,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (
         pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults,
     ),
-    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, classes_need_gate),
+    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, pod_tolerations, classes_need_gate),
     (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only),
     (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
     (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),

@@ -90,8 +90,8 @@ class Offline:
 
     # -- asking --------------------------------------------------------------------------------------------------
 
-    def apply(self, raw: Raw) -> Answer:
-        """Create the object, or update it if it is there."""
+    def apply(self, raw: Raw, *, namespace: str = "default") -> Answer:
+        """Create the object, or update it if it is there; `namespace` is for objects that name none."""
         group, version, kind = _identity(raw)
         metadata = raw.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
@@ -100,7 +100,7 @@ class Offline:
         if wrong is not None:
             return Answer(kind, name, wrong)
         new = schema.normalise(deepcopy(raw), schema.kind(group, version, kind))
-        namespace = "" if kind in _CLUSTER_WIDE else str(metadata.get("namespace") or "default")
+        namespace = "" if kind in _CLUSTER_WIDE else str(metadata.get("namespace") or namespace)
         if namespace:
             new.setdefault("metadata", {})["namespace"] = namespace
         key = (qualified(plural(kind), group), namespace, name)

@@ -223,10 +223,8 @@ class Namespace(RuleBasedStateMachine):
         assert self.cluster.ledger.audit(NAMESPACE, charges) == []
 
     @invariant()
-    def nothing_is_used_less_than_not_at_all(self) -> None:
-        for each in self.cluster.ledger.quotas(NAMESPACE):
-            assert all(tally.nanos >= 0 for tally in each.used.values())
-            assert all(count >= 0 for count in each.classes_used.values())
+    def the_ledger_is_sound(self) -> None:
+        self.cluster.ledger.validate()
 
 
 def _copy(value: Any) -> Any:

@@ -21,6 +21,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
     "check": ("kubeqos.cli.check", "Check a set of manifests together, as a server would."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
+    "plugin": ("kubeqos.cli.plugin", "Run a built-in resource plugin, or look into it."),
+    "qrm": ("kubeqos.cli.qrm", "Make and test resource plugins."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
 }

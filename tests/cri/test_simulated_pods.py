@@ -9,6 +9,7 @@ import pytest
 
 from kubeqos.cri.errors import CallError, Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.runtime import RUN_POD_SANDBOX
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
 from kubeqos.cri.simulated.core import Core
 from kubeqos.model.machines import split80
@@ -280,6 +281,15 @@ async def test_addresses_are_given_back(node: Node) -> None:
     assert await address(third) == freed
     host = await node.runtime.run_pod_sandbox(pod("host", host_network=True))
     assert await address(host) == ""
+
+
+async def test_a_request_belongs_to_its_caller_again_after_the_call(node: Node) -> None:
+    request = cri.RunPodSandboxRequest(config=pod("mine"))
+    sandbox = (await node.runtime.call(RUN_POD_SANDBOX, request)).pod_sandbox_id
+    request.config.metadata.name = "changed"
+    assert (await node.runtime.pod_sandbox_status(sandbox)).status.metadata.name == "mine"
+    await node.runtime.remove_pod_sandbox(sandbox)
+    node.runtime.core.validate()
 
 
 def test_a_pod_without_an_address_is_refused_and_leaves_nothing() -> None:

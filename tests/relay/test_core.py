@@ -13,15 +13,16 @@ from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level, Plac
 from kubeqos.cri.relay.core import (
     Change,
     Denied,
+    Follow,
     Move,
-    Reload,
     Wish,
     adopted,
     annotation_wishes,
     assigned,
+    broken_promises,
     change,
+    follow,
     grant,
-    reload,
 )
 from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 
@@ -163,40 +164,47 @@ def test_who_was_there_before_gets_the_defaults_that_can_still_be_enforced():
     assert adopted(defaults, Level.CONTAINER, running=False)["ulimits"] == Assignment("gold")
 
 
-def plan(new, *holders: Holder, redefined: tuple[str, ...] = ()) -> Reload:
-    out = reload(OFFERS, new, ledger_of(*holders), redefined)
-    assert isinstance(out, Reload)
-    return out
-
-
 def test_an_unchanged_configuration_changes_nothing():
-    assert plan(OFFERS, container(), container("c2", rdt="gold")) == Reload((), (), {})
+    for holder in (container(), container(rdt="gold")):
+        assert follow(OFFERS, OFFERS, "c1", holder) == Follow(holder)
 
 
 def test_a_new_default_moves_those_who_asked_for_nothing():
-    done = plan(offers(dataclasses.replace(RDT, default="gold")), container("a"), container("b", rdt="silver"))
+    new = offers(dataclasses.replace(RDT, default="gold"))
+    done = follow(OFFERS, new, "a", container("a"))
     assert done.leave == (Move("a", "rdt", "silver", ""),)
     assert done.enter == (Move("a", "rdt", "", "gold"),)
-    assert list(done.holders) == ["a"]
+    asked = container("b", rdt="silver")
+    assert follow(OFFERS, new, "b", asked) == Follow(asked)
 
 
 def test_a_new_type_takes_running_containers_in_only_if_they_can_be_moved():
     extra = Advertisement("extra", Level.CONTAINER, True, (SILVER,), "silver")
     stiff = Advertisement("stiff", Level.CONTAINER, False, (SILVER,), "silver")
-    done = plan(offers(extra, stiff), container("a"), container("b", place=None))
-    assert done.enter == (Move("a", "extra", "", "silver"),)
-    assert done.holders["a"].classes["stiff"] == Assignment("")
-    assert done.holders["b"].classes["stiff"] == Assignment("silver")
+    running = follow(OFFERS, offers(extra, stiff), "a", container("a"))
+    assert running.enter == (Move("a", "extra", "", "silver"),)
+    assert running.holder.classes["stiff"] == Assignment("")
+    created = follow(OFFERS, offers(extra, stiff), "b", container("b", place=None))
+    assert created.enter == ()
+    assert created.holder.classes["stiff"] == Assignment("silver")
 
 
 def test_a_removed_type_is_left_by_those_who_did_not_ask():
-    done = plan(offers(without="rdt"), container("a"))
+    done = follow(OFFERS, offers(without="rdt"), "a", container("a"))
     assert done.leave == (Move("a", "rdt", "silver", ""),)
-    assert "rdt" not in done.holders["a"].classes
+    assert "rdt" not in done.holder.classes
+
+
+def test_what_was_asked_of_a_provider_that_is_away_waits_for_its_return():
+    without = offers(without="rdt")
+    waiting = follow(without, without, "a", container("a", rdt="gold"))
+    assert waiting == Follow(container("a", rdt="gold"))
+    back = follow(without, OFFERS, "a", container("a", rdt="gold"))
+    assert (back.leave, back.enter) == ((), (Move("a", "rdt", "", "gold"),))
 
 
 def test_redefined_classes_are_left_and_entered_again():
-    done = plan(OFFERS, container("a", rdt="gold"), redefined=("rdt",))
+    done = follow(OFFERS, OFFERS, "a", container("a", rdt="gold"), redefined=("rdt",))
     assert (done.leave, done.enter) == ((Move("a", "rdt", "gold", ""),), (Move("a", "rdt", "", "gold"),))
 
 
@@ -213,9 +221,9 @@ def test_redefined_classes_are_left_and_entered_again():
     ],
 )
 def test_a_promise_is_not_broken_by_a_new_configuration(new, text):
-    refusals = reload(OFFERS, new, ledger_of(container("a", rdt="gold"), container("b", rdt="gold")))
-    assert isinstance(refusals, list)
+    refusals = broken_promises(OFFERS, new, ledger_of(container("a", rdt="gold"), container("b", rdt="gold")))
     assert text in refusals[0]
+    assert broken_promises(OFFERS, new, ledger_of(container("a"), container("b"))) == []
 
 
 CLASS = st.sampled_from(["gold", "silver", "bronze", ""])
@@ -254,9 +262,5 @@ def test_taking_on_a_configuration_twice_is_taking_it_on_once(default, mutable, 
     new = offers(dataclasses.replace(RDT, default=default, mutable=mutable))
     wanted = {"rdt": asked} if asked in ("gold", "silver") else {}
     holder = container("a", place=PLACE if started else None, **wanted)
-    ledger = ledger_of(holder)
-    first = reload(OFFERS, new, ledger)
-    assert isinstance(first, Reload)
-    for key, changed in first.holders.items():
-        ledger.put(key, changed)
-    assert reload(new, new, ledger) == Reload((), (), {})
+    once = follow(OFFERS, new, "a", holder).holder
+    assert follow(new, new, "a", once) == Follow(once)

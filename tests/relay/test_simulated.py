@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
@@ -27,9 +30,10 @@ from kubeqos.cri.providers.protocol import (
 from kubeqos.cri.providers.rdt.files import ResctrlFiles
 from kubeqos.cri.providers.remote import RemoteProvider, serve
 from kubeqos.cri.relay.server import Relay, RelayCollector, Settings
+from kubeqos.cri.runtime import CREATE_CONTAINER
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
-from kubeqos.cri.simulated.faults import Fault, Faults
+from kubeqos.cri.simulated.faults import Fault, Faults, Latency
 from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.model.machines import tiny2
 from tests.cri.pods import container, pod
@@ -157,7 +161,7 @@ class World:
 @pytest.fixture
 async def world(folder: Path) -> AsyncIterator[World]:
     world = World(folder)
-    vendor = await serve(world.turbo, f"{folder}/turbo.sock")
+    world.vendor = await serve(world.turbo, f"{folder}/turbo.sock")
     async with serving(world.runtime, f"unix://{world.settings.runtime}"):
         await world.start()
         world.pod = pod()
@@ -166,7 +170,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
         world.relay.keeper.ledger.validate()
         await world.client.close()
         await world.relay.close()
-    await vendor.stop(0)
+    await world.vendor.stop(0)
     await world.runtime.close()
 
 
@@ -309,6 +313,73 @@ async def test_a_hung_vendor_fails_its_own_containers_only(world: World, monkeyp
     assert "did not answer within" in (await waiting).details
 
 
+async def test_a_default_that_does_not_fit_is_not_forced_on_who_asked_for_nothing(world: World):
+    world.config.write_text(
+        world.config.read_text().replace("provider: memory\n", "provider: memory\n    default: kept\n")
+    )
+    await world.relay.reload()
+    config = container("unlimited")
+    created = await world.client.create_container(world.sandbox, config, world.pod)
+    assert (await world.classes(created))["memory"] == ""
+    assert (await world.classes(await world.created("limited")))["memory"] == "kept"
+    config.metadata.name = "asks"
+    config.qos_resources.extend(container_classes(memory="kept"))
+    error = await refused(world.client.create_container(world.sandbox, config, world.pod))
+    assert "the container has none" in error.details
+
+
+async def test_a_create_that_was_cut_off_is_looked_at_again(world: World, monkeypatch):
+    looked, resync = asyncio.Event(), world.relay.keeper.resync
+
+    async def watched() -> None:
+        await resync()
+        looked.set()
+
+    monkeypatch.setattr(world.relay.keeper, "resync", watched)
+    world.faults.latency["CreateContainer"] = Latency(300_000_000, 300_000_000)
+    config = container("late", classes={"rdt": "gold"})
+    request = cri.CreateContainerRequest(pod_sandbox_id=world.sandbox, config=config, sandbox_config=world.pod)
+    with pytest.raises(CallError):
+        await world.client.call(CREATE_CONTAINER, request, timeout=0.1)
+    async with asyncio.timeout(10):
+        await looked.wait()
+    there = await world.client.list_containers()
+    assert world.relay.keeper.ledger.used("rdt", "gold") == len(there)
+
+
+async def test_types_added_later_take_in_what_is_already_running(world: World):
+    text = world.config.read_text()
+    world.config.write_text("resources: {}")
+    await world.relay.reload()
+    plain = await world.started("plain")
+    assert await world.classes(plain) == {}
+    world.config.write_text(text)
+    await world.relay.reload()
+    assert (await world.classes(plain))["rdt"] == "silver"
+    assert len(world.tasks("silver")) == 1
+    await world.update(plain, turbo="high")
+    assert world.turbo.calls[-1] == ("move", "", "high")
+
+
+async def test_a_removed_default_is_left_before_its_group_goes(world: World):
+    container = await world.started("implicit")
+    assert len(world.tasks("silver")) == 1
+    text = world.config.read_text().replace("default: silver", "default: bronze").replace("silver: {}, ", "")
+    world.config.write_text(text)
+    await world.relay.reload()
+    assert (await world.classes(container))["rdt"] == "bronze"
+    assert len(world.tasks("bronze")) == 1
+    assert not (world.resctrl / "kubeqos.silver").exists()
+
+
+async def test_a_state_file_of_another_shape_is_rebuilt_from_the_runtime(world: World):
+    container = await world.started(rdt="gold")
+    await world.crash()
+    Checkpoint(world.settings.state, format="kubeqos.relay", version=1).save({"what": ["is", "this"]})
+    await world.start()
+    assert (await world.classes_soon(container))["rdt"] == "gold"
+
+
 async def test_two_creates_cannot_share_the_last_place(world: World):
     answers = await asyncio.gather(*(world.created(f"c{n}", rdt="gold") for n in range(5)), return_exceptions=True)
     codes = [answer.code for answer in answers if isinstance(answer, CallError)]
@@ -433,6 +504,56 @@ async def test_metrics_show_how_full_classes_are_and_what_providers_measure(worl
     assert in_use["rdt", "silver"] == 0
     assert families["turbo_heat"].samples[0].value == 99.5
     assert families["kubeqos_rdt_llc_occupancy_bytes"].samples[0].labels["class"] == "gold"
+
+
+async def test_groups_that_another_agent_removed_are_made_again(world: World):
+    container = await world.started(rdt="gold")
+    pids = world.tasks("gold")
+    for group in ("kubeqos.gold", "kubeqos.silver"):
+        shutil.rmtree(world.resctrl / group)
+    await world.relay.keeper.repair()
+    assert world.tasks("gold") == pids
+    assert (world.resctrl / "kubeqos.silver").is_dir()
+    world.kernel.changes.clear()
+    await world.relay.keeper.repair()
+    assert world.kernel.changes == []
+    assert (await world.classes(container))["rdt"] == "gold"
+
+
+async def test_a_configuration_that_the_kernel_refuses_is_taken_back(world: World, monkeypatch):
+    before = (world.resctrl / "kubeqos.gold/schemata").read_text()
+    write = world.kernel.write
+
+    def refuse(path: Path, text: str) -> None:
+        if path.parent.name == "kubeqos.silver" and "L3:0=f0000" in text:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        write(path, text)
+
+    monkeypatch.setattr(world.kernel, "write", refuse)
+    text = world.config.read_text()
+    world.config.write_text(text.replace('"60%"', '"80%"').replace('"40%"', '"20%"'))
+    with pytest.raises(RemoteError, match="cannot write"):
+        await world.relay.reload()
+    assert (world.resctrl / "kubeqos.gold/schemata").read_text() == before
+    assert await world.started(rdt="gold")
+
+
+async def test_a_vendor_that_is_away_takes_nothing_with_it_and_comes_back(world: World):
+    container = await world.started(turbo="low", rdt="gold")
+    await world.vendor.stop(0)
+    await world.crash()
+    await world.start()
+    assert await world.classes_soon(container) == {"memory": "", "rdt": "gold"}
+    assert "unavailable container QoS resource type" in (await refused(world.created("a", turbo="low"))).details
+    assert await world.created("b", rdt="bronze")
+    calls = len(world.turbo.calls)
+    world.vendor = await serve(world.turbo, f"{world.folder}/turbo.sock")
+    async with asyncio.timeout(20):
+        while "turbo" not in await world.classes(container):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert (await world.classes(container))["turbo"] == "low"
+    assert world.turbo.calls[calls:] == [("move", "", "low")]
+    assert await world.created("c", turbo="low")
 
 
 async def test_a_vendor_that_is_not_there_is_named(folder: Path):

@@ -55,11 +55,38 @@ def test_a_number_keeps_its_text_where_it_is_a_quantity():
     assert answer.raw["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1e3", "memory": "1500m"}
 
 
+def test_the_text_of_a_quantity_is_read_as_it_is_written():
+    wrong = read(
+        r"""{"spec":{"containers":[{"name":"c","command":["a\n"],"resources":{"limits":{"cpu":"1\u0030"}}}]}}"""
+    )
+    assert wrong.message.startswith(f"{HANDLED}quantities must match the regular expression")
+    assert isinstance(read(r"""{"spec":{"containers":[{"name":"c","command":["a\n"],"resources":null}]}}"""), Decoded)
+
+
+def test_fields_given_twice_are_seen_without_a_kind_too():
+    assert read('{"metadata":{"name":"a","name":"b"}}').warnings == ['duplicate field "metadata.name"']
+
+
 def test_what_is_not_unicode_becomes_the_replacement_character():
     for body in (b'{"metadata":{"name":"\xff"}}', rb'{"metadata":{"name":"\ud800"}}'):
         answer = read(body)
         assert isinstance(answer, Decoded)
         assert answer.raw["metadata"]["name"] == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"\ud83d\ude00", "😀"),
+        (r"\ud83dx", "\ufffdx"),
+        (r"\ude00\ud83d", "\ufffd\ufffd"),
+        (r"\\ud83d", r"\ud83d"),
+        (r"\\\ud83d", "\\\ufffd"),
+        (r"é\u00e9", "éé"),
+    ],
+)
+def test_escapes_mean_what_they_mean_to_go(written, meant):
+    assert read(f'{{"metadata":{{"name":"{written}"}}}}').raw["metadata"]["name"] == meant
 
 
 def test_unknown_fields_warn_refuse_or_pass():

@@ -51,7 +51,7 @@ def test_a_plain_pod_has_no_errors_and_no_warnings():
     ("raw", "wanted"),
     [
         (pod(hostname="a.b"), 'spec.hostname: Invalid value: "a.b": must not contain dots'),
-        (pod(hostUsers=False, hostPID=True), "spec.hostPID: Forbidden: when `hostUsers` is false"),
+        (pod(hostUsers=False, hostPID=True), "spec.HostPID: Forbidden: when `hostUsers` is false"),
         (pod(os={"name": "plan9"}), 'spec.os: Unsupported value: "plan9": supported values: "linux", "windows"'),
         (pod(schedulingGates=[{"name": "g"}, {"name": "g"}]), 'spec.schedulingGates[1]: Duplicate value: "g"'),
         (
@@ -71,6 +71,19 @@ def test_a_plain_pod_has_no_errors_and_no_warnings():
         (
             pod(ephemeralContainers=[{"name": "e", "image": "x"}]),
             "spec.ephemeralContainers: Forbidden: cannot be set on create",
+        ),
+        (
+            pod(os={"name": "windows"}, hostPID=True),
+            "spec.hostPID: Forbidden: cannot be set for a windows pod",
+        ),
+        (
+            container(lifecycle={"stopSignal": "SIGTERM"}),
+            "spec.containers[0].lifecycle.stopSignal: Forbidden: "
+            "may not be set for containers with empty `spec.os.name`",
+        ),
+        (
+            container(env=[{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "f", "key": "K"}}}]),
+            'spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName: Not found: "v"',
         ),
         (
             pod(qosResources=[{"name": "pod-qos", "class": "gold"}]),
@@ -255,6 +268,33 @@ def test_resizing_changes_cpu_and_memory_and_keeps_the_class():
     assert messages("Pod", new, **resize)[0] == (
         'spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing'
     )
+
+
+def test_a_service_keeps_its_address():
+    ports = [{"port": 80}]
+    meta = {"name": "s", "namespace": "n"}
+    old = made("Service", {"metadata": meta, "spec": {"ports": ports, "clusterIP": "10.0.0.1"}})
+    new = made("Service", {"metadata": meta, "spec": {"ports": ports}})
+    assert messages("Service", new, old=old, operation="update") == []
+    new["spec"]["clusterIP"] = "10.0.0.2"
+    assert messages("Service", new, old=old, operation="update") == [
+        'spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set'
+    ]
+
+
+def test_resizing_keeps_the_containers_in_their_order():
+    old = pod()
+    new = copy.deepcopy(old)
+    new["spec"]["containers"][0]["name"] = "other"
+    assert messages("Pod", new, old=old, operation="update", subresource="resize") == [
+        "spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"
+    ]
+
+
+def test_a_limit_beyond_all_numbers_is_judged_too():
+    limits = [{"type": "Pod", "min": {"cpu": "1e400"}, "max": {"cpu": "4"}, "maxLimitRequestRatio": {"cpu": "1"}}]
+    raw = made("LimitRange", {"metadata": {"name": "l", "namespace": "n"}, "spec": {"limits": limits}})
+    assert messages("LimitRange", raw)[0].startswith("spec.limits[0].min[cpu]: Invalid value: ")
 
 
 def test_an_immutable_config_map_stays_as_it_is():

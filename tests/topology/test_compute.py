@@ -97,8 +97,9 @@ def test_isolated_cpus_go_to_those_who_ask() -> None:
 def test_memory_bind_prefers_the_fullest_node_that_fits() -> None:
     machine = split80()
     wish = CpuRequest(4, exclusive=True, memory=MemoryAffinity.BIND_REQUIRED)
-    answer = got(allocate(machine, machine.online - cpus("20-30"), wish))
-    assert machine.numa_of(answer.cpus) == answer.memory == NumaSet.of(1)
+    for broken, fullest in (("20-30", NumaSet.of(1)), ("0-10", NumaSet.of(0))):
+        answer = got(allocate(machine, machine.online - cpus(broken), wish))
+        assert machine.numa_of(answer.cpus) == answer.memory == fullest
 
 
 def test_interleave_covers_every_node_evenly() -> None:
@@ -107,6 +108,15 @@ def test_interleave_covers_every_node_evenly() -> None:
     answer = got(allocate(machine, machine.online, wish))
     shares = [len(inside & answer.cpus) for inside in machine.numa_cpus.values()]
     assert sorted(shares) == [2, 2, 2, 2, 3, 3, 3, 3] and answer.memory == machine.numa
+
+
+def test_interleave_in_whole_cores_of_different_size() -> None:
+    rows = [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0), (2, 0, 0, 0, 0), (3, 3, 0, 1, 1), (4, 4, 0, 1, 1)]
+    machine = Machine.from_rows(rows)  # a core of three threads on node 0, two of one thread on node 1
+    wish = CpuRequest(4, siblings=Siblings.REQUIRED, memory=MemoryAffinity.INTERLEAVE_REQUIRED)
+    assert got(allocate(machine, machine.online, wish)).cpus == cpus("0-3")
+    even = CpuRequest(8, siblings=Siblings.REQUIRED, memory=MemoryAffinity.INTERLEAVE_REQUIRED)
+    assert got(allocate(kep80(), kep80().online, even)).cpus == cpus("0-3,40-43")
 
 
 def test_a_range_is_served_as_far_as_it_goes() -> None:

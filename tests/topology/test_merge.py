@@ -123,6 +123,13 @@ def test_all_ways_to_and_lists_agree(data: st.DataObject, start: int) -> None:
     assert and_all(start, lists) == expected - {0}
 
 
+def test_too_narrow_beats_too_wide() -> None:
+    """No AND has the two nodes that the pickiest resource needs: one node is taken rather than three."""
+    offers = [offer("cpu", no(3, 4), no(0, 1, 2)), offer("gpu", no(0, 1, 2), no(3))]
+    merged = merge(offers, NumaSet(0b11111), Policy.BEST_EFFORT)
+    assert merged.hint == no(3) == cross_product(offers, NumaSet(0b11111), Policy.BEST_EFFORT, None)[0]
+
+
 def test_sixty_four_nodes() -> None:
     nodes = NumaSet((1 << 64) - 1)
     offers = [offer("cpu", yes(63), yes(5)), offer("nic", no(63, 62), yes(63)), Offer("x", "gpu", None)]

@@ -155,7 +155,8 @@ class Core:
     # ---- Sandboxes
 
     def run_pod_sandbox(self, request: cri.RunPodSandboxRequest, now_ns: int) -> cri.RunPodSandboxResponse:
-        config = request.config
+        config = cri.PodSandboxConfig()
+        config.CopyFrom(request.config)  # the caller may go on to change its own
         if not config.metadata.name or not config.metadata.uid:
             raise Refused(Code.INVALID_ARGUMENT, "sandbox config must include metadata with name and uid")
         script = _script(config.annotations)

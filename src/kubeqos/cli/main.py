@@ -35,6 +35,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "top": ("kubeqos.cli.top", "Show what nodes, pods and classes use."),
     "simulate": ("kubeqos.cli.simulate", "Rehearse a change on a copy of the cluster."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
+    "plugin": ("kubeqos.cli.plugin", "Run a built-in resource plugin, or look into it."),
+    "qrm": ("kubeqos.cli.qrm", "Make and test resource plugins."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
     "completion": ("kubeqos.cli.completion", "Print a script that completes kubeqos in a shell."),
     "node": ("kubeqos.cli.node", "Run a node agent, on a container runtime or on a simulated machine."),

@@ -26,6 +26,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "why": ("kubeqos.cli.why", "Tell why a pod is where it is, waits, failed or was evicted."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
+    "cci": ("kubeqos.cli.cci", "Write, check and inspect compute drivers and their claims."),
+    "driver": ("kubeqos.cli.driver", "Run a built-in compute driver."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
 }

@@ -11,11 +11,15 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kubeqos import __version__
 from kubeqos.errors import KubeqosError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
@@ -24,10 +28,15 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "quota": ("kubeqos.cli.quota", "Show quotas as bars, with their scopes and classes."),
     "describe": ("kubeqos.cli.describe", "Describe a node, a pod or a quota, with classes."),
     "why": ("kubeqos.cli.why", "Tell why a pod is where it is, waits, failed or was evicted."),
+    "map": ("kubeqos.cli.map", "Draw a node's NUMA nodes, caches and cores with their owners."),
+    "top": ("kubeqos.cli.top", "Show what nodes, pods and classes use."),
+    "simulate": ("kubeqos.cli.simulate", "Rehearse a change on a copy of the cluster."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
     "cci": ("kubeqos.cli.cci", "Write, check and inspect compute drivers and their claims."),
     "driver": ("kubeqos.cli.driver", "Run a built-in compute driver."),
+    "completion": ("kubeqos.cli.completion", "Print a script that completes kubeqos in a shell."),
+    "node": ("kubeqos.cli.node", "Run a node agent, on a container runtime or on a simulated machine."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
 }
@@ -44,6 +53,14 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=COMMANDS[name][1]) for name in sorted(COMMANDS) if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

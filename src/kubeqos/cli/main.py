@@ -38,6 +38,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "plugin": ("kubeqos.cli.plugin", "Run a built-in resource plugin, or look into it."),
     "qrm": ("kubeqos.cli.qrm", "Make and test resource plugins."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
+    "cci": ("kubeqos.cli.cci", "Write, check and inspect compute drivers and their claims."),
+    "driver": ("kubeqos.cli.driver", "Run a built-in compute driver."),
     "completion": ("kubeqos.cli.completion", "Print a script that completes kubeqos in a shell."),
     "node": ("kubeqos.cli.node", "Run a node agent, on a container runtime or on a simulated machine."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),

@@ -1,4 +1,8 @@
-"""Speed of topology decisions, beside their targets and Kubernetes' own Go code on the same two cores."""
+"""Speed of topology decisions, beside their targets.
+
+The Go figures are constants for comparison, not measured here: Kubernetes' own functions, timed earlier on two cores
+of the same kind with inputs of the same size; "reported" is a user's report on other hardware (kubernetes#131738).
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import emit, table, wide_output_option
 from kubeqos.cli.usage import ClassUse, class_use
@@ -12,7 +13,7 @@ from kubeqos.cli.usage import ClassUse, class_use
 @click.command("classes")
 @cluster_options
 @wide_output_option
-@click.argument("resource", required=False)
+@click.argument("resource", required=False, shell_complete=names.complete("class"))
 def command(target: Target, form: str, resource: str | None) -> None:
     """Show QoS classes: capacity and use over all nodes, or of one RESOURCE."""
     uses = class_use(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))

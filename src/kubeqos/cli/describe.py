@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kubeqos.cli import quota
+from kubeqos.cli import names, quota
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import table
 from kubeqos.cli.usage import running_on, used_classes
@@ -26,7 +26,7 @@ _KINDS = {
 @click.command("describe")
 @cluster_options
 @click.argument("kind", type=click.Choice(sorted(_KINDS)), metavar="node|pod|quota")
-@click.argument("name")
+@click.argument("name", shell_complete=names.complete_described)
 def command(target: Target, kind: str, name: str) -> None:
     """Describe a node's classes and resource managers, a pod's classes, or a quota."""
     match _KINDS[kind]:

@@ -1,7 +1,7 @@
 """The entry point: one click application whose subcommands are imported only when they are called.
 
-Installed twice, as `kubeqos` and as the kubectl plugin `kubectl-qos`. Every error ends in one funnel that prints what,
-where and what to do; a traceback never reaches a user.
+Installed twice, as `kubeqos` and as the kubectl plugin `kubectl-qos`. Every error ends in one funnel that
+prints what, where and what to do; a traceback never reaches a user.
 """
 
 from __future__ import annotations
@@ -11,22 +11,33 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kubeqos import __version__
 from kubeqos.errors import KubeqosError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "up": ("kubeqos.cli.up", "Start a cluster on this machine."),
+    "down": ("kubeqos.cli.down", "Stop the cluster on this machine."),
+    "status": ("kubeqos.cli.status", "Show whether the cluster on this machine runs."),
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
     "check": ("kubeqos.cli.check", "Check a set of manifests together, as a server would."),
     "classes": ("kubeqos.cli.classes", "Show QoS classes: capacity and use over all nodes."),
     "quota": ("kubeqos.cli.quota", "Show quotas as bars, with their scopes and classes."),
     "describe": ("kubeqos.cli.describe", "Describe a node, a pod or a quota, with classes."),
     "why": ("kubeqos.cli.why", "Tell why a pod is where it is, waits, failed or was evicted."),
+    "map": ("kubeqos.cli.map", "Draw a node's NUMA nodes, caches and cores with their owners."),
+    "top": ("kubeqos.cli.top", "Show what nodes, pods and classes use."),
     "simulate": ("kubeqos.cli.simulate", "Rehearse a change on a copy of the cluster."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
+    "completion": ("kubeqos.cli.completion", "Print a script that completes kubeqos in a shell."),
+    "node": ("kubeqos.cli.node", "Run a node agent, on a container runtime or on a simulated machine."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
 }
@@ -43,6 +54,14 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=COMMANDS[name][1]) for name in sorted(COMMANDS) if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -6,17 +6,19 @@ from typing import Any
 
 import click
 
+from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, table, wide_output_option
+from kubeqos.cli.output import emit, paint, table, wide_output_option
 from kubeqos.model.quantity import Quantity
 
 _WIDTH = 20
+_NEARLY_FULL = 0.8
 
 
 @click.command("quota")
 @cluster_options
 @wide_output_option
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=names.complete("quota"))
 def command(target: Target, form: str, name: str | None) -> None:
     """Show how much of each quota is used, or of the one called NAME."""
     found = target.items("resourcequotas") if name is None else [target.api.get(target.path("resourcequotas", name))]
@@ -25,7 +27,7 @@ def command(target: Target, form: str, name: str | None) -> None:
     elif form == "name":
         click.echo("\n".join(f"resourcequota/{raw['metadata']['name']}" for raw in found))
     elif not found:
-        click.echo(f"No resources found in {target.namespace} namespace.", err=True)
+        click.echo(target.nothing_found(), err=True)
     else:
         click.echo("\n\n".join(as_text(raw) for raw in found))
 
@@ -78,4 +80,5 @@ def bar(used: str, hard: str) -> str:
     taken, limit = Quantity.parse(used), Quantity.parse(hard)
     share = 1.0 if limit.is_zero else min(taken.nanos / limit.nanos, 1.0)
     filled = round(share * _WIDTH)
-    return f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {share:4.0%}"
+    drawn = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {share:4.0%}"
+    return paint(drawn, "red" if share >= 1 else "yellow") if share >= _NEARLY_FULL else drawn

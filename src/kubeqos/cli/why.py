@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.model.objects import PodView
 from kubeqos.model.wellknown import PLACEMENT_ANNOTATION
@@ -14,7 +15,7 @@ from kubeqos.rules.podqos import effective_requests, qos_class
 
 @click.command("why")
 @cluster_options
-@click.argument("name")
+@click.argument("name", shell_complete=names.complete("pod"))
 def command(target: Target, name: str) -> None:
     """Tell why a pod has its class, is where it is, waits, was rejected or evicted."""
     raw = target.api.get(target.path("pods", name))

@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
     "check": ("kubeqos.cli.check", "Check a set of manifests together, as a server would."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
+    "controllers": ("kubeqos.cli.controllers", "Run the controllers alone, against any API server."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),

@@ -12,9 +12,7 @@ from bench.machine import describe
 
 def main(names: list[str]) -> int:
     """Run and print; the exit code tells whether every named benchmark exists."""
-    known = sorted(
-        module.name for module in pkgutil.iter_modules(bench.__path__) if module.name != "__main__"
-    )
+    known = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if module.name != "__main__")
     unknown = [name for name in names if name not in known]
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are: {', '.join(known)}", file=sys.stderr)

@@ -1,4 +1,8 @@
-"""Speed of topology decisions, beside their targets and Kubernetes' own Go code on the same two cores."""
+"""Speed of topology decisions, beside their targets.
+
+The Go figures are constants for comparison, not measured here: Kubernetes' own functions, timed earlier on two cores
+of the same kind with inputs of the same size; "reported" is a user's report on other hardware (kubernetes#131738).
+"""
 
 from __future__ import annotations
 
@@ -92,9 +96,7 @@ def merges() -> None:
     offers = realistic_34()
     report("merge, 34 NUMA nodes, realistic hints", best_ms(lambda: merge(offers, many, policy)), 20)
     ten = disagreeing_offers(10, 4)
-    report(
-        "merge, 10 NUMA nodes x 4 providers x 1023 hints", best_ms(lambda: merge(ten, NumaSet(1023), policy))
-    )
+    report("merge, 10 NUMA nodes x 4 providers x 1023 hints", best_ms(lambda: merge(ten, NumaSet(1023), policy)))
 
 
 def scattered(machine: Machine, share: float) -> CpuSet:
@@ -142,9 +144,7 @@ def allocations() -> None:
 def hints() -> None:
     machine = big384()
     free = scattered(machine, 0.7)
-    report(
-        "hints of a CPU request, 8 NUMA nodes", best_ms(lambda: cpu_hints(machine, free, 60)), 1, "18-22 ms"
-    )
+    report("hints of a CPU request, 8 NUMA nodes", best_ms(lambda: cpu_hints(machine, free, 60)), 1, "18-22 ms")
     state = MemoryState.of(machine)
     wish = {"memory": 100 << 30, "hugepages-2Mi": 1 << 30}
     report("hints of a memory request, 8 NUMA nodes", best_ms(lambda: state.hints("p", "c", wish)))

@@ -50,6 +50,7 @@ class LiveServer:
         self.host, _, port = server.application.address.partition(":")
         self.port = int(port)
         self.kubeconfig = server.kubeconfig
+        self._idle: list[http.client.HTTPSConnection] = []
         self.tls = ssl.create_default_context(cafile=str(server.pki.ca_file))
 
     def connect(self, timeout: float = 30) -> http.client.HTTPSConnection:
@@ -64,12 +65,19 @@ class LiveServer:
             body = body.encode()
         if body is not None:
             sent.setdefault("Content-Type", "application/json")
-        connection = self.connect()
-        try:
-            connection.request(method, path, body, sent)
-            return Answer(connection.getresponse())
-        finally:
-            connection.close()
+        for attempt in (1, 2):
+            connection = self._idle.pop() if self._idle else self.connect()
+            try:
+                connection.request(method, path, body, sent)
+                answer = Answer(connection.getresponse())
+            except (http.client.RemoteDisconnected, ConnectionError):
+                connection.close()  # an idle connection that the server closed meanwhile
+                if attempt == 2:
+                    raise
+                continue
+            self._idle.append(connection)
+            return answer
+        raise AssertionError("unreachable")
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine on the server's own loop."""

@@ -67,13 +67,9 @@ def take(machine: Machine, case: dict[str, Any], *, distributed: bool) -> str | 
     spread = case["strategy"] == "spread"
     if distributed:
         group, by_socket = case["group_size"], case["align_by_socket"]
-        mask = take_distributed(
-            machine.layout, free.mask, case["n"], group=group, spread=spread, by_socket=by_socket
-        )
+        mask = take_distributed(machine.layout, free.mask, case["n"], group=group, spread=spread, by_socket=by_socket)
     else:
-        mask = take_packed(
-            machine.layout, free.mask, case["n"], spread=spread, by_uncore=case["prefer_align_uncore"]
-        )
+        mask = take_packed(machine.layout, free.mask, case["n"], spread=spread, by_uncore=case["prefer_align_uncore"])
     return str(CpuSet(mask))
 
 

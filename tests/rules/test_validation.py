@@ -270,6 +270,18 @@ def test_resizing_changes_cpu_and_memory_and_keeps_the_class():
     )
 
 
+def test_a_service_keeps_its_address():
+    ports = [{"port": 80}]
+    meta = {"name": "s", "namespace": "n"}
+    old = made("Service", {"metadata": meta, "spec": {"ports": ports, "clusterIP": "10.0.0.1"}})
+    new = made("Service", {"metadata": meta, "spec": {"ports": ports}})
+    assert messages("Service", new, old=old, operation="update") == []
+    new["spec"]["clusterIP"] = "10.0.0.2"
+    assert messages("Service", new, old=old, operation="update") == [
+        'spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set'
+    ]
+
+
 def test_resizing_keeps_the_containers_in_their_order():
     old = pod()
     new = copy.deepcopy(old)

@@ -31,7 +31,7 @@ class ScenarioCluster:
 
     def __init__(self, live: LiveServer, home: Path) -> None:
         self.live = live
-        self._environment = {**os.environ, "KUBECONFIG": str(live.kubeconfig), "HOME": str(home)}
+        self.environment = {**os.environ, "KUBECONFIG": str(live.kubeconfig), "HOME": str(home)}
 
     def kubectl(self, *words: str, manifest: Any = None, check: bool = True) -> str:
         """Run kubectl; a manifest is given to it on standard input."""
@@ -39,7 +39,7 @@ class ScenarioCluster:
         text = None if manifest is None else encode_json(manifest).decode()
         done = subprocess.run(
             [KUBECTL, *words],
-            env=self._environment,
+            env=self.environment,
             input=text,
             capture_output=True,
             text=True,

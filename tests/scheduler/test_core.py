@@ -239,3 +239,16 @@ def _use(cluster: Any, row: int, placed: Any) -> list[tuple[Any, int]]:
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+def test_a_pod_that_wants_company_is_tried_again_when_that_company_is_placed() -> None:
+    wanted = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
+    guest = pod("guest", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [wanted]}})
+    host = pod("host")
+    host["metadata"]["labels"] = {"app": "db"}
+    story = Story()
+    story.core.node_changed(node("n"), "n", 0)
+    story.see(guest)
+    assert brief(story.decide()) == [("report", "guest", "")]
+    story.see(host)
+    assert brief(story.decide()) == [("bind", "host", "n"), ("bind", "guest", "n")]

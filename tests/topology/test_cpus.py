@@ -12,6 +12,7 @@ from kubeqos.model.machines import big384, hybrid20, kep80, laptop8, regular, sp
 from kubeqos.topology.answers import Allocated, Refused
 from kubeqos.topology.cpus import CpuOptions, allocate_cpus, take_cpus
 from kubeqos.topology.distributed import take_distributed
+from kubeqos.topology.packed import take_in_steps, take_packed
 from tests.topology.strategies import machines_with_free
 
 EVENLY = CpuOptions(distribute_across_numa=True)
@@ -156,6 +157,21 @@ def test_an_allocation_is_what_was_asked_for(
     if options.full_pcpus_only:
         assert machine.whole_cores(answer.cpus) == answer.cpus
     assert (free - answer.cpus) | answer.cpus == free  # releasing restores exactly
+
+
+@settings(max_examples=300)
+@given(machines_with_free(), st.integers(1, 4), st.booleans(), st.data())
+def test_steps_in_one_go_take_what_single_steps_take(
+    case: tuple[Machine, CpuSet], group: int, spread: bool, data: st.DataObject
+) -> None:
+    machine, free = case
+    node = data.draw(st.sampled_from(sorted(machine.layout.numas)))
+    inside = free.mask & machine.layout.numas[node]
+    steps = data.draw(st.integers(0, inside.bit_count() // group))
+    one_by_one = 0
+    for _ in range(steps):
+        one_by_one |= take_packed(machine.layout, inside & ~one_by_one, group, spread=spread)
+    assert take_in_steps(machine.layout, inside, steps, group, spread=spread) == one_by_one
 
 
 @pytest.mark.parametrize("options", [CpuOptions(), EVENLY, CpuOptions(distribute_across_cores=True)])

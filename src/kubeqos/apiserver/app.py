@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -35,6 +36,9 @@ PEER = "kubeqos.peer"
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 _JSON_HEADERS = [(b"content-type", b"application/json"), _NO_CACHE]
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+MAX_WARNING = 1000
 
 log = logging.getLogger("kubeqos.apiserver")
 
@@ -83,16 +87,22 @@ class Application:
     async def _answer(
         self, request: Request, peer: Identity | None, headers: dict[bytes, bytes], receive: Receive
     ) -> tuple[Route | None, Response]:
-        """The funnel: whatever goes wrong becomes a Status."""
-        route: Route | None = None
         try:
             request.identity = self.access.identify(peer, headers)
+            if request.method in _WITH_BODY:
+                request.body = await _read_body(receive, headers)
+        except ApiError as error:
+            return None, _failure(error)
+        return await self.answer(request)
+
+    async def answer(self, request: Request) -> tuple[Route | None, Response]:
+        """The funnel: whatever goes wrong with a request becomes a Status."""
+        route: Route | None = None
+        try:
             route = resolve(request.method, request.path, request.query)
             if route is None:
                 return None, await self._other_path(request)
             self.access.check(request.identity, attributes(route))
-            if request.method in _WITH_BODY:
-                request.body = await _read_body(receive, headers)
             return route, await self._dispatch(request, route)
         except ApiError as error:
             return route, _failure(error)
@@ -237,10 +247,14 @@ def _head(response: Response, request: Request) -> list[tuple[bytes, bytes]]:
         headers = [(b"content-type", response.content_type.encode()), *response.headers]
     else:
         headers = list(response.headers)
-    for warning in request.warnings:
-        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("\r", " ")
-        headers.append((b"warning", f'299 - "{text}"'.encode("utf-8", "replace")))
+    headers += map(_warning, request.warnings)
     return headers
+
+
+def _warning(text: str) -> tuple[bytes, bytes]:
+    """A Warning header; a header cannot carry control characters, and need not carry novels."""
+    safe = _CONTROL.sub(" ", text[:MAX_WARNING]).replace("\\", "\\\\").replace('"', '\\"')
+    return b"warning", f'299 - "{safe}"'.encode("utf-8", "replace")
 
 
 async def _send(response: Response, request: Request, send: Send) -> None:

@@ -13,9 +13,9 @@ from kubeqos.errors import InputError
 from kubeqos.rules.decoding import Refused, decode
 
 
-def object_body(request: Request, kind: Kind, options_kind: str) -> JsonObject:
+def object_body(request: Request, kind: Kind) -> JsonObject:
     """The object that a create or update carries, checked against its type, in canonical form."""
-    return read_object(request, kind.kind, kind.group, kind.version, field_validation(request, options_kind))
+    return read_object(request, kind.kind, kind.group, kind.version, field_validation(request))
 
 
 def read_object(request: Request, name: str, group: str, version: str, validation: str) -> JsonObject:

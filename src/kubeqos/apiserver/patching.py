@@ -32,7 +32,7 @@ async def patch_object(core: Core, write: Write, request: Request) -> Written:
     style = _STYLES.get(media)
     if style is None:
         raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
-    validation = field_validation(request, "PatchOptions")
+    validation = field_validation(request)
     write.manager = field_manager(request)
     try:
         document = parse_json(request.body)
@@ -77,7 +77,7 @@ async def _apply(core: Core, write: Write, request: Request) -> Written:
         raise invalid("PatchOptions", "meta.k8s.io", "", [cause("fieldManager", "FieldValueRequired", why)])
     kind = write.kind
     type_schema = schema.kind(kind.group, kind.version, kind.kind)
-    validation = field_validation(request, "PatchOptions")
+    validation = field_validation(request)
     config = _configuration(request, write, type_schema, validation)
     write.manager, write.patching = manager, True
 

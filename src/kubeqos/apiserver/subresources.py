@@ -18,7 +18,14 @@ from kubeqos.apiserver.deletes import delete
 from kubeqos.apiserver.documents import Unreadable, parse_json
 from kubeqos.apiserver.kinds import Kind, kind_named
 from kubeqos.apiserver.objects import decode
-from kubeqos.apiserver.options import DeleteOptions, dry_run, field_manager, field_validation, go_quote
+from kubeqos.apiserver.options import (
+    DeleteOptions,
+    check_options,
+    dry_run,
+    field_manager,
+    field_validation,
+    go_quote,
+)
 from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.requests import Request, Response, Route
 from kubeqos.apiserver.status import ApiError, bad_request, cause, conflict, success, too_many_requests
@@ -63,6 +70,7 @@ class Subresources:
         return await self._node_side(request, route)
 
     def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:
+        check_options(request, options_kind)
         return Write(
             kind,
             route.namespace,
@@ -79,7 +87,7 @@ class Subresources:
                 return Written(self.core.stored(kind, route.namespace, route.name).value)
             case "patch":
                 return await patch_object(self.core, self._write(request, route, kind, "PatchOptions"), request)
-        obj = object_body(request, kind, "UpdateOptions")
+        obj = object_body(request, kind)
         return await replace(self.core, self._write(request, route, kind, "UpdateOptions"), obj)
 
     # binding
@@ -87,7 +95,7 @@ class Subresources:
     async def bind(self, request: Request, namespace: str, name: str) -> Response:
         """Give a pod its node."""
         pods = kind_named("Pod")
-        binding = read_object(request, "Binding", "", "v1", field_validation(request, "CreateOptions"))
+        binding = read_object(request, "Binding", "", "v1", field_validation(request))
         metadata, target = binding["metadata"], binding.get("target") or {}
         if name and metadata.get("name") not in ("", None, name):
             raise bad_request("name in URL does not match name in Binding object")
@@ -106,7 +114,7 @@ class Subresources:
     # eviction
 
     async def _evict(self, request: Request, route: Route) -> Response:
-        eviction = read_object(request, "Eviction", "policy", "v1", field_validation(request, "CreateOptions"))
+        eviction = read_object(request, "Eviction", "policy", "v1", field_validation(request))
         if eviction["metadata"].get("name") not in ("", None, route.name):
             raise bad_request("name in URL does not match name in Eviction object")
         asked = eviction.get("deleteOptions") or {}
@@ -170,7 +178,7 @@ class Subresources:
         if route.verb == "patch":
             replicas = _replicas_patch(request)
         else:
-            scale = read_object(request, "Scale", "autoscaling", "v1", field_validation(request, "UpdateOptions"))
+            scale = read_object(request, "Scale", "autoscaling", "v1", field_validation(request))
             replicas = (scale.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
             why = f"Invalid value: {encode_json(replicas).decode()}: must be greater than or equal to 0"
@@ -191,9 +199,7 @@ class Subresources:
 
     def _token(self, request: Request, route: Route, kind: Kind) -> Response:
         """A short-lived token for a service account (`kubectl create token`)."""
-        asked = read_object(
-            request, "TokenRequest", "authentication.k8s.io", "v1", field_validation(request, "CreateOptions")
-        )
+        asked = read_object(request, "TokenRequest", "authentication.k8s.io", "v1", field_validation(request))
         account = decode(self.core.stored(kind, route.namespace, route.name))
         if self.tokens is None:
             raise ApiError(404, "NotFound", "this server issues no tokens", details={})

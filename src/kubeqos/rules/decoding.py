@@ -265,10 +265,12 @@ def check_write_options(
         errors.append(not_supported("dryRun", asked, ("All",)))
     if len(field_manager.encode()) > MAX_MANAGER_BYTES:
         errors.append(too_long("fieldManager", MAX_MANAGER_BYTES))
-    for position, char in enumerate(field_manager):
+    position = 0
+    for char in field_manager:
         if not char.isprintable():
             why = f"invalid character U+{ord(char):04X} (at position {position})"
             errors.append(invalid("fieldManager", field_manager, why))
+        position += len(char.encode("utf-8", "replace"))
     if field_validation not in FIELD_VALIDATIONS:
         errors.append(not_supported("fieldValidation", field_validation, FIELD_VALIDATIONS))
     return Invalid(options_kind, "meta.k8s.io", "", errors) if errors else None

@@ -156,7 +156,7 @@ class MemoryState:
 
         if len(nodes) <= ENUMERATED:
             able = [mask for mask in all_masks(nodes) if could(mask)]
-            masks = [mask for mask in able if fits(mask)]
+            masks = [mask for mask in able if not self._group_conflict(mask) and can(mask)]
         else:
             able = useful_masks(nodes, self._roomiest(request, "allocatable"), 1, could)
             masks = useful_masks(nodes, self._roomiest(request, "free"), len(able[0]), fits) if able else []

@@ -32,6 +32,28 @@ def take_packed(layout: Layout, free: int, count: int, *, spread: bool = False, 
     return taker.taken
 
 
+def take_in_steps(layout: Layout, free: int, steps: int, group: int, *, spread: bool = False) -> int:
+    """What `steps` packed allocations of `group` CPUs each would take one after the other, mostly in one go.
+
+    A step too small for a whole core takes threads of the fullest cores, a step of one core takes whole cores while
+    there are any: both are just the later stages of one large allocation.
+    """
+    taker = _Taker(layout, free, steps * group)
+    if spread and group < layout.socket_size:
+        taker.threads_spread()
+    elif group in (1, layout.core_size) and group < layout.socket_size:
+        if group == layout.core_size:
+            taker.whole_cores()
+        if taker.need > 0:
+            taker.threads_packed()
+    else:
+        for _ in range(steps):
+            taken = take_packed(layout, taker.free, group, spread=spread)
+            taker.taken |= taken
+            taker.free &= ~taken
+    return taker.taken
+
+
 def sorted_numas(layout: Layout, free: int) -> list[int]:
     """NUMA nodes with free CPUs, fullest first; nested in their sockets when sockets are the larger unit."""
     if layout.numa_first:

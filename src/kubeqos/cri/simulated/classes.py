@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from kubeqos.cri.errors import Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.config import MAX_CAPACITY, POD_QOS
-from kubeqos.cri.providers.document import Doc, parse_document, suggest
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, ClassInfo, Level
 from kubeqos.cri.runtime import class_of
+from kubeqos.document import Doc, parse_document, suggest
 from kubeqos.errors import ConfigurationError
 
 Requests = Iterable[cri.ContainerQOSResource] | Iterable[cri.PodQOSResource]

@@ -47,7 +47,7 @@ _OPERATING_SYSTEMS = ("linux", "windows")
 _CLAIM_FIELDS = ("name", "resourceClaimName", "resourceClaimTemplateName")
 _MIRROR = "kubernetes.io/config.mirror"
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-_is_int32_text = re.compile("0|-?[1-9][0-9]{0,9}|[+-]?[0-9]{1,10}").fullmatch
+_is_cost = re.compile("0|-[0-9]{1,10}|[1-9][0-9]{0,9}", re.ASCII).fullmatch
 _MAX_HOSTNAME = 64
 _MAX_NAMESERVERS = 3
 _MAX_SEARCHES = 32
@@ -93,10 +93,8 @@ def check_pod_annotations(out: Errors, path: str, annotations: Raw, spec: Raw) -
         why = "must set spec.nodeName if mirror pod annotation is set"
         out.append(invalid(f"{path}[{_MIRROR}]", annotations[_MIRROR], why))
     cost = annotations.get(_DELETION_COST)
-    if cost is not None:
-        fits = _is_int32_text(cost) and not cost.startswith(("+", "00")) and abs(int(cost)) <= names.MAX_INT32
-        if not fits:
-            out.append(invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer"))
+    if cost is not None and not (_is_cost(cost) and -names.MAX_INT32 - 1 <= int(cost) <= names.MAX_INT32):
+        out.append(invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer"))
 
 
 def check_pod_spec(out: Errors, path: str, spec: Raw, *, pod_name: str, is_pod: bool) -> None:

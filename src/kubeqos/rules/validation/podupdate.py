@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeqos.model import names
-from kubeqos.rules.fielderror import forbidden, invalid, not_supported, quote, required
+from kubeqos.rules.fielderror import forbidden, invalid, quote
 from kubeqos.rules.podqos import spec_qos_class
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, complain
 from kubeqos.rules.validation.equality import described, differences, same
@@ -300,13 +300,3 @@ def check_ephemeral_update(out: Errors, raw: Raw, old: Raw) -> None:
             out.append(forbidden(path, f"existing ephemeral containers {quote(name)} may not be removed\n"))
         elif changes := described(differences(before, now[name])):
             out.append(forbidden(path, f"existing ephemeral containers {quote(name)} may not be changed\n{changes}"))
-
-
-def check_pod_binding(out: Errors, raw: Raw) -> None:
-    """The body of a binding request."""
-    target = raw.get("target") or NO_MAP
-    kind = target.get("kind", "")
-    if kind and kind != "Node":
-        out.append(not_supported("target.kind", kind, ("Node", "<empty>")))
-    if not target.get("name"):
-        out.append(required("target.name"))

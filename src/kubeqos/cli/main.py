@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
     "plugin": ("kubeqos.cli.plugin", "Run a built-in resource plugin, or look into it."),
     "qrm": ("kubeqos.cli.qrm", "Make and test resource plugins."),
+    "controllers": ("kubeqos.cli.controllers", "Run the controllers alone, against any API server."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
     "cci": ("kubeqos.cli.cci", "Write, check and inspect compute drivers and their claims."),
     "driver": ("kubeqos.cli.driver", "Run a built-in compute driver."),

@@ -154,14 +154,18 @@ class NodeAgent:
         finally:
             await self.stop()
 
-    async def stop(self) -> None:
-        """End every task at once, as a crash would."""
+    def abort(self) -> None:
+        """End everything at once, as a crash would: nothing more is decided, called or written."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
+
+    async def stop(self) -> None:
+        """Abort, and wait until nothing of it is left."""
+        self.abort()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -174,7 +178,7 @@ class NodeAgent:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self._stopped:
             log.error("a task of node %s failed", self.settings.node_name, exc_info=error)
 
     def now(self) -> float:
@@ -199,8 +203,10 @@ class NodeAgent:
         elif pod is None:
             return
         elif isinstance(effect, fx.WriteStatus):
+            self._boundary("before", effect)
             self._sink.write(pod.raw, effect.status)
         elif isinstance(effect, fx.DeletePod):
+            self._boundary("before", effect)
             self._sink.delete(pod.raw)
         elif isinstance(effect, fx.Record):
             self._record(pod.raw, effect)

@@ -80,7 +80,7 @@ class NodeAgent:
         claims: Claims = no_claims,
         clock: Clock | None = None,
         boundary: Callable[[str, fx.Effect], None] | None = None,
-        on_event: Callable[[fx.Record], None] | None = None,
+        on_event: Callable[[str, str], None] | None = None,
     ) -> None:
         settings.check()
         self.settings = settings
@@ -264,7 +264,7 @@ class NodeAgent:
 
     def _record(self, raw: fx.Raw, effect: fx.Record) -> None:
         if self._on_event is not None:
-            self._on_event(effect)
+            self._on_event(effect.reason, effect.message)
         if self._recorder is None:
             return
         metadata = raw["metadata"]
@@ -279,6 +279,8 @@ class NodeAgent:
     def record_node(self, reason: str, message: str) -> None:
         """A warning about the node itself."""
         log.warning("%s: %s", reason, message)
+        if self._on_event is not None:
+            self._on_event(reason, message)
         if self._recorder is not None:
             name = self.settings.node_name
             node = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}

@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import os
-import platform
 import resource
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+from bench.machine import describe
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
@@ -116,17 +115,14 @@ async def measure(nodes: int, pods: int) -> None:
     )
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(nodes: int = 5000, pods: int = 30) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.cri", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--pods", type=int, default=30)
-    options = parser.parse_args(arguments)
-    print(
-        f"cri, {os.cpu_count()} CPUs, {platform.machine()}, {platform.platform()}, Python {platform.python_version()}"
-    )
-    asyncio.run(measure(options.nodes, options.pods))
+    asyncio.run(measure(nodes, pods))
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(prog="python -m bench.cri", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=30)
+    print(describe())
+    main(**vars(parser.parse_args()))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 import timeit
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+from bench.machine import describe
 from kubeqos.model.objects import PodView
 from kubeqos.rules.admission import Admitted, Operation, Request, Surroundings, admit
 from kubeqos.rules.quota import Ledger, Quota, charge_pod, decide
@@ -66,7 +66,6 @@ def main() -> None:
     ledger.put("team", scoped_quotas(1)[0], ())
     around = Surroundings(quotas=ledger.quotas("team"))
     copying = best_us(lambda: deepcopy(POD))
-    print(f"machine: {platform.processor() or platform.machine()}, Python {platform.python_version()}")
     decision = best_us(lambda: decide(quotas, None, charge_pod(pod)))
     print(f"quota decision, 20 scoped quotas: {decision:6.1f} µs  (target ≤ 150 µs)")
     pipeline = best_us(lambda: admit_copy(around)) - copying
@@ -74,4 +73,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print(describe())
     main()

@@ -48,6 +48,22 @@ decode_json_exact = msgspec.json.Decoder(float_hook=JsonNumber).decode
 """Decode with every fractional number as a `JsonNumber`; these cannot be encoded again."""
 
 
+def decode_json_members(body: bytes) -> dict[str, bytes] | None:
+    """The members of an object, each as its own text; None for null."""
+    members = _decode_members(body)
+    return None if members is None else {name: bytes(token) for name, token in members.items()}
+
+
+def decode_json_items(body: bytes) -> list[bytes] | None:
+    """The items of a list, each as its own text; None for null."""
+    items = _decode_items(body)
+    return None if items is None else [bytes(token) for token in items]
+
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+
+
 def decode_json_pairs(body: bytes) -> Any:
     """Decode with objects as tuples of (key, value) pairs, so that a key given twice is still seen."""
     return json.loads(body, object_pairs_hook=tuple)
@@ -60,6 +76,11 @@ class YamlError(ValueError):
         super().__init__(what if position is None else f"line {position[0]}, column {position[1]}: {what}")
         self.what = what
         self.position = position
+
+
+def _marked(error: Any) -> YamlError:
+    mark = error.problem_mark or error.context_mark
+    return YamlError(error.problem or "cannot be read", (mark.line + 1, mark.column + 1) if mark else None)
 
 
 def decode_yaml(text: str | bytes) -> Any:
@@ -77,9 +98,7 @@ def decode_yaml_all(text: str | bytes) -> list[Any]:
     try:
         documents = [document for document in yaml.load_all(text, _yaml_loader()) if document is not None]
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        position = (mark.line + 1, mark.column + 1) if mark else None
-        raise YamlError(error.problem or "cannot be read", position) from error
+        raise _marked(error) from error
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise YamlError(" ".join(str(error).split())) from error
     if (b"*" if isinstance(text, bytes) else "*") in text:  # type: ignore[operator]
@@ -102,6 +121,33 @@ def _refuse_excessive_aliases(documents: list[Any]) -> None:
             waiting.extend(value.values())
         elif isinstance(value, list):
             waiting.extend(value)
+
+
+def compose_yaml(text: str) -> Any:
+    """One document as YAML's own nodes, which know their lines; None when there is none. See `kubeqos.document`."""
+    import yaml
+
+    try:
+        return yaml.compose(text, _yaml_loader())
+    except yaml.MarkedYAMLError as error:
+        raise _marked(error) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise YamlError(" ".join(str(error).split())) from error
+
+
+def construct_yaml(node: Any) -> Any:
+    """A node of `compose_yaml` as JSON values."""
+    import yaml
+
+    loader = _yaml_loader()("")
+    try:
+        value = loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        raise _marked(error) from error
+    finally:
+        loader.dispose()
+    _refuse_excessive_aliases([value])
+    return value
 
 
 def encode_yaml(value: Any) -> str:

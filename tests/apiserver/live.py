@@ -13,6 +13,7 @@ from typing import Any
 
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.codec import decode_json, encode_json
+from kubeqos.gates import FeatureGates
 
 ADMIN_TOKEN = "admin-token-of-the-tests"
 
@@ -49,6 +50,7 @@ class LiveServer:
         self.host, _, port = server.application.address.partition(":")
         self.port = int(port)
         self.kubeconfig = server.kubeconfig
+        self._idle: list[http.client.HTTPSConnection] = []
         self.tls = ssl.create_default_context(cafile=str(server.pki.ca_file))
 
     def connect(self, timeout: float = 30) -> http.client.HTTPSConnection:
@@ -63,12 +65,19 @@ class LiveServer:
             body = body.encode()
         if body is not None:
             sent.setdefault("Content-Type", "application/json")
-        connection = self.connect()
-        try:
-            connection.request(method, path, body, sent)
-            return Answer(connection.getresponse())
-        finally:
-            connection.close()
+        for attempt in (1, 2):
+            connection = self._idle.pop() if self._idle else self.connect()
+            try:
+                connection.request(method, path, body, sent)
+                answer = Answer(connection.getresponse())
+            except (http.client.RemoteDisconnected, ConnectionError):
+                connection.close()  # an idle connection that the server closed meanwhile
+                if attempt == 2:
+                    raise
+                continue
+            self._idle.append(connection)
+            return answer
+        raise AssertionError("unreachable")
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine on the server's own loop."""
@@ -76,13 +85,13 @@ class LiveServer:
 
 
 @contextmanager
-def live_server(data_dir: Path) -> Iterator[LiveServer]:
+def live_server(data_dir: Path, gates: FeatureGates | None = None) -> Iterator[LiveServer]:
     """Start a server in a thread; stop it when the block ends."""
     data_dir.mkdir(parents=True, exist_ok=True)
     tokens = data_dir / "tokens.csv"
     tokens.write_text(f'{ADMIN_TOKEN},admin,admin-uid,"system:masters"\n')
     tokens.chmod(0o600)
-    settings = Settings(data_dir, port=0, token_file=tokens)
+    settings = Settings(data_dir, port=0, token_file=tokens, gates=gates or FeatureGates.default())
     ready: list[LiveServer | BaseException] = []
     started, stop = threading.Event(), asyncio.Event()
 

@@ -37,6 +37,18 @@ def test_everything_private_is_private(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
+def test_keys_that_others_could_read_are_closed_to_them(tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    pki.admin()
+    pki.token_key()
+    for path in tmp_path.iterdir():
+        path.chmod(0o644)
+    again = Pki(tmp_path)
+    again.admin()
+    again.token_key()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.key")} == {0o600}
+
+
 def test_a_restart_changes_nothing_and_age_or_new_names_renew(tmp_path: Path) -> None:
     first = Pki(tmp_path)
     admin, key = first.admin(), first.token_key()

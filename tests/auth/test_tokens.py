@@ -47,6 +47,16 @@ def test_a_signed_token_expires(now: float, valid: bool) -> None:
     assert (TokenSigner(b"k" * 32, lambda: now).identify(token) is not None) is valid
 
 
+def test_a_token_ends_with_its_account() -> None:
+    accounts = {("ci", "builder", "u1")}
+    signer = TokenSigner(b"k" * 32, lambda: 1000.0, lambda *account: account in accounts)
+    token = signer.issue("ci", "builder", uid="u1")
+    assert signer.identify(token) is not None
+    accounts.clear()
+    accounts.add(("ci", "builder", "u2"))  # a namesake
+    assert signer.identify(token) is None
+
+
 def test_another_key_or_algorithm_is_not_ours() -> None:
     token = SIGNER.issue("ci", "builder")
     assert TokenSigner(b"x" * 32, lambda: 1000.0).identify(token) is None

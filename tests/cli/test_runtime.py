@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -41,6 +42,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with subprocess.Popen([*KUBEQOS, *files, *places], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         banner = process.stderr.readline()
+        (folder / "pid").write_text(str(process.pid))
         assert "80 CPUs, 2 NUMA node(s); QoS-class resources: rdt (container), network (pod)" in banner
         asyncio.run(start_web(f"unix://{folder}/cri.sock"))
         yield folder
@@ -88,6 +90,24 @@ def test_classes_shows_capacity_and_use(served: Path) -> None:
         ["rdt", "container", "gold", "2", "1", "true"],
         ["rdt", "container", "silver", "unlimited", "0", "true"],
     ]
+
+
+def test_the_class_table_is_read_again_on_sighup(served: Path) -> None:
+    def offered() -> set[tuple[str, str]]:
+        rows = decode_json(kubeqos("classes", "-o", "json", "--endpoint", f"unix://{served}/cri.sock").stdout)
+        return {(row["resource"], row["class"]) for row in rows}
+
+    table, pid = served / "classes.yaml", int((served / "pid").read_text())
+    before = offered()
+    table.write_text("resources: [{name: broken}]")
+    os.kill(pid, signal.SIGHUP)
+    assert offered() == before
+    table.write_text(CLASSES + "- {name: ulimits, level: container, classes: [{name: many}]}\n")
+    os.kill(pid, signal.SIGHUP)
+    assert offered() == before | {("ulimits", "many")}
+    table.write_text(CLASSES)
+    os.kill(pid, signal.SIGHUP)
+    assert offered() == before
 
 
 def test_the_cgroup_folder_shows_settings_and_live_meters(served: Path) -> None:

@@ -178,6 +178,26 @@ async def test_a_write_that_was_cut_off_is_not_repeated(monkeypatch: pytest.Monk
         await api.close()
 
 
+@pytest.mark.parametrize("page", [b"<html>please log in</html>", b"\xff", b"[]", b"{}", b'{"metadata":3}'])
+async def test_a_page_in_place_of_an_answer_is_a_failure(page: bytes) -> None:
+    async def portal(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (len(page) + 1))
+        writer.write(page + b"\n")
+        writer.close()
+
+    async with await asyncio.start_server(portal, "127.0.0.1", 0) as listener:
+        api = HttpApi.to(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        with pytest.raises(ApiError):
+            await api.list(PODS)
+        with pytest.raises(ApiError):
+            await anext(api.watch(PODS, since="1"))
+        if not page.startswith(b"{"):
+            with pytest.raises(ApiError):
+                await api.get(PODS, "a", "default")
+        await api.close()
+
+
 async def test_an_answer_that_is_no_status_is_still_an_error() -> None:
     error = ApiError.of(502, b"<html>\nBad Gateway")
     assert (error.status, error.what) == (502, "<html>")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kubeqos.model.cpuset import CpuSet, NumaSet
-from kubeqos.model.machine import Machine
+from kubeqos.model.machine import Machine, NumaNode
+from kubeqos.topology.answers import Refused
 from kubeqos.topology.cpuhints import cpu_hints
 from kubeqos.topology.cpus import allocate_cpus
 from kubeqos.topology.distributed import take_distributed
@@ -66,13 +67,9 @@ def take(machine: Machine, case: dict[str, Any], *, distributed: bool) -> str | 
     spread = case["strategy"] == "spread"
     if distributed:
         group, by_socket = case["group_size"], case["align_by_socket"]
-        mask = take_distributed(
-            machine.layout, free.mask, case["n"], group=group, spread=spread, by_socket=by_socket
-        )
+        mask = take_distributed(machine.layout, free.mask, case["n"], group=group, spread=spread, by_socket=by_socket)
     else:
-        mask = take_packed(
-            machine.layout, free.mask, case["n"], spread=spread, by_uncore=case["prefer_align_uncore"]
-        )
+        mask = take_packed(machine.layout, free.mask, case["n"], spread=spread, by_uncore=case["prefer_align_uncore"])
     return str(CpuSet(mask))
 
 
@@ -113,3 +110,52 @@ def test_cpu_hints(machine: Machine, case: dict[str, Any]) -> None:
         align_by_socket=case["align_by_socket"],
     )
     assert list(hints) == [hint(recorded) for recorded in case["hints"]]
+
+
+def memory_machine(case: dict[str, Any]) -> tuple[Machine, dict[int, dict[str, int]]]:
+    nodes = tuple(
+        NumaNode(
+            node["node"],
+            node["memory"],
+            {2 << 20: node["hugepages_2Mi_pages"]} if node["has_hugepages_2Mi"] else {},
+        )
+        for node in case["machine"]
+    )
+    return Machine((), nodes), {node["node"]: {"memory": node["system_reserved"]} for node in case["machine"]}
+
+
+def recorded_blocks(blocks: tuple[Block, ...]) -> list[list[Any]]:
+    return [[block.resource, block.size, list(block.numa)] for block in blocks]
+
+
+@pytest.mark.parametrize("case", cases("memory_hints"), ids=case_id)
+def test_memory(case: dict[str, Any]) -> None:
+    state = MemoryState.of(*memory_machine(case))
+    assert {str(node): memory.allocatable for node, memory in state.nodes.items()} == case["allocatable"]
+    for step in case["steps"]:
+        owner = (step["pod"], step["container"])
+        if step["op"] == "remove":
+            state = state.release(*owner)
+        elif step["guaranteed"]:
+            hints = {r: list(h) for r, h in state.hints(*owner, step["request"]).items()}
+            assert hints == {r: [hint(h) for h in recorded] for r, recorded in step["hints"].items()}
+            after = state.allocate(*owner, step["request"], hint(step["affinity"]), Kind(step["kind"]))
+            if "error" in step:
+                assert isinstance(after, Refused)
+                assert f"[memorymanager] {after.reasons[0].detail}" == step["error"]
+            else:
+                assert isinstance(after, MemoryState), str(after)
+                state = after
+                assert recorded_blocks(state.blocks(*owner)) == step["blocks"]
+        else:  # the manager has no opinion about pods that are not Guaranteed
+            assert (step["hints"], step.get("blocks")) == (None, [])
+        seen = [
+            {"node": n, "assignments": m.assignments, "cells": list(m.group), "free": m.free}
+            for n, m in state.nodes.items()
+        ]
+        assert seen == step["state"]
+        assert state.validate() == []
+    final: dict[str, dict[str, Any]] = {}
+    for pod, container in state.entries:
+        final.setdefault(pod, {})[container] = recorded_blocks(state.blocks(pod, container))
+    assert final == case["final_assignments"]

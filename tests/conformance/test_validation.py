@@ -43,8 +43,7 @@ def test_the_answer_is_that_of_kubernetes(number: int):
     answer = post(case["path"], body, case.get("contentType", "application/json"))
     misspelt = {"memory.limit", "cpu.limit"} & set(_hard(case))
     if misspelt:
-        key = ("validation", f"quota/hardname {min(misspelt)}")
-        assert key in DIFFERENCES
+        assert ("validation", "quota/hardname") in DIFFERENCES
         with pytest.raises(AssertionError):
             compare(answer, case)
         assert answer.code == case["code"]

@@ -49,9 +49,7 @@ def test_classes_travel_under_the_agreed_tags(message: type, number: int) -> Non
 
 
 def test_a_requested_class_is_never_read_as_a_device_or_a_stop_signal() -> None:
-    config = cri.ContainerConfig(
-        qos_resources=[cri.ContainerQOSResource(name="k8s.io/rdt", **{"class": "gold"})]
-    )
+    config = cri.ContainerConfig(qos_resources=[cri.ContainerQOSResource(name="k8s.io/rdt", **{"class": "gold"})])
     wire = config.SerializeToString()
     tags = {b"\x8a\x01": "CDI_devices (17)", b"\x90\x01": "stop_signal (18)", b"\x92\x01": "18 as a message"}
     assert not [name for tag, name in tags.items() if wire.startswith(tag)]

@@ -51,11 +51,14 @@ DIFFERENT_ON_PURPOSE = {
     "wrong wire type": "the field is kept as unknown instead of refused",
     "entry: value twice": "the two values are merged instead of the last one taken",
 }
+# Only in maps that are declared as maps: there our runtime sets the whole entry aside.
+DIFFERENT_IN_MAPS = {"entry with an unknown field": "the entry is kept as unknown instead of read without the field"}
 
 
 @pytest.mark.parametrize("case", DECODED, ids=identify)
 def test_odd_bytes_are_understood_as_the_real_decoder_does(case: Case) -> None:
-    if any(note in case["note"] for note in DIFFERENT_ON_PURPOSE):
+    different = [*DIFFERENT_ON_PURPOSE, *({} if case["message"].endswith("HintsResponse") else DIFFERENT_IN_MAPS)]
+    if any(note in case["note"] for note in different):
         assert parsed(case).SerializeToString(), "read without an error, and nothing of it is lost"
     elif "error" in case:
         with pytest.raises(DecodeError):

@@ -44,8 +44,7 @@ def as_declared(descriptor: Descriptor, json: Any) -> Any:
         elif is_entry_list(field):
             inner = kind.fields_by_name["value"].message_type
             out[name] = [
-                {"key": key} | ({} if v is None else {"value": as_declared(inner, v)})
-                for key, v in value.items()
+                {"key": key} | ({} if v is None else {"value": as_declared(inner, v)}) for key, v in value.items()
             ]
         elif kind.GetOptions().map_entry:
             inner = kind.fields_by_name["value"].message_type

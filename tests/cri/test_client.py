@@ -126,6 +126,36 @@ async def test_events_that_were_missed_during_an_outage_are_found(endpoint: str)
     ]
 
 
+async def test_a_silent_stream_is_opened_anew_and_nothing_is_lost_or_told_twice(endpoint: str) -> None:
+    runtime = SimulatedRuntime(tiny2(), logs=False)
+    async with (
+        serving(runtime, endpoint),
+        CriClient(endpoint, silence_seconds=0.02) as client,
+        watching(client) as seen,
+    ):
+        sandboxes = []
+        for number in range(20):
+            sandboxes.append(await runtime.run_pod_sandbox(pod(f"p{number}")))
+            await asyncio.sleep(0.03)
+        await until(lambda: len(seen) >= 40)
+    stages = (cri.CONTAINER_CREATED_EVENT, cri.CONTAINER_STARTED_EVENT)
+    assert seen == [(sandbox, kind) for sandbox in sandboxes for kind in stages]
+
+
+async def test_a_peer_that_is_no_runtime_ends_the_events(endpoint: str) -> None:
+    server = grpc.aio.server()
+    server.add_insecure_port(grpc_target(endpoint))
+    await server.start()
+    try:
+        async with CriClient(endpoint) as client:
+            with pytest.raises(CallError) as wrong:
+                await asyncio.wait_for(anext(client.events()), 10)
+    finally:
+        await server.stop(None)
+    assert wrong.value.code is Code.UNIMPLEMENTED
+    assert "is it a CRI v1 runtime?" in wrong.value.lines()[-1]
+
+
 async def test_streamed_events_carry_statuses(endpoint: str) -> None:
     runtime = SimulatedRuntime(tiny2(), logs=False)
     async with serving(runtime, endpoint), CriClient(endpoint) as client:

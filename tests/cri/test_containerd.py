@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubeqos.cri.client import CriClient
+from kubeqos.cri.proto import cri_pb2 as cri
 from tests.cri.containerd import CGROUPS, Containerd, missing
 from tests.cri.pods import container, pod
 
@@ -73,3 +74,19 @@ async def test_after_a_crash_everything_is_removed_and_reported(started: Contain
     assert traces(started) == []
     assert sockets
     assert not any(path.exists() for path in sockets)
+
+
+async def test_streams_are_opened_at_the_url_that_the_runtime_gives(containerd: Containerd) -> None:
+    async with CriClient(containerd.endpoint) as client:
+        config = pod(cgroup_parent=containerd.cgroup_parent, host_network=True)
+        sandbox = await client.run_pod_sandbox(config)
+        identity = await client.create_container(sandbox, container(command=["sleep", "1000"]), config)
+        await client.start_container(identity)
+        urls = [
+            await client.exec_url(cri.ExecRequest(container_id=identity, cmd=["sh"], stdout=True)),
+            await client.attach_url(cri.AttachRequest(container_id=identity, stdout=True)),
+            await client.port_forward_url(cri.PortForwardRequest(pod_sandbox_id=sandbox, port=[80])),
+        ]
+        await client.remove_pod_sandbox(sandbox)
+    assert [url.split("/")[3] for url in urls] == ["exec", "attach", "portforward"]
+    assert all(url.startswith("http://127.0.0.1:") for url in urls)

@@ -1,6 +1,7 @@
-"""One contract, two runtimes: what the node agent relies on holds on real containerd and on the simulated runtime.
+"""One contract: what the node agent relies on holds on real containerd and on the simulated runtime.
 
-Both are reached through a socket by our own client.
+Three worlds: containerd and the simulated runtime behind a socket, through our client, and the simulated runtime in
+this process, as fleets use it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest_asyncio
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.machines import tiny2
@@ -41,11 +43,10 @@ V1_FILES = {
 class World:
     """A runtime under test: the client, and how to read what it did to a container's cgroup."""
 
-    client: CriClient
+    client: Runtime
     folder: Path
     cgroup_parent: str
     read: Callable[[str, str], str]
-    simulated: bool
 
     async def start_pod(self, name: str, **options: object) -> tuple[str, cri.PodSandboxConfig]:
         config = pod(
@@ -105,19 +106,21 @@ def simulated_reader(root: Path) -> Callable[[str, str], str]:
 
 
 @pytest_asyncio.fixture(
-    scope="module", loop_scope="module", params=["simulated", pytest.param("containerd", marks=pytest.mark.containerd)]
+    scope="module",
+    loop_scope="module",
+    params=["in-process", "simulated", pytest.param("containerd", marks=pytest.mark.containerd)],
 )
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    if request.param == "simulated":
+    if request.param != "containerd":
         with tempfile.TemporaryDirectory(prefix="kubeqos-") as name:
             folder = Path(name)
             runtime = SimulatedRuntime(tiny2(), cgroup_root=folder / "cgroup")
-            async with (
-                serving(runtime, f"unix://{folder}/cri.sock") as endpoint,
-                CriClient(endpoint, relist_seconds=0.05) as client,
-            ):
-                yield World(client, folder, "/kubepods/pod1", simulated_reader(folder / "cgroup"), simulated=True)
+            read = simulated_reader(folder / "cgroup")
+            async with serving(runtime, f"unix://{folder}/cri.sock") as endpoint, CriClient(endpoint) as client:
+                chosen = runtime if request.param == "in-process" else client
+                yield World(chosen, folder, "/kubepods/pod1", read)
             runtime.core.validate()
+            await runtime.close()
     else:
         real: Containerd = request.getfixturevalue("containerd")
         async with CriClient(real.endpoint, relist_seconds=0.05) as client:
@@ -126,7 +129,6 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
                 real.folder,
                 real.cgroup_parent,
                 lambda container_id, setting: real.cgroup_file(*V1_FILES[setting], container_id),
-                simulated=False,
             )
 
 

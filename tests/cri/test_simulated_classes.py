@@ -6,8 +6,9 @@ import pytest
 
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.runtime import class_of
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
-from kubeqos.cri.simulated.classes import class_of, read_classes
+from kubeqos.cri.simulated.classes import read_classes
 from kubeqos.errors import ConfigurationError
 from kubeqos.model.machines import split80
 from tests.cri.pods import container, pod, update

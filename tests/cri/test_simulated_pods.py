@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.cri.errors import CallError, Code
+from kubeqos.cri.errors import CallError, Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.runtime import RUN_POD_SANDBOX
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
+from kubeqos.cri.simulated.core import Core
 from kubeqos.model.machines import split80
-from tests.cri.pods import container, pod, shell
+from tests.cri.pods import container, pod, shell, update
 
 MIB = 1 << 20
 SIMULATE = "simulate.kubeqos.io/"
@@ -130,6 +132,25 @@ async def test_cpu_use_is_held_by_quota_and_by_cpuset(node: Node) -> None:
     assert await node.cpu_seconds(pinned) == 30.0
 
 
+async def test_the_runtime_remembers_what_happened(node: Node) -> None:
+    identity = await node.start(container("web", ["hog"], memory_limit_in_bytes=64 * MIB), load="memory=32Mi")
+    await node.clock.advance(1)
+    await node.runtime.update_container_resources(update(identity, memory_limit_in_bytes=16 * MIB, cpuset_cpus="3"))
+    start_ns = node.runtime.core.story(identity)[0][0]
+    assert [((at_ns - start_ns) / 1e9, text) for at_ns, text in node.runtime.core.story(identity)] == [
+        (0.0, "container web created"),
+        (0.0, "container web started"),
+        (1.0, "container web updated: memory_limit_in_bytes=16777216, cpuset_cpus=3"),
+        (1.0, "container web ended: OOMKilled, exit code 137"),
+    ]
+    sandbox = node.runtime.core.containers[identity].sandbox_id
+    assert [text for _, text in node.runtime.core.story(sandbox)][:3] == [
+        "sandbox created",
+        "sandbox ready",
+        "container web created",
+    ]
+
+
 async def test_disk_use_is_shown_in_the_cgroup_tree(node: Node) -> None:
     identity = await node.start(container(command=["db"]), load="read=5Mi/s write=1Mi/s")
     await node.clock.advance(2)
@@ -188,6 +209,17 @@ async def test_output_is_written_when_it_is_due(node: Node) -> None:
     first, second = log.read_text().splitlines()
     assert first.startswith("2023-11-14T22:13:20.000000000Z stdout F one")
     assert second.startswith("2023-11-14T22:13:22.000000000Z stdout F two")
+
+
+async def test_a_log_that_cannot_be_written_does_not_stop_the_container(node: Node) -> None:
+    (node.folder / "file").write_text("")
+    config = pod(log_directory=str(node.folder / "file"))
+    sandbox = await node.runtime.run_pod_sandbox(config)
+    wanted = container(command=shell("echo lost; sleep 1; echo lost; exit 5"))
+    identity = await node.runtime.create_container(sandbox, wanted, config)
+    await node.runtime.start_container(identity)
+    await node.clock.advance(2)
+    assert (await node.status(identity)).exit_code == 5
 
 
 async def test_a_scripted_call_fails_so_many_times(node: Node) -> None:
@@ -249,6 +281,37 @@ async def test_addresses_are_given_back(node: Node) -> None:
     assert await address(third) == freed
     host = await node.runtime.run_pod_sandbox(pod("host", host_network=True))
     assert await address(host) == ""
+
+
+async def test_a_request_belongs_to_its_caller_again_after_the_call(node: Node) -> None:
+    request = cri.RunPodSandboxRequest(config=pod("mine"))
+    sandbox = (await node.runtime.call(RUN_POD_SANDBOX, request)).pod_sandbox_id
+    request.config.metadata.name = "changed"
+    assert (await node.runtime.pod_sandbox_status(sandbox)).status.metadata.name == "mine"
+    await node.runtime.remove_pod_sandbox(sandbox)
+    node.runtime.core.validate()
+
+
+def test_a_pod_without_an_address_is_refused_and_leaves_nothing() -> None:
+    core = Core(split80(), pod_cidr="10.0.0.0/30")
+    core.run_pod_sandbox(cri.RunPodSandboxRequest(config=pod("first")), 1)
+    request = cri.RunPodSandboxRequest(config=pod("second"))
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"no address is free in 10\.0\.0\.0/30"):
+            core.run_pod_sandbox(request, 2)
+        core.validate()
+
+
+async def test_a_long_churn_of_pods_leaves_nothing(node: Node) -> None:
+    for _ in range(500):
+        identity = await node.start(container(command=["sleep", "100000"]))
+        await node.runtime.remove_pod_sandbox(node.runtime.core.containers[identity].sandbox_id)
+    core = node.runtime.core
+    core.validate()
+    assert not core.sandboxes
+    assert not core.containers
+    assert len(core._timers) <= 100
+    assert not [path for path in (node.folder / "cgroup").rglob("*") if path.is_file()]
 
 
 async def test_pod_statistics_add_up(node: Node) -> None:

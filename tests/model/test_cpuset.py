@@ -39,9 +39,7 @@ def test_behaves_like_a_set_of_ints(a: set[int], b: set[int]) -> None:
     assert bool(left) == bool(a) and len(left) == len(a)
 
 
-@pytest.mark.parametrize(
-    "op", [operator.or_, operator.and_, operator.sub, operator.xor, operator.le, operator.lt]
-)
+@pytest.mark.parametrize("op", [operator.or_, operator.and_, operator.sub, operator.xor, operator.le, operator.lt])
 def test_cpus_and_numa_nodes_never_mix(op: Callable[[Any, Any], Any]) -> None:
     with pytest.raises(TypeError):
         op(CpuSet.of(0), NumaSet.of(0))

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.cri.providers.document import parse_document
 from kubeqos.cri.providers.host import V2, Host
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level, Place, Subject
 from kubeqos.cri.providers.rdt.config import is_contiguous, parse_rdt
@@ -16,6 +15,7 @@ from kubeqos.cri.providers.rdt.files import ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.machine import CacheInfo, Capabilities
 from kubeqos.cri.providers.rdt.provider import RdtProvider
 from kubeqos.cri.providers.rdt.resolve import plan_changes, resolve
+from kubeqos.document import parse_document
 from kubeqos.errors import ConfigurationError, RemoteError
 from tests.providers.trees import TreeKernel, plant
 
@@ -243,17 +243,32 @@ def test_foreign_groups_stay_and_count_against_the_budget(tmp_path: Path):
     assert kernel.changes == []
 
 
-def test_a_removed_class_goes_when_empty_and_is_kept_while_it_holds_tasks(tmp_path: Path):
+def test_a_removed_class_goes_at_once_when_empty_and_later_when_it_holds_tasks(tmp_path: Path):
     root = plant("full", tmp_path)
     provider(root, TWO_PARTITIONS)[0].install()
     (root / "kubeqos.gold" / "tasks").write_text("77\n")
-    fewer, kernel = provider(root, 'partitions: {shared: {l3Allocation: "40%", classes: {silver: {}}}}')
-    with pytest.raises(ConfigurationError, match="class 'gold' was removed from the configuration but still holds"):
-        fewer.install()
-    assert kernel.changes == []
+    fewer, _ = provider(root, 'partitions: {shared: {l3Allocation: "40%", classes: {silver: {}}}}')
+    plan = fewer.plan()
+    assert (plan.remove, plan.retire) == (("kubeqos.bronze",), ("kubeqos.gold",))
+    fewer.files.apply(plan)
+    assert fewer.files.retire(plan) == ["kubeqos.gold"]
+    assert ResctrlFiles(root).groups() == ["kubeqos.gold", "kubeqos.silver"]
     (root / "kubeqos.gold" / "tasks").write_text("")
-    fewer.install()
+    assert fewer.files.retire(plan) == []
     assert ResctrlFiles(root).groups() == ["kubeqos.silver"]
+
+
+def test_a_class_in_use_keeps_its_place_in_the_budget(tmp_path: Path):
+    root = plant("nomb", tmp_path)  # four closids
+    provider(root, "partitions: {a: {classes: {x: {}, y: {}, z: {}}}}")[0].install()
+    other, kernel = provider(root, "partitions: {a: {classes: {x: {}, y: {}, w: {}}}}")
+    (root / "kubeqos.z" / "tasks").write_text("5\n")
+    with pytest.raises(ConfigurationError, match="and 1 removed classes that still hold tasks, and the machine has 4"):
+        other.install()
+    assert kernel.changes == []
+    (root / "kubeqos.z" / "tasks").write_text("")
+    other.install()
+    assert kernel.changes[:2] == ["rmdir kubeqos.z", "mkdir kubeqos.w"]
 
 
 def test_the_kernels_reason_is_in_the_error(tmp_path: Path):

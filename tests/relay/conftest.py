@@ -23,9 +23,21 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def shared_relay(containerd) -> Iterator[RelayProcess]:
+    """A relay for the tests of one module that neither kill nor reconfigure it."""
+    with tempfile.TemporaryDirectory(prefix="kq-") as path:
+        process = RelayProcess(Path(path), containerd.socket)
+        process.start()
+        try:
+            yield process
+        finally:
+            process.stop()
+
+
 @pytest.fixture
 def relay(containerd, folder: Path) -> Iterator[RelayProcess]:
-    """A relay in front of containerd, with the classes of `processes.CLASSES`."""
+    """A relay of the test's own, with the classes of `processes.CLASSES`."""
     process = RelayProcess(folder, containerd.socket)
     process.start()
     try:

@@ -32,9 +32,16 @@ needs_disk = pytest.mark.skipif(
 
 
 @pytest.fixture
-def stub(relay):
-    with connect(relay.socket) as stub:
+def stub(shared_relay):
+    with connect(shared_relay.socket) as stub:
         yield stub
+
+
+@pytest.fixture
+def own_pod(relay, containerd):
+    """A pod behind a relay that the test may kill and reconfigure."""
+    with connect(relay.socket) as stub, Pod(stub, containerd.cgroup_parent) as pod:
+        yield pod
 
 
 @pytest.fixture
@@ -231,37 +238,37 @@ def test_a_class_from_an_annotation_is_checked_too(stub, containerd):
         assert "annotation blockio.resources.beta.kubernetes.io/pod" in error.details()
 
 
-def test_defaults_follow_the_configuration_at_run_time(relay, pod, containerd):
-    implicit, explicit = pod.start(pod.create("a")), pod.start(pod.create("b", cpu_class="silver"))
+def test_defaults_follow_the_configuration_at_run_time(relay, own_pod, containerd):
+    implicit, explicit = own_pod.start(own_pod.create("a")), own_pod.start(own_pod.create("b", cpu_class="silver"))
     shares = lambda container: containerd.cgroup_file("cpu", "cpu.shares", container)  # noqa: E731
     assert (shares(implicit), shares(explicit)) == ("1286", "5219")
 
     assert "taken on" in relay.configure(CLASSES.replace("default: normal", "default: gold"))
     assert (shares(implicit), shares(explicit)) == ("10462", "5219")
-    assert pod.container_status(implicit)["cpu-class"] == "gold"
+    assert own_pod.container_status(implicit)["cpu-class"] == "gold"
 
     more = CLASSES + "  extra:\n    provider: cpu\n    default: idle\n    classes: {idle: {burstMicroseconds: 0}}\n"
     assert "taken on" in relay.configure(more)
-    assert pod.container_status(implicit) == {"blockio": "", "cpu-class": "normal", "extra": "idle", "ulimits": ""}
+    assert own_pod.container_status(implicit) == {"blockio": "", "cpu-class": "normal", "extra": "idle", "ulimits": ""}
     assert shares(implicit) == "1286"
 
     refused_text = relay.configure(CLASSES.replace("      silver: {weight: 200}\n", ""))
     assert "still holds 1, among them container 'b'" in refused_text
-    assert pod.container_status(explicit)["cpu-class"] == "silver"
-    assert "extra" in pod.container_status(implicit)
+    assert own_pod.container_status(explicit)["cpu-class"] == "silver"
+    assert "extra" in own_pod.container_status(implicit)
 
-    pod.remove_now(explicit)
+    own_pod.remove_now(explicit)
     assert "taken on" in relay.configure(CLASSES.replace("      silver: {weight: 200}\n", ""))
-    error = refused(pod.create, "c", cpu_class="silver")
+    error = refused(own_pod.create, "c", cpu_class="silver")
     assert "unavailable class 'silver'" in error.details()
 
 
-def test_a_broken_configuration_changes_nothing(relay, pod, stub):
-    before = stub.Status(cri.StatusRequest(), timeout=10).status.resources
+def test_a_broken_configuration_changes_nothing(relay, own_pod):
+    before = own_pod.stub.Status(cri.StatusRequest(), timeout=10).status.resources
     said = relay.configure(CLASSES.replace("weight: 400", "wieght: 400"))
     assert "unknown key" in said
     assert "did you mean 'weight'?" in said
-    assert stub.Status(cri.StatusRequest(), timeout=10).status.resources == before
+    assert own_pod.stub.Status(cri.StatusRequest(), timeout=10).status.resources == before
 
 
 def test_a_crash_under_load_loses_no_assignment(relay, containerd):
@@ -311,14 +318,14 @@ def _check_marks(pod: Pod, containerd) -> None:
         assert pod.container_status(container)["cpu-class"] == classes["cpu-class"]
 
 
-def test_a_restart_enforces_again_what_was_promised(relay, pod, containerd):
-    container = pod.start(pod.create(cpu_class="gold"))
-    pod.update(container, cpu_class="silver")
+def test_a_restart_enforces_again_what_was_promised(relay, own_pod, containerd):
+    container = own_pod.start(own_pod.create(cpu_class="gold"))
+    own_pod.update(container, cpu_class="silver")
     relay.kill()
     path = Path("/sys/fs/cgroup/cpu") / containerd.cgroup_parent.strip("/") / container / "cpu.shares"
     path.write_text("2")
     relay.start()
-    assert pod.container_status(container)["cpu-class"] == "silver"
+    assert own_pod.container_status(container)["cpu-class"] == "silver"
     deadline = time.monotonic() + 10
     while path.read_text() == "2\n" and time.monotonic() < deadline:
         time.sleep(0.05)

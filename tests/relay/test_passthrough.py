@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -10,6 +12,7 @@ from google.protobuf.message import Message
 
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import METHODS
+from tests.cri.containerd import missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.relay.processes import Pod, RelayProcess, connect
 
@@ -23,11 +26,21 @@ OURS = {
 }
 
 
+@pytest.fixture(scope="module")
+def containerd():
+    """A containerd with nothing in it but what these tests make: it lists several things in a random order."""
+    reason = missing()
+    if reason:
+        pytest.skip(f"real containerd: {reason}")
+    with running_containerd(Path(tempfile.mkdtemp(prefix="kubeqos-"))) as runtime:
+        yield runtime
+
+
 @pytest.fixture
-def world(containerd, relay):
+def world(containerd, shared_relay):
     with connect(containerd.socket) as direct, Pod(direct, containerd.cgroup_parent) as pod:
         container = pod.start(pod.create())
-        yield containerd, relay, pod, container
+        yield containerd, shared_relay, pod, container
 
 
 def requests(pod: Pod, container: str) -> list[tuple[str, Message]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -175,6 +177,41 @@ async def test_many_calls_at_once(bench: Bench):
     assert answers == [f"<M{n}>".encode() if n % 2 else f"m{n}".encode() for n in range(300)]
 
 
+async def test_large_and_small_calls_share_the_windows_fairly(bench: Bench):
+    """Sixty calls of mixed sizes and kinds at once on one connection: none is lost, mixed up or starved."""
+    sizes = [random.Random(7).choice([3, 900, 20_000, 70_000, 400_000]) for _ in range(60)]
+    async with bench.channel("r") as channel:
+        calls = []
+        for number, size in enumerate(sizes):
+            method = ("Echo", "HandledEcho", "PatchedEcho")[number % 3]
+            calls.append(channel.unary_unary(f"/x/{method}")(bytes([number]) * size, timeout=60))
+        answers = await asyncio.gather(*calls)
+    for number, size in enumerate(sizes):
+        assert answers[number] == bytes([number]) * size + (b"!" if number % 3 == 2 else b"")
+
+
+async def test_clients_that_come_and_go_leave_no_connection_behind(bench: Bench):
+    async def visit() -> None:
+        async with bench.channel("r") as channel:
+            await channel.unary_unary("/x/Echo")(b"hello")
+
+    def sockets() -> int:
+        return sum("socket" in os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors())
+
+    await visit()
+    await asyncio.sleep(0.3)
+    before = sockets()
+    for _ in range(10):
+        await visit()
+    async with asyncio.timeout(10):
+        while sockets() > before:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def _descriptors() -> list[str]:
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+
+
 async def test_a_handler_edits_and_refuses(bench: Bench):
     async with bench.channel("r") as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -191,6 +228,26 @@ async def test_a_deadline_ends_the_call_at_the_runtime_too(bench: Bench, method:
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         async with asyncio.timeout(10):
             await bench.handler.cancelled.wait()
+
+
+@pytest.mark.parametrize("method", ["Slow", "HandledSlow"])
+async def test_a_cancelled_call_is_cancelled_at_the_runtime(bench: Bench, method: str):
+    async with bench.channel("r") as channel:
+        call = channel.unary_unary(f"/x/{method}")(b"")
+        await asyncio.sleep(0.3)
+        call.cancel()
+        async with asyncio.timeout(10):
+            await bench.handler.cancelled.wait()
+
+
+async def test_a_client_that_says_goodbye_keeps_its_calls(bench: Bench):
+    """GOAWAY of a client speaks of the server's streams; its own calls go on."""
+    seen = await exchange(
+        bench,
+        PREFACE + raw(HEADERS, 0x4, 1, REQUEST) + raw(GOAWAY, 0, 0, bytes(8)),
+        raw(DATA, 0x1, 1, frame(b"last words")),
+    )
+    assert b"".join(payload for kind, payload in seen if kind == DATA) == frame(b"last words")
 
 
 async def test_compressed_messages_are_understood(bench: Bench):
@@ -281,6 +338,7 @@ async def test_split_headers_padding_and_pings_are_fine(bench: Bench):
         PREFACE + raw(HEADERS, 0x4, 1, b"\xff\xff\xff\xff\xff\xff"),
         PREFACE + raw(HEADERS, 0, 1, REQUEST) + raw(PING, 0, 0, b"12345678"),
         PREFACE + raw(CONTINUATION, 0, 1, b""),
+        PREFACE + raw(SETTINGS, 0, 0, b"odd"),
         PREFACE + raw(DATA, 0, 0, b"")[:3].replace(b"\0\0\0", b"\xff\xff\xff") + b"\0\0\0\0\0\0",
         PREFACE + raw(HEADERS, 0x4, 1, REQUEST) + raw(DATA, 0x8, 1, b"\x09ab"),
     ],

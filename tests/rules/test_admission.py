@@ -17,8 +17,8 @@ def priority_class(name: str, value: int, **more: Any) -> Raw:
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value, **more}
 
 
-def namespace(name: str, phase: str = "") -> Raw:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "status": {"phase": phase}}
+def namespace(name: str) -> Raw:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def within(name: str, raw: Raw) -> Raw:
@@ -103,7 +103,7 @@ def test_nothing_new_in_a_namespace_that_is_not_there() -> None:
 def test_nothing_new_in_a_namespace_that_is_going_away() -> None:
     cluster = Offline()
     cluster.apply(namespace("team"))
-    cluster.update(namespace("team", "Terminating"), "namespaces", subresource="status")
+    cluster.objects["namespaces", "", "team"]["status"] = {"phase": "Terminating"}
     answer = cluster.apply(within("team", pod("p")))
     assert why(answer) == (
         'pods "p" is forbidden: unable to create new content in namespace team because it is being terminated'
@@ -143,6 +143,20 @@ def test_annotated_classes_become_requests_where_the_gate_is_on() -> None:
     assert "qosResources" not in stored(Offline(), raw)["spec"]
 
 
+def test_strict_names_know_the_official_resources_only() -> None:
+    strict = Offline(FeatureGates.parse("QOSResources=true,QOSResourcesStrictNames=true"))
+    official = pod("a", qosResources=[{"name": "k8s.io/rdt", "class": "gold"}])
+    vendor = pod("b", qosResources=[{"name": "vendor.example/qos", "class": "gold"}])
+    unknown = pod("c", qosResources=[{"name": "rdt", "class": "gold"}])
+    assert strict.apply(official).ok
+    assert strict.apply(vendor).ok
+    assert why(strict.apply(unknown)) == (
+        'Pod "c" is invalid: spec.qosResources[0].name: Unsupported value: "rdt": '
+        'supported values: "k8s.io/blockio", "k8s.io/rdt"'
+    )
+    assert Offline(FeatureGates.parse("QOSResources=true")).apply(unknown).ok
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
@@ -168,3 +182,50 @@ def test_applying_twice_changes_nothing_and_charges_once() -> None:
     first = stored(cluster, pod("p"))
     assert cluster.apply(first).line == "pod/p unchanged"
     assert [q.status()["used"] for q in cluster.ledger.quotas("default")] == [{"pods": "1"}]
+
+
+def test_a_resize_changes_resources_and_nothing_else() -> None:
+    cluster = Offline()
+    before = stored(cluster, pod("p", container(requests={"cpu": "100m"})))
+    wanted = {**before, "metadata": {**before["metadata"], "labels": {"a": "b"}}}
+    changed = container(requests={"cpu": "200m"}, image="registry.example/other:2")
+    wanted["spec"] = {**before["spec"], "containers": [changed], "nodeName": "elsewhere"}
+    after = cluster.update(wanted, "pods", subresource="resize").object
+    assert after is not None
+    [kept] = before["spec"]["containers"]
+    resources = {"requests": {"cpu": "200m"}}
+    assert after == {**before, "spec": {**before["spec"], "containers": [{**kept, "resources": resources}]}}
+
+
+def test_a_service_that_changes_its_type_loses_what_only_the_old_type_needed() -> None:
+    cluster = Offline()
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"a": "b"}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec}
+    assert stored(cluster, service)["spec"]["allocateLoadBalancerNodePorts"] is True
+    after = stored(cluster, {**service, "spec": {**spec, "type": "ClusterIP"}})["spec"]
+    assert "allocateLoadBalancerNodePorts" not in after
+    assert "externalTrafficPolicy" not in after
+
+
+def test_a_limit_range_without_a_name_is_called_by_its_uid() -> None:
+    raw = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {}, "spec": {"limits": []}}
+    metadata = stored(Offline(), raw)["metadata"]
+    assert metadata["name"] == metadata["uid"]
+
+
+def test_names_are_generated_where_asked_for() -> None:
+    cluster = Offline()
+    raw = pod("")
+    raw["metadata"] = {"generateName": "job-"}
+    names = [stored(cluster, raw)["metadata"]["name"] for _ in range(2)]
+    assert names[0] != names[1]
+    assert all(name.startswith("job-") and len(name) == 9 for name in names)
+
+
+def test_applying_a_change_keeps_what_the_server_filled_in() -> None:
+    cluster = Offline()
+    before = stored(cluster, pod("p", container(limits={"cpu": "1"})))
+    after = stored(cluster, pod("p", container(limits={"cpu": "1"}, image="registry.example/app:2")))
+    assert after["spec"]["containers"][0]["image"] == "registry.example/app:2"
+    assert after["spec"]["tolerations"] == before["spec"]["tolerations"]
+    assert after["status"] == before["status"]

@@ -83,6 +83,14 @@ def test_bounds(item: Raw, raw: Raw, violations: str) -> None:
     assert why(cluster_with(limit_range(item)).apply(raw)) == f'pods "p" is forbidden: {violations}'
 
 
+def test_amounts_beyond_all_measure_are_judged_too() -> None:
+    cluster = cluster_with(limit_range({"type": "Pod", "max": {"cpu": "1"}, "maxLimitRequestRatio": {"cpu": "2"}}))
+    assert why(cluster.apply(pod("p", container(requests={"cpu": "1"}, limits={"cpu": "1e400"})))) == (
+        'pods "p" is forbidden: [maximum cpu usage per Pod is 1, but limit is 10e399, '
+        "cpu max limit to request ratio per Pod is 2, but provided ratio is 9223372036854775808.000000]"
+    )
+
+
 def test_overhead_is_not_the_users_to_answer_for() -> None:
     cluster = cluster_with(limit_range({"type": "Pod", "max": {"cpu": "1"}}))
     assert cluster.apply(pod("p", container(limits={"cpu": "1"}), overhead={"cpu": "1"})).ok

@@ -7,7 +7,7 @@ import multiprocessing
 import resource
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -183,6 +183,34 @@ async def test_writes_built_on_a_failed_write_fail_with_it(tmp_path: Path) -> No
     with pytest.raises(Conflict):
         store.commit([Put("/big", b"", expect=2)])
     await store.commit([Put("/big", b"small", expect=0)])
+    await store.close()
+
+
+async def test_a_ledger_is_rebuilt_when_submitted_writes_are_thrown_away(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "state.db", max_bytes=400_000)
+    await store.commit([Put("/quota", b"0"), Put("/pods/a", b"1")])
+    used = 1
+
+    def recount() -> None:
+        nonlocal used
+        used = len(store.range("/pods/").items) + len(store.pending_keys("/pods/"))
+
+    store.on_discard(recount)
+
+    def charge(key: str, value: bytes) -> Awaitable[int]:
+        nonlocal used
+        used += 1
+        return store.commit([Put(key, value)], {"/quota": lambda revision: b"%d" % used})
+
+    writes = [charge("/pods/big", b"x" * 1_000_000)]
+    await asyncio.sleep(0)
+    writes.append(charge("/pods/built-on-it", b"1"))
+    assert used == 3
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    assert [type(result) for result in results] == [StoreError, StoreError]
+    assert used == 1
+    await charge("/pods/b", b"1")
+    assert store.get("/quota").value == b"2"  # type: ignore[union-attr]
     await store.close()
 
 

@@ -88,6 +88,7 @@ async def test_a_coalesced_value_is_written_once_per_batch(store: Store) -> None
         writes.append(store.commit([Put(f"/pods/{number:03}", b"pod")], {"/quota": status}))
     await asyncio.gather(*writes)
     assert [event.value for event in await anext(watch)] == [b"used=100 rv=103"]
+    assert (store.statistics.batches, store.statistics.commits, store.statistics.rows) == (2, 101, 102)
 
 
 async def test_range_pages_through_a_prefix_at_one_revision(store: Store) -> None:
@@ -160,6 +161,32 @@ async def test_a_cancelled_wait_does_not_take_a_write_back(store: Store) -> None
     waiting.cancel()
     await store.commit([Put("/b", b"1")])
     assert store.get("/a") is not None
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+async def test_closing_finishes_writes_that_nobody_waits_for(tmp_path: Path, batches: int) -> None:
+    store = Store.open(tmp_path / "state.db")
+    for number in range(batches):
+        waiting = asyncio.ensure_future(store.commit([Put(f"/{number}", b"1")]))
+        waiting.cancel()
+        if number < batches - 1:
+            await asyncio.sleep(0)  # sealed: the next one is in another batch
+    await store.close()
+    again = Store.open(tmp_path / "state.db")
+    assert len(again) == batches
+    await again.close()
+
+
+async def test_closing_does_not_hang_on_a_batch_that_cannot_be_rendered(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "state.db")
+    await store.commit([Put("/quota", b"0")])
+    first = asyncio.ensure_future(store.commit([Put("/a", b"1")]))
+    await asyncio.sleep(0)
+    broken = asyncio.ensure_future(store.commit([Put("/b", b"1")], {"/quota": lambda revision: b"%d" % (1 // 0)}))
+    await asyncio.wait_for(store.close(), 10)
+    assert await first == 3
+    with pytest.raises(StoreError, match="cannot render a coalesced value"):
+        await broken
 
 
 async def test_a_value_that_is_not_bytes_is_refused_at_once(store: Store) -> None:

@@ -93,6 +93,17 @@ def test_an_empty_target_is_refused() -> None:
     assert isinstance(refused, Refused) and "a would be left without CPUs" in str(refused)
 
 
+def test_a_target_that_breaks_a_promise_is_refused() -> None:
+    refused = plan_changes({}, {"a": exclusive("a", "0-1"), "web": shared("1-3")})
+    assert isinstance(refused, Refused) and "a is exclusive and web would share 1 with it" in str(refused)
+
+
+def test_a_container_becomes_exclusive_among_those_it_shared_with() -> None:
+    before = {"a": shared("0-7"), "b": shared("0-7")}
+    after = {"a": exclusive("a", "0-3"), "b": shared("4-7")}
+    assert plan_changes(before, after) == (Change("b", cpus("4-7")), Change("a", cpus("0-3")))
+
+
 @st.composite
 def layouts(draw: st.DrawFn) -> dict[str, Held]:
     """Containers c0…c5 over ten CPUs: some exclusive and disjoint, some sharing the rest."""

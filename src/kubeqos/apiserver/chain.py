@@ -41,6 +41,7 @@ class Chain:
         self._compiled_priorities = PriorityClasses()
         self._offers: dict[str, frozenset[str]] = {}
         self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
+        self._followed = 0
         self._load()
 
     def _load(self) -> None:
@@ -55,6 +56,20 @@ class Chain:
 
     # deciding
 
+    @property
+    def version(self) -> int:
+        """Grows whenever something that admission looks at changes, quotas excepted."""
+        return self._followed
+
+    def admit_charged(self, attempt: Attempt, charge: Charge) -> Admitted:
+        """Admit a new object that is known to pass everything but quota."""
+        kind = attempt.kind
+        request = Request(
+            Operation.CREATE, kind.plural, kind.kind, kind.group, attempt.namespace, "", None, attempt.new
+        )
+        outcome = admission.admit_charged(request, self._surroundings(attempt), charge)
+        return self._admitted(attempt, outcome)
+
     def admit(self, attempt: Attempt) -> Admitted:
         kind = attempt.kind
         request = Request(
@@ -67,7 +82,10 @@ class Chain:
             attempt.old,
             attempt.new,
         )
-        outcome = admission.admit(request, self._surroundings(attempt))
+        return self._admitted(attempt, admission.admit(request, self._surroundings(attempt)))
+
+    def _admitted(self, attempt: Attempt, outcome: admission.Admitted | Refused) -> Admitted:
+        kind = attempt.kind
         if isinstance(outcome, Refused):
             raise ApiError(outcome.code, outcome.reason, outcome.message, details=dict(outcome.details))
         obj = outcome.object if outcome.object is not None else attempt.old
@@ -100,6 +118,8 @@ class Chain:
     def _changed(self, attempt: Attempt, obj: JsonObject) -> None:
         if attempt.kind not in (_LIMIT_RANGE, _PRIORITY_CLASS, _NODE):
             return
+        if attempt.kind is not _NODE:
+            self._followed += 1
         if attempt.operation != "DELETE":
             self._remember(attempt.kind, attempt.namespace, obj)
             return
@@ -107,6 +127,7 @@ class Chain:
             self._limits.get(attempt.namespace, {}).pop(attempt.name, None)
         elif attempt.kind is _NODE:
             self._offers.pop(attempt.name, None)
+            self._followed += 1
         else:
             self._priorities.pop(attempt.name, None)
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
@@ -121,6 +142,7 @@ class Chain:
             offer = frozenset(str(resource.get("name", "")) for resource in offered)
             if self._offers.get(name) != offer:
                 self._offers[name] = offer
+                self._followed += 1
                 self._container_level = frozenset(WELL_KNOWN).union(*self._offers.values())
         else:
             self._priorities[name] = obj

@@ -48,7 +48,7 @@ async def delete(core: Core, kind: Kind, namespace: str, name: str, options: Del
 def mark(core: Core, kind: Kind, obj: JsonObject, options: DeleteOptions) -> bool | None:
     """Mark an object as being deleted. True: marked now; False: nothing to change; None: it can go without a mark."""
     metadata, lifecycle = obj["metadata"], kind.lifecycle
-    _add_propagation(metadata, options)
+    _add_propagation(metadata, options.propagation or ("Orphan" if lifecycle.orphans else ""))
     if kind.kind == "Namespace":
         if "deletionTimestamp" in metadata:
             return False
@@ -71,12 +71,12 @@ def mark(core: Core, kind: Kind, obj: JsonObject, options: DeleteOptions) -> boo
     return True
 
 
-def _add_propagation(metadata: JsonObject, options: DeleteOptions) -> None:
-    wanted = _PROPAGATION_FINALIZERS.get(options.propagation)
+def _add_propagation(metadata: JsonObject, policy: str) -> None:
+    wanted = _PROPAGATION_FINALIZERS.get(policy)
     finalizers = [
         f for f in metadata.get("finalizers") or () if f not in _PROPAGATION_FINALIZERS.values() or f == wanted
     ]
-    if not options.propagation:
+    if not policy:
         return
     if wanted and wanted not in finalizers:
         finalizers.append(wanted)

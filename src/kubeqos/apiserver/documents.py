@@ -6,9 +6,11 @@ import re
 from typing import Any
 
 from kubeqos.apiserver.negotiate import PROTOBUF, YAML, media_type
+from kubeqos.apiserver.protobuf import decode_body
 from kubeqos.apiserver.requests import JSON, Request
 from kubeqos.apiserver.status import ApiError
 from kubeqos.codec import JsonError, YamlError, decode_json, decode_yaml
+from kubeqos.errors import InputError
 from kubeqos.model.gojson import syntax_problem
 
 _LONE_SURROGATE = re.compile(
@@ -35,6 +37,11 @@ def document(request: Request) -> Any:
         return parse_json(request.body)
     if media == YAML:
         return parse_yaml(request.body)
+    if media == PROTOBUF:
+        try:
+            return decode_body(request.body)
+        except InputError as error:
+            raise Unreadable(error.what) from error
     raise unknown_format()
 
 
@@ -74,10 +81,3 @@ def bounded(value: Any) -> Any:
             return value
         level = deeper
     raise RecursionError
-
-
-def is_text_keyed(value: Any) -> bool:
-    """YAML allows keys that JSON does not."""
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and is_text_keyed(v) for k, v in value.items())
-    return not isinstance(value, list) or all(map(is_text_keyed, value))

@@ -159,6 +159,7 @@ EVENT_FIELDS: Mapping[str, FieldReader] = {
 }
 STATUS = Subresource("status")
 SCALE = Subresource("scale", kind="Scale", group="autoscaling", version="v1")
+TOKEN = Subresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1")
 POD_SUBRESOURCES = (
     Subresource("attach", ("create", "get"), "PodAttachOptions", "", "v1"),
     Subresource("binding", ("create",), "Binding", "", "v1"),
@@ -203,9 +204,10 @@ KINDS: tuple[Kind, ...] = (
          fields={"status.replicas": lambda o: str((o.get("status") or {}).get("replicas", 0))},
          declares_fields=True, lifecycle=lifecycle.REPLICATION_CONTROLLER),
     Kind("", "v1", "resourcequotas", "ResourceQuota", short=("quota",), subresources=(STATUS,),
-         columns=columns.RESOURCE_QUOTA, lifecycle=lifecycle.WITH_STATUS),
+         columns=columns.RESOURCE_QUOTA, lifecycle=lifecycle.RESOURCE_QUOTA),
     Kind("", "v1", "secrets", "Secret", columns=columns.SECRET, fields={"type": at("type")}, declares_fields=True),
-    Kind("", "v1", "serviceaccounts", "ServiceAccount", short=("sa",)),
+    Kind("", "v1", "serviceaccounts", "ServiceAccount", short=("sa",), subresources=(TOKEN,),
+         lifecycle=lifecycle.RETURNED),
     Kind("", "v1", "services", "Service", short=("svc",), categories=("all",), subresources=(STATUS,),
          columns=columns.SERVICE, fields={"spec.clusterIP": at("spec", "clusterIP"), "spec.type": at("spec", "type")},
          declares_fields=True, lifecycle=lifecycle.SERVICE),

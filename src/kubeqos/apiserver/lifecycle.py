@@ -4,8 +4,8 @@ dies. Pure functions over raw objects; the table of kinds refers to the constant
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from kubeqos.codec import JsonObject
 
@@ -26,9 +26,11 @@ class Lifecycle:
     on_create: Create | None = None
     on_update: Update | None = None
     on_status: Update | None = None
+    views: Mapping[str, Update] = field(default_factory=dict)  # what a write of another subresource may change
     grace: Grace | None = None  # seconds an object lives on after it was asked to end
     protect: Protect | None = None  # why an object of this name may not be deleted
     answers_object: bool = False  # a completed delete answers with the object instead of a Status
+    orphans: bool = False  # dependents stay unless a delete says otherwise
 
 
 def generated(old: JsonObject, new: JsonObject) -> bool:
@@ -57,22 +59,6 @@ def keep_status(new: JsonObject, old: JsonObject) -> None:
         new.pop("status", None)
 
 
-def _pod_created(pod: JsonObject) -> None:
-    status: JsonObject = {"phase": "Pending"}
-    if (pod.get("spec") or {}).get("schedulingGates"):
-        status["conditions"] = [
-            {
-                "type": "PodScheduled",
-                "status": "False",
-                "lastProbeTime": None,
-                "lastTransitionTime": None,
-                "reason": "SchedulingGated",
-                "message": "Scheduling is blocked due to non-empty scheduling gates",
-            }
-        ]
-    pod["status"] = status
-
-
 def _pod_status(new: JsonObject, old: JsonObject) -> None:
     """The QoS class is decided once: an empty value means the old one (kubernetes-control-plane §1)."""
     keep_all_but_status(new, old)
@@ -85,6 +71,44 @@ def _pod_status(new: JsonObject, old: JsonObject) -> None:
         condition.setdefault("lastTransitionTime", None)
 
 
+def keep_all(new: JsonObject, old: JsonObject) -> None:
+    """Everything as it was; a view then takes its own part from what the client sent."""
+    new.clear()
+    new.update(old)
+    new["metadata"] = dict(old["metadata"])
+
+
+def _pod_resized(new: JsonObject, old: JsonObject) -> None:
+    """A resize writes the resources of containers and of the pod, and nothing else."""
+    asked = new.get("spec") or {}
+    keep_all(new, old)
+    spec = new["spec"] = dict(old.get("spec") or {})
+    for group in ("containers", "initContainers"):
+        wanted = {c.get("name"): c for c in asked.get(group) or ()}
+        if group in spec:
+            spec[group] = [_with_resources(c, wanted.get(c["name"])) for c in spec[group]]
+    if "resources" in asked or "resources" in spec:
+        spec["resources"] = asked.get("resources") or {}
+
+
+def _with_resources(container: JsonObject, asked: JsonObject | None) -> JsonObject:
+    return container if asked is None else {**container, "resources": asked.get("resources") or {}}
+
+
+def _pod_debugged(new: JsonObject, old: JsonObject) -> None:
+    asked = (new.get("spec") or {}).get("ephemeralContainers")
+    keep_all(new, old)
+    spec = new["spec"] = {k: v for k, v in (old.get("spec") or {}).items() if k != "ephemeralContainers"}
+    if asked:
+        spec["ephemeralContainers"] = asked
+
+
+def _namespace_finalized(new: JsonObject, old: JsonObject) -> None:
+    asked = (new.get("spec") or {}).get("finalizers")
+    keep_all(new, old)
+    new["spec"] = {"finalizers": asked} if asked else {}
+
+
 def _pod_grace(pod: JsonObject, requested: int | None) -> int:
     """Bound pods get their grace period; nobody has to stop an unscheduled or a finished one."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
@@ -94,18 +118,6 @@ def _pod_grace(pod: JsonObject, requested: int | None) -> int:
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
     return max(1, requested) if requested < 0 else requested
-
-
-def _namespace_created(namespace: JsonObject) -> None:
-    metadata = namespace["metadata"]
-    labels = metadata.setdefault("labels", {})
-    if metadata.get("name"):
-        labels["kubernetes.io/metadata.name"] = metadata["name"]
-    spec = namespace.setdefault("spec", {})
-    finalizers = spec.setdefault("finalizers", [])
-    if "kubernetes" not in finalizers:
-        finalizers.append("kubernetes")
-    namespace["status"] = {"phase": "Active"}
 
 
 def _namespace_updated(new: JsonObject, old: JsonObject) -> None:
@@ -122,16 +134,6 @@ NODE_INFO = (
     "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion",
     "kubeProxyVersion", "operatingSystem", "architecture",
 )  # fmt: skip
-NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-
-
-def _node_created(node: JsonObject) -> None:
-    """A node starts tainted until it reports ready (Kubernetes' TaintNodesByCondition)."""
-    spec = node.setdefault("spec", {})
-    taints = spec.setdefault("taints", [])
-    if not any(t.get("key") == NOT_READY["key"] and t.get("effect") == "NoSchedule" for t in taints):
-        taints.append(dict(NOT_READY))
-    _node_zeroes(node)
 
 
 def _node_zeroes(node: JsonObject) -> None:
@@ -145,13 +147,6 @@ def _node_zeroes(node: JsonObject) -> None:
 def _node_status(new: JsonObject, old: JsonObject) -> None:
     keep_all_but_status(new, old)
     _node_zeroes(new)
-
-
-def _claim_created(claim: JsonObject) -> None:
-    finalizers = claim["metadata"].setdefault("finalizers", [])
-    if "kubernetes.io/pvc-protection" not in finalizers:
-        finalizers.append("kubernetes.io/pvc-protection")
-    claim["status"] = {"phase": "Pending"}
 
 
 def _event_created(event: JsonObject) -> None:
@@ -185,23 +180,27 @@ def _priority_class_protected(name: str) -> str | None:
 
 
 PLAIN = Lifecycle()
-SPEC = Lifecycle(generation=True)
+SPEC = Lifecycle(generation=True, answers_object=True)
 UPSERT = Lifecycle(upsert=True)
 EVENT = Lifecycle(upsert=True, on_create=_event_created)
 LEASE = Lifecycle(upsert=True, needs_version=True, on_create=_empty_spec)
+RETURNED = Lifecycle(answers_object=True)
 WITH_STATUS = Lifecycle(status=True, on_create=_with_status({}))
+RESOURCE_QUOTA = Lifecycle(status=True, on_create=_with_status({}), answers_object=True)
 WORKLOAD = Lifecycle(generation=True, status=True, on_create=_with_status({"replicas": 0}))
-REPLICATION_CONTROLLER = WORKLOAD
+REPLICATION_CONTROLLER = replace(WORKLOAD, orphans=True)
 SERVICE = Lifecycle(status=True, upsert=True, on_create=_service_created, answers_object=True)
-PERSISTENT_VOLUME_CLAIM = Lifecycle(status=True, on_create=_claim_created, answers_object=True)
-NODE = Lifecycle(status=True, on_create=_node_created, on_status=_node_status)
+PERSISTENT_VOLUME_CLAIM = Lifecycle(status=True, answers_object=True)
+NODE = Lifecycle(status=True, on_create=_node_zeroes, on_status=_node_status)
 NAMESPACE = Lifecycle(
-    status=True, on_create=_namespace_created, on_update=_namespace_updated, protect=_namespace_protected,
+    status=True, views={"finalize": _namespace_finalized},
+    on_update=_namespace_updated, protect=_namespace_protected,
     answers_object=True,
 )  # fmt: skip
 POD = Lifecycle(
-    generation=True, status=True, on_create=_pod_created, on_status=_pod_status, grace=_pod_grace, answers_object=True
-)
+    generation=True, status=True, on_status=_pod_status, grace=_pod_grace, answers_object=True,
+    views={"resize": _pod_resized, "ephemeralcontainers": _pod_debugged},
+)  # fmt: skip
 PRIORITY_CLASS = Lifecycle(generation=True, protect=_priority_class_protected)
 DISRUPTION_BUDGET = Lifecycle(
     generation=True,

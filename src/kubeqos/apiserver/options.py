@@ -14,6 +14,7 @@ from kubeqos.apiserver.status import ApiError, bad_request, cause, invalid
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json
 from kubeqos.model.gojson import syntax_problem
 from kubeqos.model.selectors import FieldSelector, LabelSelector, SelectorError
+from kubeqos.rules.decoding import check_write_options
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[0-9]+")
@@ -183,6 +184,21 @@ def go_quote(text: str) -> str:
     return encode_json(text).decode()
 
 
+def check_options(request: Request, options_kind: str) -> None:
+    """Refuse a write whose options make no sense."""
+    query = request.query
+    if not query:
+        return
+    wrong = check_write_options(
+        options_kind,
+        dry_run=query.get("dryRun"),
+        field_manager=request.first("fieldManager") or "",
+        field_validation=request.first("fieldValidation") or "",
+    )
+    if wrong is not None:
+        raise ApiError(wrong.code, wrong.reason, wrong.message, details=wrong.details)
+
+
 def dry_run(request: Request, options_kind: str, from_body: list[str] | None = None) -> bool:
     """Whether nothing may be stored; `dryRun` is `All` or absent."""
     asked = from_body if from_body is not None else request.query.get("dryRun")
@@ -196,28 +212,12 @@ def dry_run(request: Request, options_kind: str, from_body: list[str] | None = N
 
 def field_manager(request: Request) -> str:
     """Who the change is attributed to: the option, else the client's name."""
-    named = request.first("fieldManager")
-    if named:
-        if len(named) > 128:
-            message = "Too long: may not be more than 128 bytes"
-            raise invalid("PatchOptions", "meta.k8s.io", "", [cause("fieldManager", "FieldValueTooLong", message)])
-        return named
-    return request.user_agent.partition("/")[0] or "unknown"
+    return request.first("fieldManager") or request.user_agent.partition("/")[0] or "unknown"
 
 
-VALIDATIONS = ("Ignore", "Warn", "Strict")
-
-
-def field_validation(request: Request, options_kind: str) -> str:
+def field_validation(request: Request) -> str:
     """How unknown and duplicate fields are met; Warn unless the client says otherwise."""
-    asked = request.first("fieldValidation")
-    if not asked:
-        return "Warn"
-    if asked not in VALIDATIONS:
-        raise invalid(
-            options_kind, "meta.k8s.io", "", [_unsupported("fieldValidation", f'"{asked}"', ("", *VALIDATIONS))]
-        )
-    return asked
+    return request.first("fieldValidation") or "Warn"
 
 
 @dataclass(slots=True)
@@ -306,9 +306,3 @@ def _delete_body(request: Request) -> JsonObject:
             shown = _GO_NAMES.get(type(value), "object")
             raise bad_request(f"json: cannot unmarshal {shown} into Go struct field DeleteOptions.{name}")
     return raw
-
-
-def ensure(form: object) -> None:
-    """Raise when a lookup answered with an error value."""
-    if isinstance(form, ApiError):
-        raise form

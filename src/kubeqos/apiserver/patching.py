@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from kubeqos.apiserver.core import Core
-from kubeqos.apiserver.documents import Unreadable, parse_json
+from kubeqos.apiserver.documents import Unreadable, parse_json, parse_yaml
 from kubeqos.apiserver.negotiate import media_type
 from kubeqos.apiserver.options import field_manager, field_validation
-from kubeqos.apiserver.patch import PatchError, apply_patch
-from kubeqos.apiserver.requests import Request
-from kubeqos.apiserver.status import ApiError, bad_request, cause, invalid
-from kubeqos.apiserver.writes import Write, Written, update
+from kubeqos.apiserver.patch import PatchError, apply_configuration, apply_patch
+from kubeqos.apiserver.requests import Request, is_true
+from kubeqos.apiserver.status import ApiError, bad_request, cause, conflict, invalid, not_found
+from kubeqos.apiserver.writes import Write, Written, create, owner, update
 from kubeqos.codec import JsonObject
 from kubeqos.model import schema
 
@@ -32,8 +32,8 @@ async def patch_object(core: Core, write: Write, request: Request) -> Written:
     style = _STYLES.get(media)
     if style is None:
         raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
-    validation = field_validation(request, "PatchOptions")
-    field_manager(request)
+    validation = field_validation(request)
+    write.manager = field_manager(request)
     try:
         document = parse_json(request.body)
     except Unreadable as error:
@@ -70,7 +70,58 @@ def refused(error: PatchError) -> ApiError:
 
 
 async def _apply(core: Core, write: Write, request: Request) -> Written:
-    if not request.first("fieldManager"):
+    """Server-side apply: creates the object when it is not there."""
+    manager = request.first("fieldManager")
+    if not manager:
         why = "Required value: is required for apply patch"
         raise invalid("PatchOptions", "meta.k8s.io", "", [cause("fieldManager", "FieldValueRequired", why)])
-    raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
+    kind = write.kind
+    type_schema = schema.kind(kind.group, kind.version, kind.kind)
+    validation = field_validation(request)
+    config = _configuration(request, write, type_schema, validation)
+    write.manager, write.patching = manager, True
+
+    def applied(live: JsonObject | None) -> JsonObject:
+        try:
+            result = apply_configuration(
+                live, config, type_schema, owner(core, write), force=is_true(request.query, "force")
+            )
+        except PatchError as error:
+            raise refused(error) from error
+        write.applied = result.managed_fields
+        return result.object
+
+    if core.store.get(kind.key(write.namespace, write.name), pending=True) is None:
+        if write.subresource:
+            raise not_found(kind.plural, kind.group, write.name)
+        if (config.get("metadata") or {}).get("uid"):
+            raise conflict(kind.plural, kind.group, write.name, "uid mismatch: the object does not exist")
+        return await create(core, write, applied(None))
+    return await update(core, write, applied)
+
+
+def _configuration(request: Request, write: Write, type_schema: schema.TypeSchema, validation: str) -> JsonObject:
+    try:
+        config = parse_yaml(request.body)
+    except Unreadable as error:
+        raise bad_request(f"error decoding YAML: {error}") from error
+    if not isinstance(config, dict):
+        raise bad_request("error decoding YAML: a configuration is an object")
+    kind = write.kind
+    strict = schema.check(config, type_schema).strict
+    if strict and validation == "Strict":
+        text = ", ".join(strict)
+        raise bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error: {text}'
+        )
+    if validation == "Warn":
+        request.warnings.extend(strict)
+    metadata = config.get("metadata")
+    if isinstance(metadata, dict) and kind.namespaced and write.namespace:
+        metadata.setdefault("namespace", write.namespace)
+    named = metadata.get("name") if isinstance(metadata, dict) else None
+    if named and named != write.name:
+        raise bad_request(f"the name of the object ({named}) does not match the name on the URL ({write.name})")
+    if isinstance(metadata, dict):
+        metadata.setdefault("name", write.name)
+    return config

@@ -23,7 +23,7 @@ class Reviews:
     access: Access
 
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
-        review = object_body(request, kind, "CreateOptions")
+        review = object_body(request, kind)
         spec = review.get("spec") or {}
         match kind.kind:
             case "SelfSubjectReview":

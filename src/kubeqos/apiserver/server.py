@@ -12,16 +12,18 @@ from pathlib import Path
 
 from kubeqos.apiserver.access import Access, follow_policy, load_policy, node_rule
 from kubeqos.apiserver.app import Application
-from kubeqos.apiserver.auth import Authenticator, Authorizer, Pki, StaticTokens, TokenSigner, write_kubeconfig
+from kubeqos.apiserver.auth import Authenticator, Authorizer, Identity, Pki, StaticTokens, TokenSigner, write_kubeconfig
 from kubeqos.apiserver.bootstrap import bootstrap
 from kubeqos.apiserver.chain import Chain
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.handlers import Handlers
+from kubeqos.apiserver.local import LOCAL, LocalTransport
 from kubeqos.apiserver.observe import Audit, Health, Metrics
 from kubeqos.apiserver.reviews import Reviews
 from kubeqos.apiserver.serving import serve
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.watching import Watching
+from kubeqos.client import TransportApi
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import FeatureGates
 from kubeqos.store import Store
@@ -50,19 +52,20 @@ class ApiServer:
         self.pki = pki
         self.chain = Chain(store, settings.gates)
         self.core = Core(store, self.chain)
-        sources: list[StaticTokens | TokenSigner] = [TokenSigner(pki.token_key(), self.core.clock)]
+        signer = TokenSigner(pki.token_key(), self.core.clock)
+        sources: list[StaticTokens | TokenSigner] = [signer]
         if settings.token_file:
             sources.insert(0, StaticTokens.read(settings.token_file))
-        self.policy = load_policy(store)
+        self.policy, self._policy_at = load_policy(store), store.revision
         self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store)))
         self.watching = Watching(self.core)
-        self.subresources = Subresources(self.core)
+        self.subresources = Subresources(self.core, tokens=signer)
         self.metrics = Metrics()
         self.health = Health()
         self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
         self.audit = Audit(settings.data_dir / "audit.log") if settings.audit else None
         self.application = Application(
-            Handlers(self.core, self.watching, self.subresources),
+            Handlers(self.core, self.access, self.watching, self.subresources),
             Reviews(self.access),
             self.access,
             self.metrics,
@@ -78,6 +81,10 @@ class ApiServer:
             "apiserver_watch_events_total", "Watch events delivered.", lambda: float(self.watching.delivered)
         )
         self.metrics.gauge("etcd_current_revision", "The store's revision.", lambda: float(self.store.revision))
+
+    def local(self, identity: Identity = LOCAL) -> TransportApi:
+        """The API for a component in this process: the same handlers, without sockets."""
+        return TransportApi(LocalTransport(self.application, identity))
 
     @property
     def kubeconfig(self) -> Path:
@@ -95,13 +102,12 @@ class ApiServer:
         server = cls(settings, store, pki)
         server.application.address = f"{host}:{port}"
         await bootstrap(server.core)
-        server.policy = server.access.authorizer.policy
         write_kubeconfig(server.kubeconfig, server=f"https://{host}:{port}", authority=pki.ca_pem, client=pki.admin())
         gc.collect()
         gc.freeze()  # what was loaded at start stays: a full collection need not walk it (python-stack §0.1)
         async with asyncio.TaskGroup() as tasks:
             background = [
-                tasks.create_task(follow_policy(store, server.policy)),
+                tasks.create_task(follow_policy(store, server.policy, server._policy_at)),
                 tasks.create_task(server._flush_audit()),
             ]
             try:
@@ -122,8 +128,10 @@ class ApiServer:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Accepted sockets inherit it; head and body of an answer must not wait for each other's acknowledgement.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         listener.bind((host, port))
     except OSError as error:

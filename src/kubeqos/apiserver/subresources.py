@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from kubeqos.apiserver.auth import TokenSigner
 from kubeqos.apiserver.bodies import object_body, read_object
 from kubeqos.apiserver.columns import selector_text
 from kubeqos.apiserver.core import Core
@@ -17,7 +18,14 @@ from kubeqos.apiserver.deletes import delete
 from kubeqos.apiserver.documents import Unreadable, parse_json
 from kubeqos.apiserver.kinds import Kind, kind_named
 from kubeqos.apiserver.objects import decode
-from kubeqos.apiserver.options import DeleteOptions, dry_run, field_validation, go_quote
+from kubeqos.apiserver.options import (
+    DeleteOptions,
+    check_options,
+    dry_run,
+    field_manager,
+    field_validation,
+    go_quote,
+)
 from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.requests import Request, Response, Route
 from kubeqos.apiserver.status import ApiError, bad_request, cause, conflict, success, too_many_requests
@@ -28,7 +36,8 @@ from kubeqos.model.timestamps import timestamp
 
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
 _VIEWS = ("status", "resize", "ephemeralcontainers", "finalize")
-_NODE_SIDE = ("log", "exec", "attach", "portforward")
+TOKEN_SECONDS = 3600
+MAX_TOKEN_SECONDS = 365 * 86400
 
 
 class NodeProxy(Protocol):
@@ -44,6 +53,7 @@ class Subresources:
 
     core: Core
     nodes: NodeProxy | None = None
+    tokens: TokenSigner | None = None
 
     async def handle(self, request: Request, route: Route, kind: Kind) -> Response:
         if route.subresource in _VIEWS:
@@ -55,15 +65,19 @@ class Subresources:
                 return await self._evict(request, route)
             case "scale":
                 return await self._scale(request, route, kind)
+            case "token":
+                return self._token(request, route, kind)
         return await self._node_side(request, route)
 
     def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:
+        check_options(request, options_kind)
         return Write(
             kind,
             route.namespace,
             route.name,
             route.subresource,
             dry_run=dry_run(request, options_kind),
+            manager=field_manager(request),
             warnings=request.warnings,
         )
 
@@ -73,7 +87,7 @@ class Subresources:
                 return Written(self.core.stored(kind, route.namespace, route.name).value)
             case "patch":
                 return await patch_object(self.core, self._write(request, route, kind, "PatchOptions"), request)
-        obj = object_body(request, kind, "UpdateOptions")
+        obj = object_body(request, kind)
         return await replace(self.core, self._write(request, route, kind, "UpdateOptions"), obj)
 
     # binding
@@ -81,7 +95,7 @@ class Subresources:
     async def bind(self, request: Request, namespace: str, name: str) -> Response:
         """Give a pod its node."""
         pods = kind_named("Pod")
-        binding = read_object(request, "Binding", "", "v1", field_validation(request, "CreateOptions"))
+        binding = read_object(request, "Binding", "", "v1", field_validation(request))
         metadata, target = binding["metadata"], binding.get("target") or {}
         if name and metadata.get("name") not in ("", None, name):
             raise bad_request("name in URL does not match name in Binding object")
@@ -100,7 +114,7 @@ class Subresources:
     # eviction
 
     async def _evict(self, request: Request, route: Route) -> Response:
-        eviction = read_object(request, "Eviction", "policy", "v1", field_validation(request, "CreateOptions"))
+        eviction = read_object(request, "Eviction", "policy", "v1", field_validation(request))
         if eviction["metadata"].get("name") not in ("", None, route.name):
             raise bad_request("name in URL does not match name in Eviction object")
         asked = eviction.get("deleteOptions") or {}
@@ -164,7 +178,7 @@ class Subresources:
         if route.verb == "patch":
             replicas = _replicas_patch(request)
         else:
-            scale = read_object(request, "Scale", "autoscaling", "v1", field_validation(request, "UpdateOptions"))
+            scale = read_object(request, "Scale", "autoscaling", "v1", field_validation(request))
             replicas = (scale.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
             why = f"Invalid value: {encode_json(replicas).decode()}: must be greater than or equal to 0"
@@ -180,6 +194,24 @@ class Subresources:
         write = Write(kind, route.namespace, route.name, "scale", dry_run=dry_run(request, "UpdateOptions"))
         written = await update(self.core, write, scaled)
         return Response(200, encode_json(_scale_of(decode_json(written.value))))
+
+    # tokens
+
+    def _token(self, request: Request, route: Route, kind: Kind) -> Response:
+        """A short-lived token for a service account (`kubectl create token`)."""
+        asked = read_object(request, "TokenRequest", "authentication.k8s.io", "v1", field_validation(request))
+        account = decode(self.core.stored(kind, route.namespace, route.name))
+        if self.tokens is None:
+            raise ApiError(404, "NotFound", "this server issues no tokens", details={})
+        wanted = (asked.get("spec") or {}).get("expirationSeconds") or TOKEN_SECONDS
+        seconds = max(600, min(int(wanted), MAX_TOKEN_SECONDS))
+        token = self.tokens.issue(route.namespace, route.name, uid=account["metadata"]["uid"], seconds=seconds)
+        expires = timestamp(self.core.clock() + seconds)
+        asked["metadata"].update({"name": route.name, "namespace": route.namespace})
+        asked["metadata"]["creationTimestamp"] = timestamp(self.core.clock())
+        asked["spec"] = {"audiences": [], **(asked.get("spec") or {}), "expirationSeconds": seconds}
+        asked["status"] = {"token": token, "expirationTimestamp": expires}
+        return Response(201, encode_json(asked))
 
     # node side
 

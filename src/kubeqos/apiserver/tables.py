@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kubeqos.apiserver.columns import CREATED_AT
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.negotiate import YAML, Form
 from kubeqos.apiserver.objects import list_body
@@ -88,12 +89,14 @@ def table(
     headers: bool = True,
 ) -> JsonObject:
     """A Table of rows; watches send the headers once."""
+    rows = [_row(kind, obj, form, included, now) for obj in objects]
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{form.version}",
         "metadata": metadata,
         "columnDefinitions": [column.definition() for column in kind.columns] if headers else None,
-        "rows": [_row(kind, obj, form, included, now) for obj in objects],
+        # Kinds that Kubernetes prints with its generic printer have null for no rows.
+        "rows": None if not rows and kind.columns[: len(CREATED_AT)] == CREATED_AT else rows,
     }
 
 

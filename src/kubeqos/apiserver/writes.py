@@ -15,6 +15,7 @@ from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.lifecycle import generated, keep_all_but_status, keep_status
 from kubeqos.apiserver.objects import decode, renderer, unversioned
 from kubeqos.apiserver.options import go_quote
+from kubeqos.apiserver.patch import Writer, track
 from kubeqos.apiserver.status import (
     MODIFIED,
     ApiError,
@@ -26,7 +27,9 @@ from kubeqos.apiserver.status import (
     invalid,
     not_found,
 )
+from kubeqos.apiserver.stencils import Stencil
 from kubeqos.codec import JsonObject, decode_json
+from kubeqos.model import schema
 from kubeqos.model.timestamps import timestamp
 from kubeqos.store import Delete, Put, Stored
 
@@ -51,15 +54,60 @@ class Write:
     subresource: str = ""
     dry_run: bool = False
     patching: bool = False
+    manager: str = ""  # who is recorded as the owner of what changes; nobody when empty
+    applied: list[JsonObject] | None = None  # ownership as server-side apply worked it out
     warnings: list[str] | None = None
+    guard: Callable[[JsonObject], None] | None = None  # refuses what this client may not write
+
+    def record_owner(self, core: Core, new: JsonObject, old: JsonObject | None) -> None:
+        """Write metadata.managedFields of an object that is about to be stored."""
+        metadata = new["metadata"]
+        if self.applied is not None:
+            owners = self.applied
+        elif self.manager:
+            owners = self._tracked(core, new, old)
+        elif old is not None:
+            owners = old["metadata"].get("managedFields") or []
+        else:
+            return
+        if owners:
+            metadata["managedFields"] = owners
+        else:
+            metadata.pop("managedFields", None)
+
+    def _tracked(self, core: Core, new: JsonObject, old: JsonObject | None) -> list[JsonObject]:
+        kind = self.kind
+        writer = owner(core, self)
+        if old is not None and unowned(old) == unowned(new):
+            return old["metadata"].get("managedFields") or []
+        return track(old, new, schema.kind(kind.group, kind.version, kind.kind), writer)
 
 
-async def create(core: Core, write: Write, obj: JsonObject) -> Written:
-    """Store a new object."""
+def owner(core: Core, write: Write) -> Writer:
+    """Who writes, for managedFields; the main resource does not own status, nor its subresource the rest."""
+    ignored: JsonObject = {}
+    if write.subresource == "status":
+        ignored = {"f:spec": {}}
+    elif write.kind.lifecycle.status:
+        ignored = {"f:status": {}}
+    now = timestamp(core.clock())
+    return Writer(write.manager, write.kind.api_version, now, write.subresource, ignored)
+
+
+def unowned(obj: JsonObject) -> JsonObject:
+    """The object without what says who owns it."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k not in ("managedFields", "resourceVersion")}
+    return {**obj, "metadata": metadata}
+
+
+async def create(
+    core: Core, write: Write, obj: JsonObject, learn: Callable[[JsonObject], None] | None = None
+) -> Written:
+    """Store a new object. `learn` is shown the object as it is stored, when nothing about it needed a warning."""
     kind, namespace = write.kind, write.namespace
     _fit_url(kind, namespace, obj)
     metadata = obj["metadata"]
-    if metadata.get("resourceVersion"):
+    if metadata.get("resourceVersion") and not write.dry_run:
         raise bad_request("resourceVersion should not be set on objects to be created")
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = generated_name(metadata["generateName"], core.new_suffix())
@@ -71,12 +119,39 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     existing = core.store.get(key, pending=True)
     if existing is not None:
         raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
+    write.record_owner(core, admitted.obj, None)
     if write.dry_run:
         return Written(unversioned(kind, admitted.obj), created=True)
+    if learn is not None and not write.warnings:
+        learn(admitted.obj)
     render = renderer(kind, admitted.obj)
     commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
     admitted.accepted()
     return Written(render(await commit), created=True)
+
+
+async def create_from_stencil(core: Core, write: Write, name: str, stencil: Stencil) -> Written:
+    """Store one more pod of a template: only its name, its namespace and the quotas are still to be judged."""
+    kind, namespace = write.kind, write.namespace
+    check_namespace(core, kind, namespace, name)
+    admitted = core.admission.admit_charged(
+        Attempt("CREATE", kind, namespace, name, {"metadata": {"name": name}}), stencil.charge
+    )
+    key = kind.key(namespace, name)
+    existing = core.store.get(key, pending=True)
+    if existing is not None:
+        raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
+    head, tail = kind.head, stencil.fill(name, core.new_uid(), timestamp(core.clock()))
+    values: list[bytes] = []
+
+    def render(revision: int) -> bytes:
+        values.append(b"%b%d%b" % (head, revision, tail))
+        return values[0]
+
+    commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
+    admitted.accepted()
+    await commit
+    return Written(values[0], created=True)
 
 
 def check_namespace(core: Core, kind: Kind, namespace: str, name: str) -> None:
@@ -115,6 +190,8 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
 
 
 def _admit(core: Core, write: Write, attempt: Attempt) -> Admitted:
+    if write.guard is not None and attempt.new is not None:
+        write.guard(attempt.new)
     admitted = core.admission.admit(attempt)
     if write.warnings is not None:
         write.warnings.extend(admitted.warnings)
@@ -166,12 +243,13 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     admitted = _admit(core, write, attempt)
     new = admitted.obj
     _check_finalizers(kind, new, old)
-    if kind.lifecycle.generation and write.subresource != "status" and generated(old, new):
+    if kind.lifecycle.generation and write.subresource not in ("status", "binding") and generated(old, new):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    write.record_owner(core, new, old)
     render = renderer(kind, new)
     unchanged = render(stored.revision)
-    if write.dry_run or unchanged == stored.value:
-        return _already(Written(unchanged))
+    if write.dry_run or unchanged == stored.value or decode_json(unchanged) == old:
+        return _already(Written(unchanged if write.dry_run else stored.value))
     if not finished(kind, new):
         commit = core.store.commit([Put(stored.key, render, expect=stored.revision)], admitted.coalesced)
         admitted.accepted()
@@ -205,11 +283,11 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
     """Name, namespace, uid and version must be those of the stored object."""
     kind, name = write.kind, write.name
     metadata, known = new.get("metadata"), old["metadata"]
-    if not isinstance(metadata, dict):
+    if not isinstance(metadata, dict) or not metadata.get("name"):
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if metadata.get("name") != known["name"]:
         raise _other_name(metadata.get("name", ""), known["name"])
-    if metadata.get("namespace", "") != known.get("namespace", ""):
+    if metadata.get("namespace") and metadata["namespace"] != known.get("namespace", ""):
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     version = metadata.get("resourceVersion")
     if version and version != str(stored.revision):
@@ -229,21 +307,32 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
         raise conflict(kind.plural, kind.group, name, why)
 
 
-_KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
+_KEPT = (
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+)
 
 
 def _carry_over(kind: Kind, subresource: str, new: JsonObject, old: JsonObject) -> None:
     """What a client can never change comes from the stored object."""
+    lifecycle = kind.lifecycle
+    if subresource in lifecycle.views:
+        lifecycle.views[subresource](new, old)
+        return
     metadata, known = new["metadata"], old["metadata"]
     for name in _KEPT:
         if name in known:
             metadata[name] = known[name]
         else:
             metadata.pop(name, None)
-    lifecycle = kind.lifecycle
     if subresource == "status":
         (lifecycle.on_status or keep_all_but_status)(new, old)
-    elif lifecycle.status:
+    elif lifecycle.status and subresource != "binding":
         keep_status(new, old)
     if not subresource and lifecycle.on_update is not None:
         lifecycle.on_update(new, old)

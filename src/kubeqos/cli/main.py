@@ -1,7 +1,7 @@
 """The entry point: one click application whose subcommands are imported only when they are called.
 
-Installed twice, as `kubeqos` and as the kubectl plugin `kubectl-qos`. Every error ends in one funnel that prints what,
-where and what to do; a traceback never reaches a user.
+Installed twice, as `kubeqos` and as the kubectl plugin `kubectl-qos`. Every error ends in one funnel that
+prints what, where and what to do; a traceback never reaches a user.
 """
 
 from __future__ import annotations
@@ -11,16 +11,37 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kubeqos import __version__
 from kubeqos.errors import KubeqosError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "up": ("kubeqos.cli.up", "Start a cluster on this machine."),
+    "down": ("kubeqos.cli.down", "Stop the cluster on this machine."),
+    "status": ("kubeqos.cli.status", "Show whether the cluster on this machine runs."),
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
     "check": ("kubeqos.cli.check", "Check a set of manifests together, as a server would."),
+    "classes": ("kubeqos.cli.classes", "Show QoS classes: capacity and use over all nodes."),
+    "quota": ("kubeqos.cli.quota", "Show quotas as bars, with their scopes and classes."),
+    "describe": ("kubeqos.cli.describe", "Describe a node, a pod or a quota, with classes."),
+    "why": ("kubeqos.cli.why", "Tell why a pod is where it is, waits, failed or was evicted."),
+    "map": ("kubeqos.cli.map", "Draw a node's NUMA nodes, caches and cores with their owners."),
+    "top": ("kubeqos.cli.top", "Show what nodes, pods and classes use."),
+    "simulate": ("kubeqos.cli.simulate", "Rehearse a change on a copy of the cluster."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
+    "plugin": ("kubeqos.cli.plugin", "Run a built-in resource plugin, or look into it."),
+    "qrm": ("kubeqos.cli.qrm", "Make and test resource plugins."),
+    "controllers": ("kubeqos.cli.controllers", "Run the controllers alone, against any API server."),
+    "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
+    "cci": ("kubeqos.cli.cci", "Write, check and inspect compute drivers and their claims."),
+    "driver": ("kubeqos.cli.driver", "Run a built-in compute driver."),
+    "completion": ("kubeqos.cli.completion", "Print a script that completes kubeqos in a shell."),
     "node": ("kubeqos.cli.node", "Run a node agent, on a container runtime or on a simulated machine."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
@@ -39,6 +60,14 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=COMMANDS[name][1]) for name in sorted(COMMANDS) if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
@@ -54,22 +83,27 @@ def main() -> None:
     """Run the command line and turn every outcome into an exit code."""
     program = "kubectl qos" if Path(sys.argv[0]).name.startswith("kubectl-") else "kubeqos"
     try:
-        application.main(prog_name=program, standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        outcome = application.main(prog_name=program, standalone_mode=False)
+        sys.exit(outcome if isinstance(outcome, int) else 0)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except KubeqosError as error:
-        lines = error.lines()
-        print("Error: " + "\n".join(lines), file=sys.stderr)
+        print("\n".join(_worded(error)), file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:
         # The reader went away (`| head`): not our error, and nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+def _worded(error: KubeqosError) -> list[str]:
+    """An error as the user reads it; what an API server refused is said as kubectl says it."""
+    first, *rest = error.lines()
+    reason = getattr(error, "reason", "")
+    return [f"Error from server ({reason}): {first}" if reason else f"Error: {first}", *rest]
 
 
 if __name__ == "__main__":

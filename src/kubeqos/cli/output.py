@@ -1,31 +1,48 @@
-"""Printing: tables as kubectl prints them, JSON and YAML; data to stdout, messages to stderr."""
+"""Printing: tables as kubectl prints them, JSON and YAML; data to stdout, messages to stderr.
+
+Colour is for a person at a terminal: there is none in a pipe, with `NO_COLOR` set or on a dumb terminal, and
+no text needs it to be understood.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from kubeqos.codec import encode_json, encode_yaml
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 _GAP = "   "
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+LINE = 80
+"""Columns where nobody says how many there are."""
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Columns as wide as their widest cell, three spaces between them, none after the last."""
     cells = [[header.upper() for header in headers]] + [[_cell(value) for value in row] for row in rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    widths = [max(_width(row[column]) for row in cells) for column in range(len(headers))]
     lines = []
     for row in cells:
-        padded = [value.ljust(width) for value, width in zip(row, widths, strict=True)]
+        padded = [value + " " * (width - _width(value)) for value, width in zip(row, widths, strict=True)]
         lines.append(_GAP.join(padded).rstrip())
     return "\n".join(lines)
 
 
 def _cell(value: object) -> str:
     return "<none>" if value is None or value == "" else str(value)
+
+
+def _width(text: str) -> int:
+    """How many columns a text takes on the screen."""
+    return len(_ESCAPES.sub("", text)) if "\x1b" in text else len(text)
 
 
 def emit(value: Any, form: str) -> None:
@@ -37,9 +54,47 @@ def emit(value: Any, form: str) -> None:
         click.echo(encode_yaml(plain), nl=False)
 
 
-output_option = click.option(
-    "-o", "--output", "form", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True
-)
+def coloured() -> bool:
+    """Whether colour helps: a terminal, and nobody asked for none (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: str) -> str:
+    """The text in a colour, where colour helps."""
+    return click.style(text, fg=colour) if coloured() else text
+
+
+def columns() -> int:
+    """How wide a line may be: `COLUMNS`, else the terminal's width, else 80."""
+    return shutil.get_terminal_size((LINE, 24)).columns
+
+
+def _forms(*forms: str) -> Callable[[_F], _F]:
+    return click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(forms),
+        default="table",
+        show_default=True,
+        help="How to print.",
+    )
+
+
+output_option = _forms("table", "json", "yaml")
+wide_output_option = _forms("table", "wide", "json", "yaml", "name")
 file_option = click.option(
-    "-f", "--filename", "files", multiple=True, required=True, help="File, directory or - for standard input."
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    shell_complete=lambda _context, _parameter, _incomplete: [_file_item()],
+    help="File, directory or - for standard input.",
 )
+
+
+def _file_item() -> Any:
+    from click.shell_completion import CompletionItem
+
+    return CompletionItem("", type="file")

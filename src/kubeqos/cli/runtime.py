@@ -1,14 +1,13 @@
 """`kubeqos runtime`: run a simulated container runtime, or look into any CRI runtime.
 
-Without a subcommand it serves a simulated machine until it is interrupted; `ps`, `inspect` and `classes` ask a runtime
-(containerd, CRI-O, the relay or a simulated one) at its endpoint.
+Without a subcommand it serves a simulated machine until it is interrupted; `ps`, `inspect` and `classes` ask
+a runtime (containerd, CRI-O, the relay or a simulated one) at its endpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -23,18 +22,10 @@ from kubeqos.codec import decode_json
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.providers.protocol import Advertisement
-from kubeqos.cri.server import serving
-from kubeqos.cri.simulated import SimulatedRuntime
-from kubeqos.cri.simulated.classes import class_of, read_classes
-from kubeqos.cri.simulated.faults import parse_faults
+from kubeqos.cri.runtime import class_of
 from kubeqos.errors import InputError
-from kubeqos.model.machine import Machine
-from kubeqos.model.machinefile import machine_from_yaml
-from kubeqos.model.sysfs import read_machine
 
 DEFAULT_ENDPOINT = "unix:///run/kubeqos/runtime.sock"
-REFRESH_SECONDS = 1.0
 SHORT_ID = 13
 T = TypeVar("T")
 
@@ -73,41 +64,11 @@ def command(
     """Run a simulated container runtime, or inspect a running one."""
     if context.invoked_subcommand is not None:
         return
-    machine = machine_from_yaml(_read(machine_file)) if machine_file else read_machine(Path("/sys"), name="local")
-    offers = read_classes(_read(classes_file), classes_file) if classes_file else ()
-    faults = parse_faults(latency, fault, seed)
-    runtime = SimulatedRuntime(machine, offers, name=name, cgroup_root=cgroup_root, faults=faults)
-    asyncio.run(serve(runtime, listen, _banner(machine, offers, listen)))
+    # Looking into a runtime does not pay for loading a simulated one.
+    from kubeqos.cri.simulated.service import Settings, serve
 
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"cannot read {path}: {reason}") from error
-
-
-def _banner(machine: Machine, offers: tuple[Advertisement, ...], listen: str) -> str:
-    cpus, numa = len(machine.online), len(machine.numa)
-    classes = ", ".join(f"{offer.name} ({offer.level.value})" for offer in offers) or "none"
-    return f"simulated runtime on {listen}: {cpus} CPUs, {numa} NUMA node(s); QoS-class resources: {classes}"
-
-
-async def serve(runtime: SimulatedRuntime, endpoint: str, banner: str) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with serving(runtime, endpoint):
-        click.echo(banner, err=True)
-        while not stop.is_set():
-            try:
-                await asyncio.wait_for(stop.wait(), REFRESH_SECONDS)
-            except TimeoutError:
-                runtime.refresh_usage()
-    await runtime.close()
+    settings = Settings(listen, machine_file, classes_file, cgroup_root, name, latency, fault, seed)
+    asyncio.run(serve(settings, lambda text: click.echo(text, err=True)))
 
 
 # ---- Looking into a runtime

@@ -7,19 +7,20 @@ watches hand out the objects' own bytes, because caches keep bytes; single objec
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import Resource
-from kubeqos.codec import JsonObject, decode_json, encode_json, typed_decoder
+from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json, typed_decoder
 
 JSON = "application/json"
+T = TypeVar("T")
 
 
 class PatchType(Enum):
@@ -88,7 +89,7 @@ _decode_event = typed_decoder(_Event)
 
 def metadata_of(raw: bytes) -> Metadata:
     """Name, namespace, uid and resourceVersion, without decoding the rest."""
-    return _decode_head(raw).metadata
+    return decoded(_decode_head, raw).metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ class TransportApi:
                     raise
                 query, items = selection(labels, fields), []
                 continue
-            found = _decode_list(answer.body)
+            found = decoded(_decode_list, answer.body)
             items += map(bytes, found.items or ())
             if not found.metadata.continue_:
                 return Listing(items, found.metadata.resource_version)
@@ -277,19 +278,31 @@ class TransportApi:
         stream = self.transport.stream(Call("GET", resource.path(namespace), query))
         async with aclosing(lines(stream)) as found:
             async for line in found:
-                event = _decode_event(line)
+                event = decoded(_decode_event, line)
                 if event.type == "ERROR":
                     raise ApiError.of(500, bytes(event.object))
                 yield WatchEvent(event.type, bytes(event.object))
 
     async def _object(self, call: Call) -> JsonObject:
-        return cast(JsonObject, decode_json((await self._answer(call)).body))
+        found = decoded(decode_json, (await self._answer(call)).body)
+        if not isinstance(found, dict):
+            raise ApiError(502, "", "the server's answer is not an object")
+        return found
 
     async def _answer(self, call: Call) -> Answer:
         answer = await self.transport.send(call)
         if answer.status >= 400:
             raise ApiError.of(answer.status, answer.body)
         return answer
+
+
+def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    """A server that answers with something else, a proxy's login page for example, is one that failed."""
+    try:
+        return decode(body)
+    except (JsonError, UnicodeDecodeError) as error:
+        text = body[:80].decode(errors="replace").strip().partition("\n")[0]
+        raise ApiError(502, "", f"the server's answer cannot be read: {error}: {text}") from error
 
 
 def selection(labels: str, fields: str) -> dict[str, str]:

@@ -43,7 +43,7 @@ class HttpTransport:
                 response = await self._client.request(
                     call.method, call.path, params=call.query, content=call.body or None, headers=headers(call)
                 )
-            except httpx2.TransportError as error:
+            except httpx2.RequestError as error:
                 if attempt == ATTEMPTS or not (call.method == "GET" or isinstance(error, NOT_SENT)):
                     self._unreachable(call, error)
             else:
@@ -66,13 +66,13 @@ class HttpTransport:
                     raise ApiError.of(response.status_code, await response.aread())
                 async for piece in response.aiter_bytes():
                     yield piece
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             self._unreachable(call, error)
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    def _unreachable(self, call: Call, error: httpx2.TransportError) -> NoReturn:
+    def _unreachable(self, call: Call, error: httpx2.RequestError) -> NoReturn:
         where = f"{call.method} {str(self._client.base_url).rstrip('/')}{call.path}"
         said = str(error) or type(error).__name__
         if isinstance(error, NOT_SENT):

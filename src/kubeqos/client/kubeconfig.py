@@ -1,18 +1,23 @@
-"""Finds the kubeconfig as kubectl does: a given file, `$KUBECONFIG` (a list), the pod's own account, the home's."""
+"""Finds the kubeconfig as kubectl does: a given file, `$KUBECONFIG` (a list), the pod's own account, the home's.
+
+Reading and merging the files needs nothing but YAML, so that the command line starts fast; what lightkube knows about
+credentials is imported when a client is really made from it.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import msgspec
-from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
-from lightkube.core.exceptions import ConfigError
+from typing import TYPE_CHECKING, Any
 
 from kubeqos.codec import JsonObject, YamlError, decode_yaml
 from kubeqos.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 FILE_FIELDS = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 REMEDY = "pass --kubeconfig, or set KUBECONFIG to the file that `kubeqos up` printed"
@@ -20,6 +25,9 @@ REMEDY = "pass --kubeconfig, or set KUBECONFIG to the file that `kubeqos up` pri
 
 def load(path: Path | None = None, context: str | None = None, env: Mapping[str, str] = os.environ) -> SingleConfig:
     """The cluster, user and namespace to use."""
+    import msgspec
+    from lightkube.core.exceptions import ConfigError
+
     where = str(path or env.get("KUBECONFIG") or "~/.kube/config")
     try:
         found = find(path, env).get(context)
@@ -32,17 +40,29 @@ def load(path: Path | None = None, context: str | None = None, env: Mapping[str,
 
 
 def find(path: Path | None, env: Mapping[str, str]) -> KubeConfig:
-    listed = [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]
-    if path is not None:
-        return merged([path])
-    if listed:
-        return merged([part for part in listed if part.exists()] or listed)
-    if "KUBERNETES_SERVICE_HOST" in env and Path(SERVICE_ACCOUNT, "token").exists():
+    from lightkube.config.kubeconfig import KubeConfig
+
+    if path is None and not env.get("KUBECONFIG") and in_cluster(env):
         return KubeConfig.from_service_account()
-    return merged([Path("~/.kube/config").expanduser()])
+    return KubeConfig.from_dict(merged(files(path, env)))
 
 
-def merged(paths: list[Path]) -> KubeConfig:
+def in_cluster(env: Mapping[str, str]) -> bool:
+    """Whether this process runs in a pod that has an account of its own."""
+    return "KUBERNETES_SERVICE_HOST" in env and Path(SERVICE_ACCOUNT, "token").exists()
+
+
+def files(path: Path | None, env: Mapping[str, str]) -> list[Path]:
+    """The files to merge, in order."""
+    if path is not None:
+        return [path]
+    listed = [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if listed:
+        return [part for part in listed if part.exists()] or listed
+    return [Path("~/.kube/config").expanduser()]
+
+
+def merged(paths: list[Path]) -> JsonObject:
     """Several files as one: the first to name something wins."""
     whole: dict[str, Any] = {"clusters": [], "contexts": [], "users": []}
     for path in paths:
@@ -53,7 +73,7 @@ def merged(paths: list[Path]) -> KubeConfig:
             whole[section] += [absolute(entry, path) for entry in entries if entry["name"] not in known]
         if content.get("current-context"):
             whole.setdefault("current-context", content["current-context"])
-    return KubeConfig.from_dict(whole)
+    return whole
 
 
 def read(path: Path) -> JsonObject:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import grpc
 import grpc.aio
+from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in the stubs
 
 from kubeqos.cri import relist
 from kubeqos.cri.errors import CallError, Code
@@ -22,10 +23,11 @@ from kubeqos.errors import InputError
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # the kubelet's limit
 RELIST_SECONDS = 1.0
+SILENCE_SECONDS = 60.0
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 5.0
 
-HOPELESS = frozenset({Code.INVALID_ARGUMENT, Code.PERMISSION_DENIED, Code.UNAUTHENTICATED})
+HOPELESS = frozenset({Code.INVALID_ARGUMENT, Code.PERMISSION_DENIED, Code.UNAUTHENTICATED, Code.UNIMPLEMENTED})
 
 OPTIONS = [
     # Without it the authority is the percent-encoded path of the socket, which other servers refuse.
@@ -53,9 +55,12 @@ def grpc_target(endpoint: str) -> str:
 class CriClient(Runtime):
     """A runtime behind a socket. Must be created inside a running event loop."""
 
-    def __init__(self, endpoint: str, *, relist_seconds: float = RELIST_SECONDS) -> None:
+    def __init__(
+        self, endpoint: str, *, relist_seconds: float = RELIST_SECONDS, silence_seconds: float = SILENCE_SECONDS
+    ) -> None:
         self.endpoint = endpoint
         self._relist_seconds = relist_seconds
+        self._silence_seconds = silence_seconds
         self._channel = grpc.aio.insecure_channel(grpc_target(endpoint), options=OPTIONS)
         self._stubs: dict[str, Any] = {}
 
@@ -80,14 +85,15 @@ class CriClient(Runtime):
     async def events(self) -> AsyncIterator[cri.ContainerEventResponse]:
         """What happens from now on, outages included: what a broken stream missed is found by comparison.
 
-        Events found by comparison carry no statuses. A runtime without an event stream is compared every second.
+        Events found by comparison carry no statuses. A runtime without an event stream is compared every second; a
+        stream that is silent for long is opened anew, because a runtime that hangs is silent, too.
         """
         seen: dict[str, int] | None = None
         streams = True
         pause = FIRST_RETRY_SECONDS
         while True:
+            stream = self._open_events() if streams else None
             try:
-                stream = self._open_events() if streams else None
                 after = await self._look()
                 for event in relist.passed(after if seen is None else seen, after, at_ns=time.time_ns()):
                     yield event
@@ -98,9 +104,13 @@ class CriClient(Runtime):
                         if relist.note(seen, event):
                             yield event
             except CallError as error:
-                if error.code in HOPELESS:
+                if error.code is Code.UNIMPLEMENTED and error.method == "GetContainerEvents":
+                    streams = False
+                elif error.code in HOPELESS:
                     raise
-                streams = streams and error.code is not Code.UNIMPLEMENTED
+            finally:
+                if stream is not None:
+                    stream.cancel()
             await asyncio.sleep(pause if streams else self._relist_seconds)
             pause = min(pause * 2, LAST_RETRY_SECONDS)
 
@@ -116,13 +126,18 @@ class CriClient(Runtime):
         return open_stream(cri.GetEventsRequest())
 
     async def _read(self, stream: Any) -> AsyncIterator[cri.ContainerEventResponse]:
-        try:
-            async for event in stream:
-                yield event
-        except grpc.aio.AioRpcError as error:
-            raise self._failure("GetContainerEvents", error) from error
-        finally:
-            stream.cancel()
+        """The events of one stream, until it ends or has been silent for too long."""
+        while True:
+            try:
+                async with asyncio.timeout(self._silence_seconds):
+                    event = await stream.read()
+            except TimeoutError:
+                return
+            except grpc.aio.AioRpcError as error:
+                raise self._failure("GetContainerEvents", error) from error
+            if event is EOF:
+                return
+            yield event
 
     def _stub(self, method: Method[Request, Response]) -> Any:
         stub = self._stubs.get(method.name)

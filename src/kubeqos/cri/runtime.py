@@ -116,6 +116,11 @@ METHODS: tuple[Method[Any, Any], ...] = (
 )
 
 
+def class_of(resource: cri.ContainerQOSResource | cri.PodQOSResource) -> str:
+    """The `class` field of a QoS-class resource, whose name is a reserved word in Python."""
+    return str(getattr(resource, "class"))
+
+
 class Runtime(abc.ABC):
     """The calls that the node agent makes. Every failure is a `CallError`; every call has a deadline."""
 

@@ -27,12 +27,25 @@ def _hook(kind: type, value: Any) -> Any:
 
 
 def convert(raw: Any, kind: type[_T]) -> _T:
-    """Read a raw JSON tree as `kind`; the error names the field in Kubernetes' path form."""
+    """Read a raw JSON tree as `kind`; the error names the field in Kubernetes' path form.
+
+    Null means "not set" everywhere. The canonical form has few nulls (`containers: null`), so they are looked for only
+    where one was in the way.
+    """
     try:
         return msgspec.convert(raw, kind, dec_hook=_hook)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
+        if "got `null`" in what and (given := without_nulls(raw)) != raw:
+            return convert(given, kind)
         raise InputError(what, where=path.rstrip("`").lstrip(".") or None) from error
+
+
+def without_nulls(raw: Any) -> Any:
+    """The tree without the members of objects that are null."""
+    if isinstance(raw, dict):
+        return {key: without_nulls(value) for key, value in raw.items() if value is not None}
+    return [without_nulls(value) for value in raw] if isinstance(raw, list) else raw
 
 
 @cache

@@ -191,8 +191,8 @@ class Quantity:
         return (Quantity.parse, (str(self),))
 
 
-@lru_cache(maxsize=8192)
-def _parse(text: str) -> Quantity:
+def parse_uncached(text: str) -> Quantity:
+    """Read a quantity without looking whether it was read before."""
     match = _GRAMMAR.fullmatch(text)
     if match is None or not text:
         raise QuantityError(FORMAT_WRONG)
@@ -204,6 +204,10 @@ def _parse(text: str) -> Quantity:
         return _parse_binary(text, -1 if sign == "-" else 1, whole or "0", fraction or "", bits)
     exponent, format = _decimal_exponent(suffix)
     return _parse_decimal(text, -1 if sign == "-" else 1, whole or "0", fraction or "", exponent, format)
+
+
+# Objects repeat few distinct quantities many times; values are immutable, so they can be shared.
+_parse = lru_cache(maxsize=8192)(parse_uncached)
 
 
 def _decimal_exponent(suffix: str) -> tuple[int, Format]:

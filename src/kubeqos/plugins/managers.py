@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.rules.podqos import QosClass
@@ -82,8 +82,8 @@ class Grant:
     """What one manager wants the runtime to give one container.
 
     `properties` are fields of CRI's LinuxContainerResources by their proto name (`cpuset_cpus`, `cpuset_mems`,
-    `cpu_shares`, …), `unified` are cgroup v2 files. Two managers that set one property to different values are a conflict,
-    which refuses the pod.
+    `cpu_shares`, …), `unified` are cgroup v2 files. Two managers that set one property to different values are a
+    conflict, which refuses the pod.
     """
 
     properties: Mapping[str, str | int] = field(default_factory=dict)
@@ -102,8 +102,8 @@ NOTHING = Grant()
 class Refusal:
     """Why a pod cannot have what it asks for.
 
-    `reason` becomes the pod's status.reason (`TopologyAffinityError`, `SMTAlignmentError`, `UnexpectedAdmissionError`, …).
-    `retry` says that the same pod may succeed later without anything being freed, for example once a plugin is back.
+    `reason` becomes the pod's status.reason (`TopologyAffinityError`, `SMTAlignmentError`, …). `retry` says that the
+    same pod may succeed later without anything being freed, for example once a plugin is back.
     """
 
     reason: str
@@ -162,3 +162,17 @@ class ResourceManager(Protocol):
 
     def validate(self) -> list[str]:
         """Broken invariants; empty means sound."""
+
+
+@runtime_checkable
+class StartHook(Protocol):
+    """A manager that has something to do between a container's creation and its start.
+
+    QRM's `PreStartContainer` and CCI's `CCIAddContainerResource` are called from here; the agent asks
+    `isinstance(manager, StartHook)`. Called again when a container is created anew with another id.
+    """
+
+    async def before_start(
+        self, pod: AdmittedPod, container: ContainerRef, container_id: str, cgroup_parent: str
+    ) -> Refusal | None:
+        """Prepare the container; a refusal keeps it from starting and is retried as container starts are."""

@@ -19,17 +19,16 @@ from kubeqos import gates
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
-from kubeqos.rules.classes import WELL_KNOWN, changed_annotations, translate_annotations
-from kubeqos.rules.defaults import apply_defaults
+from kubeqos.rules.classes import WELL_KNOWN, Level, changed_annotations, request_errors, translate_annotations
+from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden
 from kubeqos.rules.limits import Limits
-from kubeqos.rules.podqos import default_pod_level, default_requests, qos_class
 from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_priority
 from kubeqos.rules.quota import Charge, Deltas, Quota
+from kubeqos.rules.services import drop_type_dependent
 from kubeqos.rules.validation import validate, warnings
 
 Raw = dict[str, Any]
-PVC_PROTECTION = "kubernetes.io/pvc-protection"
 DEFAULT_GATES = FeatureGates.default()
 
 
@@ -75,6 +74,8 @@ class Surroundings:
     gates: FeatureGates = DEFAULT_GATES
     container_level: Collection[str] = frozenset(WELL_KNOWN)
     """QoS-class resources that nodes offer to containers; pod-wide requests of them are defaults for containers."""
+    known_classes: Mapping[str, Level] = field(default_factory=lambda: WELL_KNOWN)
+    """Official QoS-class resources and what the administrator adds to them; they matter with strict names only."""
     nodes: Collection[str] = ()
     expired: Collection[str] = ()
     """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
@@ -147,6 +148,14 @@ def admit(request: Request, around: Surroundings) -> Admitted | Refused:
     return Admitted(request.new, tuple(work.warnings), work.deltas)
 
 
+def admit_charged(request: Request, around: Surroundings, charge: Charge) -> Admitted | Refused:
+    """Decide about a new object for which every step but quota is known to pass, from what it would be charged."""
+    decision = quota.decide(around.quotas, None, charge, container_level=around.container_level)
+    if isinstance(decision, quota.Denied):
+        return refuse(request, decision.message, because=tuple(reason.message for reason in decision.reasons))
+    return Admitted(request.new, (), decision.deltas)
+
+
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
@@ -162,7 +171,8 @@ def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: t
 
 
 def refuse_invalid(request: Request, errors: Sequence[FieldError]) -> Refused:
-    """A 422 that lists what is wrong field by field."""
+    """A 422 that lists what is wrong field by field, each once."""
+    errors = list({str(error): error for error in errors}.values())
     found = Invalid(request.kind, request.group, request.name, errors)
     return Refused(
         found.code, found.reason, found.message, found.details, tuple(dict.fromkeys(error.message for error in errors))
@@ -194,30 +204,8 @@ def namespace_exists(work: Work) -> Refused | None:
     return refuse(request, why, causes=[cause])
 
 
-def static_defaults(work: Work) -> Refused | None:
-    """What Kubernetes fills in whatever else is in the cluster."""
+def defaults(work: Work) -> Refused | None:
     apply_defaults(work.request.kind, work.new)
-    return None
-
-
-def valid_object(work: Work) -> Refused | None:
-    """Every field error of the completed object, against the stored one where there is one."""
-    request = work.request
-    operation: Literal["create", "update"] = "create" if request.operation is Operation.CREATE else "update"
-    errors = validate(request.kind, work.new, old=request.old, operation=operation, subresource=request.subresource)
-    if not errors:
-        work.warnings += warnings(request.kind, work.new, creating=operation == "create")
-        return None
-    return refuse_invalid(request, errors)
-
-
-def pod_defaults(work: Work) -> Refused | None:
-    default_requests(work.new.setdefault("spec", {}))
-    return None
-
-
-def limit_range_defaults(work: Work) -> Refused | None:
-    limits.default_limit_range(work.new)
     return None
 
 
@@ -231,24 +219,9 @@ def pod_keeps_priority(work: Work) -> Refused | None:
     return None
 
 
-_UNHEALTHY_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-
-
 def pod_tolerations(work: Work) -> Refused | None:
-    """Pods stay five minutes on a node that fails, unless they say otherwise."""
-    spec = work.new.setdefault("spec", {})
-    have = spec.get("tolerations") or []
-    missing = [key for key in _UNHEALTHY_NODE if not any(_tolerates(one, key) for one in have)]
-    if missing:
-        spec["tolerations"] = [
-            *have,
-            *({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for key in missing),
-        ]
+    add_default_tolerations(work.new["spec"])
     return None
-
-
-def _tolerates(toleration: Raw, key: str) -> bool:
-    return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
 
 
 def classes_need_gate(work: Work) -> Refused | None:
@@ -297,6 +270,22 @@ def _annotations(raw: Raw) -> Mapping[str, str]:
     return (raw.get("metadata") or {}).get("annotations") or {}
 
 
+def strict_class_names(work: Work) -> Refused | None:
+    """The KEP's Beta rule: requests of official names must be known ones (ruling 5)."""
+    if not work.around.gates.enabled(gates.STRICT_NAMES):
+        return None
+    spec, known = work.new["spec"], work.around.known_classes
+    found = request_errors(
+        spec.get("qosResources"), "spec.qosResources", level=Level.POD, strict_names=True, known=known
+    )
+    for key in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(key) or ()):
+            path = f"spec.{key}[{index}].resources.qosResources"
+            asked = (container.get("resources") or {}).get("qosResources")
+            found += request_errors(asked, path, level=Level.CONTAINER, strict_names=True, known=known)
+    return refuse_invalid(work.request, found) if found else None
+
+
 def limit_defaults(work: Work) -> Refused | None:
     if work.around.limits:
         classes = work.around.gates.enabled(gates.QOS_RESOURCES)
@@ -304,11 +293,21 @@ def limit_defaults(work: Work) -> Refused | None:
     return None
 
 
-def derive_pod(work: Work) -> Refused | None:
-    """What follows from the completed spec: pod-level resources, and the QoS class, which is decided only once."""
-    default_pod_level(work.new["spec"])
-    status = work.new.get("status") or {}
-    work.new["status"] = {"phase": "Pending", **status, "qosClass": qos_class(work.pod).qos_class.value}
+def prepare(work: Work) -> Refused | None:
+    """What a create derives from the completed object: pod-level resources, status with the QoS class, finalizers."""
+    now = work.new.setdefault("metadata", {}).get("creationTimestamp") or ""
+    prepare_create(work.request.kind, work.new, now)
+    return None
+
+
+def validity(work: Work) -> Refused | None:
+    request = work.request
+    operation: Literal["create", "update"] = "create" if request.operation is Operation.CREATE else "update"
+    errors = validate(request.kind, work.new, old=request.old, operation=operation, subresource=request.subresource)
+    if errors:
+        return refuse_invalid(request, errors)
+    if not request.subresource:
+        work.warnings += warnings(request.kind, work.new, creating=request.operation is Operation.CREATE)
     return None
 
 
@@ -330,13 +329,39 @@ def _is_going(old: Raw | None) -> bool:
     return bool(old and (old.get("metadata") or {}).get("deletionTimestamp"))
 
 
-def claim_protection(work: Work) -> Refused | None:
-    """A claim stays until nobody uses it: the claims controller takes the finalizer away."""
+def limit_range_name(work: Work) -> Refused | None:
+    """A LimitRange without a name is called by its uid."""
     metadata = work.new.setdefault("metadata", {})
-    finalizers = metadata.get("finalizers") or []
-    if PVC_PROTECTION not in finalizers:
-        metadata["finalizers"] = [*finalizers, PVC_PROTECTION]
+    if not metadata.get("name") and not metadata.get("generateName") and metadata.get("uid"):
+        metadata["name"] = metadata["uid"]
     return None
+
+
+def service_type(work: Work) -> Refused | None:
+    drop_type_dependent(work.new, work.request.old or {})
+    return None
+
+
+def resize_only(work: Work) -> Refused | None:
+    """A resize changes resources and nothing else: whatever more the client sent is dropped, its metadata too."""
+    old = work.request.old or {}
+    wanted, before = work.new.get("spec") or {}, old.get("spec") or {}
+    spec = {**before, "resources": wanted.get("resources")}
+    for key in ("containers", "initContainers"):
+        pairs = [wanted.get(key) or [], before.get(key) or []]
+        names = [[container.get("name") for container in containers] for containers in pairs]
+        if names[0] != names[1]:
+            spec[key] = pairs[0]  # validation says what is wrong with it
+        elif pairs[0]:
+            spec[key] = [_resized(new, base) for new, base in zip(*pairs, strict=True)]
+    work.new.clear()
+    work.new.update(old, spec={field: value for field, value in spec.items() if value is not None})
+    return None
+
+
+def _resized(new: Raw, old: Raw) -> Raw:
+    changed = {**old, "resources": new.get("resources"), "resizePolicy": new.get("resizePolicy")}
+    return {field: value for field, value in changed.items() if value is not None}
 
 
 def resize_needs_node(work: Work) -> Refused | None:
@@ -386,31 +411,36 @@ def _charge(request: Request, raw: Raw | None, around: Surroundings, work: Work 
 
 # -- who goes through what -------------------------------------------------------------------------------------
 
-_STEPS: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
+_MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (
-        pod_defaults, pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults, derive_pod,
-        valid_object, limit_bounds,
+        pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults,
     ),
-    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, classes_need_gate, class_annotations_stay),
-    (Operation.UPDATE, "pods", "resize"): (
-        pod_keeps_priority, limit_defaults, resize_needs_node, valid_object, limit_bounds,
-    ),
-    (Operation.CREATE, "persistentvolumeclaims", ""): (claim_protection, valid_object, claim_bounds),
-    (Operation.UPDATE, "persistentvolumeclaims", ""): (valid_object, claim_bounds),
-    (Operation.CREATE, "limitranges", ""): (limit_range_defaults, classes_need_gate),
-    (Operation.UPDATE, "limitranges", ""): (limit_range_defaults, classes_need_gate),
+    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, pod_tolerations, classes_need_gate),
+    (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only),
+    (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
+    (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),
+    (Operation.UPDATE, "services", ""): (service_type,),
     (Operation.CREATE, "resourcequotas", ""): (classes_need_gate,),
     (Operation.UPDATE, "resourcequotas", ""): (classes_need_gate,),
+}  # fmt: skip
+_VALIDATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
+    (Operation.CREATE, "pods", ""): (strict_class_names, limit_bounds),
+    (Operation.UPDATE, "pods", ""): (class_annotations_stay,),
+    (Operation.UPDATE, "pods", "resize"): (resize_needs_node, limit_bounds),
+    (Operation.CREATE, "persistentvolumeclaims", ""): (claim_bounds,),
+    (Operation.UPDATE, "persistentvolumeclaims", ""): (claim_bounds,),
     (Operation.CREATE, "priorityclasses.scheduling.k8s.io", ""): (one_global_default,),
     (Operation.UPDATE, "priorityclasses.scheduling.k8s.io", ""): (one_global_default,),
-}  # fmt: skip
+}
 
 
 @lru_cache(maxsize=1024)
 def _plan(operation: Operation, resource: str, subresource: str) -> tuple[Step, ...]:
-    own = _STEPS.get((operation, resource, subresource), ())
+    """The steps of one sort of write, in order."""
+    key = (operation, resource, subresource)
+    mutating, validating = _MUTATING.get(key, ()), _VALIDATING.get(key, ())
     if operation is Operation.DELETE:
         return (quotas,)
-    first: tuple[Step, ...] = (namespace_exists,) if operation is Operation.CREATE else ()
-    last = () if valid_object in own else (valid_object,)
-    return (*first, static_defaults, *own, *last, quotas)
+    if operation is Operation.CREATE:
+        return (namespace_exists, defaults, *mutating, prepare, validity, *validating, quotas)
+    return (defaults, *mutating, validity, *validating, quotas)

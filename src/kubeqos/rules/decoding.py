@@ -11,9 +11,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kubeqos.codec import JsonError, JsonNumber, YamlError, decode_json, decode_json_exact, decode_yaml
+from kubeqos.codec import (
+    JsonError,
+    JsonNumber,
+    YamlError,
+    decode_json,
+    decode_json_exact,
+    decode_json_items,
+    decode_json_members,
+    decode_yaml,
+)
 from kubeqos.model import schema
 from kubeqos.model.gojson import syntax_problem
+from kubeqos.model.quantity import FORMAT_WRONG
+from kubeqos.model.schema import Shape, TypeSchema
 from kubeqos.rules.fielderror import FieldError, Invalid, invalid, not_supported, too_long
 
 JSON = "application/json"
@@ -28,10 +39,19 @@ _SCHEME = 'scheme "pkg/api/legacyscheme/scheme.go:30"'
 _GO_TYPES = {list: "array", str: "string", int: "number", float: "number", bool: "bool", dict: "object"}
 _HEAD = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _SUMMARY_BYTES = 30
+_ELSEWHERE = frozenset(
+    (
+        ("v1", "Endpoints"), ("v1", "PersistentVolume"), ("v1", "ComponentStatus"), ("apps/v1", "DaemonSet"),
+        ("apps/v1", "StatefulSet"), ("apps/v1", "ControllerRevision"), ("batch/v1", "Job"), ("batch/v1", "CronJob"),
+    )
+)  # fmt: skip
+"""Kinds that Kubernetes has and we do not serve: a body that says so is of the wrong kind, not of an unknown one."""
 _has_fraction = re.compile(rb"[\[,:]\s*-?[0-9]+[.eE]").search
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HEX = b"[0-9a-fA-F]"
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB]%b{2}\\u[dD][c-fC-F]%b{2}|(?P<lone>u[dD][89a-fA-F]%b{2})|.)" % (_HEX, _HEX, _HEX), re.DOTALL
 )
+"""Any escape of JSON: a surrogate pair, half of one, or another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +79,26 @@ def decode(
 ) -> Decoded | Refused:
     """Read a body that should hold an object of `expected` = (group, version, kind)."""
     group, version, kind = expected
+    sent, body = body, _as_unicode(body)
     found = read_document(body, content_type)
     if isinstance(found, _Unreadable):
         if found.code == 415:
             return Refused(415, "UnsupportedMediaType", found.why)
-        why = f"couldn't get version/kind; json parse error: {found.why} ({_summary(body)})"
+        why = f"couldn't get version/kind; json parse error: {found.why} ({_summary(sent)})"
         return _bad(f"the object provided is unrecognized (must be of type {kind}): {why}")
     if problem := _kind_problem(found, group, version, kind):
         return problem
     api_version = f"{group}/{version}" if group else version
     raw = {**found, "kind": kind, "apiVersion": api_version}
-    is_json = media_type(content_type) in ("", JSON) and field_validation != "Ignore"
+    is_json = media_type(content_type) in ("", JSON)
     shape = schema.kind(group, version, kind)
-    # A body of `null` or without kind and version has fewer keys than the object made of it.
-    findings = schema.check(raw, shape, body if is_json and len(raw) == len(found) else None)
+    findings = schema.check(found, shape, body if is_json and field_validation != "Ignore" else None)
+    error = findings.error
+    if error is None and is_json and b"\\" in body and _escapes_quantity(body, shape):
+        error = FORMAT_WRONG
     prefix = f'{kind} in version "{version}" cannot be handled as a {kind}: '
-    if findings.error:
-        return _bad(prefix + findings.error)
+    if error is not None:
+        return _bad(prefix + error)
     if findings.strict and field_validation == "Strict":
         return _bad(f"{prefix}strict decoding error: {', '.join(findings.strict)}")
     raw = _plain(schema.normalise(raw, shape)) if _has_fraction(body) else schema.normalise(raw, shape)
@@ -115,20 +138,25 @@ def read_document(body: bytes, content_type: str) -> dict[str, Any] | _Unreadabl
 
 
 def _read_json(body: bytes) -> Any:
-    """JSON as Go reads it: half of a surrogate pair becomes U+FFFD."""
     try:
         value = decode_json_exact(body) if _has_fraction(body) else decode_json(body)
     except (JsonError, UnicodeDecodeError) as error:
-        problem = syntax_problem(body)
-        if problem is None and (repaired := _LONE_SURROGATE.sub(rb"\\ufffd", body)) != body:
-            return _read_json(repaired)
-        return _Unreadable(problem or str(error))
+        return _Unreadable(syntax_problem(body) or str(error))
     except RecursionError:
         return _Unreadable("exceeded max depth")
     # Cheap first: a text with few brackets cannot be deep.
     if body.count(b"{") + body.count(b"[") >= MAX_DEPTH and not _is_shallow(value):
         return _Unreadable("exceeded max depth")
     return value
+
+
+def _as_unicode(body: bytes) -> bytes:
+    """The body as Go reads it: what is not Unicode, or half of a surrogate pair, becomes U+FFFD."""
+    if not body.isascii():
+        body = body.decode("utf-8", "replace").encode()
+    if b"\\u" not in body:
+        return body
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], body)
 
 
 def _read_yaml(body: bytes) -> Any:
@@ -153,6 +181,27 @@ def _is_shallow(value: Any) -> bool:
             return True
         level = deeper
     return False
+
+
+def _escapes_quantity(body: bytes, shape: TypeSchema) -> bool:
+    """Whether the text of a quantity is written with escapes, which Kubernetes does not undo before it reads one."""
+    members = decode_json_members(body) or {}
+    return any(
+        b"\\" in token and name in shape.fields and _escapes_inside(token, shape.fields[name].shape)
+        for name, token in members.items()
+    )
+
+
+def _escapes_inside(token: bytes, shape: Shape) -> bool:
+    if shape.kind == "quantity":
+        return True
+    if shape.kind == "object" and (inner := shape.object_type):
+        return _escapes_quantity(token, inner)
+    item = shape.of
+    if item is None:
+        return False
+    tokens = decode_json_items(token) if shape.kind == "list" else (decode_json_members(token) or {}).values()
+    return any(b"\\" in one and _escapes_inside(one, item) for one in tokens or ())
 
 
 def _plain(value: Any) -> Any:
@@ -191,7 +240,7 @@ def _kind_problem(raw: dict[str, Any], group: str, version: str, kind: str) -> R
     if (given_kind, given_version) == (kind, api_version):
         return None
     given_group, _, short = given_version.rpartition("/")
-    if (given_group, short, given_kind) in schema.kinds():
+    if (given_group, short, given_kind) in schema.kinds() or (given_version, given_kind) in _ELSEWHERE:
         home = group.partition(".")[0] or "core"
         why = f"converting ({short}.{given_kind}) to ({home}.{kind}): unknown conversion"
     else:
@@ -216,10 +265,12 @@ def check_write_options(
         errors.append(not_supported("dryRun", asked, ("All",)))
     if len(field_manager.encode()) > MAX_MANAGER_BYTES:
         errors.append(too_long("fieldManager", MAX_MANAGER_BYTES))
-    for position, char in enumerate(field_manager):
+    position = 0
+    for char in field_manager:
         if not char.isprintable():
             why = f"invalid character U+{ord(char):04X} (at position {position})"
             errors.append(invalid("fieldManager", field_manager, why))
+        position += len(char.encode("utf-8", "replace"))
     if field_validation not in FIELD_VALIDATIONS:
         errors.append(not_supported("fieldValidation", field_validation, FIELD_VALIDATIONS))
     return Invalid(options_kind, "meta.k8s.io", "", errors) if errors else None

@@ -107,8 +107,10 @@ def _default_container(container: Raw) -> None:
         probe = container.get(kind)
         if probe is not None:
             _default_probe(probe)
-    for hook in (container.get("lifecycle") or {}).values():
-        _default_handler(hook)
+    lifecycle = container.get("lifecycle") or {}
+    for hook in ("postStart", "preStop"):
+        if hook in lifecycle:
+            _default_handler(lifecycle[hook])
     if "resources" not in container:
         container["resources"] = {}
     if not container.get("terminationMessagePath"):
@@ -344,15 +346,13 @@ def _prepare_volume_claim(raw: Raw, now: str) -> None:
         finalizers.append("kubernetes.io/pvc-protection")
 
 
-def _default_volume_object(raw: Raw) -> None:
-    spec = raw.setdefault("spec", {})
-    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
-    spec.setdefault("volumeMode", "Filesystem")
-    raw.setdefault("status", {}).setdefault("phase", "Pending")
-
-
 def _default_priority_class(raw: Raw) -> None:
     raw.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def _default_event(raw: Raw) -> None:
+    raw.setdefault("reportingComponent", "")
+    raw.setdefault("reportingInstance", "")
 
 
 def _default_role_binding(raw: Raw) -> None:
@@ -388,8 +388,8 @@ _DEFAULTS: dict[str, Callable[[Raw], None]] = {
     "LimitRange": default_limit_range,
     "Secret": _default_secret,
     "PersistentVolumeClaim": _default_volume_claim,
-    "PersistentVolume": _default_volume_object,
     "PriorityClass": _default_priority_class,
+    "Event": _default_event,
     "RoleBinding": _default_role_binding,
     "ClusterRoleBinding": _default_role_binding,
     "ResourceClaim": _default_claim,
@@ -406,5 +406,5 @@ _PREPARE: dict[str, Callable[[Raw, str], None]] = {
     "Deployment": _prepare_without_status,
 }
 _GENERATIONS = frozenset(
-    ("Pod", "PodTemplate", "PriorityClass", "ReplicationController", "ReplicaSet", "Deployment"),
+    ("Pod", "PodTemplate", "PodDisruptionBudget", "PriorityClass", "ReplicationController", "ReplicaSet", "Deployment"),
 )

@@ -20,7 +20,8 @@ from kubeqos.rules.classes import WELL_KNOWN, Level, demand
 from kubeqos.rules.podqos import effective_limits, effective_requests
 
 ANNOTATION = "kubernetes.io/limit-ranger"
-_MAX_MILLI = ((1 << 63) - 1) // 1000  # beyond this Kubernetes compares whole units, since thousandths would overflow
+_MAX_INT64 = (1 << 63) - 1
+_MAX_MILLI = _MAX_INT64 // 1000  # beyond this Kubernetes compares whole units, since thousandths would overflow
 _POD_LEVEL = ("cpu", "memory")
 
 
@@ -219,7 +220,7 @@ def _comparable(*amounts: Quantity | None) -> tuple[int, ...]:
     known = [amount or Quantity.ZERO for amount in amounts]
     if all(amount.value() <= _MAX_MILLI for amount in known):
         return tuple(amount.milli() for amount in known)
-    return tuple(amount.value() for amount in known)
+    return tuple(min(amount.value(), _MAX_INT64) for amount in known)
 
 
 def _below_min(kind: str, name: str, least: Quantity, requests: ResourceList, limits: ResourceList) -> str | None:
@@ -267,7 +268,7 @@ def _ratio_above(kind: str, name: str, bound: Quantity, requests: ResourceList, 
     # Floats, as upstream: a ratio that is exactly the maximum may round above it there, and then must here too.
     ratio = float(most) / float(asked)
     fine = bound.value() <= _MAX_MILLI
-    over = ratio * 1000 > float(bound.milli()) if fine else ratio > float(bound.value())
+    over = ratio * 1000 > float(bound.milli()) if fine else ratio > float(min(bound.value(), _MAX_INT64))
     return f"{said}, but provided ratio is {ratio:f}" if over else None
 
 

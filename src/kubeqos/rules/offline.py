@@ -81,6 +81,8 @@ class Offline:
         self.gates = gates
         self.ledger = Ledger()
         self.objects: dict[Key, Raw] = {}
+        self._applied: dict[Key, Raw] = {}
+        self._created = 0
         self._strict_namespaces = strict_namespaces
         self._charges: dict[str, dict[Key, Charge]] = {}
         self._limits: dict[str, list[Limits]] = {}
@@ -88,8 +90,8 @@ class Offline:
 
     # -- asking --------------------------------------------------------------------------------------------------
 
-    def apply(self, raw: Raw) -> Answer:
-        """Create the object, or update it if it is there."""
+    def apply(self, raw: Raw, *, namespace: str = "default") -> Answer:
+        """Create the object, or update it if it is there; `namespace` is for objects that name none."""
         group, version, kind = _identity(raw)
         metadata = raw.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
@@ -98,16 +100,20 @@ class Offline:
         if wrong is not None:
             return Answer(kind, name, wrong)
         new = schema.normalise(deepcopy(raw), schema.kind(group, version, kind))
-        namespace = "" if kind in _CLUSTER_WIDE else str(metadata.get("namespace") or "default")
+        namespace = "" if kind in _CLUSTER_WIDE else str(metadata.get("namespace") or namespace)
         if namespace:
             new.setdefault("metadata", {})["namespace"] = namespace
-        old = self.get(plural(kind), namespace, name, group=group)
+        key = (qualified(plural(kind), group), namespace, name)
+        old, last, manifest = self.objects.get(key), self._applied.get(key, {}), deepcopy(new)
         if old is None:
-            return self.create(new, plural(kind), group=group)
-        if "status" in old:
-            new["status"] = deepcopy(old["status"])
-        verb = "unchanged" if new == old else "configured"
-        return self.update(new, plural(kind), group=group, verb=verb)
+            answer = self.create(new, plural(kind), group=group)
+        else:
+            new = three_way(deepcopy(old), last, new, schema.kind(group, version, kind))
+            verb = "unchanged" if new == old else "configured"
+            answer = self.update(new, plural(kind), group=group, verb=verb)
+        if answer.ok:
+            self._applied[key] = manifest
+        return answer
 
     def get(self, resource: str, namespace: str, name: str, *, group: str = "") -> Raw | None:
         return self.objects.get((qualified(resource, group), namespace, name))
@@ -117,7 +123,11 @@ class Offline:
     def create(self, new: Raw, resource: str, *, group: str = "") -> Answer:
         """Store a new object; its status is the server's to say."""
         new.pop("status", None)
-        metadata = new["metadata"]
+        metadata = new.setdefault("metadata", {})
+        self._created += 1
+        metadata["uid"] = f"00000000-0000-4000-8000-{self._created:012x}"
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = f"{metadata['generateName']}{self._created:05x}"
         request = Request(Operation.CREATE, resource, new["kind"], group, metadata.get("namespace", ""), new=new)
         if (qualified(resource, group), request.namespace, request.name) in self.objects:
             return Answer(new["kind"], request.name, already_exists(request))
@@ -206,6 +216,40 @@ def _charge(request: Request, raw: Raw) -> Charge | None:
     if request.qualified == "pods":
         return charge_pod(PodView.of(raw))
     return charge_of(request.resource, raw, group=request.group)
+
+
+# -- applying ----------------------------------------------------------------------------------------------------
+
+
+def three_way(stored: Raw, last: Raw, new: Raw, kind: schema.TypeSchema | None) -> Raw:
+    """`stored` with what changed between the last manifest and the new one, as `kubectl apply` merges them."""
+    for key in last:
+        if key not in new:
+            stored.pop(key, None)
+    for key, value in new.items():
+        field = kind.fields.get(key) if kind else None
+        inner = field.shape.object_type if field else None
+        have, before = stored.get(key), last.get(key)
+        if isinstance(value, dict) and isinstance(have, dict):
+            stored[key] = three_way(have, before if isinstance(before, dict) else {}, value, inner)
+        elif (
+            isinstance(value, list) and isinstance(have, list) and field and field.merge_key and "merge" in field.patch
+        ):
+            stored[key] = _merged_items(have, before or [], value, field.merge_key, inner)
+        else:
+            stored[key] = value
+    return stored
+
+
+def _merged_items(
+    stored: list[Any], last: list[Any], new: list[Any], merge_key: str, kind: schema.TypeSchema | None
+) -> list[Any]:
+    """Items are the same where they have the same key; those that only the server knows stay at the end."""
+    have = {item[merge_key]: item for item in stored}
+    before = {item[merge_key]: item for item in last}
+    wanted = {item[merge_key]: item for item in new}
+    merged = [three_way(have.get(name, {}), before.get(name, {}), item, kind) for name, item in wanted.items()]
+    return merged + [item for name, item in have.items() if name not in wanted and name not in before]
 
 
 # -- reading ---------------------------------------------------------------------------------------------------

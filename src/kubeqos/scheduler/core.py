@@ -124,6 +124,11 @@ class Scheduler:
         self._told: dict[str, tuple[str, str]] = {}
         self._stories: OrderedDict[str, deque[str]] = OrderedDict()
 
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The scheduler names it answers to."""
+        return tuple(self._placers)
+
     # -- what happened -----------------------------------------------------------------------------------------------
 
     def node_changed(self, raw: bytes | None, name: str, now: float) -> None:
@@ -198,6 +203,7 @@ class Scheduler:
             self._nominees.pop(pod.uid, None)
             self.cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape, started=now))
             self.queue.remove(pod.uid)
+            self.queue.wake([COMPANY], now)
             self._told.pop(pod.uid, None)
             self.counters.attempts[Outcome.SCHEDULED] += 1
             because = f"best of the nodes that fit, with {answer.points} points"

@@ -46,7 +46,8 @@ class SchedulingQueue:
 
     def __init__(self) -> None:
         self._pods: dict[str, QueuedPod] = {}
-        self._active: list[tuple[tuple[int, float], str]] = []
+        self._active: list[tuple[tuple[int, float], int, str]] = []
+        self._sequence = 0  # equal pods in the order they came
         self._backoff: list[tuple[float, str]] = []
         self._place: dict[str, str] = {}
         self._waiting_for: defaultdict[Hashable, set[str]] = defaultdict(set)
@@ -81,7 +82,7 @@ class SchedulingQueue:
         """The next pod to decide, which stays known until it is removed or fails."""
         self._promote(now)
         while self._active:
-            _, uid = heapq.heappop(self._active)
+            _, _, uid = heapq.heappop(self._active)
             if self._place.get(uid) == "active":
                 return self._take(uid)
         while self._backoff:
@@ -142,7 +143,8 @@ class SchedulingQueue:
 
     def _activate(self, pod: QueuedPod) -> None:
         self._place[pod.uid] = "active"
-        heapq.heappush(self._active, (pod.key, pod.uid))
+        self._sequence += 1
+        heapq.heappush(self._active, (pod.key, self._sequence, pod.uid))
 
     def _back_off(self, pod: QueuedPod) -> None:
         self._place[pod.uid] = "backoff"

@@ -6,7 +6,7 @@ and the batches, `watch` the cursors, `database` the file.
 """
 
 from kubeqos.store.errors import Compacted, Conflict, FutureRevision, ReadOnly, StoreError
-from kubeqos.store.records import Delete, Event, Page, Put, Retention, Stored
+from kubeqos.store.records import Delete, Event, Page, Put, Retention, Statistics, Stored
 from kubeqos.store.store import Store
 from kubeqos.store.watch import Watch
 
@@ -20,6 +20,7 @@ __all__ = [
     "Put",
     "ReadOnly",
     "Retention",
+    "Statistics",
     "Store",
     "StoreError",
     "Stored",

@@ -12,9 +12,7 @@ class StoreError(KubeqosError):
     """A write or a read that the store could not do; nothing of it is visible."""
 
     def again(self) -> StoreError:
-        """A copy for another waiter: one exception object raised in many tasks would collect their
-        tracebacks.
-        """
+        """A copy for another waiter: one object raised in many tasks would collect all their tracebacks."""
         twin = copy.copy(self)
         twin.__cause__ = self.__cause__
         return twin
@@ -31,9 +29,7 @@ class Conflict(StoreError):
 
 
 class Compacted(StoreError):
-    """The history that was asked for has been compacted away; `oldest` is the oldest revision still
-    readable.
-    """
+    """The history that was asked for is gone; `oldest` is the oldest revision that can still be read."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(f"history before revision {oldest} has been compacted")

@@ -54,9 +54,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Part of a range: items sorted by key, whether there are more, how many, and the revision they were
-    read at.
-    """
+    """Part of a range: items sorted by key, how many more there are, and the revision they were read at."""
 
     items: list[Stored]
     more: bool
@@ -69,3 +67,13 @@ class Retention(msgspec.Struct, frozen=True):
 
     seconds: float = 300.0
     revisions: int = 100_000
+
+
+class Statistics(msgspec.Struct):
+    """What the store has done since it was opened, for metrics; `sync_seconds` is time spent in the writer."""
+
+    commits: int = 0
+    batches: int = 0
+    rows: int = 0
+    failed_batches: int = 0
+    sync_seconds: float = 0.0

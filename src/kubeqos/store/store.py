@@ -19,7 +19,7 @@ from pathlib import Path
 from kubeqos.store.database import PLACE_BITS, Database, Row, row_id
 from kubeqos.store.errors import Compacted, Conflict, FutureRevision, ReadOnly, StoreError
 from kubeqos.store.index import KeyIndex
-from kubeqos.store.records import Delete, Event, Page, Put, Retention, Stored, Value
+from kubeqos.store.records import Delete, Event, Page, Put, Retention, Statistics, Stored, Value
 from kubeqos.store.watch import Feed, Watch
 
 Render = Callable[[int], bytes | None]
@@ -32,15 +32,14 @@ class Batch:
         self.rows: list[Row] = []
         self.waiters: list[tuple[asyncio.Future[int], int | None]] = []
         self.coalesced: dict[str, Render] = {}
+        self.seconds = 0.0  # in the writer
 
     def __bool__(self) -> bool:
         return bool(self.waiters)
 
 
 class Store:
-    """Keys to bytes, with one global revision. Every method belongs to the event loop that uses the store
-    first.
-    """
+    """Keys to bytes under one global revision. Its methods are called on one event loop."""
 
     def __init__(self, database: Database, retention: Retention, clock: Callable[[], float]) -> None:
         self._database = database
@@ -52,11 +51,14 @@ class Store:
         self._pending: dict[str, tuple[int, Stored | None]] = {}
         self._assigned = revision
         self._feed = Feed(database, revision, compacted)
+        self.statistics = Statistics()
         self._open_batch = Batch()
         self._in_flight: Batch | None = None
         self._seal_scheduled = False
         self._failure: StoreError | None = None
         self._closing = False
+        self._drained: asyncio.Future[None] | None = None  # what `close` waits for
+        self._on_discard: list[Callable[[], None]] = []
         self._compacting = False
         self._ages: list[tuple[float, int]] = [(clock(), revision)]
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -140,12 +142,13 @@ class Store:
         A commit that was accepted is carried out whether or not somebody still waits for it: cancelling the wait does
         not take it back. When it fails, every waiter is told before any later batch is sealed.
 
-        A `coalesced` value is rendered once per batch, under a revision of its own, and shares the
-        transaction on disk. It updates keys only: one that does not exist by then, or renders None, is left
-        out.
+        A `coalesced` value is rendered once per batch, under a revision of its own, and shares the transaction on disk.
+        It updates keys only: one that does not exist by then, or renders None, is left out.
         """
-        if self._failure or self._closing:
-            raise self._failure or StoreError("the store is closed")
+        if self._failure is not None:
+            raise self._failure.again()
+        if self._closing:
+            raise StoreError("the store is closed")
         self._check(ops)
         revision = self._assigned + 1
         rows = [self._row(op, row_id(revision, place)) for place, op in enumerate(ops)]
@@ -156,6 +159,14 @@ class Store:
         self._open_batch.waiters.append((future, revision if rows else None))
         self._schedule_seal()
         return future
+
+    def on_discard(self, callback: Callable[[], None]) -> None:
+        """Call back when submitted writes were thrown away because their batch failed.
+
+        Whatever was derived from the pending view, a quota ledger for example, is to be derived anew: it is called
+        before the waiters are told and before anything else can be submitted.
+        """
+        self._on_discard.append(callback)
 
     def _check(self, ops: Sequence[Put | Delete]) -> None:
         if len({op.key for op in ops}) != len(ops) or len(ops) >> PLACE_BITS:
@@ -204,6 +215,7 @@ class Store:
             failure = StoreError(f"cannot render a coalesced value: {error}")
             failure.__cause__ = error
             self._fail_pending(failure)
+            self._let_close()
             return
         self._in_flight, self._open_batch = batch, Batch()
         loop = asyncio.get_running_loop()
@@ -223,20 +235,37 @@ class Store:
     def _settle(self, batch: Batch, failure: StoreError | None) -> None:
         """Back on the loop: the batch is durable, or it never happened."""
         self._in_flight = None
+        self._count(batch, failure)
         if failure is not None:
             self._fail_pending(failure, batch)
             if isinstance(failure, ReadOnly):
                 self._failure = failure
             else:
                 self.compact(self.revision)  # a full disk: history is what can be given up
-            return
-        self._publish(batch)
-        for future, revision in batch.waiters:
-            if not future.done():
-                future.set_result(self.revision if revision is None else revision)
-        self._retain()
+        else:
+            self._publish(batch)
+            for future, revision in batch.waiters:
+                if not future.done():
+                    future.set_result(self.revision if revision is None else revision)
+            self._retain()
         if self._open_batch:
             self._schedule_seal()
+        else:
+            self._let_close()
+
+    def _let_close(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _count(self, batch: Batch, failure: StoreError | None) -> None:
+        counted = self.statistics
+        counted.batches += 1
+        counted.sync_seconds += batch.seconds
+        if failure is not None:
+            counted.failed_batches += 1
+        else:
+            counted.commits += len(batch.waiters)
+            counted.rows += len(batch.rows)
 
     def _publish(self, batch: Batch) -> None:
         events = []
@@ -266,6 +295,8 @@ class Store:
         failed = [*(batch.waiters if batch else ()), *self._open_batch.waiters]
         self._open_batch = Batch()
         self._pending.clear()
+        for callback in self._on_discard:
+            callback()
         for future, _ in failed:
             if not future.done():
                 future.set_exception(failure.again())
@@ -314,10 +345,12 @@ class Store:
 
     def _write(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
         failure = None
+        started = time.perf_counter()
         try:
             self._database.insert(batch.rows)
         except Exception as error:  # noqa: BLE001 - whatever it is, the waiters must hear of it
             failure = self._database.explain(error)
+        batch.seconds = time.perf_counter() - started
         loop.call_soon_threadsafe(self._settle, batch, failure)
 
     def _compact(self, target: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -333,10 +366,11 @@ class Store:
         if self._closing:
             return
         self._closing = True
-        waiters = [future for future, _ in self._open_batch.waiters]
-        waiters += [future for future, _ in self._in_flight.waiters] if self._in_flight else []
-        if waiters:
-            await asyncio.wait(waiters)
+        if self._open_batch and self._in_flight is None:
+            self._seal()
+        if self._in_flight is not None:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
         self._feed.close()
         self._jobs.put(None)
         await asyncio.to_thread(self._writer.join)

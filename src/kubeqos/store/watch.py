@@ -28,6 +28,22 @@ PAUSE_PER_WATCHER, LONGEST_PAUSE = 20e-6, 0.05
 by_revision = attrgetter("revision")
 
 
+class Waiter:
+    """A watcher that has nothing to read. `seen` is set when that changes: the revision before the first new event."""
+
+    __slots__ = ("future", "seen")
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.seen: int | None = None
+
+    def wake(self, seen: int) -> None:
+        if self.seen is None:  # also for one whose wait was just cancelled: it must not skip what comes now
+            self.seen = seen
+        if not self.future.done():
+            self.future.set_result(None)
+
+
 class Feed:
     """The recent events and the watchers that wait for the next ones."""
 
@@ -41,7 +57,7 @@ class Feed:
         self._log_bytes = 0
         self.announced = revision  # who waits has seen everything of theirs up to this revision
         self._unannounced: list[Event] = []
-        self._waiting: dict[str, set[asyncio.Future[int]]] = {}
+        self._waiting: dict[str, set[Waiter]] = {}
         self._waiters = 0
         self._next_wake = 0.0
         self._wake_timer: asyncio.TimerHandle | None = None
@@ -79,7 +95,8 @@ class Feed:
             self._next_wake = asyncio.get_running_loop().time() + pause
         for prefix, waiting in self._waiting.items():
             if any(event.key.startswith(prefix) for event in events):
-                wake(waiting, before)
+                for waiter in waiting:
+                    waiter.wake(before)
 
     def _trim(self) -> None:
         """Drop the oldest quarter or more; whole revisions only."""
@@ -97,12 +114,10 @@ class Feed:
             del self._log[:drop]
 
     def read(self, prefix: str, cursor: int) -> tuple[list[Event], int]:
-        """Events of a prefix above a revision and the revision that they reach; Compacted when they are
-        gone.
-        """
-        if cursor < self.compacted:
-            raise Compacted(self.compacted)
+        """Events of a prefix above a revision, and the revision that they reach; Compacted when they are gone."""
         if cursor < self.floor:
+            if cursor < self.compacted:
+                raise Compacted(self.compacted)
             events = self.database.events(prefix, cursor, self.revision, PAGE_EVENTS)
             return events, self.revision if len(events) < PAGE_EVENTS else events[-1].revision
         # Watchers of one prefix move in step: they share the list, and their consumers may share its
@@ -116,16 +131,16 @@ class Feed:
         start = bisect_right(self._log, cursor, key=by_revision)
         return [event for event in self._log[start:] if event.key.startswith(prefix)]
 
-    def wait(self, prefix: str) -> asyncio.Future[int]:
-        """A future that the next event of the prefix resolves with the revision before it; 0 means closed."""
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(prefix, set()).add(future)
+    def wait(self, prefix: str) -> Waiter:
+        """To be woken by the next event of the prefix, or when the feed closes."""
+        waiter = Waiter()
+        self._waiting.setdefault(prefix, set()).add(waiter)
         self._waiters += 1
-        return future
+        return waiter
 
-    def leave(self, prefix: str, future: asyncio.Future[int]) -> None:
+    def leave(self, prefix: str, waiter: Waiter) -> None:
         waiting = self._waiting[prefix]
-        waiting.discard(future)
+        waiting.discard(waiter)
         self._waiters -= 1
         if not waiting:
             del self._waiting[prefix]
@@ -136,13 +151,8 @@ class Feed:
         if self._wake_timer is not None:
             self._wake_timer.cancel()
         for waiting in self._waiting.values():
-            wake(waiting, 0)
-
-
-def wake(waiting: set[asyncio.Future[int]], revision: int) -> None:
-    for future in waiting:
-        if not future.done():
-            future.set_result(revision)
+            for waiter in waiting:
+                waiter.wake(0)
 
 
 class Watch(AsyncIterator[list[Event]]):
@@ -152,14 +162,16 @@ class Watch(AsyncIterator[list[Event]]):
         self._feed = feed
         self._prefix = prefix
         self._cursor = after
-        self._waiter: asyncio.Future[int] | None = None
+        self._waiter: Waiter | None = None
         self._closed = False
 
     @property
     def revision(self) -> int:
         """Every event up to this revision has been handed out: what a bookmark may say."""
-        waiting = self._waiter is not None and not self._waiter.done()
-        return max(self._cursor, self._feed.announced) if waiting else self._cursor
+        return self._cursor if self._waiter is None else self._seen_by(self._waiter)
+
+    def _seen_by(self, waiter: Waiter) -> int:
+        return max(self._cursor, self._feed.announced if waiter.seen is None else waiter.seen)
 
     async def __anext__(self) -> list[Event]:
         while not (self._closed or self._feed.closed):
@@ -174,13 +186,14 @@ class Watch(AsyncIterator[list[Event]]):
     async def _wait(self) -> None:
         waiter = self._waiter = self._feed.wait(self._prefix)
         try:
-            self._cursor = max(self._cursor, await waiter)
-        finally:
+            await waiter.future
+        finally:  # a wait that is cancelled, to send a bookmark for example, has seen that there was nothing
+            self._cursor = self._seen_by(waiter)
             self._waiter = None
             self._feed.leave(self._prefix, waiter)
 
     def close(self) -> None:
         """Stop; a pending `__anext__` ends the iteration."""
         self._closed = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(0)
+        if self._waiter is not None:
+            self._waiter.wake(0)

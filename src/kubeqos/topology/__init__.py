@@ -2,4 +2,14 @@
 
 Called by the node agent's managers, by QRM plugins and by CCI drivers. Works on `model.Machine`, `CpuSet` and
 `NumaSet` values and never touches the machine it runs on.
+
+The doors, by question:
+  where may it go?         `cpuhints.cpu_hints`, `memory.MemoryState.hints`, `merge.merge`
+  which CPUs?              `cpus.allocate_cpus` (Kubernetes' options), `compute.allocate` (KEP-3675's attributes)
+  which memory?            `memory.MemoryState.allocate` and `.release`
+  who has what?            `pools.Pools`, drawn by `map.render_map`
+  in which order to write? `changes.plan_changes`
+  what if it does not fit? `fragmentation.fragmentation` and `.plan_moves`
+
+Behind them, on int masks: `packed`, `distributed`, `wholecores`, `masks`, `andsets`, `numeric`.
 """

@@ -22,9 +22,7 @@ class Shortage:
 
     def __str__(self) -> str:
         if self.of == "cpus" and not self.inside:
-            return (
-                f"not enough cpus available to satisfy request: requested={self.need}, available={self.have}"
-            )
+            return f"not enough cpus available to satisfy request: requested={self.need}, available={self.have}"
         where = f" {self.inside}" if self.inside else ""
         return f"not enough {self.of}{where}: requested={self.need}, available={self.have}"
 

@@ -45,12 +45,27 @@ def plan_changes(
     empty = sorted(name for name, held in after.items() if not held.cpus)
     if empty:
         return Refused((Violation("cpuset", f"{empty[0]} would be left without CPUs"),))
+    clash = _clash(after)
+    if clash:
+        return Refused((Violation("cpuset", clash),))
     planner = _Planner(before, after, (spare or CpuSet()).mask)
     return planner.plan()
 
 
+def _clash(after: Mapping[str, Held]) -> str | None:
+    """Two containers that may not overlap and would."""
+    for name, held in after.items():
+        for other, theirs in after.items():
+            if held.owner is not None and held.owner != theirs.owner and held.cpus & theirs.cpus:
+                return f"{name} is exclusive and {other} would share {held.cpus & theirs.cpus} with it"
+    return None
+
+
 class _Planner:
-    """Writes one container after the other; what each holds at the moment is the only state."""
+    """Writes one container after the other; what each holds at the moment is the only state.
+
+    Each container first only loses CPUs, then enters its new set and only gains, so the plan ends.
+    """
 
     def __init__(self, before: Mapping[str, Held], after: Mapping[str, Held], spare: int) -> None:
         self.now = {name: held.cpus.mask for name, held in before.items() if name in after}
@@ -64,9 +79,7 @@ class _Planner:
 
     def plan(self) -> tuple[Change, ...] | Refused:
         while todo := [name for name in self.order if self.now.get(name) != self.target[name]]:
-            if not any(
-                step(todo) for step in (self._finish, self._narrow, self._enter, self._shrink, self._park)
-            ):
+            if not any(step(todo) for step in (self._finish, self._narrow, self._enter, self._shrink, self._park)):
                 ring = ", ".join(todo)
                 detail = f"{ring} swap CPUs and there is no spare CPU to do it with"
                 return Refused((Violation("cpuset", detail),))
@@ -106,8 +119,9 @@ class _Planner:
     def _enter(self, todo: list[str]) -> bool:
         """Move into the part of the new set that is free, leaving the old set altogether."""
         for name in todo:
-            part = self.target[name] & ~self._blocked(name)
-            if name in self.now and part and part != self.now[name]:
+            held = self.now.get(name, 0)
+            part = self.target[name] & (held | ~self._blocked(name))
+            if held and part & ~held:
                 return self._write(name, part)
         return False
 
@@ -118,7 +132,7 @@ class _Planner:
             wanted |= self.target[name]
         for name in todo:
             held = self.now.get(name, 0)
-            if held.bit_count() > 1:
+            if held.bit_count() > 1 and not held & self.target[name]:
                 choice = held & ~wanted or held
                 return self._write(name, choice & -choice)
         return False

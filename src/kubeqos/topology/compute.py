@@ -24,7 +24,14 @@ from kubeqos.topology.attributes import (
     owned,
 )
 from kubeqos.topology.packed import take_packed
-from kubeqos.topology.wholecores import one_thread_each, take_most_siblings, take_whole_cores, whole_cores
+from kubeqos.topology.wholecores import (
+    core_sums,
+    even_core_shares,
+    one_thread_each,
+    take_most_siblings,
+    take_whole_cores,
+    whole_cores,
+)
 
 
 def allocate(machine: Machine, available: CpuSet, request: CpuRequest) -> Allocated | Refused:
@@ -42,20 +49,27 @@ def allocate(machine: Machine, available: CpuSet, request: CpuRequest) -> Alloca
 
 
 def allocate_claim(
-    machine: Machine, available: CpuSet, requests: Sequence[CpuRequest]
+    machine: Machine,
+    available: CpuSet,
+    requests: Sequence[CpuRequest],
+    regions: Sequence[CpuSet] | None = None,
 ) -> tuple[Allocated, ...] | Refused:
-    """Every group of a claim, or none; exclusive groups go first, shared ones never stand in their way."""
+    """Every group of a claim, or none; exclusive groups go first, shared ones never stand in their way.
+
+    No CPU serves two groups. `regions` bounds where each group may come from.
+    """
     answers: dict[int, Allocated] = {}
 
     def urgency(index: int) -> tuple[bool, int, int]:
         return not requests[index].exclusive, -len(_hard_parts(requests[index])), index
 
     for index in sorted(range(len(requests)), key=urgency):
-        answer = allocate(machine, available, requests[index])
+        inside = available & regions[index] if regions else available
+        answer = allocate(machine, inside, requests[index])
         if isinstance(answer, Refused):
             return answer
         answers[index] = answer
-        available -= answer.whole
+        available -= answer.whole | answer.cpus
     return tuple(answers[index] for index in range(len(requests)))
 
 
@@ -122,7 +136,10 @@ class _Picker:
 
     def _largest(self, usable: int, take: Callable[[int], int | None]) -> int | None:
         most = min(self.request.most or self.request.count, usable.bit_count())
-        for count in range(most, self.request.count - 1, -1):
+        counts: Sequence[int] = range(self.request.count, most + 1)
+        if self.request.siblings is Siblings.REQUIRED:
+            counts = [n for n in core_sums(self.machine.layout, usable, most) if n >= self.request.count]
+        for count in reversed(counts):
             mask = take(count)
             if mask is not None:
                 return mask
@@ -139,22 +156,23 @@ class _Picker:
         return take_packed(layout, usable, count)
 
     def _interleaved(self, nodes: Sequence[int], count: int) -> int | None:
-        """An even share of every node, in whole cores where siblings are required."""
-        whole = self.request.siblings is Siblings.REQUIRED
-        for unit in (self.machine.threads_per_core, 1) if whole else (1,):
-            shares = _even_shares([node.bit_count() // unit for node in nodes], count, unit)
-            if shares is None:
-                continue
-            taken = [self._take(node, share) for node, share in zip(nodes, shares, strict=True)]
-            if None not in taken:
-                return sum(mask for mask in taken if mask is not None)  # disjoint masks: the sum is the union
-        return None
+        """A share of every node, as even as can be; in whole cores where siblings are required."""
+        if self.request.siblings is Siblings.REQUIRED:
+            shares = even_core_shares(self.machine.layout, nodes, count)
+        else:
+            shares = _even_shares([node.bit_count() for node in nodes], count)
+        if shares is None:
+            return None
+        union = 0
+        for node, share in zip(nodes, shares, strict=True):
+            union |= self._take(node, share) or 0
+        return union
 
 
-def _even_shares(room: Sequence[int], count: int, unit: int) -> list[int] | None:
-    """Shares in units that differ as little as possible, at least one for each node."""
-    left = count // unit - len(room)
-    if count % unit or left < 0 or min(room, default=0) < 1 or sum(room) < count // unit:
+def _even_shares(room: Sequence[int], count: int) -> list[int] | None:
+    """Shares that differ as little as possible, at least one for each node."""
+    left = count - len(room)
+    if left < 0 or min(room, default=0) < 1 or sum(room) < count:
         return None
     shares = [1] * len(room)
     while left:
@@ -162,7 +180,7 @@ def _even_shares(room: Sequence[int], count: int, unit: int) -> list[int] | None
             if left and shares[index] < most:
                 shares[index] += 1
                 left -= 1
-    return [share * unit for share in shares]
+    return shares
 
 
 _NEUTRAL = {"siblings": Siblings.ANY, "memory": MemoryAffinity.NONE, "device": DeviceAffinity.NONE}

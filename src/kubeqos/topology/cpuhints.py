@@ -2,8 +2,8 @@
 
 Kubernetes' rule: a set of nodes is a hint if its free CPUs (with those that the pod's finished init
 containers left to it) cover the request and it holds all of the latter; it is preferred if no smaller set
-could ever cover the request, counting all CPUs, or, with align-by-socket, if it spans no more sockets than
-needed.
+could ever cover the request, counting all CPUs, or, with align-by-socket, also if it spans no more sockets
+than needed.
 """
 
 from __future__ import annotations
@@ -35,22 +35,20 @@ def cpu_hints(
     if len(nodes) <= ENUMERATED:
         masks = [mask for mask in all_masks(nodes) if fits(mask)]
     else:
-        giving = sorted(
-            (node for node in nodes if have[node]), key=lambda n: (not kept >> n & 1, -have[n], n)
-        )
+        giving = sorted((node for node in nodes if have[node]), key=lambda n: (not kept >> n & 1, -have[n], n))
         masks = useful_masks(nodes, giving, smallest, fits)
     few_sockets = _fewest_sockets(machine, smallest) if align_by_socket else None
     return tuple(
         Hint(
             NumaSet(to_mask(mask)),
-            len(mask) == smallest if few_sockets is None else _sockets(machine, mask) == few_sockets,
+            len(mask) == smallest or (few_sockets is not None and _sockets(machine, mask) == few_sockets),
         )
         for mask in masks
     )
 
 
 def _smallest_size(sizes: list[int], count: int) -> int:
-    """The fewest nodes whose CPUs, free or not, cover the request; all of them when even that is too little."""
+    """The fewest nodes whose CPUs, free or not, cover the request; all of them when that is too little."""
     total = 0
     for number, size in enumerate(sorted(sizes, reverse=True), start=1):
         total += size
@@ -59,9 +57,9 @@ def _smallest_size(sizes: list[int], count: int) -> int:
     return len(sizes)
 
 
-def _fewest_sockets(machine: Machine, smallest: int) -> int:
+def _fewest_sockets(machine: Machine, smallest: int) -> int | None:
     per_socket = len(machine.layout.numas) // max(1, len(machine.layout.sockets))
-    return -(-smallest // per_socket) if per_socket else -1
+    return -(-smallest // per_socket) if per_socket else None
 
 
 def _sockets(machine: Machine, mask: tuple[int, ...]) -> int:

@@ -106,7 +106,8 @@ def allocate_cpus(
             return Refused((Violation("SMT Alignment Error", detail),))
         whole = machine.whole_cores(free)
         if count > len(whole):
-            detail = f"not enough free physical CPUs: available physical CPUs = {len(whole)}, requested CPUs = {count}"
+            have = f"available physical CPUs = {len(whole)}, requested CPUs = {count}"
+            detail = f"not enough free physical CPUs: {have}"
             return Refused((Violation("SMT Alignment Error", detail),))
         free = whole
     near = free if aligned is None else free & _widened(machine, aligned, options)
@@ -115,7 +116,12 @@ def allocate_cpus(
     if first is None or rest is None:
         return Refused((Shortage("cpus", count, len(free)),))
     cpus = first | rest
-    return Allocated(cpus, whole=cpus, memory=machine.numa_of(cpus))
+    if options.full_pcpus_only and machine.whole_cores(cpus) != cpus:  # only where cores differ in size
+        exact = take_whole_cores(machine.layout, free.mask, count)
+        if exact is None:
+            return Refused((Violation("SMT Alignment Error", f"{count} cpus cannot be made of whole free cores"),))
+        cpus = CpuSet(exact)
+    return Allocated(cpus, whole=cpus)
 
 
 def _widened(machine: Machine, aligned: CpuSet, options: CpuOptions) -> CpuSet:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 
 from kubeqos.model.layout import Layout
-from kubeqos.topology.packed import sorted_numas, take_packed
+from kubeqos.topology.packed import sorted_numas, take_in_steps, take_packed
 
 MAX_COMBINATIONS = 20_000  # beyond this only the nodes with the most free CPUs are combined
 
@@ -45,19 +45,13 @@ def take_distributed(
 
 
 def _hand_out(layout: Layout, free: int, nodes: list[int], plan: _Plan, group: int, spread: bool) -> int:
+    """The share of every node, then the extra groups; nodes are independent, so their turns do not matter."""
     taken = 0
-
-    def take(node: int, count: int) -> int:
-        return take_packed(layout, free & layout.numas[node] & ~taken, count, spread=spread)
-
-    for node in nodes:
-        taken |= take(node, plan.share)
-    left = dict(plan.extra)
-    while any(left.values()):
-        for position in left:
-            if left[position]:
-                left[position] -= 1
-                taken |= take(nodes[position], group)
+    extra = dict(plan.extra)
+    for position, node in enumerate(nodes):
+        inside = free & layout.numas[node]
+        share = take_packed(layout, inside, plan.share, spread=spread)
+        taken |= share | take_in_steps(layout, inside & ~share, extra.get(position, 0), group, spread=spread)
     return taken
 
 
@@ -76,6 +70,7 @@ class _Chooser:
         self._squares = sum(have * have for have in frees)
         self._left = sum(frees) - count
         self._plans: dict[tuple[int, ...], _Plan | None] = {}
+        self._bounds: dict[tuple[int, ...], int | None] = {}
 
     def choose(self) -> tuple[tuple[int, ...], _Plan] | None:
         groups = self.count // self.group
@@ -88,21 +83,23 @@ class _Chooser:
         return None
 
     def _best_of(self, size: int) -> tuple[tuple[int, ...], _Plan] | None:
-        best: tuple[tuple[int, ...], _Plan] | None = None
-        best_in_socket = False
-        for combo in self._combinations(size):
-            if best and best[1].score == 0 and (not self.by_socket or best_in_socket):
+        """The combination with the lowest score, the first one among equals; one socket beats any score.
+
+        Combinations are planned in the order of what they could score at best, until no better one can follow.
+        """
+        promising = []
+        for index, combo in enumerate(self._combinations(size)):
+            bound = self._bound(tuple([self.frees[i] for i in combo]))
+            if bound is not None:
+                promising.append((self.by_socket and not self._one_socket(combo), bound, index, combo))
+        best: tuple[tuple[bool, int, int], tuple[int, ...], _Plan] | None = None
+        for crosses, bound, index, combo in sorted(promising):
+            if best and (crosses, bound, index) > best[0]:
                 break
             plan = self._plan(tuple([self.frees[i] for i in combo]))
-            if plan is None:
-                continue
-            in_socket = self.by_socket and self._one_socket(combo)
-            better = best is None or plan.score < best[1].score
-            if in_socket != best_in_socket:
-                better = in_socket
-            if better:
-                best, best_in_socket = (combo, plan), in_socket
-        return best
+            if plan and (best is None or (crosses, plan.score, index) < best[0]):
+                best = ((crosses, plan.score, index), combo, plan)
+        return best[1:] if best else None
 
     def _combinations(self, size: int) -> Iterator[tuple[int, ...]]:
         share = 1 if self.by_socket else self.count // size // self.group * self.group
@@ -119,6 +116,35 @@ class _Chooser:
     def _one_socket(self, combo: Sequence[int]) -> bool:
         return len({s for i in combo for s in self.layout.sockets_in_numa[self.nodes[i]]}) == 1
 
+    def _share(self, frees: tuple[int, ...]) -> int | None:
+        """The even share of nodes with these free counts, or None when they cannot serve the request in groups."""
+        whole = [have // self.group for have in frees]
+        share = self.count // len(frees) // self.group * self.group
+        if self.by_socket:
+            share = min(share, min(whole) * self.group)
+        return None if sum(whole) * self.group < self.count or min(frees) < share else share
+
+    def _bound(self, frees: tuple[int, ...]) -> int | None:
+        """A score that no way to serve the request from these nodes can beat: the remainder levels the fullest."""
+        if frees not in self._bounds:
+            self._bounds[frees] = self._make_bound(frees)
+        return self._bounds[frees]
+
+    def _make_bound(self, frees: tuple[int, ...]) -> int | None:
+        share = self._share(frees)
+        if share is None:
+            return None
+        after = sorted([have - share for have in frees], reverse=True)
+        left = self.count - share * len(frees)
+        others = self._squares - sum([have * have for have in frees])
+        for width, (high, low) in enumerate(zip(after, [*after[1:], 0], strict=True), start=1):
+            if left <= (high - low) * width:
+                level = high - left / width
+                lower = sum([have * have for have in after[width:]])
+                return self._score(others + lower + width * level * level, 0.499999)
+            left -= (high - low) * width
+        return None
+
     def _plan(self, frees: tuple[int, ...]) -> _Plan | None:
         """The best way to serve the request from nodes with these free counts, if there is one."""
         if frees not in self._plans:
@@ -126,30 +152,27 @@ class _Chooser:
         return self._plans[frees]
 
     def _make_plan(self, frees: tuple[int, ...]) -> _Plan | None:
-        group = self.group
-        whole = [have // group for have in frees]
-        share = self.count // len(frees) // group * group
-        if self.by_socket:
-            share = min(share, min(whole) * group)
-        if sum(whole) * group < self.count or min(frees) < share:
+        group, share = self.group, self._share(frees)
+        if share is None:
             return None
-        squares = self._squares + sum(share * share - 2 * share * have for have in frees)
+        squares = self._squares + sum([share * share - 2 * share * have for have in frees])
         left = self.count // group - share // group * len(frees)
         if not left:
             return _Plan(self._score(squares), share, ())
         best: _Plan | None = None
         after = [have - share for have in frees]
         for extra in _extras([(i, have // group) for i, have in enumerate(after) if have >= group], left):
-            change = sum(given * group * (given * group - 2 * after[i]) for i, given in extra)
+            change = sum([given * group * (given * group - 2 * after[i]) for i, given in extra])
             score = self._score(squares + change)
             if best is None or score < best.score:
                 best = _Plan(score, share, extra)
         return best
 
-    def _score(self, squares: int) -> int:
+    def _score(self, squares: float, half: float = 0.5) -> int:
         """Standard deviation of what stays free, in thousandths: Kubernetes compares three decimals."""
         nodes = len(self.frees)
-        return math.floor(math.sqrt(squares * nodes - self._left * self._left) / nodes * 1000 + 0.5)
+        variance = max(0.0, squares * nodes - self._left * self._left)
+        return math.floor(math.sqrt(variance) / nodes * 1000 + half)
 
 
 def _extras(room: list[tuple[int, int]], left: int) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -169,13 +192,18 @@ def _extras(room: list[tuple[int, int]], left: int) -> Iterator[tuple[tuple[int,
 
 
 def _round_robin(subset: Sequence[tuple[int, int]], left: int) -> tuple[tuple[int, int], ...]:
-    even, odd = divmod(left, len(subset))
-    if all(held > even for _, held in subset):
-        return tuple((position, even + (at < odd)) for at, (position, _) in enumerate(subset))
-    given = [0] * len(subset)
-    while left:
-        for at, (_, held) in enumerate(subset):
-            if left and given[at] < held:
-                given[at] += 1
-                left -= 1
-    return tuple((position, given[at]) for at, (position, _) in enumerate(subset))
+    """Groups that each node gives when they are handed out in turn and nodes drop out as they run empty."""
+    level, active = 0, len(subset)  # every node that can has given `level` groups
+    for held in sorted(held for _, held in subset):
+        if (held - level) * active > left:
+            break
+        left -= (held - level) * active
+        level, active = held, active - 1
+    if active:
+        level, left = level + left // active, left % active
+    given = []
+    for position, held in subset:
+        one_more = left > 0 and held > level
+        left -= one_more
+        given.append((position, min(held, level) + one_more))
+    return tuple(given)

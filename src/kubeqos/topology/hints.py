@@ -83,9 +83,7 @@ class Merged:
     policy: Policy
     hint: Hint
     admitted: bool
-    by_resource: Mapping[str, Hint] = field(
-        default_factory=dict
-    )  # policy numeric gives each resource its own
+    by_resource: Mapping[str, Hint] = field(default_factory=dict)  # policy numeric gives each resource its own
     forced: tuple[Forced, ...] = ()
 
     def hint_for(self, resource: str) -> Hint:

@@ -24,10 +24,8 @@ def all_masks(nodes: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield from combinations(nodes, size)
 
 
-def useful_masks(
-    nodes: Sequence[int], giving: Sequence[int], smallest: int, fits: Fits
-) -> list[tuple[int, ...]]:
-    """Masks of the smallest size (at least `smallest`) that fit, and all nodes; `giving` comes best node first."""
+def useful_masks(nodes: Sequence[int], giving: Sequence[int], smallest: int, fits: Fits) -> list[tuple[int, ...]]:
+    """Masks of the least size (from `smallest` on) that fit, and all nodes; `giving` is best node first."""
     everywhere = tuple(nodes)
     for size in range(smallest, len(giving) + 1):
         found = [mask for mask in _candidates(giving, size) if fits(mask)]

@@ -10,6 +10,7 @@ and by QRM's memory plugin.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +18,7 @@ from kubeqos.model.cpuset import NumaSet, iterate_bits
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Refused, Violation
 from kubeqos.topology.hints import Hint
-from kubeqos.topology.masks import ENUMERATED, all_masks, to_mask, useful_masks
+from kubeqos.topology.masks import ENUMERATED, Fits, all_masks, to_mask, useful_masks
 
 MEMORY = "memory"
 Request = Mapping[str, int]  # resource ("memory", "hugepages-2Mi", …) → bytes
@@ -63,9 +64,6 @@ class MemoryState:
 
     nodes: Mapping[int, NodeMemory]
     entries: Mapping[Owner, _Entry] = field(default_factory=dict)
-    reusable: Mapping[tuple[str, int, str], int] = field(
-        default_factory=dict
-    )  # (pod, node mask, resource) → bytes
 
     @classmethod
     def of(cls, machine: Machine, reserved: Mapping[int, Request] | None = None) -> MemoryState:
@@ -104,15 +102,15 @@ class MemoryState:
             return chosen
         mask = chosen.mask
         nodes = dict(self.nodes)
+        reusable = self._reusable(pod)
         blocks = []
         for resource, size in sorted(request.items()):
             blocks.append(Block(resource, size, chosen))
-            needed = max(0, size - self.reusable.get((pod, mask, resource), 0))
+            needed = max(0, size - reusable[mask, resource])
             for node in iterate_bits(mask):
                 nodes[node], needed = _charge(nodes[node], resource, needed, chosen)
         entries = dict(self.entries) | {(pod, container): _Entry(kind, tuple(blocks))}
-        reusable = _after_reuse(self.reusable, pod, kind, blocks)
-        return MemoryState(nodes, _shrink_init(entries, pod, container, blocks), reusable)
+        return MemoryState(nodes, _shrink_init(entries, pod, container, blocks))
 
     def release(self, pod: str, container: str) -> MemoryState:
         """The state without this container; unknown containers change nothing."""
@@ -125,13 +123,7 @@ class MemoryState:
             for node in block.numa:
                 nodes[node], size = _refund(nodes[node], node, block.resource, size)
         entries = {owner: kept for owner, kept in self.entries.items() if owner != (pod, container)}
-        reusable = dict(self.reusable)
-        if entry.kind is Kind.INIT:  # what was given back cannot be passed on as well
-            for block in entry.blocks:
-                key = (pod, block.numa.mask, block.resource)
-                if key in reusable:
-                    reusable[key] = max(0, reusable[key] - block.size)
-        return MemoryState(nodes, entries, reusable)
+        return MemoryState(nodes, entries)
 
     def validate(self) -> list[str]:
         """Broken invariants, in words; empty when all is well."""
@@ -155,45 +147,56 @@ class MemoryState:
 
     def _hints(self, pod: str, request: Request) -> tuple[Hint, ...]:
         nodes = sorted(self.nodes)
-        smallest = self._smallest(request)
+        reusable = self._reusable(pod)
+        could = self._covers({name: node.allocatable for name, node in self.nodes.items()}, request, Counter())
+        can = self._covers({name: node.free for name, node in self.nodes.items()}, request, reusable)
 
         def fits(mask: tuple[int, ...]) -> bool:
-            return (
-                all(self._total(mask, r, "allocatable") >= size for r, size in request.items())
-                and not self._group_conflict(mask)
-                and all(
-                    self._total(mask, r, "free") + self.reusable.get((pod, to_mask(mask), r), 0) >= size
-                    for r, size in request.items()
-                )
-            )
+            return could(mask) and not self._group_conflict(mask) and can(mask)
 
         if len(nodes) <= ENUMERATED:
-            masks = [mask for mask in all_masks(nodes) if fits(mask)]
+            able = [mask for mask in all_masks(nodes) if could(mask)]
+            masks = [mask for mask in able if not self._group_conflict(mask) and can(mask)]
         else:
-            most = sorted(
-                nodes, key=lambda n: (-min(self.nodes[n].free.get(r, 0) for r in request or [MEMORY]), n)
-            )
-            giving = [n for n in most if any(self.nodes[n].free.get(r, 0) for r in request)]
-            masks = useful_masks(nodes, giving, smallest, fits)
+            able = useful_masks(nodes, self._roomiest(request, "allocatable"), 1, could)
+            masks = useful_masks(nodes, self._roomiest(request, "free"), len(able[0]), fits) if able else []
+        smallest = len(able[0]) if able else len(nodes)  # on an empty machine: what makes a hint preferred
         return tuple(Hint(NumaSet(to_mask(mask)), len(mask) == smallest) for mask in masks)
 
-    def _total(self, mask: tuple[int, ...], resource: str, account: str) -> int:
-        return sum(getattr(self.nodes[node], account).get(resource, 0) for node in mask)
+    @staticmethod
+    def _covers(have: Mapping[int, Request], request: Request, extra: Counter[tuple[int, str]]) -> Fits:
+        """Whether a set of nodes holds the whole request, with what the pod may reuse there."""
+        wanted = [(r, size, {node: sizes.get(r, 0) for node, sizes in have.items()}) for r, size in request.items()]
 
-    def _smallest(self, request: Request) -> int:
-        """The fewest nodes that could hold the request on an empty machine."""
-        nodes = sorted(self.nodes)
-        if len(nodes) <= ENUMERATED:
-            for mask in all_masks(nodes):
-                if all(self._total(mask, r, "allocatable") >= size for r, size in request.items()):
-                    return len(mask)
-            return len(nodes)
-        fewest = 1
-        for resource, size in request.items():  # a lower bound per resource; exact where one resource decides
-            have = sorted((n.allocatable.get(resource, 0) for n in self.nodes.values()), reverse=True)
-            while fewest < len(nodes) and sum(have[:fewest]) < size:
-                fewest += 1
-        return fewest
+        def covers(mask: tuple[int, ...]) -> bool:
+            for resource, size, per_node in wanted:
+                short = size - sum([per_node[node] for node in mask])
+                if short > 0 and (not extra or short > extra[to_mask(mask), resource]):
+                    return False
+            return True
+
+        return covers
+
+    def _roomiest(self, request: Request, account: str) -> list[int]:
+        """Nodes that have some of the request, those with the most of what is scarcest first."""
+
+        def least(node: int) -> int:
+            return min((getattr(self.nodes[node], account).get(r, 0) for r in request), default=0)
+
+        some = [n for n in self.nodes if any(getattr(self.nodes[n], account).get(r, 0) for r in request)]
+        return sorted(some, key=lambda node: (-least(node), node))
+
+    def _total(self, mask: NumaSet, resource: str) -> int:
+        return sum(self.nodes[node].free.get(resource, 0) for node in mask)
+
+    def _reusable(self, pod: str) -> Counter[tuple[int, str]]:
+        """What the pod's init containers hold and pass on, by exact set of nodes and resource."""
+        out: Counter[tuple[int, str]] = Counter()
+        for owner, entry in self.entries.items():
+            if owner[0] == pod and entry.kind is Kind.INIT:
+                for block in entry.blocks:
+                    out[block.numa.mask, block.resource] += block.size
+        return out
 
     def _group_conflict(self, mask: tuple[int, ...]) -> bool:
         """Single and cross-node use exclude each other, and groups must not overlap."""
@@ -212,15 +215,13 @@ class MemoryState:
         if numa is None:
             best = _best(self._hints(pod, request))
             if best is None:
-                text = (
-                    "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
-                )
+                text = "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
                 return _refuse(text)
             if preferred and not best.preferred:
                 return _refuse("failed to find the default preferred hint")
             numa, preferred = best.numa, best.preferred
         assert numa is not None
-        if any(self._total(tuple(numa), r, "free") < size for r, size in request.items()):
+        if any(self._total(numa, r) < size for r, size in request.items()):
             wider = [h for h in self._hints(pod, request) if h.numa is not None and numa <= h.numa]
             best = _best(tuple(wider))
             if best is None or best.numa is None:
@@ -263,31 +264,10 @@ def _refund(node: NodeMemory, number: int, resource: str, size: int) -> tuple[No
     given = min(node.allocatable.get(resource, 0) - free, size)
     assignments = node.assignments - 1
     group = node.group if assignments else NumaSet.of(number)
-    return replace(
-        node, free={**node.free, resource: free + given}, assignments=assignments, group=group
-    ), size - given
+    return replace(node, free={**node.free, resource: free + given}, assignments=assignments, group=group), size - given
 
 
-def _after_reuse(
-    reusable: Mapping[tuple[str, int, str], int], pod: str, kind: Kind, blocks: list[Block]
-) -> dict[tuple[str, int, str], int]:
-    """Init containers add to what their pod may reuse, others use it up; other pods' claims end here.
-
-    Pods are admitted one after the other, so a pod that follows proves that the earlier one is through.
-    """
-    out = {key: size for key, size in reusable.items() if key[0] == pod}
-    for block in blocks:
-        key = (pod, block.numa.mask, block.resource)
-        if kind is Kind.INIT:
-            out[key] = max(out.get(key, 0), block.size)
-        elif key in out:
-            out[key] = max(0, out[key] - block.size)
-    return out
-
-
-def _shrink_init(
-    entries: dict[Owner, _Entry], pod: str, container: str, blocks: list[Block]
-) -> dict[Owner, _Entry]:
+def _shrink_init(entries: dict[Owner, _Entry], pod: str, container: str, blocks: list[Block]) -> dict[Owner, _Entry]:
     """Take what was reused out of the init containers' blocks: the pod's sum stays what it holds."""
     for block in blocks:
         left = block.size
@@ -296,9 +276,7 @@ def _shrink_init(
                 continue
             kept = []
             for held in entry.blocks:
-                moved = (
-                    min(held.size, left) if (held.resource, held.numa) == (block.resource, block.numa) else 0
-                )
+                moved = min(held.size, left) if (held.resource, held.numa) == (block.resource, block.numa) else 0
                 left -= moved
                 kept.append(replace(held, size=held.size - moved))
             entries[owner] = _Entry(entry.kind, tuple(kept))

@@ -105,9 +105,7 @@ def _agreed(choices: Sequence[_Choice], everywhere: int) -> set[int]:
 def _reachable(choices: Sequence[_Choice], everywhere: int) -> set[int]:
     """Every non-zero AND of one mask per resource."""
     reached = {everywhere}
-    lists = sorted(
-        (choice.masks | ({everywhere} if choice.anywhere else set()) for choice in choices), key=len
-    )
+    lists = sorted((choice.masks | ({everywhere} if choice.anywhere else set()) for choice in choices), key=len)
     for done, offered in enumerate(lists):
         if len(reached) * len(offered) > SMALL:
             from kubeqos.topology.andsets import and_all  # numpy is loaded only where it pays
@@ -147,11 +145,6 @@ def _forced(choices: Sequence[_Choice], mask: int, preferred: bool, everywhere: 
         for m in wished if choice.anywhere_preferred else choice.preferred & wished:
             votes[m] += 1
     best = min(wished, key=lambda m: (-votes[m], m.bit_count(), m))
-    fans = ", ".join(c.offer.resource for c in choices if best in c.preferred)
-    return tuple(
-        Forced(
-            c.offer.provider, c.offer.resource, f"does not prefer NUMA {NumaSet(best)}, which {fans} prefers"
-        )
-        for c in choices
-        if not c.prefers(best)
-    )
+    fans = " and ".join(c.offer.resource for c in choices if best in c.preferred)
+    how = f"does not prefer NUMA {NumaSet(best)}, unlike {fans}"
+    return tuple(Forced(c.offer.provider, c.offer.resource, how) for c in choices if not c.prefers(best))

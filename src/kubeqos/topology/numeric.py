@@ -52,13 +52,13 @@ class _Search:
     def extend(self, chosen: list[Placed], depth: int) -> None:
         preferred = sum(good for _, good in chosen)
         widest = max((mask.bit_count() for mask, _ in chosen if mask is not None), default=0)
-        hopeful = (-(preferred + len(self.options) - depth), widest)
-        if hopeful > self._score[:2]:
+        masks = tuple(-1 if mask is None else mask for mask, _ in chosen)
+        hopeful = (-(preferred + len(self.options) - depth), widest, masks)
+        if hopeful > (*self._score[:2], self._score[2][: len(masks)]):
             return
         if depth == len(self.options):
-            score = (-preferred, widest, tuple(-1 if mask is None else mask for mask, _ in chosen))
-            if self.best is None or score < self._score:
-                self.best, self._score = chosen, score
+            if self.best is None or hopeful < self._score:
+                self.best, self._score = chosen, hopeful
             return
         for option in self.options[depth]:
             if all(_nested(option[0], mask) for mask, _ in chosen):

@@ -14,9 +14,7 @@ from kubeqos.model.cpuset import iterate_bits
 from kubeqos.model.layout import Layout
 
 
-def take_packed(
-    layout: Layout, free: int, count: int, *, spread: bool = False, by_uncore: bool = False
-) -> int:
+def take_packed(layout: Layout, free: int, count: int, *, spread: bool = False, by_uncore: bool = False) -> int:
     """Exactly `count` CPUs out of `free`, which must hold that many."""
     taker = _Taker(layout, free, count)
     stages = [taker.whole_numas, taker.whole_sockets]
@@ -31,6 +29,28 @@ def take_packed(
         if taker.need <= 0:
             break
         stage()
+    return taker.taken
+
+
+def take_in_steps(layout: Layout, free: int, steps: int, group: int, *, spread: bool = False) -> int:
+    """What `steps` packed allocations of `group` CPUs each would take one after the other, mostly in one go.
+
+    A step too small for a whole core takes threads of the fullest cores, a step of one core takes whole cores while
+    there are any: both are just the later stages of one large allocation.
+    """
+    taker = _Taker(layout, free, steps * group)
+    if spread and group < layout.socket_size:
+        taker.threads_spread()
+    elif group in (1, layout.core_size) and group < layout.socket_size:
+        if group == layout.core_size:
+            taker.whole_cores()
+        if taker.need > 0:
+            taker.threads_packed()
+    else:
+        for _ in range(steps):
+            taken = take_packed(layout, taker.free, group, spread=spread)
+            taker.taken |= taken
+            taker.free &= ~taken
     return taker.taken
 
 
@@ -81,13 +101,13 @@ class _Taker:
 
     def uncores(self) -> None:
         """Whole caches while they fit; else the whole remainder inside one cache, never spread over two."""
-        for uncore in self._uncores():
-            if self.need >= self.layout.uncore_size:
-                self._take_whole(self._uncores(), self.layout.uncores, None)
-            if self.need > 0:
-                self._fit_into(uncore)
+        order = self._uncores()
+        if self.need >= self.layout.uncore_size:
+            self._take_whole(order, self.layout.uncores, None)
+        for uncore in order:
             if self.need <= 0:
                 return
+            self._fit_into(uncore)
 
     def _fit_into(self, uncore: int) -> None:
         layout = self.layout

@@ -6,6 +6,8 @@ it is; hybrid ones need a little arithmetic, because three CPUs can be one big c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kubeqos.model.cpuset import iterate_bits
 from kubeqos.model.layout import Layout
 from kubeqos.topology.packed import sorted_numas, take_packed
@@ -62,6 +64,29 @@ def one_thread_each(layout: Layout, region: int, available: int) -> int:
         if core & available == core and core & region:
             mask |= 1 << next(iterate_bits(core & region))
     return mask
+
+
+def even_core_shares(layout: Layout, nodes: Sequence[int], count: int) -> list[int] | None:
+    """How many CPUs of each node, in complete cores and at least one core, add up to `count` most evenly."""
+    best: dict[int, tuple[int, list[int]]] = {0: (0, [])}  # total so far → sum of squares, shares
+    for node in nodes:
+        following: dict[int, tuple[int, list[int]]] = {}
+        for share in core_sums(layout, node, count):
+            for total, (squares, shares) in best.items():
+                known = following.get(total + share)
+                if total + share <= count and (known is None or squares + share * share < known[0]):
+                    following[total + share] = (squares + share * share, [*shares, share])
+        best = following
+    return best[count][1] if count in best else None
+
+
+def core_sums(layout: Layout, free: int, most: int) -> list[int]:
+    """Every number of CPUs, from one core up to `most`, that complete cores in `free` can add up to."""
+    reachable = 1  # bit n: n CPUs can be had
+    for core in layout.cores.values():
+        if core & free == core:
+            reachable |= reachable << core.bit_count()
+    return [number for number in range(1, most + 1) if reachable >> number & 1]
 
 
 def _solve(sizes: list[tuple[int, int]], total: int) -> list[int] | None:

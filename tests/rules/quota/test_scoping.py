@@ -44,6 +44,15 @@ def test_these_manifests_of_the_proposal_are_accepted_as_they_are(name: str) -> 
     assert Offline().apply(raw).line == f"resourcequota/{raw['metadata']['name']} created"
 
 
+@pytest.mark.parametrize("name", ["quota-terminating.yaml", "quota-longrunning.yaml"])
+def test_these_manifests_use_names_that_do_not_exist_and_are_told_the_right_ones(name: str) -> None:
+    [raw] = manifests(name)
+    said = why(Offline().apply(raw))
+    for wrong, right in (("memory.limit", "limits.memory"), ("cpu.limit", "limits.cpu")):
+        assert f"spec.hard[{wrong}]" in said
+        assert right in said
+
+
 def test_two_best_effort_pods_fit_and_a_third_does_not(cluster: Offline) -> None:
     assert cluster.apply(best_effort("a")).ok
     assert cluster.apply(best_effort("b")).ok

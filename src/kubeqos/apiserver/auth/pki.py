@@ -77,7 +77,7 @@ class Pki:
         path = self.directory / "tokens.key"
         if not path.exists():
             write_private(path, secrets.token_hex(32).encode())
-        return path.read_bytes()
+        return read_private(path)
 
     def _authority(self) -> tuple[PrivateKey, x509.Certificate]:
         key_path = self.directory / "ca.key"
@@ -86,7 +86,7 @@ class Pki:
                 raise self._unusable(key_path, "the authority's key is missing")
             write_private(key_path, key_pem(ec.generate_private_key(ec.SECP256R1())))
         try:
-            key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+            key = serialization.load_pem_private_key(read_private(key_path), None)
             if not isinstance(key, PrivateKey):
                 raise ValueError("it is not an elliptic curve key")
             if not self.ca_file.exists():
@@ -150,12 +150,12 @@ class Pki:
             pair = self._sign(user, groups, hosts, LEAF_DAYS)
             write_private(key_path, pair.key)
             write_private(certificate_path, pair.certificate)
-        return KeyPair(certificate_path.read_bytes(), key_path.read_bytes())
+        return KeyPair(certificate_path.read_bytes(), read_private(key_path))
 
     def _still_good(self, certificate_path: Path, key_path: Path, hosts: Sequence[str] | None) -> bool:
         try:
             certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
-            key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+            key = serialization.load_pem_private_key(read_private(key_path), None)
             certificate.verify_directly_issued_by(self._certificate)
             covered = names_of(certificate)
         except (ValueError, TypeError, InvalidSignature):
@@ -204,6 +204,13 @@ def key_pem(key: PrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+def read_private(path: Path) -> bytes:
+    """A secret file; one that others could read, after a careless restore for example, is closed to them first."""
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+    return path.read_bytes()
 
 
 def write_private(path: Path, content: bytes) -> None:

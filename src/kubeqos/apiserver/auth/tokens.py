@@ -55,11 +55,17 @@ class StaticTokens:
 
 
 class TokenSigner:
-    """Issues and reads the cluster's own service account tokens."""
+    """Issues and reads the cluster's own service account tokens.
 
-    def __init__(self, key: bytes, clock: Callable[[], float]) -> None:
+    `exists` says whether the account (namespace, name, uid) is still there: its tokens end with it.
+    """
+
+    def __init__(
+        self, key: bytes, clock: Callable[[], float], exists: Callable[[str, str, str], bool] = lambda *_: True
+    ) -> None:
         self._key = key
         self._clock = clock
+        self._exists = exists
 
     def issue(self, namespace: str, name: str, *, uid: str = "", seconds: int = 3600) -> str:
         """A token for a service account."""
@@ -91,7 +97,9 @@ class TokenSigner:
             fresh = claims["iss"] == ISSUER and claims["iat"] - 60 <= self._clock() < claims["exp"]
         except (binascii.Error, JsonError, KeyError, TypeError):
             return None
-        return Identity.service_account(namespace, name, uid) if fresh else None
+        if not fresh or not self._exists(namespace, name, uid):
+            return None
+        return Identity.service_account(namespace, name, uid)
 
     def _sign(self, body: bytes) -> bytes:
         return base64.urlsafe_b64encode(hmac.digest(self._key, body, "sha256")).rstrip(b"=")

@@ -4,7 +4,7 @@ isort:skip_file
 The Container Runtime Interface, v1: the calls and messages that kubeqos uses, with KEP-3008's additions.
 
 Field numbers are those of Kubernetes 1.37; what is not declared here travels as unknown fields and survives.
-Message types are re-exported from stats.proto (usage) and classes.proto (QoS-class resources).
+Re-exports types.proto (configuration), stats.proto (usage) and classes.proto (QoS-class resources).
 """
 
 import builtins
@@ -15,6 +15,7 @@ import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import kubeqos.cri.proto.classes_pb2
 import kubeqos.cri.proto.stats_pb2
+import kubeqos.cri.proto.types_pb2
 import sys
 import typing
 
@@ -59,6 +60,120 @@ from kubeqos.cri.proto.stats_pb2 import (
     WindowsPodSandboxStats as WindowsPodSandboxStats,
     WindowsProcessUsage as WindowsProcessUsage,
 )
+from kubeqos.cri.proto.types_pb2 import (
+    CDIDevice as CDIDevice,
+    CONTAINER as CONTAINER,
+    Capability as Capability,
+    ContainerConfig as ContainerConfig,
+    ContainerResources as ContainerResources,
+    DNSConfig as DNSConfig,
+    Device as Device,
+    HugepageLimit as HugepageLimit,
+    IDMapping as IDMapping,
+    ImageSpec as ImageSpec,
+    KeyValue as KeyValue,
+    LinuxContainerConfig as LinuxContainerConfig,
+    LinuxContainerResources as LinuxContainerResources,
+    LinuxContainerSecurityContext as LinuxContainerSecurityContext,
+    LinuxPodSandboxConfig as LinuxPodSandboxConfig,
+    LinuxSandboxSecurityContext as LinuxSandboxSecurityContext,
+    Merge as Merge,
+    Mount as Mount,
+    MountPropagation as MountPropagation,
+    NODE as NODE,
+    NamespaceMode as NamespaceMode,
+    NamespaceOption as NamespaceOption,
+    POD as POD,
+    PROPAGATION_BIDIRECTIONAL as PROPAGATION_BIDIRECTIONAL,
+    PROPAGATION_HOST_TO_CONTAINER as PROPAGATION_HOST_TO_CONTAINER,
+    PROPAGATION_PRIVATE as PROPAGATION_PRIVATE,
+    PodSandboxConfig as PodSandboxConfig,
+    PortMapping as PortMapping,
+    Protocol as Protocol,
+    SCTP as SCTP,
+    SELinuxOption as SELinuxOption,
+    SIGNAL_RUNTIME_DEFAULT as SIGNAL_RUNTIME_DEFAULT,
+    SIGNAL_SIGABRT as SIGNAL_SIGABRT,
+    SIGNAL_SIGALRM as SIGNAL_SIGALRM,
+    SIGNAL_SIGBUS as SIGNAL_SIGBUS,
+    SIGNAL_SIGCHLD as SIGNAL_SIGCHLD,
+    SIGNAL_SIGCLD as SIGNAL_SIGCLD,
+    SIGNAL_SIGCONT as SIGNAL_SIGCONT,
+    SIGNAL_SIGFPE as SIGNAL_SIGFPE,
+    SIGNAL_SIGHUP as SIGNAL_SIGHUP,
+    SIGNAL_SIGILL as SIGNAL_SIGILL,
+    SIGNAL_SIGINT as SIGNAL_SIGINT,
+    SIGNAL_SIGIO as SIGNAL_SIGIO,
+    SIGNAL_SIGIOT as SIGNAL_SIGIOT,
+    SIGNAL_SIGKILL as SIGNAL_SIGKILL,
+    SIGNAL_SIGPIPE as SIGNAL_SIGPIPE,
+    SIGNAL_SIGPOLL as SIGNAL_SIGPOLL,
+    SIGNAL_SIGPROF as SIGNAL_SIGPROF,
+    SIGNAL_SIGPWR as SIGNAL_SIGPWR,
+    SIGNAL_SIGQUIT as SIGNAL_SIGQUIT,
+    SIGNAL_SIGRTMAX as SIGNAL_SIGRTMAX,
+    SIGNAL_SIGRTMAXMINUS1 as SIGNAL_SIGRTMAXMINUS1,
+    SIGNAL_SIGRTMAXMINUS10 as SIGNAL_SIGRTMAXMINUS10,
+    SIGNAL_SIGRTMAXMINUS11 as SIGNAL_SIGRTMAXMINUS11,
+    SIGNAL_SIGRTMAXMINUS12 as SIGNAL_SIGRTMAXMINUS12,
+    SIGNAL_SIGRTMAXMINUS13 as SIGNAL_SIGRTMAXMINUS13,
+    SIGNAL_SIGRTMAXMINUS14 as SIGNAL_SIGRTMAXMINUS14,
+    SIGNAL_SIGRTMAXMINUS2 as SIGNAL_SIGRTMAXMINUS2,
+    SIGNAL_SIGRTMAXMINUS3 as SIGNAL_SIGRTMAXMINUS3,
+    SIGNAL_SIGRTMAXMINUS4 as SIGNAL_SIGRTMAXMINUS4,
+    SIGNAL_SIGRTMAXMINUS5 as SIGNAL_SIGRTMAXMINUS5,
+    SIGNAL_SIGRTMAXMINUS6 as SIGNAL_SIGRTMAXMINUS6,
+    SIGNAL_SIGRTMAXMINUS7 as SIGNAL_SIGRTMAXMINUS7,
+    SIGNAL_SIGRTMAXMINUS8 as SIGNAL_SIGRTMAXMINUS8,
+    SIGNAL_SIGRTMAXMINUS9 as SIGNAL_SIGRTMAXMINUS9,
+    SIGNAL_SIGRTMIN as SIGNAL_SIGRTMIN,
+    SIGNAL_SIGRTMINPLUS1 as SIGNAL_SIGRTMINPLUS1,
+    SIGNAL_SIGRTMINPLUS10 as SIGNAL_SIGRTMINPLUS10,
+    SIGNAL_SIGRTMINPLUS11 as SIGNAL_SIGRTMINPLUS11,
+    SIGNAL_SIGRTMINPLUS12 as SIGNAL_SIGRTMINPLUS12,
+    SIGNAL_SIGRTMINPLUS13 as SIGNAL_SIGRTMINPLUS13,
+    SIGNAL_SIGRTMINPLUS14 as SIGNAL_SIGRTMINPLUS14,
+    SIGNAL_SIGRTMINPLUS15 as SIGNAL_SIGRTMINPLUS15,
+    SIGNAL_SIGRTMINPLUS2 as SIGNAL_SIGRTMINPLUS2,
+    SIGNAL_SIGRTMINPLUS3 as SIGNAL_SIGRTMINPLUS3,
+    SIGNAL_SIGRTMINPLUS4 as SIGNAL_SIGRTMINPLUS4,
+    SIGNAL_SIGRTMINPLUS5 as SIGNAL_SIGRTMINPLUS5,
+    SIGNAL_SIGRTMINPLUS6 as SIGNAL_SIGRTMINPLUS6,
+    SIGNAL_SIGRTMINPLUS7 as SIGNAL_SIGRTMINPLUS7,
+    SIGNAL_SIGRTMINPLUS8 as SIGNAL_SIGRTMINPLUS8,
+    SIGNAL_SIGRTMINPLUS9 as SIGNAL_SIGRTMINPLUS9,
+    SIGNAL_SIGSEGV as SIGNAL_SIGSEGV,
+    SIGNAL_SIGSTKFLT as SIGNAL_SIGSTKFLT,
+    SIGNAL_SIGSTOP as SIGNAL_SIGSTOP,
+    SIGNAL_SIGSYS as SIGNAL_SIGSYS,
+    SIGNAL_SIGTERM as SIGNAL_SIGTERM,
+    SIGNAL_SIGTRAP as SIGNAL_SIGTRAP,
+    SIGNAL_SIGTSTP as SIGNAL_SIGTSTP,
+    SIGNAL_SIGTTIN as SIGNAL_SIGTTIN,
+    SIGNAL_SIGTTOU as SIGNAL_SIGTTOU,
+    SIGNAL_SIGURG as SIGNAL_SIGURG,
+    SIGNAL_SIGUSR1 as SIGNAL_SIGUSR1,
+    SIGNAL_SIGUSR2 as SIGNAL_SIGUSR2,
+    SIGNAL_SIGVTALRM as SIGNAL_SIGVTALRM,
+    SIGNAL_SIGWINCH as SIGNAL_SIGWINCH,
+    SIGNAL_SIGXCPU as SIGNAL_SIGXCPU,
+    SIGNAL_SIGXFSZ as SIGNAL_SIGXFSZ,
+    SecurityProfile as SecurityProfile,
+    Signal as Signal,
+    Strict as Strict,
+    SupplementalGroupsPolicy as SupplementalGroupsPolicy,
+    TARGET as TARGET,
+    TCP as TCP,
+    UDP as UDP,
+    UserNamespace as UserNamespace,
+    WindowsContainerConfig as WindowsContainerConfig,
+    WindowsContainerResources as WindowsContainerResources,
+    WindowsContainerSecurityContext as WindowsContainerSecurityContext,
+    WindowsCpuGroupAffinity as WindowsCpuGroupAffinity,
+    WindowsNamespaceOption as WindowsNamespaceOption,
+    WindowsPodSandboxConfig as WindowsPodSandboxConfig,
+    WindowsSandboxSecurityContext as WindowsSandboxSecurityContext,
+)
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
@@ -77,58 +192,6 @@ SYSTEMD: CgroupDriver.ValueType  # 0
 CGROUPFS: CgroupDriver.ValueType  # 1
 Global___CgroupDriver: typing_extensions.TypeAlias = CgroupDriver
 
-class _NamespaceMode:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _NamespaceModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_NamespaceMode.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    POD: _NamespaceMode.ValueType  # 0
-    CONTAINER: _NamespaceMode.ValueType  # 1
-    NODE: _NamespaceMode.ValueType  # 2
-    TARGET: _NamespaceMode.ValueType  # 3
-
-class NamespaceMode(_NamespaceMode, metaclass=_NamespaceModeEnumTypeWrapper):
-    """---- Security"""
-
-POD: NamespaceMode.ValueType  # 0
-CONTAINER: NamespaceMode.ValueType  # 1
-NODE: NamespaceMode.ValueType  # 2
-TARGET: NamespaceMode.ValueType  # 3
-Global___NamespaceMode: typing_extensions.TypeAlias = NamespaceMode
-
-class _SupplementalGroupsPolicy:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _SupplementalGroupsPolicyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_SupplementalGroupsPolicy.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    Merge: _SupplementalGroupsPolicy.ValueType  # 0
-    Strict: _SupplementalGroupsPolicy.ValueType  # 1
-
-class SupplementalGroupsPolicy(_SupplementalGroupsPolicy, metaclass=_SupplementalGroupsPolicyEnumTypeWrapper): ...
-
-Merge: SupplementalGroupsPolicy.ValueType  # 0
-Strict: SupplementalGroupsPolicy.ValueType  # 1
-Global___SupplementalGroupsPolicy: typing_extensions.TypeAlias = SupplementalGroupsPolicy
-
-class _Protocol:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _ProtocolEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Protocol.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    TCP: _Protocol.ValueType  # 0
-    UDP: _Protocol.ValueType  # 1
-    SCTP: _Protocol.ValueType  # 2
-
-class Protocol(_Protocol, metaclass=_ProtocolEnumTypeWrapper): ...
-
-TCP: Protocol.ValueType  # 0
-UDP: Protocol.ValueType  # 1
-SCTP: Protocol.ValueType  # 2
-Global___Protocol: typing_extensions.TypeAlias = Protocol
-
 class _PodSandboxState:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -143,23 +206,6 @@ class PodSandboxState(_PodSandboxState, metaclass=_PodSandboxStateEnumTypeWrappe
 SANDBOX_READY: PodSandboxState.ValueType  # 0
 SANDBOX_NOTREADY: PodSandboxState.ValueType  # 1
 Global___PodSandboxState: typing_extensions.TypeAlias = PodSandboxState
-
-class _MountPropagation:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _MountPropagationEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_MountPropagation.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    PROPAGATION_PRIVATE: _MountPropagation.ValueType  # 0
-    PROPAGATION_HOST_TO_CONTAINER: _MountPropagation.ValueType  # 1
-    PROPAGATION_BIDIRECTIONAL: _MountPropagation.ValueType  # 2
-
-class MountPropagation(_MountPropagation, metaclass=_MountPropagationEnumTypeWrapper): ...
-
-PROPAGATION_PRIVATE: MountPropagation.ValueType  # 0
-PROPAGATION_HOST_TO_CONTAINER: MountPropagation.ValueType  # 1
-PROPAGATION_BIDIRECTIONAL: MountPropagation.ValueType  # 2
-Global___MountPropagation: typing_extensions.TypeAlias = MountPropagation
 
 class _ContainerState:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -198,150 +244,6 @@ CONTAINER_STARTED_EVENT: ContainerEventType.ValueType  # 1
 CONTAINER_STOPPED_EVENT: ContainerEventType.ValueType  # 2
 CONTAINER_DELETED_EVENT: ContainerEventType.ValueType  # 3
 Global___ContainerEventType: typing_extensions.TypeAlias = ContainerEventType
-
-class _Signal:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _SignalEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Signal.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    SIGNAL_RUNTIME_DEFAULT: _Signal.ValueType  # 0
-    SIGNAL_SIGABRT: _Signal.ValueType  # 1
-    SIGNAL_SIGALRM: _Signal.ValueType  # 2
-    SIGNAL_SIGBUS: _Signal.ValueType  # 3
-    SIGNAL_SIGCHLD: _Signal.ValueType  # 4
-    SIGNAL_SIGCLD: _Signal.ValueType  # 5
-    SIGNAL_SIGCONT: _Signal.ValueType  # 6
-    SIGNAL_SIGFPE: _Signal.ValueType  # 7
-    SIGNAL_SIGHUP: _Signal.ValueType  # 8
-    SIGNAL_SIGILL: _Signal.ValueType  # 9
-    SIGNAL_SIGINT: _Signal.ValueType  # 10
-    SIGNAL_SIGIO: _Signal.ValueType  # 11
-    SIGNAL_SIGIOT: _Signal.ValueType  # 12
-    SIGNAL_SIGKILL: _Signal.ValueType  # 13
-    SIGNAL_SIGPIPE: _Signal.ValueType  # 14
-    SIGNAL_SIGPOLL: _Signal.ValueType  # 15
-    SIGNAL_SIGPROF: _Signal.ValueType  # 16
-    SIGNAL_SIGPWR: _Signal.ValueType  # 17
-    SIGNAL_SIGQUIT: _Signal.ValueType  # 18
-    SIGNAL_SIGSEGV: _Signal.ValueType  # 19
-    SIGNAL_SIGSTKFLT: _Signal.ValueType  # 20
-    SIGNAL_SIGSTOP: _Signal.ValueType  # 21
-    SIGNAL_SIGSYS: _Signal.ValueType  # 22
-    SIGNAL_SIGTERM: _Signal.ValueType  # 23
-    SIGNAL_SIGTRAP: _Signal.ValueType  # 24
-    SIGNAL_SIGTSTP: _Signal.ValueType  # 25
-    SIGNAL_SIGTTIN: _Signal.ValueType  # 26
-    SIGNAL_SIGTTOU: _Signal.ValueType  # 27
-    SIGNAL_SIGURG: _Signal.ValueType  # 28
-    SIGNAL_SIGUSR1: _Signal.ValueType  # 29
-    SIGNAL_SIGUSR2: _Signal.ValueType  # 30
-    SIGNAL_SIGVTALRM: _Signal.ValueType  # 31
-    SIGNAL_SIGWINCH: _Signal.ValueType  # 32
-    SIGNAL_SIGXCPU: _Signal.ValueType  # 33
-    SIGNAL_SIGXFSZ: _Signal.ValueType  # 34
-    SIGNAL_SIGRTMIN: _Signal.ValueType  # 35
-    SIGNAL_SIGRTMINPLUS1: _Signal.ValueType  # 36
-    SIGNAL_SIGRTMINPLUS2: _Signal.ValueType  # 37
-    SIGNAL_SIGRTMINPLUS3: _Signal.ValueType  # 38
-    SIGNAL_SIGRTMINPLUS4: _Signal.ValueType  # 39
-    SIGNAL_SIGRTMINPLUS5: _Signal.ValueType  # 40
-    SIGNAL_SIGRTMINPLUS6: _Signal.ValueType  # 41
-    SIGNAL_SIGRTMINPLUS7: _Signal.ValueType  # 42
-    SIGNAL_SIGRTMINPLUS8: _Signal.ValueType  # 43
-    SIGNAL_SIGRTMINPLUS9: _Signal.ValueType  # 44
-    SIGNAL_SIGRTMINPLUS10: _Signal.ValueType  # 45
-    SIGNAL_SIGRTMINPLUS11: _Signal.ValueType  # 46
-    SIGNAL_SIGRTMINPLUS12: _Signal.ValueType  # 47
-    SIGNAL_SIGRTMINPLUS13: _Signal.ValueType  # 48
-    SIGNAL_SIGRTMINPLUS14: _Signal.ValueType  # 49
-    SIGNAL_SIGRTMINPLUS15: _Signal.ValueType  # 50
-    SIGNAL_SIGRTMAXMINUS14: _Signal.ValueType  # 51
-    SIGNAL_SIGRTMAXMINUS13: _Signal.ValueType  # 52
-    SIGNAL_SIGRTMAXMINUS12: _Signal.ValueType  # 53
-    SIGNAL_SIGRTMAXMINUS11: _Signal.ValueType  # 54
-    SIGNAL_SIGRTMAXMINUS10: _Signal.ValueType  # 55
-    SIGNAL_SIGRTMAXMINUS9: _Signal.ValueType  # 56
-    SIGNAL_SIGRTMAXMINUS8: _Signal.ValueType  # 57
-    SIGNAL_SIGRTMAXMINUS7: _Signal.ValueType  # 58
-    SIGNAL_SIGRTMAXMINUS6: _Signal.ValueType  # 59
-    SIGNAL_SIGRTMAXMINUS5: _Signal.ValueType  # 60
-    SIGNAL_SIGRTMAXMINUS4: _Signal.ValueType  # 61
-    SIGNAL_SIGRTMAXMINUS3: _Signal.ValueType  # 62
-    SIGNAL_SIGRTMAXMINUS2: _Signal.ValueType  # 63
-    SIGNAL_SIGRTMAXMINUS1: _Signal.ValueType  # 64
-    SIGNAL_SIGRTMAX: _Signal.ValueType  # 65
-
-class Signal(_Signal, metaclass=_SignalEnumTypeWrapper):
-    """---- Signals (of the interface: the numbers are not those of Linux)"""
-
-SIGNAL_RUNTIME_DEFAULT: Signal.ValueType  # 0
-SIGNAL_SIGABRT: Signal.ValueType  # 1
-SIGNAL_SIGALRM: Signal.ValueType  # 2
-SIGNAL_SIGBUS: Signal.ValueType  # 3
-SIGNAL_SIGCHLD: Signal.ValueType  # 4
-SIGNAL_SIGCLD: Signal.ValueType  # 5
-SIGNAL_SIGCONT: Signal.ValueType  # 6
-SIGNAL_SIGFPE: Signal.ValueType  # 7
-SIGNAL_SIGHUP: Signal.ValueType  # 8
-SIGNAL_SIGILL: Signal.ValueType  # 9
-SIGNAL_SIGINT: Signal.ValueType  # 10
-SIGNAL_SIGIO: Signal.ValueType  # 11
-SIGNAL_SIGIOT: Signal.ValueType  # 12
-SIGNAL_SIGKILL: Signal.ValueType  # 13
-SIGNAL_SIGPIPE: Signal.ValueType  # 14
-SIGNAL_SIGPOLL: Signal.ValueType  # 15
-SIGNAL_SIGPROF: Signal.ValueType  # 16
-SIGNAL_SIGPWR: Signal.ValueType  # 17
-SIGNAL_SIGQUIT: Signal.ValueType  # 18
-SIGNAL_SIGSEGV: Signal.ValueType  # 19
-SIGNAL_SIGSTKFLT: Signal.ValueType  # 20
-SIGNAL_SIGSTOP: Signal.ValueType  # 21
-SIGNAL_SIGSYS: Signal.ValueType  # 22
-SIGNAL_SIGTERM: Signal.ValueType  # 23
-SIGNAL_SIGTRAP: Signal.ValueType  # 24
-SIGNAL_SIGTSTP: Signal.ValueType  # 25
-SIGNAL_SIGTTIN: Signal.ValueType  # 26
-SIGNAL_SIGTTOU: Signal.ValueType  # 27
-SIGNAL_SIGURG: Signal.ValueType  # 28
-SIGNAL_SIGUSR1: Signal.ValueType  # 29
-SIGNAL_SIGUSR2: Signal.ValueType  # 30
-SIGNAL_SIGVTALRM: Signal.ValueType  # 31
-SIGNAL_SIGWINCH: Signal.ValueType  # 32
-SIGNAL_SIGXCPU: Signal.ValueType  # 33
-SIGNAL_SIGXFSZ: Signal.ValueType  # 34
-SIGNAL_SIGRTMIN: Signal.ValueType  # 35
-SIGNAL_SIGRTMINPLUS1: Signal.ValueType  # 36
-SIGNAL_SIGRTMINPLUS2: Signal.ValueType  # 37
-SIGNAL_SIGRTMINPLUS3: Signal.ValueType  # 38
-SIGNAL_SIGRTMINPLUS4: Signal.ValueType  # 39
-SIGNAL_SIGRTMINPLUS5: Signal.ValueType  # 40
-SIGNAL_SIGRTMINPLUS6: Signal.ValueType  # 41
-SIGNAL_SIGRTMINPLUS7: Signal.ValueType  # 42
-SIGNAL_SIGRTMINPLUS8: Signal.ValueType  # 43
-SIGNAL_SIGRTMINPLUS9: Signal.ValueType  # 44
-SIGNAL_SIGRTMINPLUS10: Signal.ValueType  # 45
-SIGNAL_SIGRTMINPLUS11: Signal.ValueType  # 46
-SIGNAL_SIGRTMINPLUS12: Signal.ValueType  # 47
-SIGNAL_SIGRTMINPLUS13: Signal.ValueType  # 48
-SIGNAL_SIGRTMINPLUS14: Signal.ValueType  # 49
-SIGNAL_SIGRTMINPLUS15: Signal.ValueType  # 50
-SIGNAL_SIGRTMAXMINUS14: Signal.ValueType  # 51
-SIGNAL_SIGRTMAXMINUS13: Signal.ValueType  # 52
-SIGNAL_SIGRTMAXMINUS12: Signal.ValueType  # 53
-SIGNAL_SIGRTMAXMINUS11: Signal.ValueType  # 54
-SIGNAL_SIGRTMAXMINUS10: Signal.ValueType  # 55
-SIGNAL_SIGRTMAXMINUS9: Signal.ValueType  # 56
-SIGNAL_SIGRTMAXMINUS8: Signal.ValueType  # 57
-SIGNAL_SIGRTMAXMINUS7: Signal.ValueType  # 58
-SIGNAL_SIGRTMAXMINUS6: Signal.ValueType  # 59
-SIGNAL_SIGRTMAXMINUS5: Signal.ValueType  # 60
-SIGNAL_SIGRTMAXMINUS4: Signal.ValueType  # 61
-SIGNAL_SIGRTMAXMINUS3: Signal.ValueType  # 62
-SIGNAL_SIGRTMAXMINUS2: Signal.ValueType  # 63
-SIGNAL_SIGRTMAXMINUS1: Signal.ValueType  # 64
-SIGNAL_SIGRTMAX: Signal.ValueType  # 65
-Global___Signal: typing_extensions.TypeAlias = Signal
 
 @typing.final
 class VersionRequest(google.protobuf.message.Message):
@@ -652,506 +554,9 @@ class LinuxRuntimeConfiguration(google.protobuf.message.Message):
 Global___LinuxRuntimeConfiguration: typing_extensions.TypeAlias = LinuxRuntimeConfiguration
 
 @typing.final
-class IDMapping(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    HOST_ID_FIELD_NUMBER: builtins.int
-    CONTAINER_ID_FIELD_NUMBER: builtins.int
-    LENGTH_FIELD_NUMBER: builtins.int
-    host_id: builtins.int
-    container_id: builtins.int
-    length: builtins.int
-    def __init__(
-        self,
-        *,
-        host_id: builtins.int = ...,
-        container_id: builtins.int = ...,
-        length: builtins.int = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["container_id", b"container_id", "host_id", b"host_id", "length", b"length"]) -> None: ...
-
-Global___IDMapping: typing_extensions.TypeAlias = IDMapping
-
-@typing.final
-class UserNamespace(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    MODE_FIELD_NUMBER: builtins.int
-    UIDS_FIELD_NUMBER: builtins.int
-    GIDS_FIELD_NUMBER: builtins.int
-    mode: Global___NamespaceMode.ValueType
-    @property
-    def uids(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___IDMapping]: ...
-    @property
-    def gids(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___IDMapping]: ...
-    def __init__(
-        self,
-        *,
-        mode: Global___NamespaceMode.ValueType = ...,
-        uids: collections.abc.Iterable[Global___IDMapping] | None = ...,
-        gids: collections.abc.Iterable[Global___IDMapping] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["gids", b"gids", "mode", b"mode", "uids", b"uids"]) -> None: ...
-
-Global___UserNamespace: typing_extensions.TypeAlias = UserNamespace
-
-@typing.final
-class NamespaceOption(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    NETWORK_FIELD_NUMBER: builtins.int
-    PID_FIELD_NUMBER: builtins.int
-    IPC_FIELD_NUMBER: builtins.int
-    TARGET_ID_FIELD_NUMBER: builtins.int
-    USERNS_OPTIONS_FIELD_NUMBER: builtins.int
-    network: Global___NamespaceMode.ValueType
-    pid: Global___NamespaceMode.ValueType
-    ipc: Global___NamespaceMode.ValueType
-    target_id: builtins.str
-    @property
-    def userns_options(self) -> Global___UserNamespace: ...
-    def __init__(
-        self,
-        *,
-        network: Global___NamespaceMode.ValueType = ...,
-        pid: Global___NamespaceMode.ValueType = ...,
-        ipc: Global___NamespaceMode.ValueType = ...,
-        target_id: builtins.str = ...,
-        userns_options: Global___UserNamespace | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["userns_options", b"userns_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ipc", b"ipc", "network", b"network", "pid", b"pid", "target_id", b"target_id", "userns_options", b"userns_options"]) -> None: ...
-
-Global___NamespaceOption: typing_extensions.TypeAlias = NamespaceOption
-
-@typing.final
-class SELinuxOption(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    USER_FIELD_NUMBER: builtins.int
-    ROLE_FIELD_NUMBER: builtins.int
-    TYPE_FIELD_NUMBER: builtins.int
-    LEVEL_FIELD_NUMBER: builtins.int
-    user: builtins.str
-    role: builtins.str
-    type: builtins.str
-    level: builtins.str
-    def __init__(
-        self,
-        *,
-        user: builtins.str = ...,
-        role: builtins.str = ...,
-        type: builtins.str = ...,
-        level: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["level", b"level", "role", b"role", "type", b"type", "user", b"user"]) -> None: ...
-
-Global___SELinuxOption: typing_extensions.TypeAlias = SELinuxOption
-
-@typing.final
-class SecurityProfile(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    class _ProfileType:
-        ValueType = typing.NewType("ValueType", builtins.int)
-        V: typing_extensions.TypeAlias = ValueType
-
-    class _ProfileTypeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[SecurityProfile._ProfileType.ValueType], builtins.type):
-        DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-        RuntimeDefault: SecurityProfile._ProfileType.ValueType  # 0
-        Unconfined: SecurityProfile._ProfileType.ValueType  # 1
-        Localhost: SecurityProfile._ProfileType.ValueType  # 2
-
-    class ProfileType(_ProfileType, metaclass=_ProfileTypeEnumTypeWrapper): ...
-    RuntimeDefault: SecurityProfile.ProfileType.ValueType  # 0
-    Unconfined: SecurityProfile.ProfileType.ValueType  # 1
-    Localhost: SecurityProfile.ProfileType.ValueType  # 2
-
-    PROFILE_TYPE_FIELD_NUMBER: builtins.int
-    LOCALHOST_REF_FIELD_NUMBER: builtins.int
-    profile_type: Global___SecurityProfile.ProfileType.ValueType
-    localhost_ref: builtins.str
-    def __init__(
-        self,
-        *,
-        profile_type: Global___SecurityProfile.ProfileType.ValueType = ...,
-        localhost_ref: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["localhost_ref", b"localhost_ref", "profile_type", b"profile_type"]) -> None: ...
-
-Global___SecurityProfile: typing_extensions.TypeAlias = SecurityProfile
-
-@typing.final
-class Capability(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ADD_CAPABILITIES_FIELD_NUMBER: builtins.int
-    DROP_CAPABILITIES_FIELD_NUMBER: builtins.int
-    ADD_AMBIENT_CAPABILITIES_FIELD_NUMBER: builtins.int
-    @property
-    def add_capabilities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def drop_capabilities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def add_ambient_capabilities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        add_capabilities: collections.abc.Iterable[builtins.str] | None = ...,
-        drop_capabilities: collections.abc.Iterable[builtins.str] | None = ...,
-        add_ambient_capabilities: collections.abc.Iterable[builtins.str] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["add_ambient_capabilities", b"add_ambient_capabilities", "add_capabilities", b"add_capabilities", "drop_capabilities", b"drop_capabilities"]) -> None: ...
-
-Global___Capability: typing_extensions.TypeAlias = Capability
-
-@typing.final
-class LinuxSandboxSecurityContext(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    NAMESPACE_OPTIONS_FIELD_NUMBER: builtins.int
-    SELINUX_OPTIONS_FIELD_NUMBER: builtins.int
-    RUN_AS_USER_FIELD_NUMBER: builtins.int
-    READONLY_ROOTFS_FIELD_NUMBER: builtins.int
-    SUPPLEMENTAL_GROUPS_FIELD_NUMBER: builtins.int
-    PRIVILEGED_FIELD_NUMBER: builtins.int
-    SECCOMP_PROFILE_PATH_FIELD_NUMBER: builtins.int
-    RUN_AS_GROUP_FIELD_NUMBER: builtins.int
-    SECCOMP_FIELD_NUMBER: builtins.int
-    APPARMOR_FIELD_NUMBER: builtins.int
-    SUPPLEMENTAL_GROUPS_POLICY_FIELD_NUMBER: builtins.int
-    readonly_rootfs: builtins.bool
-    privileged: builtins.bool
-    seccomp_profile_path: builtins.str
-    supplemental_groups_policy: Global___SupplementalGroupsPolicy.ValueType
-    @property
-    def namespace_options(self) -> Global___NamespaceOption: ...
-    @property
-    def selinux_options(self) -> Global___SELinuxOption: ...
-    @property
-    def run_as_user(self) -> kubeqos.cri.proto.stats_pb2.Int64Value: ...
-    @property
-    def supplemental_groups(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
-    @property
-    def run_as_group(self) -> kubeqos.cri.proto.stats_pb2.Int64Value: ...
-    @property
-    def seccomp(self) -> Global___SecurityProfile: ...
-    @property
-    def apparmor(self) -> Global___SecurityProfile: ...
-    def __init__(
-        self,
-        *,
-        namespace_options: Global___NamespaceOption | None = ...,
-        selinux_options: Global___SELinuxOption | None = ...,
-        run_as_user: kubeqos.cri.proto.stats_pb2.Int64Value | None = ...,
-        readonly_rootfs: builtins.bool = ...,
-        supplemental_groups: collections.abc.Iterable[builtins.int] | None = ...,
-        privileged: builtins.bool = ...,
-        seccomp_profile_path: builtins.str = ...,
-        run_as_group: kubeqos.cri.proto.stats_pb2.Int64Value | None = ...,
-        seccomp: Global___SecurityProfile | None = ...,
-        apparmor: Global___SecurityProfile | None = ...,
-        supplemental_groups_policy: Global___SupplementalGroupsPolicy.ValueType = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["apparmor", b"apparmor", "namespace_options", b"namespace_options", "run_as_group", b"run_as_group", "run_as_user", b"run_as_user", "seccomp", b"seccomp", "selinux_options", b"selinux_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["apparmor", b"apparmor", "namespace_options", b"namespace_options", "privileged", b"privileged", "readonly_rootfs", b"readonly_rootfs", "run_as_group", b"run_as_group", "run_as_user", b"run_as_user", "seccomp", b"seccomp", "seccomp_profile_path", b"seccomp_profile_path", "selinux_options", b"selinux_options", "supplemental_groups", b"supplemental_groups", "supplemental_groups_policy", b"supplemental_groups_policy"]) -> None: ...
-
-Global___LinuxSandboxSecurityContext: typing_extensions.TypeAlias = LinuxSandboxSecurityContext
-
-@typing.final
-class LinuxContainerSecurityContext(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CAPABILITIES_FIELD_NUMBER: builtins.int
-    PRIVILEGED_FIELD_NUMBER: builtins.int
-    NAMESPACE_OPTIONS_FIELD_NUMBER: builtins.int
-    SELINUX_OPTIONS_FIELD_NUMBER: builtins.int
-    RUN_AS_USER_FIELD_NUMBER: builtins.int
-    RUN_AS_USERNAME_FIELD_NUMBER: builtins.int
-    READONLY_ROOTFS_FIELD_NUMBER: builtins.int
-    SUPPLEMENTAL_GROUPS_FIELD_NUMBER: builtins.int
-    APPARMOR_PROFILE_FIELD_NUMBER: builtins.int
-    SECCOMP_PROFILE_PATH_FIELD_NUMBER: builtins.int
-    NO_NEW_PRIVS_FIELD_NUMBER: builtins.int
-    RUN_AS_GROUP_FIELD_NUMBER: builtins.int
-    MASKED_PATHS_FIELD_NUMBER: builtins.int
-    READONLY_PATHS_FIELD_NUMBER: builtins.int
-    SECCOMP_FIELD_NUMBER: builtins.int
-    APPARMOR_FIELD_NUMBER: builtins.int
-    SUPPLEMENTAL_GROUPS_POLICY_FIELD_NUMBER: builtins.int
-    privileged: builtins.bool
-    run_as_username: builtins.str
-    readonly_rootfs: builtins.bool
-    apparmor_profile: builtins.str
-    seccomp_profile_path: builtins.str
-    no_new_privs: builtins.bool
-    supplemental_groups_policy: Global___SupplementalGroupsPolicy.ValueType
-    @property
-    def capabilities(self) -> Global___Capability: ...
-    @property
-    def namespace_options(self) -> Global___NamespaceOption: ...
-    @property
-    def selinux_options(self) -> Global___SELinuxOption: ...
-    @property
-    def run_as_user(self) -> kubeqos.cri.proto.stats_pb2.Int64Value: ...
-    @property
-    def supplemental_groups(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
-    @property
-    def run_as_group(self) -> kubeqos.cri.proto.stats_pb2.Int64Value: ...
-    @property
-    def masked_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def readonly_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def seccomp(self) -> Global___SecurityProfile: ...
-    @property
-    def apparmor(self) -> Global___SecurityProfile: ...
-    def __init__(
-        self,
-        *,
-        capabilities: Global___Capability | None = ...,
-        privileged: builtins.bool = ...,
-        namespace_options: Global___NamespaceOption | None = ...,
-        selinux_options: Global___SELinuxOption | None = ...,
-        run_as_user: kubeqos.cri.proto.stats_pb2.Int64Value | None = ...,
-        run_as_username: builtins.str = ...,
-        readonly_rootfs: builtins.bool = ...,
-        supplemental_groups: collections.abc.Iterable[builtins.int] | None = ...,
-        apparmor_profile: builtins.str = ...,
-        seccomp_profile_path: builtins.str = ...,
-        no_new_privs: builtins.bool = ...,
-        run_as_group: kubeqos.cri.proto.stats_pb2.Int64Value | None = ...,
-        masked_paths: collections.abc.Iterable[builtins.str] | None = ...,
-        readonly_paths: collections.abc.Iterable[builtins.str] | None = ...,
-        seccomp: Global___SecurityProfile | None = ...,
-        apparmor: Global___SecurityProfile | None = ...,
-        supplemental_groups_policy: Global___SupplementalGroupsPolicy.ValueType = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["apparmor", b"apparmor", "capabilities", b"capabilities", "namespace_options", b"namespace_options", "run_as_group", b"run_as_group", "run_as_user", b"run_as_user", "seccomp", b"seccomp", "selinux_options", b"selinux_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["apparmor", b"apparmor", "apparmor_profile", b"apparmor_profile", "capabilities", b"capabilities", "masked_paths", b"masked_paths", "namespace_options", b"namespace_options", "no_new_privs", b"no_new_privs", "privileged", b"privileged", "readonly_paths", b"readonly_paths", "readonly_rootfs", b"readonly_rootfs", "run_as_group", b"run_as_group", "run_as_user", b"run_as_user", "run_as_username", b"run_as_username", "seccomp", b"seccomp", "seccomp_profile_path", b"seccomp_profile_path", "selinux_options", b"selinux_options", "supplemental_groups", b"supplemental_groups", "supplemental_groups_policy", b"supplemental_groups_policy"]) -> None: ...
-
-Global___LinuxContainerSecurityContext: typing_extensions.TypeAlias = LinuxContainerSecurityContext
-
-@typing.final
-class WindowsNamespaceOption(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    NETWORK_FIELD_NUMBER: builtins.int
-    network: Global___NamespaceMode.ValueType
-    def __init__(
-        self,
-        *,
-        network: Global___NamespaceMode.ValueType = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["network", b"network"]) -> None: ...
-
-Global___WindowsNamespaceOption: typing_extensions.TypeAlias = WindowsNamespaceOption
-
-@typing.final
-class WindowsSandboxSecurityContext(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    RUN_AS_USERNAME_FIELD_NUMBER: builtins.int
-    CREDENTIAL_SPEC_FIELD_NUMBER: builtins.int
-    HOST_PROCESS_FIELD_NUMBER: builtins.int
-    NAMESPACE_OPTIONS_FIELD_NUMBER: builtins.int
-    run_as_username: builtins.str
-    credential_spec: builtins.str
-    host_process: builtins.bool
-    @property
-    def namespace_options(self) -> Global___WindowsNamespaceOption: ...
-    def __init__(
-        self,
-        *,
-        run_as_username: builtins.str = ...,
-        credential_spec: builtins.str = ...,
-        host_process: builtins.bool = ...,
-        namespace_options: Global___WindowsNamespaceOption | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["namespace_options", b"namespace_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["credential_spec", b"credential_spec", "host_process", b"host_process", "namespace_options", b"namespace_options", "run_as_username", b"run_as_username"]) -> None: ...
-
-Global___WindowsSandboxSecurityContext: typing_extensions.TypeAlias = WindowsSandboxSecurityContext
-
-@typing.final
-class WindowsContainerSecurityContext(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    RUN_AS_USERNAME_FIELD_NUMBER: builtins.int
-    CREDENTIAL_SPEC_FIELD_NUMBER: builtins.int
-    HOST_PROCESS_FIELD_NUMBER: builtins.int
-    run_as_username: builtins.str
-    credential_spec: builtins.str
-    host_process: builtins.bool
-    def __init__(
-        self,
-        *,
-        run_as_username: builtins.str = ...,
-        credential_spec: builtins.str = ...,
-        host_process: builtins.bool = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["credential_spec", b"credential_spec", "host_process", b"host_process", "run_as_username", b"run_as_username"]) -> None: ...
-
-Global___WindowsContainerSecurityContext: typing_extensions.TypeAlias = WindowsContainerSecurityContext
-
-@typing.final
-class HugepageLimit(google.protobuf.message.Message):
+class UpdateContainerResourcesRequest(google.protobuf.message.Message):
     """---- Resources"""
 
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    PAGE_SIZE_FIELD_NUMBER: builtins.int
-    LIMIT_FIELD_NUMBER: builtins.int
-    page_size: builtins.str
-    limit: builtins.int
-    def __init__(
-        self,
-        *,
-        page_size: builtins.str = ...,
-        limit: builtins.int = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["limit", b"limit", "page_size", b"page_size"]) -> None: ...
-
-Global___HugepageLimit: typing_extensions.TypeAlias = HugepageLimit
-
-@typing.final
-class LinuxContainerResources(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    @typing.final
-    class UnifiedEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    CPU_PERIOD_FIELD_NUMBER: builtins.int
-    CPU_QUOTA_FIELD_NUMBER: builtins.int
-    CPU_SHARES_FIELD_NUMBER: builtins.int
-    MEMORY_LIMIT_IN_BYTES_FIELD_NUMBER: builtins.int
-    OOM_SCORE_ADJ_FIELD_NUMBER: builtins.int
-    CPUSET_CPUS_FIELD_NUMBER: builtins.int
-    CPUSET_MEMS_FIELD_NUMBER: builtins.int
-    HUGEPAGE_LIMITS_FIELD_NUMBER: builtins.int
-    UNIFIED_FIELD_NUMBER: builtins.int
-    MEMORY_SWAP_LIMIT_IN_BYTES_FIELD_NUMBER: builtins.int
-    cpu_period: builtins.int
-    cpu_quota: builtins.int
-    cpu_shares: builtins.int
-    memory_limit_in_bytes: builtins.int
-    oom_score_adj: builtins.int
-    cpuset_cpus: builtins.str
-    cpuset_mems: builtins.str
-    memory_swap_limit_in_bytes: builtins.int
-    @property
-    def hugepage_limits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___HugepageLimit]: ...
-    @property
-    def unified(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        cpu_period: builtins.int = ...,
-        cpu_quota: builtins.int = ...,
-        cpu_shares: builtins.int = ...,
-        memory_limit_in_bytes: builtins.int = ...,
-        oom_score_adj: builtins.int = ...,
-        cpuset_cpus: builtins.str = ...,
-        cpuset_mems: builtins.str = ...,
-        hugepage_limits: collections.abc.Iterable[Global___HugepageLimit] | None = ...,
-        unified: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        memory_swap_limit_in_bytes: builtins.int = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cpu_period", b"cpu_period", "cpu_quota", b"cpu_quota", "cpu_shares", b"cpu_shares", "cpuset_cpus", b"cpuset_cpus", "cpuset_mems", b"cpuset_mems", "hugepage_limits", b"hugepage_limits", "memory_limit_in_bytes", b"memory_limit_in_bytes", "memory_swap_limit_in_bytes", b"memory_swap_limit_in_bytes", "oom_score_adj", b"oom_score_adj", "unified", b"unified"]) -> None: ...
-
-Global___LinuxContainerResources: typing_extensions.TypeAlias = LinuxContainerResources
-
-@typing.final
-class WindowsCpuGroupAffinity(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CPU_MASK_FIELD_NUMBER: builtins.int
-    CPU_GROUP_FIELD_NUMBER: builtins.int
-    cpu_mask: builtins.int
-    cpu_group: builtins.int
-    def __init__(
-        self,
-        *,
-        cpu_mask: builtins.int = ...,
-        cpu_group: builtins.int = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cpu_group", b"cpu_group", "cpu_mask", b"cpu_mask"]) -> None: ...
-
-Global___WindowsCpuGroupAffinity: typing_extensions.TypeAlias = WindowsCpuGroupAffinity
-
-@typing.final
-class WindowsContainerResources(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CPU_SHARES_FIELD_NUMBER: builtins.int
-    CPU_COUNT_FIELD_NUMBER: builtins.int
-    CPU_MAXIMUM_FIELD_NUMBER: builtins.int
-    MEMORY_LIMIT_IN_BYTES_FIELD_NUMBER: builtins.int
-    ROOTFS_SIZE_IN_BYTES_FIELD_NUMBER: builtins.int
-    AFFINITY_CPUS_FIELD_NUMBER: builtins.int
-    cpu_shares: builtins.int
-    cpu_count: builtins.int
-    cpu_maximum: builtins.int
-    memory_limit_in_bytes: builtins.int
-    rootfs_size_in_bytes: builtins.int
-    @property
-    def affinity_cpus(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WindowsCpuGroupAffinity]: ...
-    def __init__(
-        self,
-        *,
-        cpu_shares: builtins.int = ...,
-        cpu_count: builtins.int = ...,
-        cpu_maximum: builtins.int = ...,
-        memory_limit_in_bytes: builtins.int = ...,
-        rootfs_size_in_bytes: builtins.int = ...,
-        affinity_cpus: collections.abc.Iterable[Global___WindowsCpuGroupAffinity] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["affinity_cpus", b"affinity_cpus", "cpu_count", b"cpu_count", "cpu_maximum", b"cpu_maximum", "cpu_shares", b"cpu_shares", "memory_limit_in_bytes", b"memory_limit_in_bytes", "rootfs_size_in_bytes", b"rootfs_size_in_bytes"]) -> None: ...
-
-Global___WindowsContainerResources: typing_extensions.TypeAlias = WindowsContainerResources
-
-@typing.final
-class ContainerResources(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    LINUX_FIELD_NUMBER: builtins.int
-    WINDOWS_FIELD_NUMBER: builtins.int
-    QOS_RESOURCES_FIELD_NUMBER: builtins.int
-    @property
-    def linux(self) -> Global___LinuxContainerResources: ...
-    @property
-    def windows(self) -> Global___WindowsContainerResources: ...
-    @property
-    def qos_resources(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kubeqos.cri.proto.classes_pb2.ContainerQOSResource]:
-        """KEP-3008: every class the container is in, implicit defaults included."""
-
-    def __init__(
-        self,
-        *,
-        linux: Global___LinuxContainerResources | None = ...,
-        windows: Global___WindowsContainerResources | None = ...,
-        qos_resources: collections.abc.Iterable[kubeqos.cri.proto.classes_pb2.ContainerQOSResource] | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["linux", b"linux", "windows", b"windows"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["linux", b"linux", "qos_resources", b"qos_resources", "windows", b"windows"]) -> None: ...
-
-Global___ContainerResources: typing_extensions.TypeAlias = ContainerResources
-
-@typing.final
-class UpdateContainerResourcesRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     @typing.final
@@ -1177,9 +582,9 @@ class UpdateContainerResourcesRequest(google.protobuf.message.Message):
     QOS_RESOURCES_FIELD_NUMBER: builtins.int
     container_id: builtins.str
     @property
-    def linux(self) -> Global___LinuxContainerResources: ...
+    def linux(self) -> kubeqos.cri.proto.types_pb2.LinuxContainerResources: ...
     @property
-    def windows(self) -> Global___WindowsContainerResources: ...
+    def windows(self) -> kubeqos.cri.proto.types_pb2.WindowsContainerResources: ...
     @property
     def annotations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
@@ -1190,8 +595,8 @@ class UpdateContainerResourcesRequest(google.protobuf.message.Message):
         self,
         *,
         container_id: builtins.str = ...,
-        linux: Global___LinuxContainerResources | None = ...,
-        windows: Global___WindowsContainerResources | None = ...,
+        linux: kubeqos.cri.proto.types_pb2.LinuxContainerResources | None = ...,
+        windows: kubeqos.cri.proto.types_pb2.WindowsContainerResources | None = ...,
         annotations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         qos_resources: collections.abc.Iterable[kubeqos.cri.proto.classes_pb2.ContainerQOSResource] | None = ...,
     ) -> None: ...
@@ -1219,15 +624,15 @@ class UpdatePodSandboxResourcesRequest(google.protobuf.message.Message):
     RESOURCES_FIELD_NUMBER: builtins.int
     pod_sandbox_id: builtins.str
     @property
-    def overhead(self) -> Global___LinuxContainerResources: ...
+    def overhead(self) -> kubeqos.cri.proto.types_pb2.LinuxContainerResources: ...
     @property
-    def resources(self) -> Global___LinuxContainerResources: ...
+    def resources(self) -> kubeqos.cri.proto.types_pb2.LinuxContainerResources: ...
     def __init__(
         self,
         *,
         pod_sandbox_id: builtins.str = ...,
-        overhead: Global___LinuxContainerResources | None = ...,
-        resources: Global___LinuxContainerResources | None = ...,
+        overhead: kubeqos.cri.proto.types_pb2.LinuxContainerResources | None = ...,
+        resources: kubeqos.cri.proto.types_pb2.LinuxContainerResources | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["overhead", b"overhead", "resources", b"resources"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["overhead", b"overhead", "pod_sandbox_id", b"pod_sandbox_id", "resources", b"resources"]) -> None: ...
@@ -1245,218 +650,20 @@ class UpdatePodSandboxResourcesResponse(google.protobuf.message.Message):
 Global___UpdatePodSandboxResourcesResponse: typing_extensions.TypeAlias = UpdatePodSandboxResourcesResponse
 
 @typing.final
-class DNSConfig(google.protobuf.message.Message):
+class RunPodSandboxRequest(google.protobuf.message.Message):
     """---- Sandboxes"""
 
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    SERVERS_FIELD_NUMBER: builtins.int
-    SEARCHES_FIELD_NUMBER: builtins.int
-    OPTIONS_FIELD_NUMBER: builtins.int
-    @property
-    def servers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def searches(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def options(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        servers: collections.abc.Iterable[builtins.str] | None = ...,
-        searches: collections.abc.Iterable[builtins.str] | None = ...,
-        options: collections.abc.Iterable[builtins.str] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["options", b"options", "searches", b"searches", "servers", b"servers"]) -> None: ...
-
-Global___DNSConfig: typing_extensions.TypeAlias = DNSConfig
-
-@typing.final
-class PortMapping(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    PROTOCOL_FIELD_NUMBER: builtins.int
-    CONTAINER_PORT_FIELD_NUMBER: builtins.int
-    HOST_PORT_FIELD_NUMBER: builtins.int
-    HOST_IP_FIELD_NUMBER: builtins.int
-    protocol: Global___Protocol.ValueType
-    container_port: builtins.int
-    host_port: builtins.int
-    host_ip: builtins.str
-    def __init__(
-        self,
-        *,
-        protocol: Global___Protocol.ValueType = ...,
-        container_port: builtins.int = ...,
-        host_port: builtins.int = ...,
-        host_ip: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["container_port", b"container_port", "host_ip", b"host_ip", "host_port", b"host_port", "protocol", b"protocol"]) -> None: ...
-
-Global___PortMapping: typing_extensions.TypeAlias = PortMapping
-
-@typing.final
-class LinuxPodSandboxConfig(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    @typing.final
-    class SysctlsEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    CGROUP_PARENT_FIELD_NUMBER: builtins.int
-    SECURITY_CONTEXT_FIELD_NUMBER: builtins.int
-    SYSCTLS_FIELD_NUMBER: builtins.int
-    OVERHEAD_FIELD_NUMBER: builtins.int
-    RESOURCES_FIELD_NUMBER: builtins.int
-    cgroup_parent: builtins.str
-    @property
-    def security_context(self) -> Global___LinuxSandboxSecurityContext: ...
-    @property
-    def sysctls(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
-    @property
-    def overhead(self) -> Global___LinuxContainerResources: ...
-    @property
-    def resources(self) -> Global___LinuxContainerResources: ...
-    def __init__(
-        self,
-        *,
-        cgroup_parent: builtins.str = ...,
-        security_context: Global___LinuxSandboxSecurityContext | None = ...,
-        sysctls: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        overhead: Global___LinuxContainerResources | None = ...,
-        resources: Global___LinuxContainerResources | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["overhead", b"overhead", "resources", b"resources", "security_context", b"security_context"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cgroup_parent", b"cgroup_parent", "overhead", b"overhead", "resources", b"resources", "security_context", b"security_context", "sysctls", b"sysctls"]) -> None: ...
-
-Global___LinuxPodSandboxConfig: typing_extensions.TypeAlias = LinuxPodSandboxConfig
-
-@typing.final
-class WindowsPodSandboxConfig(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    SECURITY_CONTEXT_FIELD_NUMBER: builtins.int
-    @property
-    def security_context(self) -> Global___WindowsSandboxSecurityContext: ...
-    def __init__(
-        self,
-        *,
-        security_context: Global___WindowsSandboxSecurityContext | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["security_context", b"security_context"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["security_context", b"security_context"]) -> None: ...
-
-Global___WindowsPodSandboxConfig: typing_extensions.TypeAlias = WindowsPodSandboxConfig
-
-@typing.final
-class PodSandboxConfig(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    @typing.final
-    class LabelsEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    @typing.final
-    class AnnotationsEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    METADATA_FIELD_NUMBER: builtins.int
-    HOSTNAME_FIELD_NUMBER: builtins.int
-    LOG_DIRECTORY_FIELD_NUMBER: builtins.int
-    DNS_CONFIG_FIELD_NUMBER: builtins.int
-    PORT_MAPPINGS_FIELD_NUMBER: builtins.int
-    LABELS_FIELD_NUMBER: builtins.int
-    ANNOTATIONS_FIELD_NUMBER: builtins.int
-    LINUX_FIELD_NUMBER: builtins.int
-    WINDOWS_FIELD_NUMBER: builtins.int
-    QOS_RESOURCES_FIELD_NUMBER: builtins.int
-    hostname: builtins.str
-    log_directory: builtins.str
-    @property
-    def metadata(self) -> kubeqos.cri.proto.stats_pb2.PodSandboxMetadata: ...
-    @property
-    def dns_config(self) -> Global___DNSConfig: ...
-    @property
-    def port_mappings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PortMapping]: ...
-    @property
-    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
-    @property
-    def annotations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
-    @property
-    def linux(self) -> Global___LinuxPodSandboxConfig: ...
-    @property
-    def windows(self) -> Global___WindowsPodSandboxConfig: ...
-    @property
-    def qos_resources(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kubeqos.cri.proto.classes_pb2.PodQOSResource]:
-        """KEP-3008: pod-level classes."""
-
-    def __init__(
-        self,
-        *,
-        metadata: kubeqos.cri.proto.stats_pb2.PodSandboxMetadata | None = ...,
-        hostname: builtins.str = ...,
-        log_directory: builtins.str = ...,
-        dns_config: Global___DNSConfig | None = ...,
-        port_mappings: collections.abc.Iterable[Global___PortMapping] | None = ...,
-        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        annotations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        linux: Global___LinuxPodSandboxConfig | None = ...,
-        windows: Global___WindowsPodSandboxConfig | None = ...,
-        qos_resources: collections.abc.Iterable[kubeqos.cri.proto.classes_pb2.PodQOSResource] | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dns_config", b"dns_config", "linux", b"linux", "metadata", b"metadata", "windows", b"windows"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["annotations", b"annotations", "dns_config", b"dns_config", "hostname", b"hostname", "labels", b"labels", "linux", b"linux", "log_directory", b"log_directory", "metadata", b"metadata", "port_mappings", b"port_mappings", "qos_resources", b"qos_resources", "windows", b"windows"]) -> None: ...
-
-Global___PodSandboxConfig: typing_extensions.TypeAlias = PodSandboxConfig
-
-@typing.final
-class RunPodSandboxRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CONFIG_FIELD_NUMBER: builtins.int
     RUNTIME_HANDLER_FIELD_NUMBER: builtins.int
     runtime_handler: builtins.str
     @property
-    def config(self) -> Global___PodSandboxConfig: ...
+    def config(self) -> kubeqos.cri.proto.types_pb2.PodSandboxConfig: ...
     def __init__(
         self,
         *,
-        config: Global___PodSandboxConfig | None = ...,
+        config: kubeqos.cri.proto.types_pb2.PodSandboxConfig | None = ...,
         runtime_handler: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["config", b"config"]) -> builtins.bool: ...
@@ -1569,11 +776,11 @@ class Namespace(google.protobuf.message.Message):
 
     OPTIONS_FIELD_NUMBER: builtins.int
     @property
-    def options(self) -> Global___NamespaceOption: ...
+    def options(self) -> kubeqos.cri.proto.types_pb2.NamespaceOption: ...
     def __init__(
         self,
         *,
-        options: Global___NamespaceOption | None = ...,
+        options: kubeqos.cri.proto.types_pb2.NamespaceOption | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["options", b"options"]) -> None: ...
@@ -1900,318 +1107,9 @@ class ListPodSandboxResponse(google.protobuf.message.Message):
 Global___ListPodSandboxResponse: typing_extensions.TypeAlias = ListPodSandboxResponse
 
 @typing.final
-class ImageSpec(google.protobuf.message.Message):
+class CreateContainerRequest(google.protobuf.message.Message):
     """---- Containers"""
 
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    @typing.final
-    class AnnotationsEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    IMAGE_FIELD_NUMBER: builtins.int
-    ANNOTATIONS_FIELD_NUMBER: builtins.int
-    USER_SPECIFIED_IMAGE_FIELD_NUMBER: builtins.int
-    RUNTIME_HANDLER_FIELD_NUMBER: builtins.int
-    IMAGE_REF_FIELD_NUMBER: builtins.int
-    image: builtins.str
-    user_specified_image: builtins.str
-    runtime_handler: builtins.str
-    image_ref: builtins.str
-    @property
-    def annotations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        image: builtins.str = ...,
-        annotations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        user_specified_image: builtins.str = ...,
-        runtime_handler: builtins.str = ...,
-        image_ref: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["annotations", b"annotations", "image", b"image", "image_ref", b"image_ref", "runtime_handler", b"runtime_handler", "user_specified_image", b"user_specified_image"]) -> None: ...
-
-Global___ImageSpec: typing_extensions.TypeAlias = ImageSpec
-
-@typing.final
-class KeyValue(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    KEY_FIELD_NUMBER: builtins.int
-    VALUE_FIELD_NUMBER: builtins.int
-    key: builtins.str
-    value: builtins.bytes
-    def __init__(
-        self,
-        *,
-        key: builtins.str = ...,
-        value: builtins.bytes = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-Global___KeyValue: typing_extensions.TypeAlias = KeyValue
-
-@typing.final
-class Mount(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CONTAINER_PATH_FIELD_NUMBER: builtins.int
-    HOST_PATH_FIELD_NUMBER: builtins.int
-    READONLY_FIELD_NUMBER: builtins.int
-    SELINUX_RELABEL_FIELD_NUMBER: builtins.int
-    PROPAGATION_FIELD_NUMBER: builtins.int
-    UIDMAPPINGS_FIELD_NUMBER: builtins.int
-    GIDMAPPINGS_FIELD_NUMBER: builtins.int
-    RECURSIVE_READ_ONLY_FIELD_NUMBER: builtins.int
-    IMAGE_FIELD_NUMBER: builtins.int
-    IMAGE_SUB_PATH_FIELD_NUMBER: builtins.int
-    MOUNT_OPTIONS_FIELD_NUMBER: builtins.int
-    container_path: builtins.str
-    host_path: builtins.str
-    readonly: builtins.bool
-    selinux_relabel: builtins.bool
-    propagation: Global___MountPropagation.ValueType
-    recursive_read_only: builtins.bool
-    image_sub_path: builtins.str
-    @property
-    def uidMappings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___IDMapping]: ...
-    @property
-    def gidMappings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___IDMapping]: ...
-    @property
-    def image(self) -> Global___ImageSpec: ...
-    @property
-    def mount_options(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        container_path: builtins.str = ...,
-        host_path: builtins.str = ...,
-        readonly: builtins.bool = ...,
-        selinux_relabel: builtins.bool = ...,
-        propagation: Global___MountPropagation.ValueType = ...,
-        uidMappings: collections.abc.Iterable[Global___IDMapping] | None = ...,
-        gidMappings: collections.abc.Iterable[Global___IDMapping] | None = ...,
-        recursive_read_only: builtins.bool = ...,
-        image: Global___ImageSpec | None = ...,
-        image_sub_path: builtins.str = ...,
-        mount_options: collections.abc.Iterable[builtins.str] | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["image", b"image"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["container_path", b"container_path", "gidMappings", b"gidMappings", "host_path", b"host_path", "image", b"image", "image_sub_path", b"image_sub_path", "mount_options", b"mount_options", "propagation", b"propagation", "readonly", b"readonly", "recursive_read_only", b"recursive_read_only", "selinux_relabel", b"selinux_relabel", "uidMappings", b"uidMappings"]) -> None: ...
-
-Global___Mount: typing_extensions.TypeAlias = Mount
-
-@typing.final
-class Device(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CONTAINER_PATH_FIELD_NUMBER: builtins.int
-    HOST_PATH_FIELD_NUMBER: builtins.int
-    PERMISSIONS_FIELD_NUMBER: builtins.int
-    container_path: builtins.str
-    host_path: builtins.str
-    permissions: builtins.str
-    def __init__(
-        self,
-        *,
-        container_path: builtins.str = ...,
-        host_path: builtins.str = ...,
-        permissions: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["container_path", b"container_path", "host_path", b"host_path", "permissions", b"permissions"]) -> None: ...
-
-Global___Device: typing_extensions.TypeAlias = Device
-
-@typing.final
-class CDIDevice(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: builtins.int
-    name: builtins.str
-    def __init__(
-        self,
-        *,
-        name: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
-
-Global___CDIDevice: typing_extensions.TypeAlias = CDIDevice
-
-@typing.final
-class LinuxContainerConfig(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    RESOURCES_FIELD_NUMBER: builtins.int
-    SECURITY_CONTEXT_FIELD_NUMBER: builtins.int
-    @property
-    def resources(self) -> Global___LinuxContainerResources: ...
-    @property
-    def security_context(self) -> Global___LinuxContainerSecurityContext: ...
-    def __init__(
-        self,
-        *,
-        resources: Global___LinuxContainerResources | None = ...,
-        security_context: Global___LinuxContainerSecurityContext | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["resources", b"resources", "security_context", b"security_context"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["resources", b"resources", "security_context", b"security_context"]) -> None: ...
-
-Global___LinuxContainerConfig: typing_extensions.TypeAlias = LinuxContainerConfig
-
-@typing.final
-class WindowsContainerConfig(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    RESOURCES_FIELD_NUMBER: builtins.int
-    SECURITY_CONTEXT_FIELD_NUMBER: builtins.int
-    @property
-    def resources(self) -> Global___WindowsContainerResources: ...
-    @property
-    def security_context(self) -> Global___WindowsContainerSecurityContext: ...
-    def __init__(
-        self,
-        *,
-        resources: Global___WindowsContainerResources | None = ...,
-        security_context: Global___WindowsContainerSecurityContext | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["resources", b"resources", "security_context", b"security_context"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["resources", b"resources", "security_context", b"security_context"]) -> None: ...
-
-Global___WindowsContainerConfig: typing_extensions.TypeAlias = WindowsContainerConfig
-
-@typing.final
-class ContainerConfig(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    @typing.final
-    class LabelsEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    @typing.final
-    class AnnotationsEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    METADATA_FIELD_NUMBER: builtins.int
-    IMAGE_FIELD_NUMBER: builtins.int
-    COMMAND_FIELD_NUMBER: builtins.int
-    ARGS_FIELD_NUMBER: builtins.int
-    WORKING_DIR_FIELD_NUMBER: builtins.int
-    ENVS_FIELD_NUMBER: builtins.int
-    MOUNTS_FIELD_NUMBER: builtins.int
-    DEVICES_FIELD_NUMBER: builtins.int
-    LABELS_FIELD_NUMBER: builtins.int
-    ANNOTATIONS_FIELD_NUMBER: builtins.int
-    LOG_PATH_FIELD_NUMBER: builtins.int
-    STDIN_FIELD_NUMBER: builtins.int
-    STDIN_ONCE_FIELD_NUMBER: builtins.int
-    TTY_FIELD_NUMBER: builtins.int
-    LINUX_FIELD_NUMBER: builtins.int
-    WINDOWS_FIELD_NUMBER: builtins.int
-    CDI_DEVICES_FIELD_NUMBER: builtins.int
-    STOP_SIGNAL_FIELD_NUMBER: builtins.int
-    QOS_RESOURCES_FIELD_NUMBER: builtins.int
-    working_dir: builtins.str
-    log_path: builtins.str
-    stdin: builtins.bool
-    stdin_once: builtins.bool
-    tty: builtins.bool
-    stop_signal: Global___Signal.ValueType
-    @property
-    def metadata(self) -> kubeqos.cri.proto.stats_pb2.ContainerMetadata: ...
-    @property
-    def image(self) -> Global___ImageSpec: ...
-    @property
-    def command(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def args(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def envs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___KeyValue]: ...
-    @property
-    def mounts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Mount]: ...
-    @property
-    def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Device]: ...
-    @property
-    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
-    @property
-    def annotations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
-    @property
-    def linux(self) -> Global___LinuxContainerConfig: ...
-    @property
-    def windows(self) -> Global___WindowsContainerConfig: ...
-    @property
-    def CDI_devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CDIDevice]: ...
-    @property
-    def qos_resources(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kubeqos.cri.proto.classes_pb2.ContainerQOSResource]:
-        """KEP-3008. The KEP's tag 17 has since become CDI_devices and its prototype's 18 stop_signal: a stock runtime
-        would read a class as a device. This private tag is unknown to stock runtimes, which ignore it.
-        """
-
-    def __init__(
-        self,
-        *,
-        metadata: kubeqos.cri.proto.stats_pb2.ContainerMetadata | None = ...,
-        image: Global___ImageSpec | None = ...,
-        command: collections.abc.Iterable[builtins.str] | None = ...,
-        args: collections.abc.Iterable[builtins.str] | None = ...,
-        working_dir: builtins.str = ...,
-        envs: collections.abc.Iterable[Global___KeyValue] | None = ...,
-        mounts: collections.abc.Iterable[Global___Mount] | None = ...,
-        devices: collections.abc.Iterable[Global___Device] | None = ...,
-        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        annotations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        log_path: builtins.str = ...,
-        stdin: builtins.bool = ...,
-        stdin_once: builtins.bool = ...,
-        tty: builtins.bool = ...,
-        linux: Global___LinuxContainerConfig | None = ...,
-        windows: Global___WindowsContainerConfig | None = ...,
-        CDI_devices: collections.abc.Iterable[Global___CDIDevice] | None = ...,
-        stop_signal: Global___Signal.ValueType = ...,
-        qos_resources: collections.abc.Iterable[kubeqos.cri.proto.classes_pb2.ContainerQOSResource] | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["image", b"image", "linux", b"linux", "metadata", b"metadata", "windows", b"windows"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["CDI_devices", b"CDI_devices", "annotations", b"annotations", "args", b"args", "command", b"command", "devices", b"devices", "envs", b"envs", "image", b"image", "labels", b"labels", "linux", b"linux", "log_path", b"log_path", "metadata", b"metadata", "mounts", b"mounts", "qos_resources", b"qos_resources", "stdin", b"stdin", "stdin_once", b"stdin_once", "stop_signal", b"stop_signal", "tty", b"tty", "windows", b"windows", "working_dir", b"working_dir"]) -> None: ...
-
-Global___ContainerConfig: typing_extensions.TypeAlias = ContainerConfig
-
-@typing.final
-class CreateContainerRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     POD_SANDBOX_ID_FIELD_NUMBER: builtins.int
@@ -2219,15 +1117,15 @@ class CreateContainerRequest(google.protobuf.message.Message):
     SANDBOX_CONFIG_FIELD_NUMBER: builtins.int
     pod_sandbox_id: builtins.str
     @property
-    def config(self) -> Global___ContainerConfig: ...
+    def config(self) -> kubeqos.cri.proto.types_pb2.ContainerConfig: ...
     @property
-    def sandbox_config(self) -> Global___PodSandboxConfig: ...
+    def sandbox_config(self) -> kubeqos.cri.proto.types_pb2.PodSandboxConfig: ...
     def __init__(
         self,
         *,
         pod_sandbox_id: builtins.str = ...,
-        config: Global___ContainerConfig | None = ...,
-        sandbox_config: Global___PodSandboxConfig | None = ...,
+        config: kubeqos.cri.proto.types_pb2.ContainerConfig | None = ...,
+        sandbox_config: kubeqos.cri.proto.types_pb2.PodSandboxConfig | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["config", b"config", "sandbox_config", b"sandbox_config"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["config", b"config", "pod_sandbox_id", b"pod_sandbox_id", "sandbox_config", b"sandbox_config"]) -> None: ...
@@ -2432,19 +1330,19 @@ class ContainerStatus(google.protobuf.message.Message):
     message: builtins.str
     log_path: builtins.str
     image_id: builtins.str
-    stop_signal: Global___Signal.ValueType
+    stop_signal: kubeqos.cri.proto.types_pb2.Signal.ValueType
     @property
     def metadata(self) -> kubeqos.cri.proto.stats_pb2.ContainerMetadata: ...
     @property
-    def image(self) -> Global___ImageSpec: ...
+    def image(self) -> kubeqos.cri.proto.types_pb2.ImageSpec: ...
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
     def annotations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
-    def mounts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Mount]: ...
+    def mounts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kubeqos.cri.proto.types_pb2.Mount]: ...
     @property
-    def resources(self) -> Global___ContainerResources: ...
+    def resources(self) -> kubeqos.cri.proto.types_pb2.ContainerResources: ...
     @property
     def user(self) -> Global___ContainerUser: ...
     def __init__(
@@ -2457,18 +1355,18 @@ class ContainerStatus(google.protobuf.message.Message):
         started_at: builtins.int = ...,
         finished_at: builtins.int = ...,
         exit_code: builtins.int = ...,
-        image: Global___ImageSpec | None = ...,
+        image: kubeqos.cri.proto.types_pb2.ImageSpec | None = ...,
         image_ref: builtins.str = ...,
         reason: builtins.str = ...,
         message: builtins.str = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         annotations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        mounts: collections.abc.Iterable[Global___Mount] | None = ...,
+        mounts: collections.abc.Iterable[kubeqos.cri.proto.types_pb2.Mount] | None = ...,
         log_path: builtins.str = ...,
-        resources: Global___ContainerResources | None = ...,
+        resources: kubeqos.cri.proto.types_pb2.ContainerResources | None = ...,
         image_id: builtins.str = ...,
         user: Global___ContainerUser | None = ...,
-        stop_signal: Global___Signal.ValueType = ...,
+        stop_signal: kubeqos.cri.proto.types_pb2.Signal.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["image", b"image", "metadata", b"metadata", "resources", b"resources", "user", b"user"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["annotations", b"annotations", "created_at", b"created_at", "exit_code", b"exit_code", "finished_at", b"finished_at", "id", b"id", "image", b"image", "image_id", b"image_id", "image_ref", b"image_ref", "labels", b"labels", "log_path", b"log_path", "message", b"message", "metadata", b"metadata", "mounts", b"mounts", "reason", b"reason", "resources", b"resources", "started_at", b"started_at", "state", b"state", "stop_signal", b"stop_signal", "user", b"user"]) -> None: ...
@@ -2660,7 +1558,7 @@ class Container(google.protobuf.message.Message):
     @property
     def metadata(self) -> kubeqos.cri.proto.stats_pb2.ContainerMetadata: ...
     @property
-    def image(self) -> Global___ImageSpec: ...
+    def image(self) -> kubeqos.cri.proto.types_pb2.ImageSpec: ...
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
@@ -2671,7 +1569,7 @@ class Container(google.protobuf.message.Message):
         id: builtins.str = ...,
         pod_sandbox_id: builtins.str = ...,
         metadata: kubeqos.cri.proto.stats_pb2.ContainerMetadata | None = ...,
-        image: Global___ImageSpec | None = ...,
+        image: kubeqos.cri.proto.types_pb2.ImageSpec | None = ...,
         image_ref: builtins.str = ...,
         state: Global___ContainerState.ValueType = ...,
         created_at: builtins.int = ...,
@@ -3145,11 +2043,11 @@ class ImageFilter(google.protobuf.message.Message):
 
     IMAGE_FIELD_NUMBER: builtins.int
     @property
-    def image(self) -> Global___ImageSpec: ...
+    def image(self) -> kubeqos.cri.proto.types_pb2.ImageSpec: ...
     def __init__(
         self,
         *,
-        image: Global___ImageSpec | None = ...,
+        image: kubeqos.cri.proto.types_pb2.ImageSpec | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["image", b"image"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["image", b"image"]) -> None: ...
@@ -3196,7 +2094,7 @@ class Image(google.protobuf.message.Message):
     @property
     def uid(self) -> kubeqos.cri.proto.stats_pb2.Int64Value: ...
     @property
-    def spec(self) -> Global___ImageSpec: ...
+    def spec(self) -> kubeqos.cri.proto.types_pb2.ImageSpec: ...
     def __init__(
         self,
         *,
@@ -3206,7 +2104,7 @@ class Image(google.protobuf.message.Message):
         size: builtins.int = ...,
         uid: kubeqos.cri.proto.stats_pb2.Int64Value | None = ...,
         username: builtins.str = ...,
-        spec: Global___ImageSpec | None = ...,
+        spec: kubeqos.cri.proto.types_pb2.ImageSpec | None = ...,
         pinned: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["spec", b"spec", "uid", b"uid"]) -> builtins.bool: ...
@@ -3238,11 +2136,11 @@ class ImageStatusRequest(google.protobuf.message.Message):
     VERBOSE_FIELD_NUMBER: builtins.int
     verbose: builtins.bool
     @property
-    def image(self) -> Global___ImageSpec: ...
+    def image(self) -> kubeqos.cri.proto.types_pb2.ImageSpec: ...
     def __init__(
         self,
         *,
-        image: Global___ImageSpec | None = ...,
+        image: kubeqos.cri.proto.types_pb2.ImageSpec | None = ...,
         verbose: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["image", b"image"]) -> builtins.bool: ...
@@ -3325,17 +2223,17 @@ class PullImageRequest(google.protobuf.message.Message):
     AUTH_FIELD_NUMBER: builtins.int
     SANDBOX_CONFIG_FIELD_NUMBER: builtins.int
     @property
-    def image(self) -> Global___ImageSpec: ...
+    def image(self) -> kubeqos.cri.proto.types_pb2.ImageSpec: ...
     @property
     def auth(self) -> Global___AuthConfig: ...
     @property
-    def sandbox_config(self) -> Global___PodSandboxConfig: ...
+    def sandbox_config(self) -> kubeqos.cri.proto.types_pb2.PodSandboxConfig: ...
     def __init__(
         self,
         *,
-        image: Global___ImageSpec | None = ...,
+        image: kubeqos.cri.proto.types_pb2.ImageSpec | None = ...,
         auth: Global___AuthConfig | None = ...,
-        sandbox_config: Global___PodSandboxConfig | None = ...,
+        sandbox_config: kubeqos.cri.proto.types_pb2.PodSandboxConfig | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["auth", b"auth", "image", b"image", "sandbox_config", b"sandbox_config"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["auth", b"auth", "image", b"image", "sandbox_config", b"sandbox_config"]) -> None: ...
@@ -3363,11 +2261,11 @@ class RemoveImageRequest(google.protobuf.message.Message):
 
     IMAGE_FIELD_NUMBER: builtins.int
     @property
-    def image(self) -> Global___ImageSpec: ...
+    def image(self) -> kubeqos.cri.proto.types_pb2.ImageSpec: ...
     def __init__(
         self,
         *,
-        image: Global___ImageSpec | None = ...,
+        image: kubeqos.cri.proto.types_pb2.ImageSpec | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["image", b"image"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["image", b"image"]) -> None: ...

@@ -23,13 +23,13 @@ from kubeqos.cri.providers.config import (
     ResourceSpec,
     VendorSpec,
 )
-from kubeqos.cri.providers.document import suggest
 from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import ENTRY_POINT_GROUP, Advertisement, ClassInfo, ClassProvider, Level
 from kubeqos.cri.providers.rdt.files import Kernel, ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.provider import RdtProvider
 from kubeqos.cri.providers.rdt.resolve import Plan
-from kubeqos.errors import ConfigurationError
+from kubeqos.document import suggest
+from kubeqos.errors import ConfigurationError, RemoteError
 
 Connect = Callable[[str, str, Any], ClassProvider]
 """Makes the proxy of an out-of-process provider from (resource name, endpoint, configuration)."""
@@ -53,6 +53,8 @@ class Catalog:
     providers: Mapping[str, ClassProvider] = field(default_factory=dict)
     specs: Mapping[str, ResourceSpec] = field(default_factory=dict)
     rdt_plans: tuple[tuple[RdtProvider, Plan], ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Vendors' processes that did not answer, and why. What they offered before is still on offer."""
 
     def at(self, level: Level) -> list[Advertisement]:
         return [offer for _, offer in sorted(self.offers.items()) if offer.level is level]
@@ -60,6 +62,25 @@ class Catalog:
     def install(self) -> None:
         for provider, plan in self.rdt_plans:
             provider.files.apply(plan)
+
+    def reinstall(self) -> None:
+        """Write everything as this configuration wants it, whatever is there now."""
+        for provider, _ in self.rdt_plans:
+            provider.install()
+
+    def repair(self) -> bool:
+        """Make again what another agent took away; whether there was anything to make.
+
+        containerd and CRI-O with RDT configured remove every resctrl group they do not know when they start.
+        """
+        damaged = [provider for provider, _ in self.rdt_plans if provider.missing()]
+        for provider in damaged:
+            provider.install()
+        return bool(damaged)
+
+    def retire(self) -> list[str]:
+        """Clear away what the previous configuration left behind; returns what is still in use."""
+        return [name for provider, plan in self.rdt_plans for name in provider.files.retire(plan)]
 
     def distinct_providers(self) -> Iterable[ClassProvider]:
         return {id(provider): provider for provider in self.providers.values()}.values()
@@ -70,6 +91,7 @@ async def build(classes: NodeClasses, machine: Machine, connect: Connect, previo
     offers: dict[str, Advertisement] = {}
     providers: dict[str, ClassProvider] = {}
     plans: list[tuple[RdtProvider, Plan]] = []
+    absent: dict[str, str] = {}
     for spec in classes.resources.values():
         provider = _make(spec, machine, connect, previous)
         if isinstance(provider, RdtProvider):
@@ -80,13 +102,23 @@ async def build(classes: NodeClasses, machine: Machine, connect: Connect, previo
                     remedy="keep one: resctrl groups are exclusive",
                 )
             plans.append((provider, provider.plan()))
-        for offer in await provider.advertise():
+        try:
+            advertised = await provider.advertise()
+        except RemoteError as error:
+            # A vendor's process that is away must not take the node's other classes with it.
+            absent[spec.offer.name] = error.what
+            advertised = _offered_before(provider, previous)
+        for offer in advertised:
             offer = _adjusted(offer, spec)
             if offer.name in offers:
                 _refuse_twice(offers[offer.name], offer, spec)
             offers[offer.name] = offer
             providers[offer.name] = provider
-    return Catalog(offers, providers, dict(classes.resources), tuple(plans))
+    return Catalog(offers, providers, dict(classes.resources), tuple(plans), absent)
+
+
+def _offered_before(provider: ClassProvider, previous: Catalog | None) -> list[Advertisement]:
+    return [previous.offers[n] for n, p in previous.providers.items() if p is provider] if previous else []
 
 
 def _make(spec: ResourceSpec, machine: Machine, connect: Connect, previous: Catalog | None) -> ClassProvider:

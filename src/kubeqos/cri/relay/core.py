@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kubeqos.cri.providers.config import POD_QOS
-from kubeqos.cri.providers.document import suggest
 from kubeqos.cri.providers.ledger import Assignment, Holder, Ledger
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level, Subject
 from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
+from kubeqos.document import suggest
 
 Offers = Mapping[str, Advertisement]
 _FIELD = {Level.POD: "PodSandboxConfig.qos_resources", Level.CONTAINER: "ContainerConfig.qos_resources"}
@@ -58,14 +58,14 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Reload:
-    """A new configuration that may be taken on."""
+class Follow:
+    """What a new configuration means for one subject."""
 
-    leave: tuple[Move, ...]
+    holder: Holder
+    leave: tuple[Move, ...] = ()
     """Carried out by the providers of the old configuration: out of what no longer exists or was redefined."""
-    enter: tuple[Move, ...]
+    enter: tuple[Move, ...] = ()
     """Carried out by the new providers."""
-    holders: Mapping[str, Holder]
 
 
 def annotation_wishes(
@@ -194,38 +194,32 @@ def assigned(offers: Offers, level: Level, holder: Holder | None) -> list[tuple[
     return [(n, classes.get(n, nothing).class_name) for n, o in sorted(offers.items()) if o.level is level]
 
 
-def reload(old: Offers, new: Offers, ledger: Ledger, redefined: Collection[str] = ()) -> Reload | list[str]:
-    """What a new configuration means for the subjects there are, or every reason why it cannot be taken on.
+def follow(old: Offers, new: Offers, key: str, holder: Holder, redefined: Collection[str] = ()) -> Follow:
+    """How one subject follows a new configuration.
 
     `redefined` names resources whose classes have other contents now: their holders leave and enter again.
     """
-    refusals = _blocked(old, new, ledger)
-    if refusals:
-        return refusals
     leave: list[Move] = []
     enter: list[Move] = []
-    holders: dict[str, Holder] = {}
-    for key, holder in ledger:
-        classes: dict[str, Assignment] = {}
-        for name in sorted({*old, *new}):
-            offer = new.get(name)
-            if (offer or old[name]).level is not holder.subject.level:
-                continue
-            before = holder.classes.get(name)
-            after = _reassigned(offer, before, started=holder.place is not None)
-            if after is not None:
-                classes[name] = after
-            left, came = before.class_name if before else "", after.class_name if after else ""
-            again = name in redefined and left == came
-            if holder.place is None or not holder.alive or (left == came and not (again and left)):
-                continue
-            if left:
-                leave.append(Move(key, name, left, SYSTEM_DEFAULT))
-            if came:
-                enter.append(Move(key, name, SYSTEM_DEFAULT, came))
-        if classes != dict(holder.classes):
-            holders[key] = dataclasses.replace(holder, classes=classes)
-    return Reload(tuple(leave), tuple(enter), holders)
+    # The provider of a resource in neither list is away: what it was asked for waits for its return.
+    classes = {name: a for name, a in holder.classes.items() if name not in old and name not in new and a.explicit}
+    for name in sorted({*old, *new}):
+        offer = new.get(name)
+        if (offer or old[name]).level is not holder.subject.level:
+            continue
+        before = holder.classes.get(name)
+        after = _reassigned(offer, before, started=holder.place is not None)
+        if after is not None:
+            classes[name] = after
+        left, came = before.class_name if before else "", after.class_name if after else ""
+        again = name in redefined or name not in old
+        if holder.place is None or not holder.alive or (left == came and not again):
+            continue
+        if left and name in old:
+            leave.append(Move(key, name, left, SYSTEM_DEFAULT))
+        if came:
+            enter.append(Move(key, name, SYSTEM_DEFAULT, came))
+    return Follow(dataclasses.replace(holder, classes=classes), tuple(leave), tuple(enter))
 
 
 def adopted(offers: Offers, level: Level, running: bool) -> dict[str, Assignment]:
@@ -246,8 +240,8 @@ def _reassigned(offer: Advertisement | None, before: Assignment | None, *, start
     return Assignment(kept)
 
 
-def _blocked(old: Offers, new: Offers, ledger: Ledger) -> list[str]:
-    """Promises that the new configuration would break."""
+def broken_promises(old: Offers, new: Offers, ledger: Ledger) -> list[str]:
+    """Why a new configuration cannot be taken on: classes gone, or shrunk below those who asked and were given."""
     out = []
     for name, offer in sorted(old.items()):
         for info in offer.classes:

@@ -13,7 +13,7 @@ import structlog
 
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.ledger import Assignment, Holder
-from kubeqos.cri.providers.protocol import Edit, Place, Refusal, Subject
+from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Edit, Place, Refusal, Subject
 from kubeqos.cri.relay.core import Move
 from kubeqos.errors import KubeqosError, RemoteError
 
@@ -27,12 +27,18 @@ def enforced(classes: Mapping[str, Assignment], catalog: Catalog) -> list[tuple[
     return [(n, a.class_name) for n, a in sorted(classes.items()) if a.class_name and n in catalog.providers]
 
 
-async def check(catalog: Catalog, subject: Subject, classes: Mapping[str, Assignment]) -> Refusal | None:
+async def check(
+    catalog: Catalog, subject: Subject, classes: Mapping[str, Assignment]
+) -> dict[str, Assignment] | Refusal:
+    """The classes that the providers agree to. Who asked for nothing is not refused a default: it gets none."""
+    agreed = dict(classes)
     for resource, class_name in enforced(classes, catalog):
         refusal = await _timed(resource, catalog.providers[resource].check(subject, resource, class_name))
-        if refusal is not None:
+        if refusal is not None and classes[resource].explicit:
             return refusal
-    return None
+        if refusal is not None:
+            agreed[resource] = Assignment(SYSTEM_DEFAULT)
+    return agreed
 
 
 async def edits(catalog: Catalog, subject: Subject, classes: Mapping[str, Assignment]) -> Edit:
@@ -43,7 +49,8 @@ async def edits(catalog: Catalog, subject: Subject, classes: Mapping[str, Assign
 
 
 def acts_in_place(catalog: Catalog, classes: Mapping[str, Assignment]) -> bool:
-    return any(catalog.providers[resource].acts_in_place for resource, _ in enforced(classes, catalog))
+    """Whether a class of this subject is enforced where it runs, now or after a change."""
+    return any(catalog.providers[resource].acts_in_place for resource in classes if resource in catalog.providers)
 
 
 async def enter(catalog: Catalog, holder: Holder, place: Place) -> None:

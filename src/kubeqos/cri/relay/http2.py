@@ -146,6 +146,8 @@ class Connection(asyncio.Protocol):
             self.close(error.code, str(error))
         except HpackError as error:
             self.close(COMPRESSION_ERROR, error.what)
+        except struct.error:
+            self.close(FRAME_SIZE_ERROR, "a frame of the wrong size")
 
     def close(self, code: int = NO_ERROR, reason: str = "") -> None:
         """Say goodbye and end the connection."""
@@ -374,9 +376,11 @@ class Connection(asyncio.Protocol):
             stream.sink.reset(code)
 
     def _on_goaway(self, last_id: int) -> None:
+        """Streams above `last_id` were not processed. A client's GOAWAY speaks of streams we never open."""
         self.owner.going_away(self)
-        for stream_id in [i for i in self.streams if i > last_id]:
-            self._on_reset(stream_id, REFUSED_STREAM)
+        if self.client:
+            for stream_id in [i for i in self.streams if i > last_id]:
+                self._on_reset(stream_id, REFUSED_STREAM)
 
 
 def _unpadded(flags: int, payload: bytes) -> bytes:

@@ -20,8 +20,9 @@ from kubeqos.cri.providers.ledger import Holder, Ledger
 from kubeqos.cri.providers.protocol import Level, Place, Subject
 from kubeqos.cri.relay import core, enforce, messages
 from kubeqos.cri.runtime import Runtime
-from kubeqos.errors import ConfigurationError, KubeqosError, RemoteError
+from kubeqos.errors import ConfigurationError, KubeqosError
 
+FOLLOW_SECONDS = 30.0
 log = structlog.get_logger("kubeqos.relay")
 
 
@@ -37,6 +38,9 @@ class Keeper:
         """Set when the ledger agrees with what the runtime has; classes are given out only then."""
         self._version = self._saved = 0
         self._saving = asyncio.Lock()
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.doubtful = False
+        """A call was cut off and the runtime may have done more than we know: look again soon."""
 
     # ---- the file
 
@@ -68,6 +72,7 @@ class Keeper:
     async def forget(self, key: str) -> None:
         """The subject is gone."""
         holder = self.ledger.remove(key)
+        self._locks.pop(key, None)
         if holder is not None:
             self._version += 1
             await enforce.withdraw(self.catalog, holder)
@@ -83,6 +88,7 @@ class Keeper:
 
     async def resync(self) -> None:
         """Make the ledger agree with what the runtime has: exits we did not see, creates we did not save."""
+        self.doubtful = False
         known = [key for key, _ in self.ledger if ":" not in key]
         sandboxes, containers = await self.runtime.list_pod_sandboxes(), await self.runtime.list_containers()
         pods = {sandbox.id: sandbox for sandbox in sandboxes}
@@ -146,41 +152,76 @@ class Keeper:
 
     async def take_on(self, catalog: Catalog) -> None:
         """Put a new configuration in force, or raise with every reason against it and change nothing."""
-        redefined = [
-            name
-            for name, spec in catalog.specs.items()
-            # A resctrl group keeps its tasks while its schemata change: nobody has to leave and come back.
-            if name in self.catalog.specs and self.catalog.specs[name] != spec and not isinstance(spec.spec, RdtSpec)
-        ]
-        plan = core.reload(self.catalog.offers, catalog.offers, self.ledger, redefined)
-        if isinstance(plan, list):
+        old = self.catalog
+        refusals = core.broken_promises(old.offers, catalog.offers, self.ledger)
+        if refusals:
             raise ConfigurationError(
-                "the new classes.yaml is not taken on: " + "; ".join(plan),
+                "the new classes.yaml is not taken on: " + "; ".join(refusals),
                 remedy="keep the class (and its capacity) until its containers have ended",
             )
-        old = self.catalog
-        await self._move_all(old, plan.leave)
-        catalog.install()
+        try:
+            catalog.install()
+        except KubeqosError:
+            old.reinstall()
+            raise
         self.catalog = catalog
-        for key, holder in plan.holders.items():
-            self.ledger.put(key, holder)
-        await self._move_all(catalog, plan.enter)
+        await asyncio.gather(*(self._follow(key, old, catalog) for key, _ in self.ledger))
         await self.save()
+        busy = catalog.retire()
+        if busy:
+            log.warning("groups of removed classes still hold tasks", groups=busy)
         kept = {id(provider) for provider in catalog.providers.values()}
         for provider in old.distinct_providers():
             if id(provider) not in kept:
                 await provider.close()
+        await self.resync()
 
-    async def _move_all(self, catalog: Catalog, moves: tuple[core.Move, ...]) -> None:
-        """Defaults follow the configuration one subject at a time; one that fails is reported and does not stop it."""
-        for step in moves:
-            holder = self.ledger.get(step.key)
-            if holder is None or holder.place is None or not catalog.providers[step.resource].acts_in_place:
-                continue
-            try:
-                await enforce.move(catalog, holder.subject, holder.place, (step,))
-            except RemoteError as error:
-                log.error("cannot move", subject=holder.subject.describe(), error=error.what)
+    async def repair(self) -> None:
+        """Put back what another agent took away, and everybody into it."""
+        if self.catalog.repair():
+            log.warning("resctrl groups had been removed by another agent and were made again")
+            await self._enforce([key for key, _ in self.ledger])
+
+    async def _follow(self, key: str, old: Catalog, new: Catalog) -> None:
+        """One subject goes where the new configuration wants it; a failure is its own."""
+        try:
+            async with asyncio.timeout(FOLLOW_SECONDS), self.lock(key):
+                holder = self.ledger.get(key)
+                if holder is None:
+                    return
+                holder = await self._located(holder)
+                step = core.follow(old.offers, new.offers, key, holder, _redefined(old, new))
+                self.ledger.put(key, step.holder)
+                if step.holder.place is not None:
+                    await enforce.move(old, holder.subject, step.holder.place, _in_place(old, step.leave))
+                    await enforce.move(new, holder.subject, step.holder.place, _in_place(new, step.enter))
+        except (KubeqosError, TimeoutError) as error:
+            log.error("a subject cannot follow the new configuration", id=key, error=str(error))
+
+    async def _located(self, holder: Holder) -> Holder:
+        """A subject that started when no class needed its place has one all the same."""
+        if holder.place is not None or not holder.alive or not holder.subject.id:
+            return holder
+        place = await self.place(holder.subject)
+        return dataclasses.replace(holder, place=place) if place is not None and place.pid else holder
+
+    def lock(self, key: str) -> asyncio.Lock:
+        """Whoever changes where a subject stands holds this."""
+        return self._locks.setdefault(key, asyncio.Lock())
+
+
+def _in_place(catalog: Catalog, moves: tuple[core.Move, ...]) -> list[core.Move]:
+    return [step for step in moves if catalog.providers[step.resource].acts_in_place]
+
+
+def _redefined(old: Catalog, new: Catalog) -> list[str]:
+    """Resources whose classes have other contents now."""
+    return [
+        name
+        for name, spec in new.specs.items()
+        # A resctrl group keeps its tasks while its schemata change: nobody has to leave and come back.
+        if name in old.specs and old.specs[name] != spec and not isinstance(spec.spec, RdtSpec)
+    ]
 
 
 def _sandbox_subject(item: cri.PodSandbox) -> Subject:

@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from google.protobuf.message import DecodeError
+
 from kubeqos.cri.relay.hpack import Headers
 from kubeqos.cri.relay.http2 import CANCEL, REFUSED_STREAM, Connection, Stream
 from kubeqos.cri.relay.status import CANCELLED, INTERNAL, OK, RESOURCE_EXHAUSTED, UNAVAILABLE
@@ -111,6 +113,8 @@ class Session:
         except OSError:
             self.runtime = None
         self._connecting = None
+        if self.runtime is not None and self.client.lost:
+            self.runtime.close()
         actions, self._waiting = self._waiting, []
         for action in actions:
             action()
@@ -154,8 +158,11 @@ class SplicedCall(Call):
         self.patch = patch
         self.upstream: Stream | None = None
         self.early: list[tuple[bytes, bool]] = []
+        self.gone = False
 
     def open(self) -> None:
+        if self.gone:
+            return
         if self.session.runtime is None:
             self.refuse(UNAVAILABLE, self.session.unreachable())
             return
@@ -172,6 +179,7 @@ class SplicedCall(Call):
             self.upstream.send_data(data, end, self.stream)
 
     def reset(self, code: int) -> None:
+        self.gone = True
         if self.upstream is not None:
             self.upstream.reset(code)
 
@@ -219,9 +227,15 @@ class PatchedResponse(Response):
             self.call.refuse(INTERNAL, error.what)
             return
         for message in messages:
-            self.call.stream.send_data(frame(self.patch(message)))
+            self.call.stream.send_data(frame(self._patched(message)))
         if end:
             self.call.stream.send_data(b"", True)
+
+    def _patched(self, message: bytes) -> bytes:
+        try:
+            return self.patch(message)
+        except DecodeError:
+            return message  # what we cannot read is for the client to judge
 
 
 class HandledCall(Call):
@@ -266,6 +280,8 @@ class HandledCall(Call):
             self.refuse(error.code, error.message)
         except RuntimeFailed as error:
             self._pass_on(error)
+        except DecodeError as error:
+            self.refuse(INTERNAL, f"kubeqos relay: the request cannot be read: {error}")
         except Exception as error:
             self.refuse(INTERNAL, f"kubeqos relay: {type(error).__name__}: {error}")
             raise

@@ -30,6 +30,7 @@ from kubeqos.errors import ConfigurationError, KubeqosError, RemoteError
 
 WATCH_SECONDS = 1.0
 RETRY_SECONDS = 0.5
+STOP_SECONDS = 10.0
 log = structlog.get_logger("kubeqos.relay")
 
 
@@ -62,13 +63,15 @@ class Relay:
     async def start(cls, settings: Settings) -> Relay:
         """Read the configuration (an invalid one stops here), restore, listen."""
         catalog = await load_catalog(settings, None)
-        loaded = Checkpoint(settings.state, format="kubeqos.relay", version=1).load()
+        checkpoint = Checkpoint(settings.state, format="kubeqos.relay", version=1)
+        loaded = checkpoint.load()
         for name in loaded.set_aside:
             log.error("a damaged checkpoint was set aside", file=name)
+        for name, reason in catalog.absent.items():
+            log.warning("a class provider is away", provider=name, error=reason)
         catalog.install()
-        checkpoint = Checkpoint(settings.state, format="kubeqos.relay", version=1)
         runtime = CriClient(f"unix://{settings.runtime}")
-        relay = cls(settings, Keeper(catalog, Ledger.load(loaded.data or {}), checkpoint, runtime))
+        relay = cls(settings, Keeper(catalog, _ledger(loaded.data), checkpoint, runtime))
         relay._background = [asyncio.create_task(relay._restore()), asyncio.create_task(relay._tend())]
         await relay._listen()
         return relay
@@ -99,13 +102,25 @@ class Relay:
             forced = self._wake.is_set()
             self._wake.clear()
             try:
-                await self.keeper.save_if_changed()
+                await self._look_after()
                 stamp = _stamp(self.settings.config)
                 if forced or stamp != self._seen:
                     self._seen = stamp
                     await self.reload()
             except KubeqosError as error:
                 log.error("configuration unchanged", error=" ".join(error.lines()))
+
+    async def _look_after(self) -> None:
+        if self.keeper.doubtful:
+            await self.keeper.resync()
+        await self.keeper.repair()
+        await self.keeper.save_if_changed()
+        absent = self.keeper.catalog.absent
+        if absent:
+            catalog = await load_catalog(self.settings, self.keeper.catalog)
+            if catalog.absent != absent:
+                await self.keeper.take_on(catalog)
+                log.info("class providers answer again", providers=sorted(set(absent) - set(catalog.absent)))
 
     async def reload(self) -> None:
         """Take on the configuration file as it is now; raises and changes nothing when it cannot be."""
@@ -131,7 +146,11 @@ class Relay:
             self._server.close()
         for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._background, *self._sessions, return_exceptions=True)
+        if self._sessions:
+            _, late = await asyncio.wait(self._sessions, timeout=STOP_SECONDS)
+            for task in late:
+                task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self.keeper.save_if_changed()
         for provider in self.keeper.catalog.distinct_providers():
             await provider.close()
@@ -204,6 +223,15 @@ def _families(samples: list[Sample]) -> Iterator[Metric]:
             families[sample.name] = family(sample.name, sample.help, labels=names)
         families[sample.name].add_metric([sample.labels[name] for name in names], sample.value)
     yield from families.values()
+
+
+def _ledger(data: Any) -> Ledger:
+    """The saved assignments. What cannot be read is found again in the marks on what the runtime has."""
+    try:
+        return Ledger.load(data or {})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        log.error("the saved assignments cannot be read and are rebuilt from the runtime", error=repr(error))
+        return Ledger()
 
 
 def _bind(path: Path, like: Path) -> socket.socket:

@@ -6,25 +6,35 @@ The state is the keeper's. A class is reserved before the runtime is called and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import structlog
 
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
-from kubeqos.cri.providers.ledger import Assignment, Holder
-from kubeqos.cri.providers.protocol import Level, Place, Subject, SubjectGone
+from kubeqos.cri.providers.ledger import Holder
+from kubeqos.cri.providers.protocol import Level, Place, Refusal, Subject, SubjectGone
 from kubeqos.cri.relay import core, enforce, messages
 from kubeqos.cri.relay.core import Denied, Wish
 from kubeqos.cri.relay.keeper import Keeper
-from kubeqos.cri.relay.proxy import Forward, Hooks, Refused
-from kubeqos.cri.relay.status import INTERNAL, INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE
+from kubeqos.cri.relay.proxy import Forward, Hooks, Refused, RuntimeFailed
+from kubeqos.cri.relay.status import (
+    CANCELLED,
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    UNAVAILABLE,
+)
 from kubeqos.errors import KubeqosError, RemoteError
 
 READY_SECONDS = 10.0
+CUT_OFF = (CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE)
+"""Ends of a call that leave open what the runtime has done."""
 Remove = Callable[[str], Awaitable[None]]
 log = structlog.get_logger("kubeqos.relay")
 
@@ -37,7 +47,6 @@ class ClassService:
         self.ledger = keeper.ledger
         self.runtime = keeper.runtime
         self._tickets = itertools.count(1)
-        self._locks: dict[str, asyncio.Lock] = {}
 
     @property
     def catalog(self) -> Catalog:
@@ -77,23 +86,16 @@ class ClassService:
         if not holder.classes:
             self.ledger.remove(ticket)
             return await forward(data)
-        try:
+        with self._released_on_failure(ticket):
             messages.edit_sandbox(request, await enforce.edits(self.catalog, subject, holder.classes), holder)
             answer = await forward(request.SerializeToString())
-        except KubeqosError as error:
-            self.ledger.remove(ticket)
-            raise _refused(error) from error
-        except BaseException:
-            self.ledger.remove(ticket)
-            raise
         sandbox_id = cri.RunPodSandboxResponse.FromString(answer).pod_sandbox_id
         holder = self.ledger.rename(ticket, sandbox_id)
         try:
             if enforce.acts_in_place(self.catalog, holder.classes):
-                place = await self._place_of(holder.subject)
-                await enforce.enter(self.catalog, holder, place)
-                self.ledger.put(sandbox_id, dataclasses.replace(holder, place=place))
-            await self.keeper.save()
+                await self._enter(sandbox_id, holder.subject)
+            else:
+                await self.keeper.save()
         except KubeqosError as error:
             await self._undo(sandbox_id, self._remove_sandbox)
             raise _refused(error) from error
@@ -112,16 +114,10 @@ class ClassService:
         if not holder.classes:
             self.ledger.remove(ticket)
             return await forward(data)
-        try:
+        with self._released_on_failure(ticket):
             edit = await enforce.edits(self.catalog, subject, holder.classes)
             messages.edit_container(request, edit, holder, offers)
             answer = await forward(request.SerializeToString())
-        except KubeqosError as error:
-            self.ledger.remove(ticket)
-            raise _refused(error) from error
-        except BaseException:
-            self.ledger.remove(ticket)
-            raise
         container_id = cri.CreateContainerResponse.FromString(answer).container_id
         self.ledger.rename(ticket, container_id)
         try:
@@ -143,35 +139,40 @@ class ClassService:
             granted = core.grant(self.catalog.offers, self.ledger, subject.level, wishes, fallback)
         if isinstance(granted, Denied):
             raise Refused(granted.code, f"{subject.describe()}: {granted.message}")
-        ticket, holder = f"reserved:{next(self._tickets)}", Holder(subject, granted)
+        ticket = f"reserved:{next(self._tickets)}"
+        self.ledger.put(ticket, Holder(subject, granted))
+        with self._released_on_failure(ticket):
+            agreed = await enforce.check(self.catalog, subject, granted)
+            if isinstance(agreed, Refusal):
+                raise Refused(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}")
+        holder = Holder(subject, agreed)
         self.ledger.put(ticket, holder)
-        await self._check(ticket, subject, granted)
         return ticket, holder
 
-    async def _check(self, ticket: str, subject: Subject, classes: Mapping[str, Assignment]) -> None:
+    @contextlib.contextmanager
+    def _released_on_failure(self, ticket: str) -> Iterator[None]:
+        """Room that was reserved for a create is free again when the create fails."""
         try:
-            refusal = await enforce.check(self.catalog, subject, classes)
-        except KubeqosError as error:
+            yield
+        except BaseException as error:
             self.ledger.remove(ticket)
-            raise _refused(error) from error
-        if refusal is not None:
-            self.ledger.remove(ticket)
-            raise Refused(INVALID_ARGUMENT, f"{subject.describe()}: {refusal}")
+            if isinstance(error, RuntimeFailed) and error.code in CUT_OFF:
+                self.keeper.doubtful = True
+            if isinstance(error, KubeqosError):
+                raise _refused(error) from error
+            raise
 
     # ---- running
 
     async def start_container(self, data: bytes, forward: Forward) -> bytes:
         container_id = cri.StartContainerRequest.FromString(data).container_id
-        async with self._lock(container_id):
+        async with self.keeper.lock(container_id):
             answer = await forward(data)
             holder = self.ledger.get(container_id)
             if holder is None or not enforce.acts_in_place(self.catalog, holder.classes):
                 return answer
             try:
-                place = await self._place_of(holder.subject)
-                await enforce.enter(self.catalog, holder, place)
-                self.ledger.put(container_id, dataclasses.replace(holder, place=place, alive=True))
-                await self.keeper.save()
+                await self._enter(container_id, holder.subject)
             except KubeqosError as error:
                 if isinstance(error, SubjectGone) or await self._has_exited(container_id):
                     self.keeper.ended(container_id)  # a short life: its cgroup went before we came to it
@@ -179,6 +180,16 @@ class ClassService:
                 await self._stop_unenforced(container_id, holder)
                 raise _refused(error) from error
             return answer
+
+    async def _enter(self, key: str, subject: Subject) -> None:
+        """Enforce the classes of a subject that has just started, as they are once its place is known."""
+        place = await self._place_of(subject)
+        holder = self.ledger.get(key)
+        if holder is not None:
+            holder = dataclasses.replace(holder, place=place, alive=True)
+            self.ledger.put(key, holder)
+            await enforce.enter(self.catalog, holder, place)
+            await self.keeper.save()
 
     async def _has_exited(self, container_id: str) -> bool:
         try:
@@ -203,12 +214,12 @@ class ClassService:
         if holder is None and not wishes:
             return await forward(data)
         await self._until_ready()
-        async with self._lock(key):
-            holder = self.ledger.get(key) or await self._adopt(key)
+        async with self.keeper.lock(key):
+            holder = self.ledger.get(key) or Holder(Subject(Level.CONTAINER, key))
+            if holder.place is None:
+                holder = await self._located(holder)
             change = self._change(key, holder, wishes, _updated(holder.subject, request))
-            refusal = await self._ask(change)
-            if refusal:
-                raise Refused(INVALID_ARGUMENT, f"{holder.subject.describe()}: {refusal}; nothing was updated")
+            await self._agree(change)
             self.ledger.put(key, change.holder)
             try:
                 return await self._carry_out(request, change, forward)
@@ -222,12 +233,15 @@ class ClassService:
             raise Refused(change.code, change.message)
         return change
 
-    async def _ask(self, change: core.Change) -> str:
+    async def _agree(self, change: core.Change) -> None:
+        """Ask the providers about every class the container would have."""
+        subject = change.holder.subject
         try:
-            refusal = await enforce.check(self.catalog, change.holder.subject, change.holder.classes)
+            agreed = await enforce.check(self.catalog, subject, change.holder.classes)
         except KubeqosError as error:
-            return error.what
-        return str(refusal) if refusal else ""
+            raise _refused(error) from error
+        if isinstance(agreed, Refusal):
+            raise Refused(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}; nothing was updated")
 
     async def _carry_out(
         self, request: cri.UpdateContainerResourcesRequest, change: core.Change, forward: Forward
@@ -263,14 +277,13 @@ class ClassService:
             await enforce.enter(self.catalog, holder, holder.place)
         return answer
 
-    async def _adopt(self, container_id: str) -> Holder:
-        """A container that was there before us. An unknown id is the runtime's to refuse."""
-        subject = Subject(Level.CONTAINER, container_id)
+    async def _located(self, holder: Holder) -> Holder:
+        """The holder with its place, if it runs. An unknown id is the runtime's to refuse."""
         try:
-            return Holder(subject, place=await self.keeper.place(subject))
+            place = await self.keeper.place(holder.subject)
         except CallError as error:
-            code = NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE
-            raise Refused(code, error.details) from error
+            raise Refused(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
+        return dataclasses.replace(holder, place=place if place and place.pid else None)
 
     # ---- ending
 
@@ -281,7 +294,7 @@ class ClassService:
 
     async def remove_container(self, data: bytes, forward: Forward) -> bytes:
         answer = await forward(data)
-        await self._forget(cri.RemoveContainerRequest.FromString(data).container_id)
+        await self.keeper.forget(cri.RemoveContainerRequest.FromString(data).container_id)
         return answer
 
     async def stop_pod_sandbox(self, data: bytes, forward: Forward) -> bytes:
@@ -295,15 +308,11 @@ class ClassService:
         answer = await forward(data)
         sandbox_id = cri.RemovePodSandboxRequest.FromString(data).pod_sandbox_id
         for key in [*self._containers_of(sandbox_id), sandbox_id]:
-            await self._forget(key)
+            await self.keeper.forget(key)
         return answer
 
     def _containers_of(self, sandbox_id: str) -> list[str]:
         return [key for key, holder in self.ledger if holder.subject.sandbox_id == sandbox_id]
-
-    async def _forget(self, key: str) -> None:
-        self._locks.pop(key, None)
-        await self.keeper.forget(key)
 
     # ---- helpers
 
@@ -313,7 +322,7 @@ class ClassService:
             await remove(key)
         except RemoteError as error:
             log.error("cannot undo a create", id=key, error=error.what)
-        await self._forget(key)
+        await self.keeper.forget(key)
 
     async def _remove_sandbox(self, sandbox_id: str) -> None:
         await self.runtime.stop_pod_sandbox(sandbox_id)
@@ -340,9 +349,6 @@ class ClassService:
                 await self.keeper.ready.wait()
         except TimeoutError as error:
             raise Refused(UNAVAILABLE, "the relay has not yet heard from the container runtime") from error
-
-    def _lock(self, key: str) -> asyncio.Lock:
-        return self._locks.setdefault(key, asyncio.Lock())
 
 
 def _refused(error: KubeqosError) -> Refused:

@@ -11,12 +11,13 @@ import hashlib
 import heapq
 import ipaddress
 import itertools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
 from kubeqos.cri.errors import Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement, Level
+from kubeqos.cri.runtime import class_of
 from kubeqos.cri.simulated import cgroups
 from kubeqos.cri.simulated.classes import ClassBook
 from kubeqos.cri.simulated.program import program_of
@@ -39,6 +40,9 @@ from kubeqos.model.machine import Machine
 
 NO_LOAD = Load()
 FIRST_PID = 1000
+REMEMBERED = 512
+POD_CIDR = "10.88.0.0/16"
+SPARE_TIMERS = 64
 
 
 class Core:
@@ -50,8 +54,8 @@ class Core:
         offers: Iterable[Advertisement] = (),
         *,
         name: str = "simulated",
-        pod_cidr: str = "10.88.0.0/16",
-        cgroups: bool = False,
+        pod_cidr: str = POD_CIDR,
+        writes_cgroups: bool = False,
     ) -> None:
         self.machine = machine
         self.name = name
@@ -60,7 +64,8 @@ class Core:
         self.containers: dict[str, Container] = {}
         self.images: dict[str, str] = {}
         self.effects: list[Effect] = []
-        self._writes_cgroups = cgroups
+        self._writes_cgroups = writes_cgroups
+        self._story: deque[tuple[int, str, str, str]] = deque(maxlen=REMEMBERED)
         self._names: dict[tuple[object, ...], str] = {}
         self._failed: Counter[tuple[str, str, str]] = Counter()
         self._timers: list[tuple[int, int, str, int]] = []
@@ -72,12 +77,15 @@ class Core:
     def next_ns(self) -> int | None:
         """When something will happen by itself, or None."""
         while self._timers:
-            at_ns, _, container_id, plan = self._timers[0]
-            container = self.containers.get(container_id)
-            if container is not None and container.plan == plan and container.state is State.RUNNING:
-                return at_ns
+            if self._is_current(self._timers[0]):
+                return self._timers[0][0]
             heapq.heappop(self._timers)
         return None
+
+    def _is_current(self, timer: tuple[int, int, str, int]) -> bool:
+        _, _, container_id, plan = timer
+        container = self.containers.get(container_id)
+        return container is not None and container.plan == plan and container.state is State.RUNNING
 
     def advance(self, now_ns: int) -> None:
         """Let everything happen that is due, each at its own time."""
@@ -110,6 +118,9 @@ class Core:
             times.append(container.started_ns + container.program.outputs[container.outputs_done].after_ns)
         if times:
             heapq.heappush(self._timers, (min(times), next(self._serial), container.id, container.plan))
+        if len(self._timers) > 2 * len(self.containers) + SPARE_TIMERS:
+            self._timers = [timer for timer in self._timers if self._is_current(timer)]
+            heapq.heapify(self._timers)
 
     def _ending(self, container: Container) -> Ending | None:
         """The first of: out of memory, asked to stop, scripted exit, end of the program."""
@@ -137,26 +148,29 @@ class Core:
         if container.usage is not None:
             container.usage.stop(ending.at_ns)
         self.book.release(container.classes)
-        self._happened(ending.at_ns, container, cri.CONTAINER_STOPPED_EVENT)
+        how = f"ended: {ending.reason}, exit code {ending.code}"
+        self._happened(ending.at_ns, container, cri.CONTAINER_STOPPED_EVENT, how)
         self._cgroup(container, None)
 
     # ---- Sandboxes
 
     def run_pod_sandbox(self, request: cri.RunPodSandboxRequest, now_ns: int) -> cri.RunPodSandboxResponse:
-        config = request.config
+        config = cri.PodSandboxConfig()
+        config.CopyFrom(request.config)  # the caller may go on to change its own
         if not config.metadata.name or not config.metadata.uid:
             raise Refused(Code.INVALID_ARGUMENT, "sandbox config must include metadata with name and uid")
         script = _script(config.annotations)
         self._scripted_failure(script, config.metadata.uid, "", "RunPodSandbox")
         classes = self.book.requested(Level.POD, config.qos_resources)
         sandbox = Sandbox(self._new_id(now_ns), config, request.runtime_handler, now_ns, "", classes, script)
-        self._reserve(("sandbox", *sandbox.name), sandbox.id)
+        self._check_name(name := ("sandbox", *sandbox.name))
         if config.linux.security_context.namespace_options.network != cri.NODE:
             sandbox.ip = self._addresses.take()
+        self._names[name] = sandbox.id
         self.book.take(classes)
         self.sandboxes[sandbox.id] = sandbox
-        for kind in (cri.CONTAINER_CREATED_EVENT, cri.CONTAINER_STARTED_EVENT):
-            self.effects.append(Happened(now_ns, sandbox.id, sandbox.id, kind))
+        self._happened(now_ns, sandbox, cri.CONTAINER_CREATED_EVENT, "created")
+        self._happened(now_ns, sandbox, cri.CONTAINER_STARTED_EVENT, "ready")
         return cri.RunPodSandboxResponse(pod_sandbox_id=sandbox.id)
 
     def stop_pod_sandbox(self, request: cri.StopPodSandboxRequest, now_ns: int) -> cri.StopPodSandboxResponse:
@@ -175,7 +189,7 @@ class Core:
             sandbox.ready = False
             self.book.release(sandbox.classes)
             self._addresses.give_back(sandbox.ip)
-            self.effects.append(Happened(now_ns, sandbox.id, sandbox.id, cri.CONTAINER_STOPPED_EVENT))
+            self._happened(now_ns, sandbox, cri.CONTAINER_STOPPED_EVENT, "stopped")
 
     def remove_pod_sandbox(self, request: cri.RemovePodSandboxRequest, now_ns: int) -> cri.RemovePodSandboxResponse:
         sandbox = self.sandboxes.get(request.pod_sandbox_id)
@@ -186,7 +200,7 @@ class Core:
                 self._remove(self.containers[container_id], now_ns)
             del self.sandboxes[sandbox.id]
             del self._names["sandbox", *sandbox.name]
-            self.effects.append(Happened(now_ns, sandbox.id, sandbox.id, cri.CONTAINER_DELETED_EVENT))
+            self._happened(now_ns, sandbox, cri.CONTAINER_DELETED_EVENT, "removed")
         return cri.RemovePodSandboxResponse()
 
     def update_pod_sandbox_resources(
@@ -214,7 +228,8 @@ class Core:
         cgroups.check_resources(config.linux.resources, self.machine)
         classes = self.book.requested(Level.CONTAINER, config.qos_resources)
         container = Container(self._new_id(now_ns), sandbox.id, config, config.linux.resources, classes, now_ns)
-        self._reserve(self._container_name(sandbox, container), container.id)
+        self._check_name(name := self._container_name(sandbox, container))
+        self._names[name] = container.id
         container.script = script
         container.program = program_of([*config.command, *config.args])
         if config.log_path and sandbox.config.log_directory:
@@ -223,7 +238,7 @@ class Core:
         self.containers[container.id] = container
         sandbox.containers.append(container.id)
         self.image(config.image.image)
-        self._happened(now_ns, container, cri.CONTAINER_CREATED_EVENT)
+        self._happened(now_ns, container, cri.CONTAINER_CREATED_EVENT, "created")
         return cri.CreateContainerResponse(container_id=container.id)
 
     def start_container(self, request: cri.StartContainerRequest, now_ns: int) -> cri.StartContainerResponse:
@@ -240,7 +255,7 @@ class Core:
         container.usage = Usage.start(container.script.load or NO_LOAD, now_ns, limit)
         if container.log_path:
             self.effects.append(Wrote(now_ns, container.log_path, "stdout", ""))
-        self._happened(now_ns, container, cri.CONTAINER_STARTED_EVENT)
+        self._happened(now_ns, container, cri.CONTAINER_STARTED_EVENT, "started")
         self._cgroup(container, now_ns)
         self._play(container, now_ns)
         return cri.StartContainerResponse()
@@ -260,6 +275,7 @@ class Core:
             ending = Ending(now_ns, 0, _reason(0))
         if container.stopping is None or ending.at_ns < container.stopping.at_ns:
             container.stopping = ending
+        self._tell(now_ns, container, f"asked to stop within {request.timeout} s")
         self._play(container, now_ns)
         return container.stopping.at_ns
 
@@ -279,7 +295,7 @@ class Core:
         sandbox.containers.remove(container.id)
         del self.containers[container.id]
         del self._names[self._container_name(sandbox, container)]
-        self._happened(now_ns, container, cri.CONTAINER_DELETED_EVENT)
+        self._happened(now_ns, container, cri.CONTAINER_DELETED_EVENT, "removed")
 
     def update_container_resources(
         self, request: cri.UpdateContainerResourcesRequest, now_ns: int
@@ -300,6 +316,7 @@ class Core:
         self.book.take(container.classes)
         container.resources = resources
         container.limited_ns = now_ns
+        self._tell(now_ns, container, f"updated: {_summary(request)}")
         if container.state is State.RUNNING and container.usage is not None:
             container.usage.limit_cpu(now_ns, cgroups.cpu_limit_milli(resources, self.machine))
             self._cgroup(container, now_ns)
@@ -375,8 +392,22 @@ class Core:
         addresses = [s.ip for s in self.sandboxes.values() if s.ready and s.ip]
         assert len(addresses) == len(set(addresses))
 
-    def _happened(self, at_ns: int, container: Container, kind: cri.ContainerEventType.ValueType) -> None:
-        self.effects.append(Happened(at_ns, container.id, container.sandbox_id, kind))
+    def story(self, identity: str) -> list[tuple[int, str]]:
+        """What happened to a container, or to a sandbox and its containers, lately: times and words."""
+        return [(at_ns, text) for at_ns, sandbox_id, own_id, text in self._story if identity in (sandbox_id, own_id)]
+
+    def _tell(self, at_ns: int, subject: Sandbox | Container, text: str) -> None:
+        if isinstance(subject, Sandbox):
+            self._story.append((at_ns, subject.id, subject.id, f"sandbox {text}"))
+        else:
+            self._story.append((at_ns, subject.sandbox_id, subject.id, f"container {subject.name} {text}"))
+
+    def _happened(
+        self, at_ns: int, subject: Sandbox | Container, kind: cri.ContainerEventType.ValueType, text: str
+    ) -> None:
+        self._tell(at_ns, subject, text)
+        sandbox_id = subject.id if isinstance(subject, Sandbox) else subject.sandbox_id
+        self.effects.append(Happened(at_ns, subject.id, sandbox_id, kind))
 
     def _cgroup(self, container: Container, now_ns: int | None) -> None:
         if self._writes_cgroups:
@@ -387,9 +418,8 @@ class Core:
         """64 hexadecimal digits, as real runtimes give; the time keeps ids apart after a restart."""
         return hashlib.blake2b(f"{self.name}/{now_ns}/{next(self._serial)}".encode(), digest_size=32).hexdigest()
 
-    def _reserve(self, name: tuple[object, ...], identity: str) -> None:
-        holder = self._names.setdefault(name, identity)
-        if holder != identity:
+    def _check_name(self, name: tuple[object, ...]) -> None:
+        if (holder := self._names.get(name)) is not None:
             shown = "_".join(str(part) for part in name[1:])
             raise Refused(Code.UNKNOWN, f"failed to reserve {name[0]} name {shown!r}: it is reserved for {holder!r}")
 
@@ -443,6 +473,14 @@ def _script(annotations: Mapping[str, str], container: str = "") -> Script:
         return script_of(annotations, container)
     except InputError as error:
         raise Refused(Code.INVALID_ARGUMENT, error.what) from error
+
+
+def _summary(request: cri.UpdateContainerResourcesRequest) -> str:
+    """An update in one line."""
+    changes = [f"{field.name}={value}" for field, value in request.linux.ListFields() if not field.is_repeated]
+    changes += [f"{name}={value}" for name, value in sorted(request.linux.unified.items())]
+    changes += [f"{resource.name} class {class_of(resource)}" for resource in request.qos_resources]
+    return ", ".join(changes) or "nothing"
 
 
 def _reason(code: int) -> str:

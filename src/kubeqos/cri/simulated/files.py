@@ -6,12 +6,9 @@ Bytes only: what is written is decided in the core.
 from __future__ import annotations
 
 import contextlib
-import datetime
 from pathlib import Path
 
-from kubeqos.cri.simulated.state import Wrote
-
-NS = 1_000_000_000
+from kubeqos.cri.simulated.state import Wrote, rfc3339
 
 
 class CgroupTree:
@@ -49,8 +46,6 @@ def append_log(wrote: Wrote) -> None:
 
 def log_lines(wrote: Wrote) -> list[str]:
     """Text in the CRI log format: time, stream, F for a full line or P for a part of one, the line."""
-    seconds, nanos = divmod(wrote.at_ns, NS)
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    head = f"{moment}.{nanos:09d}Z {wrote.stream}"
+    head = f"{rfc3339(wrote.at_ns)} {wrote.stream}"
     lines = wrote.text.splitlines(keepends=True)
     return [f"{head} {'F' if line.endswith(chr(10)) else 'P'} {line.removesuffix(chr(10))}\n" for line in lines]

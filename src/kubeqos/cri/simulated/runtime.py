@@ -11,18 +11,22 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import structlog
+
 from kubeqos.cri.errors import CallError, Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.runtime import EXEC_SYNC, STOP_CONTAINER, Method, Request, Response, Runtime
 from kubeqos.cri.simulated import views
 from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
-from kubeqos.cri.simulated.core import Core
+from kubeqos.cri.simulated.core import POD_CIDR, Core
 from kubeqos.cri.simulated.execution import execute
 from kubeqos.cri.simulated.faults import Faults
 from kubeqos.cri.simulated.files import CgroupTree, append_log
-from kubeqos.cri.simulated.state import Cgroup, Happened, State
+from kubeqos.cri.simulated.state import Effect, Happened, State, Wrote
 from kubeqos.model.machine import Machine
+
+log = structlog.get_logger("kubeqos.simulated")
 
 
 def _no_stream(_core: Core, _request: object, _now_ns: int) -> object:
@@ -74,6 +78,7 @@ class SimulatedRuntime(Runtime):
         offers: Iterable[Advertisement] = (),
         *,
         name: str = "simulated",
+        pod_cidr: str = POD_CIDR,
         clock: Clock | None = None,
         cgroup_root: Path | None = None,
         logs: bool = True,
@@ -81,7 +86,7 @@ class SimulatedRuntime(Runtime):
     ) -> None:
         self.endpoint = f"simulated:{name}"
         self.clock: Clock = clock or WallClock()
-        self.core = Core(machine, offers, name=name, cgroups=cgroup_root is not None)
+        self.core = Core(machine, offers, name=name, pod_cidr=pod_cidr, writes_cgroups=cgroup_root is not None)
         self.faults = faults
         self._tree = CgroupTree(cgroup_root) if cgroup_root is not None else None
         self._logs = logs
@@ -145,24 +150,27 @@ class SimulatedRuntime(Runtime):
         """Perform what the core has decided, and set the timer for what it will do by itself."""
         effects, self.core.effects = self.core.effects, []
         for effect in effects:
-            if isinstance(effect, Happened):
-                if self._subscribers:
-                    message = views.event_message(self.core, effect)
-                    for queue in self._subscribers:
-                        queue.put_nowait(message)
-            elif isinstance(effect, Cgroup):
-                if self._tree is not None:
-                    self._write_cgroup(self._tree, effect)
-            elif self._logs:
-                append_log(effect)
+            try:
+                self._effect(effect)
+            except OSError as error:
+                # As in a real runtime, a container outlives the disk that its log is on.
+                log.warning("cannot write", file=error.filename, reason=error.strerror)
         self._arm()
 
-    @staticmethod
-    def _write_cgroup(tree: CgroupTree, effect: Cgroup) -> None:
-        if effect.files is None:
-            tree.remove(effect.path)
-        else:
-            tree.write(effect.path, effect.files)
+    def _effect(self, effect: Effect) -> None:
+        if isinstance(effect, Happened):
+            if self._subscribers:
+                message = views.event_message(self.core, effect)
+                for queue in self._subscribers:
+                    queue.put_nowait(message)
+        elif isinstance(effect, Wrote):
+            if self._logs:
+                append_log(effect)
+        elif self._tree is not None:
+            if effect.files is None:
+                self._tree.remove(effect.path)
+            else:
+                self._tree.write(effect.path, effect.files)
 
     def _arm(self) -> None:
         due = self.core.next_ns()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 from dataclasses import dataclass, field
 
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated.program import SERVER, Program
 from kubeqos.cri.simulated.script import NO_SCRIPT, Script
-from kubeqos.cri.simulated.usage import Usage
+from kubeqos.cri.simulated.usage import NS, Usage
 
 KILLED = 137  # 128 + SIGKILL
 OOM_KILLED = "OOMKilled"
@@ -123,3 +124,10 @@ class Cgroup:
 
 
 Effect = Happened | Wrote | Cgroup
+
+
+def rfc3339(at_ns: int) -> str:
+    """A time with all its nanoseconds, in UTC."""
+    seconds, nanos = divmod(at_ns, NS)
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{nanos:09d}Z"

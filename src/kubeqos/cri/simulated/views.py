@@ -10,7 +10,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Level
 from kubeqos.cri.simulated import cgroups
 from kubeqos.cri.simulated.core import Core
-from kubeqos.cri.simulated.state import Container, Happened, Sandbox, State
+from kubeqos.cri.simulated.state import Container, Happened, Sandbox, State, rfc3339
 
 RUNTIME_NAME = "kubeqos-simulated"
 RUNTIME_VERSION = "0.1.0"
@@ -76,7 +76,8 @@ def sandbox_answer(core: Core, request: cri.PodSandboxStatusRequest, now_ns: int
         timestamp=now_ns,
     )
     if request.verbose:
-        answer.info["info"] = encode_json({"classes": sandbox.classes, "ip": sandbox.ip}).decode()
+        info = {"classes": sandbox.classes, "ip": sandbox.ip, "story": _story(core, sandbox.id)}
+        answer.info["info"] = encode_json(info).decode()
     return answer
 
 
@@ -90,9 +91,14 @@ def container_answer(core: Core, request: cri.ContainerStatusRequest, now_ns: in
             "cgroupsPath": f"/{core.cgroup_path(container)}",
             "cgroup": core.cgroup_files(container, now_ns),
             "classes": container.classes,
+            "story": _story(core, container.id),
         }
         answer.info["info"] = encode_json(info).decode()
     return answer
+
+
+def _story(core: Core, identity: str) -> list[str]:
+    return [f"{rfc3339(at_ns)} {text}" for at_ns, text in core.story(identity)]
 
 
 def event_message(core: Core, happened: Happened) -> cri.ContainerEventResponse:

@@ -89,7 +89,7 @@ def _conversion(shape: Shape) -> Convert | None:
         return _resource_list
     if shape.kind in ("list", "map") and shape.of:
         item = _conversion(shape.of)
-        empty = _ZEROS.get(shape.of.kind, {})
+        empty = _ZEROS.get(shape.of.kind, None if shape.of.kind in ("time", "microtime") else {})
         if shape.kind == "list":
             return _list_conversion(item, empty)
         return _map_conversion(item, empty)
@@ -122,12 +122,12 @@ def _resource_list(values: JsonObject) -> JsonObject:
     return {name: "0" if value is None else str(_quantity(value).round_up_milli()) for name, value in values.items()}
 
 
-def _canonical_time(text: str) -> str:
-    return text if len(text) == 20 and text[-1] == "Z" else _utc(text, "%Y-%m-%dT%H:%M:%SZ")
+def _canonical_time(text: str | None) -> str | None:
+    return text if text is None or (len(text) == 20 and text[-1] == "Z") else _utc(text, "%Y-%m-%dT%H:%M:%SZ")
 
 
-def _canonical_micro_time(text: str) -> str:
-    return text if len(text) == 27 and text[-1] == "Z" else _utc(text, "%Y-%m-%dT%H:%M:%S.%fZ")
+def _canonical_micro_time(text: str | None) -> str | None:
+    return text if text is None or (len(text) == 27 and text[-1] == "Z") else _utc(text, "%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _utc(text: str, form: str) -> str:

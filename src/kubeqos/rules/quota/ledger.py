@@ -217,6 +217,17 @@ class Ledger:
         self.apply(namespace, decision.deltas)
         return decision.deltas
 
+    def validate(self) -> None:
+        """The invariants that hold whatever happened; tests call it after every step."""
+        for namespace, quotas in self._namespaces.items():
+            for quota in quotas.values():
+                where = f"{namespace}/{quota.name}"
+                for name, tally in quota.used.items():
+                    assert tally.nanos >= 0, f"{where}: less than nothing of {name} is used"
+                    assert tally.nanos == sum(tally.parts.values()), f"{where}: the parts of {name} are not its sum"
+                for key, count in quota.classes_used.items():
+                    assert count >= 0, f"{where}: class {key} is used {count} times"
+
     def audit(self, namespace: str, charges: Iterable[Charge]) -> list[Drift]:
         """Compare every quota with the sum over the live objects, correct it, and say what was wrong."""
         held = list(charges)

@@ -29,14 +29,14 @@ class Tally:
     def add(self, amount: Quantity) -> None:
         self.nanos += amount.nanos
         family = amount.format
-        left = self.parts.get(family, 0) + amount.nanos
-        if left:
-            self.parts[family] = left
-        else:
-            self.parts.pop(family, None)
+        self.parts[family] = self.parts.get(family, 0) + amount.nanos
+        if not self.nanos:
+            self.parts.clear()
+        elif not self.parts[family]:
+            del self.parts[family]
 
     def quantity(self) -> Quantity:
-        family = next(iter(self.parts), Format.DECIMAL_SI)
+        family = next((family for family, part in self.parts.items() if part > 0), Format.DECIMAL_SI)
         return Quantity.from_nanos(self.nanos, family)
 
 

@@ -55,7 +55,6 @@ def _only_meta(rule: names.NameRule, *, namespaced: bool) -> Create:
 
 
 _OBJECT = _only_meta(names.dns_subdomain, namespaced=True)
-_CLUSTER_OBJECT = _only_meta(names.dns_subdomain, namespaced=False)
 
 KINDS: dict[str, KindRules] = {
     "Pod": KindRules(
@@ -92,10 +91,10 @@ KINDS: dict[str, KindRules] = {
     "Service": KindRules(service.check_service, service.check_service_update),
     "PriorityClass": KindRules(cluster.check_priority_class, cluster.check_priority_class_update),
     "PersistentVolumeClaim": KindRules(claims.check_volume_claim, claims.check_volume_claim_update),
-    "PersistentVolume": KindRules(_CLUSTER_OBJECT),
     "ReplicationController": KindRules(workloads.check_replication_controller),
     "ReplicaSet": KindRules(workloads.check_replica_set, change=workloads.check_selector_change),
     "Deployment": KindRules(workloads.check_deployment, change=workloads.check_selector_change),
+    "PodDisruptionBudget": KindRules(workloads.check_disruption_budget),
     "Lease": KindRules(cluster.check_lease),
     "Event": KindRules(cluster.check_event),
     "ServiceAccount": KindRules(_OBJECT),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kubeqos.model import names
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
+from kubeqos.rules.priority import SYSTEM_CLASSES
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,
@@ -22,7 +23,6 @@ from kubeqos.rules.validation.quota import check_class_capacities
 from kubeqos.rules.validation.resources import amounts, check_amount
 from kubeqos.rules.validation.scheduling import check_taints
 
-SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 MAX_USER_PRIORITY = 1_000_000_000
 _PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
 _POD_SECURITY = "pod-security.kubernetes.io/"
@@ -161,7 +161,7 @@ def check_priority_class(out: Errors, raw: Raw) -> None:
 
 
 def _system_priority_problem(name: str, value: int, is_default: bool) -> str | None:
-    known = SYSTEM_PRIORITIES.get(name)
+    known = SYSTEM_CLASSES.get(name)
     if known is None:
         return f"{name} is not a known system priority class"
     if value != known:
@@ -189,10 +189,11 @@ def check_lease(out: Errors, raw: Raw) -> None:
 def check_event(out: Errors, raw: Raw) -> None:
     check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
     namespace = meta_of(raw).get("namespace", "")
-    about = (raw.get("involvedObject") or NO_MAP).get("namespace", "")
+    subject = "regarding" if "regarding" in raw else "involvedObject"
+    about = (raw.get(subject) or NO_MAP).get("namespace", "")
     cluster_wide = not about and namespace in ("", "default", "kube-system")
     if namespace != about and not cluster_wide:
-        out.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+        out.append(invalid(f"{subject}.namespace", about, "does not match event.namespace"))
 
 
 def check_role(out: Errors, raw: Raw) -> None:

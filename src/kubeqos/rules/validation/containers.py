@@ -14,9 +14,10 @@ from kubeqos.rules.validation.common import (
     Errors,
     Raw,
     check_choice,
+    check_supported,
     complain,
 )
-from kubeqos.rules.validation.environment import check_env, check_env_from
+from kubeqos.rules.validation.environment import check_env, check_env_from, check_file_volumes
 from kubeqos.rules.validation.probes import PROBES, check_lifecycle, check_probes
 from kubeqos.rules.validation.resources import check_container_requirements
 from kubeqos.rules.validation.security import check_container_context
@@ -46,6 +47,8 @@ class PodContext(NamedTuple):
     grace: int | None
     restart_policy: str
     host_users: bool
+    system: str | None
+    """`spec.os.name`, if the pod has an `os`."""
     is_pod: bool
     """A pod, not the template of one: pods are held to a few rules more."""
 
@@ -84,6 +87,10 @@ def check_init_containers(
         else:
             present = (field for field in ("lifecycle", *PROBES) if container.get(field) is not None)
             out.extend(forbidden(f"{where}.{field}", _NOT_FOR_INIT) for field in present)
+            for number, policy in enumerate(container.get("resizePolicy") or NO_LIST):
+                if policy.get("restartPolicy") == "RestartContainer":
+                    why = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+                    out.append(invalid(f"{where}.resizePolicy[{number}].restartPolicy", "RestartContainer", why))
 
 
 def check_ephemeral_containers(out: Errors, path: str, spec: Raw, pod: PodContext) -> None:
@@ -124,6 +131,7 @@ def _check_container(out: Errors, path: str, container: Raw, pod: PodContext) ->
         _check_ports(out, f"{path}.ports", ports)
     if env := get("env"):
         check_env(out, f"{path}.env", env)
+        check_file_volumes(out, f"{path}.env", env, pod.volumes)
     if sources := get("envFrom"):
         check_env_from(out, f"{path}.envFrom", sources)
     if get("volumeMounts"):
@@ -148,7 +156,7 @@ def _check_running(out: Errors, path: str, container: Raw, pod: PodContext) -> N
     """Hooks and probes, for containers that keep running."""
     lifecycle = container.get("lifecycle")
     if lifecycle is not None:
-        check_lifecycle(out, f"{path}.lifecycle", lifecycle, pod.grace)
+        check_lifecycle(out, f"{path}.lifecycle", lifecycle, pod.grace, pod.system)
     check_probes(out, path, container, pod.grace)
 
 
@@ -200,16 +208,14 @@ def _check_restart_policy(out: Errors, path: str, container: Raw) -> None:
 
 
 def _check_restart_rule(out: Errors, path: str, rule: Raw) -> None:
-    check_choice(out, f"{path}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
+    check_supported(out, f"{path}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
     codes = rule.get("exitCodes")
     if codes is None:
         out.append(required(f"{path}.exitCodes", "must be specified"))
         return
-    check_choice(out, f"{path}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
+    check_supported(out, f"{path}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
     values = codes.get("values") or NO_LIST
-    if not values:
-        out.append(required(f"{path}.exitCodes.values", "must specify one or more values"))
-    elif len(values) > _MAX_EXIT_CODES:
+    if len(values) > _MAX_EXIT_CODES:
         out.append(too_many(f"{path}.exitCodes.values", len(values), _MAX_EXIT_CODES))
 
 
@@ -223,7 +229,7 @@ def _check_resize_policy(out: Errors, path: str, policies: list[Raw], restart_po
         check_choice(out, path, name, _RESIZE_RESOURCES)
         check_choice(out, path, restart, _RESIZE_POLICIES)
         if restart_policy == "Never" and restart != "NotRequired":
-            why = "must be 'NotRequired' when `restartPolicy` is 'Never'"
+            why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
             out.append(invalid(path, restart, why))
 
 

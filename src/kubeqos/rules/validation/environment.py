@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kubeqos.model import names
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.fielderror import invalid, not_supported, required
-from kubeqos.rules.validation.common import Errors, Raw, check_local_path, complain
+from kubeqos.rules.fielderror import invalid, not_found, not_supported, required
+from kubeqos.rules.validation.common import NO_MAP, Errors, Raw, check_local_path, check_no_backsteps, complain
 
 ENV_FIELDS = (
     "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
@@ -126,6 +128,10 @@ def _check_key_selector(out: Errors, path: str, selector: Raw) -> None:
 
 def _check_file_selector(out: Errors, path: str, selector: Raw) -> None:
     volume, file, key = selector.get("volumeName", ""), selector.get("path", ""), selector.get("key", "")
+    if not key:
+        out.append(required(f"{path}.key"))
+    else:
+        complain(out, f"{path}.key", key, names.env_var_name(key))
     if not volume:
         out.append(required(f"{path}.volumeName"))
     else:
@@ -133,11 +139,20 @@ def _check_file_selector(out: Errors, path: str, selector: Raw) -> None:
     if not file:
         out.append(required(f"{path}.path"))
     else:
-        check_local_path(out, f"{path}.path", file, reserved=True)
-    if not key:
-        out.append(required(f"{path}.key"))
-    else:
-        complain(out, f"{path}.key", key, names.env_var_name(key))
+        check_no_backsteps(out, f"{path}.path", file)
+
+
+def check_file_volumes(out: Errors, path: str, variables: list[Raw], volumes: Mapping[str, Raw]) -> None:
+    """Variables that are read from a file need an emptyDir to read it from."""
+    for index, variable in enumerate(variables):
+        source = (variable.get("valueFrom") or NO_MAP).get("fileKeyRef")
+        if source is None:
+            continue
+        name, where = source.get("volumeName", ""), f"{path}[{index}].valueFrom.fileKeyRef.volumeName"
+        if name not in volumes:
+            out.append(not_found(where, name))
+        elif volumes[name].get("emptyDir") is None:
+            out.append(invalid(where, name, "referenced volume must be of type emptyDir"))
 
 
 _VALUE_SOURCES = {

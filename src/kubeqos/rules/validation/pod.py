@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from kubeqos.model import names
 from kubeqos.model.objects import PodSpec
 from kubeqos.rules.classes import Level, request_errors
-from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
-from kubeqos.rules.podqos import effective_requests
+from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required, too_long
+from kubeqos.rules.podqos import aggregate
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,
@@ -37,7 +37,7 @@ from kubeqos.rules.validation.resources import (
     check_pod_requirements,
 )
 from kubeqos.rules.validation.scheduling import check_affinity, check_spread, check_tolerations
-from kubeqos.rules.validation.security import check_host_users, check_pod_context
+from kubeqos.rules.validation.security import check_host_users, check_pod_context, check_windows
 from kubeqos.rules.validation.volumes import Volumes, check_volumes
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -47,7 +47,8 @@ _OPERATING_SYSTEMS = ("linux", "windows")
 _CLAIM_FIELDS = ("name", "resourceClaimName", "resourceClaimTemplateName")
 _MIRROR = "kubernetes.io/config.mirror"
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-_is_int32_text = re.compile("0|-?[1-9][0-9]{0,9}|[+-]?[0-9]{1,10}").fullmatch
+_is_cost = re.compile("0|-[0-9]{1,10}|[1-9][0-9]{0,9}", re.ASCII).fullmatch
+_MAX_HOSTNAME = 64
 _MAX_NAMESERVERS = 3
 _MAX_SEARCHES = 32
 _MAX_SEARCH_CHARACTERS = 2048
@@ -92,10 +93,8 @@ def check_pod_annotations(out: Errors, path: str, annotations: Raw, spec: Raw) -
         why = "must set spec.nodeName if mirror pod annotation is set"
         out.append(invalid(f"{path}[{_MIRROR}]", annotations[_MIRROR], why))
     cost = annotations.get(_DELETION_COST)
-    if cost is not None:
-        fits = _is_int32_text(cost) and not cost.startswith(("+", "00")) and abs(int(cost)) <= names.MAX_INT32
-        if not fits:
-            out.append(invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer"))
+    if cost is not None and not (_is_cost(cost) and -names.MAX_INT32 - 1 <= int(cost) <= names.MAX_INT32):
+        out.append(invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer"))
 
 
 def check_pod_spec(out: Errors, path: str, spec: Raw, *, pod_name: str, is_pod: bool) -> None:
@@ -110,7 +109,8 @@ def check_pod_spec(out: Errors, path: str, spec: Raw, *, pod_name: str, is_pod: 
     if grace is None:
         out.append(required(f"{path}.terminationGracePeriodSeconds"))
     restart_policy = get("restartPolicy", "")
-    pod = PodContext(volumes, claims, grace, restart_policy, get("hostUsers") is not False, is_pod)
+    system = None if (os := get("os")) is None else os.get("name", "")
+    pod = PodContext(volumes, claims, grace, restart_policy, get("hostUsers") is not False, system, is_pod)
     containers: Sequence[Raw] = get("containers") or NO_LIST
     check_containers(out, f"{path}.containers", containers, pod)
     if init := get("initContainers"):
@@ -132,20 +132,22 @@ def check_pod_spec(out: Errors, path: str, spec: Raw, *, pod_name: str, is_pod: 
 
 def _check_optional(out: Errors, path: str, spec: Raw) -> None:
     """Everything that most pods do not have, found by walking what the spec does have."""
-    for field in spec:
-        check = _OPTIONAL.get(field)
-        if check is not None:
+    for field, value in spec.items():
+        if value is not None and (check := _OPTIONAL.get(field)) is not None:
             check(out, f"{path}.{field}", spec)
     if spec.get("dnsPolicy") == "None" and spec.get("dnsConfig") is None:
         out.append(required(f"{path}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None"))
 
 
 def _check_pod_resources(out: Errors, path: str, resources: Raw, spec: Raw, claims: frozenset[str]) -> None:
+    if (spec.get("os") or NO_MAP).get("name") == "windows":
+        out.append(forbidden(path, "may not be set for a windows pod"))
+        return
     if resources.get("claims"):
         out.append(forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level"))
     check_pod_requirements(out, path, resources, claims)
-    aggregate = effective_requests(counted_spec(spec), pod_level=False, overhead=False)
-    check_pod_level(out, path, resources, aggregate, spec)
+    counted = counted_spec(spec)
+    check_pod_level(out, path, resources, aggregate(counted, "requests"), aggregate(counted, "limits"), spec)
 
 
 def counted_spec(spec: Raw) -> PodSpec:
@@ -249,6 +251,8 @@ def _check_os(out: Errors, path: str, spec: Raw) -> None:
         out.append(not_supported(path, name, _OPERATING_SYSTEMS))
     elif name == "linux":
         _check_no_windows_options(out, path.removesuffix(".os"), spec)
+    else:
+        check_windows(out, path.removesuffix(".os"), spec)
 
 
 def _check_no_windows_options(out: Errors, path: str, spec: Raw) -> None:
@@ -260,12 +264,28 @@ def _check_no_windows_options(out: Errors, path: str, spec: Raw) -> None:
             out.append(forbidden(f"{path}.{where}.windowsOptions", why))
 
 
+def _check_hostname_override(out: Errors, path: str, spec: Raw) -> None:
+    name = spec["hostnameOverride"]
+    for field in ("setHostnameAsFQDN", "hostNetwork"):
+        if spec.get(field):
+            out.append(forbidden(path, f"may not be specified when {field} is true"))
+    if len(name.encode()) > _MAX_HOSTNAME:
+        out.append(too_long(path, _MAX_HOSTNAME))
+    complain(out, path, name, names.dns_subdomain(name))
+
+
 def _check_preemption_policy(out: Errors, path: str, spec: Raw) -> None:
     check_choice(out, path, spec["preemptionPolicy"], _PREEMPTION_POLICIES)
 
 
 def _check_host_users(out: Errors, path: str, spec: Raw) -> None:
     check_host_users(out, path.removesuffix(".hostUsers"), spec)
+
+
+def _check_shared_processes(out: Errors, path: str, spec: Raw) -> None:
+    if spec["shareProcessNamespace"] and spec.get("hostPID"):
+        where = f"{path.removesuffix('.shareProcessNamespace')}.securityContext.shareProcessNamespace"
+        out.append(invalid(where, True, "ShareProcessNamespace and HostPID cannot both be enabled"))
 
 
 def _check_overhead(out: Errors, path: str, spec: Raw) -> None:
@@ -293,11 +313,6 @@ def _name(rule: names.NameRule) -> Check:
     return _value(checked)
 
 
-def _check_security_context(out: Errors, path: str, spec: Raw) -> None:
-    if context := spec["securityContext"]:
-        check_pod_context(out, path, context, spec)
-
-
 _OPTIONAL: dict[str, Check] = {
     "serviceAccountName": _name(names.dns_subdomain),
     "nodeName": _name(names.dns_subdomain),
@@ -307,7 +322,8 @@ _OPTIONAL: dict[str, Check] = {
     "runtimeClassName": _name(names.dns_subdomain),
     "nodeSelector": _value(check_labels),
     "affinity": _value(check_affinity),
-    "securityContext": _check_security_context,
+    "securityContext": _value(check_pod_context),
+    "shareProcessNamespace": _check_shared_processes,
     "dnsConfig": _check_dns_config,
     "readinessGates": _check_readiness_gates,
     "schedulingGates": _check_scheduling_gates,
@@ -316,6 +332,7 @@ _OPTIONAL: dict[str, Check] = {
     "activeDeadlineSeconds": _check_deadline,
     "tolerations": _value(check_tolerations),
     "hostAliases": _check_host_aliases,
+    "hostnameOverride": _check_hostname_override,
     "preemptionPolicy": _check_preemption_policy,
     "overhead": _check_overhead,
     "os": _check_os,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeqos.model import names
-from kubeqos.rules.fielderror import forbidden, invalid, not_supported, quote, required
+from kubeqos.rules.fielderror import forbidden, invalid, quote
 from kubeqos.rules.podqos import spec_qos_class
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, complain
 from kubeqos.rules.validation.equality import described, differences, same
@@ -193,44 +193,73 @@ def check_pod_resize(out: Errors, raw: Raw, old: Raw) -> None:
     """The resize subresource: only cpu and memory, only changed or added, and the QoS class stays."""
     check_meta_update(out, meta_of(raw), meta_of(old))
     check_pod(out, raw)
-    if _MIRROR in (meta_of(old).get("annotations") or NO_MAP):
-        out[:] = [forbidden("", "static pods cannot be resized")]
-        return
     spec, before = raw.get("spec") or NO_MAP, old.get("spec") or NO_MAP
+    if never := _not_resizable(old):
+        out[:] = [forbidden("", never)]
+        return
     had = (old.get("status") or NO_MAP).get("qosClass") or spec_qos_class(counted_spec(before)).qos_class
     if spec_qos_class(counted_spec(spec)).qos_class != had:
         out.append(invalid("spec", str(had), "Pod QOS Class may not change as a result of resizing"))
+    if not _node_can_resize(old):
+        out.append(forbidden("spec", "Pod running on node without support for resize"))
     munged = dict(spec)
-    for key in ("initContainers", "containers"):
-        if len(spec.get(key) or NO_LIST) != len(before.get(key) or NO_LIST):
-            out.append(forbidden("spec", "only cpu and memory resources are mutable"))
-            return
-        munged[key] = [
-            _check_container_resize(out, key, index, new, base)
-            for index, (new, base) in enumerate(zip(spec.get(key) or NO_LIST, before.get(key) or NO_LIST, strict=True))
-        ]
     _check_pod_level_resize(out, munged, before)
+    if not _check_same_containers(out, spec, before):
+        return
+    for key in ("initContainers", "containers"):
+        pairs = zip(spec.get(key) or NO_LIST, before.get(key) or NO_LIST, strict=True)
+        for index, (new, base) in enumerate(pairs):
+            _check_container_resize(out, key, index, new, base)
+        munged[key] = before.get(key)
     if not out and not same(dict(before), munged):
         out.append(forbidden("spec", "only cpu and memory resources are mutable"))
 
 
-def _check_container_resize(out: Errors, key: str, index: int, new: Raw, old: Raw) -> Raw:
-    """Check one container; the container with its cpu and memory set back."""
-    sidecar = old.get("restartPolicy") == "Always"
-    if key == "initContainers" and not sidecar:
+def _not_resizable(old: Raw) -> str | None:
+    if _MIRROR in (meta_of(old).get("annotations") or NO_MAP):
+        return "static pods cannot be resized"
+    system = ((old.get("spec") or NO_MAP).get("os") or NO_MAP).get("name")
+    return "windows pods cannot be resized" if system == "windows" else None
+
+
+def _node_can_resize(old: Raw) -> bool:
+    """A node that can resize reports the resources of the containers that it runs."""
+    statuses = (old.get("status") or NO_MAP).get("containerStatuses") or NO_LIST
+    running = (one for one in statuses if (one.get("state") or NO_MAP).get("running") is not None)
+    first = next(running, None)
+    return first is None or first.get("resources") is not None
+
+
+def _check_same_containers(out: Errors, spec: Raw, before: Raw) -> bool:
+    """Containers may not be added, removed, renamed or reordered on the way."""
+    known = len(out)
+    for key in ("containers", "initContainers"):
+        new, old = spec.get(key) or NO_LIST, before.get(key) or NO_LIST
+        if len(new) != len(old):
+            out.append(forbidden(f"spec.{key}", f"{key} may not be added or removed on resize"))
+            continue
+        for index, (one, other) in enumerate(zip(new, old, strict=True)):
+            if one.get("name") != other.get("name"):
+                out.append(forbidden(f"spec.{key}[{index}].name", f"{key} may not be renamed or reordered on resize"))
+    return len(out) == known
+
+
+def _check_container_resize(out: Errors, key: str, index: int, new: Raw, old: Raw) -> None:
+    where = f"spec.{key}[{index}]"
+    if key == "initContainers" and old.get("restartPolicy") != "Always":
         if not same(dict(old), dict(new)):
             out.append(forbidden("spec", "resources for non-sidecar init containers are immutable"))
-        return old
+        return
     has, had = new.get("resources") or NO_MAP, old.get("resources") or NO_MAP
-    where = f"spec.{key}[{index}].resources"
     for side in ("requests", "limits"):
         if set(had.get(side) or NO_MAP) - set(has.get(side) or NO_MAP):
-            out.append(forbidden(f"{where}.{side}", f"resource {side} cannot be removed"))
-    munged = {**new, "resources": _with_compute_of(has, had), "resizePolicy": old.get("resizePolicy")}
-    if not same(dict(old), munged):
-        whose = " for sidecar containers" if key == "initContainers" else ""
-        out.append(forbidden("spec", f"only cpu and memory resources{whose} are mutable"))
-    return old
+            out.append(forbidden(f"{where}.resources.{side}", f"resource {side} cannot be removed"))
+    if not same(dict(old), {**new, "resources": _with_compute_of(has, had)}):
+        if key == "initContainers":
+            why = "only cpu and memory resources for init or sidecar containers are mutable"
+            out.append(forbidden(where, why))
+        else:
+            out.append(forbidden("spec", "only cpu and memory resources are mutable"))
 
 
 def _with_compute_of(has: Raw, had: Raw) -> dict[str, Any]:
@@ -243,12 +272,17 @@ def _with_compute_of(has: Raw, had: Raw) -> dict[str, Any]:
 
 
 def _check_pod_level_resize(out: Errors, munged: dict[str, Any], old: Raw) -> None:
-    has, had = munged.get("resources") or NO_MAP, old.get("resources") or NO_MAP
+    has, had = munged.get("resources"), old.get("resources")
+    if had and has is None:
+        out.append(forbidden("spec.resources", "pod-level resources cannot be removed"))
+        return
+    has, had = has or NO_MAP, had or NO_MAP
     for side in ("requests", "limits"):
         if set(had.get(side) or NO_MAP) - set(has.get(side) or NO_MAP):
             out.append(forbidden(f"spec.resources.{side}", f"pod-level resource {side} cannot be removed"))
-    if has:
-        munged["resources"] = _with_compute_of(has, had)
+    munged["resources"] = _with_compute_of(has, had)
+    if not same(dict(had), munged["resources"]):
+        out.append(forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
 
 
 def check_ephemeral_update(out: Errors, raw: Raw, old: Raw) -> None:
@@ -266,13 +300,3 @@ def check_ephemeral_update(out: Errors, raw: Raw, old: Raw) -> None:
             out.append(forbidden(path, f"existing ephemeral containers {quote(name)} may not be removed\n"))
         elif changes := described(differences(before, now[name])):
             out.append(forbidden(path, f"existing ephemeral containers {quote(name)} may not be changed\n{changes}"))
-
-
-def check_pod_binding(out: Errors, raw: Raw) -> None:
-    """The body of a binding request."""
-    target = raw.get("target") or NO_MAP
-    kind = target.get("kind", "")
-    if kind and kind != "Node":
-        out.append(not_supported("target.kind", kind, ("Node", "<empty>")))
-    if not target.get("name"):
-        out.append(required("target.name"))

@@ -19,6 +19,15 @@ _PROBE_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "suc
 _ONLY_ONE = "may not specify more than 1 handler type"
 _PROBE_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
+_REAL_TIME = ["RTMIN", "RTMAX", *(f"RTMIN+{n}" for n in range(1, 16)), *(f"RTMAX-{n}" for n in range(1, 15))]
+_SIGNALS = (
+    "ABRT ALRM BUS CHLD CLD CONT FPE HUP ILL INT IO IOT KILL PIPE POLL PROF PWR QUIT SEGV STKFLT STOP SYS TERM TRAP "
+    "TSTP TTIN TTOU URG USR1 USR2 VTALRM WINCH XCPU XFSZ"
+)
+_STOP_SIGNALS = {
+    "linux": sorted(f"SIG{name}" for name in (*_SIGNALS.split(), *_REAL_TIME)),
+    "windows": ["SIGKILL", "SIGTERM"],
+}
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
@@ -45,11 +54,19 @@ def _check_probe(out: Errors, path: str, kind: str, probe: Raw, grace: int | Non
         out.append(invalid(f"{path}.successThreshold", probe["successThreshold"], "must be 1"))
 
 
-def check_lifecycle(out: Errors, path: str, lifecycle: Raw, grace: int | None) -> None:
+def check_lifecycle(out: Errors, path: str, lifecycle: Raw, grace: int | None, system: str | None) -> None:
+    """Hooks, and the signal that stops the container; `system` is what the pod says it runs on."""
     for hook in ("postStart", "preStop"):
         handler = lifecycle.get(hook)
         if handler is not None:
             _check_handler(out, f"{path}.{hook}", handler, _HOOK_HANDLERS, grace)
+    signal = lifecycle.get("stopSignal")
+    if signal is not None:
+        if system is None:
+            why = "may not be set for containers with empty `spec.os.name`"
+            out.append(forbidden(f"{path}.stopSignal", why))
+        else:
+            check_supported(out, f"{path}.stopSignal", signal, _STOP_SIGNALS.get(system, (signal,)))
 
 
 def _check_handler(out: Errors, path: str, handler: Raw, kinds: tuple[str, ...], grace: int | None) -> None:

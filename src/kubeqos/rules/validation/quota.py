@@ -41,7 +41,8 @@ _MUST_EXIST = (
 _MISSPELT = {"memory.limit": "limits.memory", "cpu.limit": "limits.cpu"}
 """Names that the quota-scoping proposal uses in its example, and those that Kubernetes gave them."""
 _LIMIT_TYPES = ("Pod", "Container", "PersistentVolumeClaim")
-_MAX_MILLI_VALUE = ((1 << 63) - 1) // 1000
+_MAX_INT64 = (1 << 63) - 1
+_MAX_MILLI_VALUE = _MAX_INT64 // 1000
 
 
 def check_quota(out: Errors, raw: Raw) -> None:
@@ -257,7 +258,7 @@ def _check_ratio(out: Errors, path: str, ratio: Quantity, least: Quantity | None
         return
     three = (ratio, least, most)
     fine = all(one.value() < _MAX_MILLI_VALUE for one in three)
-    given, low, high = (one.milli() if fine else one.value() for one in three)
+    given, low, high = (one.milli() if fine else min(one.value(), _MAX_INT64) for one in three)
     bound = _divide(float(high), float(low))
     if (given / 1000 if fine else float(given)) > bound:
         out.append(invalid(path, ratio, f"ratio {ratio} is greater than max/min = {bound:f}"))

@@ -199,14 +199,26 @@ def _check_claims(out: Errors, path: str, claims: list[Raw], known: frozenset[st
             out.append(not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{listed}"))
 
 
-def check_pod_level(out: Errors, path: str, resources: Raw, aggregate: Mapping[str, Quantity], spec: Raw) -> None:
+def check_pod_level(
+    out: Errors,
+    path: str,
+    resources: Raw,
+    all_requests: Mapping[str, Quantity],
+    all_limits: Mapping[str, Quantity],
+    spec: Raw,
+) -> None:
     """Pod-level resources against those of the containers: requests cover the sum, limits cover each."""
     requests, limits = amounts(resources.get("requests")), amounts(resources.get("limits"))
-    for name, total in aggregate.items():
+    for name, total in all_requests.items():
         own = requests.get(name)
         if own is not None and total > own:
             why = f"must be greater than or equal to aggregate container requests of {total}"
             out.append(invalid(f"{path}.requests[{name}]", own, why))
+    for name, total in all_limits.items():
+        own = limits.get(name) if name.startswith(HUGE_PAGES) else None
+        if own is not None and total > own:
+            why = f"must be greater than or equal to aggregate container limits of {total}"
+            out.append(invalid(f"{path}.limits[{name}]", own, why))
     for index, container in enumerate(spec.get("containers") or NO_LIST):
         for name, limit in amounts((container.get("resources") or NO_MAP).get("limits")).items():
             pod_limit = limits.get(name)

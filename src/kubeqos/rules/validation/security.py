@@ -9,6 +9,7 @@ from kubeqos.model import names
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required, too_long
 from kubeqos.rules.validation.common import (
     NO_LIST,
+    NO_MAP,
     Errors,
     Raw,
     check_local_path,
@@ -22,6 +23,17 @@ _CONTEXT_FIELDS = (
     "capabilities", "privileged", "sELinuxOptions", "windowsOptions", "runAsUser", "runAsGroup", "runAsNonRoot",
     "readOnlyRootFilesystem", "allowPrivilegeEscalation", "procMount", "seccompProfile", "appArmorProfile",
 )  # fmt: skip
+_OWN_USERS = "when `hostUsers` is false"
+_NOT_WINDOWS = "cannot be set for a windows pod"
+_LINUX_SPEC = ("hostUsers", "hostPID", "hostIPC", "shareProcessNamespace")
+_LINUX_POD_CONTEXT = (
+    "appArmorProfile", "seLinuxOptions", "seccompProfile", "fsGroup", "fsGroupChangePolicy", "sysctls", "runAsUser",
+    "runAsGroup", "supplementalGroups", "supplementalGroupsPolicy", "seLinuxChangePolicy",
+)  # fmt: skip
+_LINUX_CONTEXT = (
+    "appArmorProfile", "seLinuxOptions", "seccompProfile", "capabilities", "readOnlyRootFilesystem", "privileged",
+    "allowPrivilegeEscalation", "procMount", "runAsUser", "runAsGroup",
+)  # fmt: skip
 _MAX_PROFILE_BYTES = 4095
 _MAX_SYSCTL = 253
 _SYSCTL_PART = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
@@ -34,13 +46,10 @@ _POD_CHOICES = {
 }
 
 
-def check_pod_context(out: Errors, path: str, context: Raw, spec: Raw) -> None:
+def check_pod_context(out: Errors, path: str, context: Raw) -> None:
     _check_ids(out, path, context, ("fsGroup", "runAsUser", "runAsGroup"))
     for index, group in enumerate(context.get("supplementalGroups") or NO_LIST):
         complain(out, f"{path}.supplementalGroups[{index}]", group, names.user_or_group_id(group))
-    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
-        why = "ShareProcessNamespace and HostPID cannot both be enabled"
-        out.append(invalid(f"{path}.shareProcessNamespace", True, why))
     _check_sysctls(out, f"{path}.sysctls", context.get("sysctls") or NO_LIST)
     for field, supported in _POD_CHOICES.items():
         value = context.get(field)
@@ -132,9 +141,29 @@ def _check_app_armor(out: Errors, path: str, profile: Raw) -> None:
 
 
 def check_host_users(out: Errors, path: str, spec: Raw) -> None:
-    """A pod with its own user namespace may not share the host's other namespaces."""
+    """A pod with its own user namespace may not share the host's other namespaces. The spelling is Kubernetes'."""
     if spec.get("hostUsers") is not False:
         return
-    for field in ("hostNetwork", "hostPID", "hostIPC"):
+    for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
         if spec.get(field):
-            out.append(forbidden(f"{path}.{field}", "when `hostUsers` is false"))
+            out.append(forbidden(f"{path}.{shown}", _OWN_USERS))
+    for key in ("initContainers", "containers", "ephemeralContainers"):
+        for index, container in enumerate(spec.get(key) or NO_LIST):
+            if container.get("volumeDevices"):
+                out.append(forbidden(f"{path}.{key}[{index}].volumeDevices", _OWN_USERS))
+
+
+def check_windows(out: Errors, path: str, spec: Raw) -> None:
+    """What only Linux has may not be set for a pod that says it is for Windows."""
+    context = spec.get("securityContext") or NO_MAP
+    out.extend(
+        forbidden(f"{path}.{field}", _NOT_WINDOWS) for field in _LINUX_SPEC if spec.get(field) not in (None, False)
+    )
+    given = (field for field in _LINUX_POD_CONTEXT if context.get(field) is not None)
+    out.extend(forbidden(f"{path}.securityContext.{field}", _NOT_WINDOWS) for field in given)
+    for key in ("initContainers", "containers", "ephemeralContainers"):
+        for index, container in enumerate(spec.get(key) or NO_LIST):
+            own = container.get("securityContext") or NO_MAP
+            where = f"{path}.{key}[{index}].securityContext"
+            given = (field for field in _LINUX_CONTEXT if own.get(field) is not None)
+            out.extend(forbidden(f"{where}.{field}", _NOT_WINDOWS) for field in given)

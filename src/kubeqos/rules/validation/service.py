@@ -12,7 +12,6 @@ from kubeqos.rules.validation.common import (
     Errors,
     Raw,
     check_choice,
-    check_immutable,
     check_labels,
     check_port_or_name,
     check_supported,
@@ -26,9 +25,10 @@ _AFFINITIES = ("ClientIP", "None")
 _TRAFFIC_POLICIES = ("Cluster", "Local")
 _FAMILIES = ("IPv4", "IPv6")
 _FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
-_DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
+_DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
 _ONLY_BALANCED = "may only be used when `type` is 'LoadBalancer'"
 _NOT_FOR_EXTERNAL = "may not be set for ExternalName services"
+_SET_ONCE = "may not change once set"
 _MAX_AFFINITY_SECONDS = 86400
 
 
@@ -199,11 +199,21 @@ def check_service_update(out: Errors, raw: Raw, old: Raw) -> None:
     check_meta_update(out, meta_of(raw), meta_of(old))
     spec, before = raw.get("spec") or NO_MAP, old.get("spec") or NO_MAP
     if "ExternalName" not in (spec.get("type"), before.get("type")):
-        for field in ("clusterIP", "clusterIPs", "ipFamilies"):
-            had, has = before.get(field), spec.get(field)
-            if had and field == "clusterIP":
-                check_immutable(out, "spec.clusterIPs[0]", [has] if has else None, [had])
-            elif had and has and had[0] != has[0]:
-                why = "may not change once set"
-                out.append(invalid(f"spec.{field}[0]", has, why))
+        _check_kept(out, "spec.clusterIPs", _cluster_ips(spec), _cluster_ips(before))
+        if "None" not in (*_cluster_ips(spec), *_cluster_ips(before)):
+            _check_kept(out, "spec.ipFamilies", spec.get("ipFamilies") or [], before.get("ipFamilies") or [])
+    if spec.get("type") == before.get("type") == "LoadBalancer":
+        balancer = spec.get("loadBalancerClass")
+        if balancer != before.get("loadBalancerClass"):
+            out.append(invalid("spec.loadBalancerClass", balancer, _SET_ONCE))
     check_service(out, raw)
+
+
+def _cluster_ips(spec: Raw) -> list[str]:
+    return spec.get("clusterIPs") or ([spec["clusterIP"]] if spec.get("clusterIP") else [])
+
+
+def _check_kept(out: Errors, path: str, new: list[str], old: list[str]) -> None:
+    """The first of a list stays what it is once it is set; what an update leaves out is filled in from before."""
+    if new and old and new[0] != old[0]:
+        out.append(invalid(f"{path}[0]", new, _SET_ONCE))

@@ -14,6 +14,7 @@ from kubeqos.rules.validation.common import (
     check_immutable,
     check_label_selector,
     check_non_negative,
+    check_supported,
     complain,
 )
 from kubeqos.rules.validation.meta import check_meta, meta_of
@@ -108,22 +109,39 @@ def _check_strategy(out: Errors, path: str, strategy: Raw) -> None:
 
 
 def _check_rolling_update(out: Errors, path: str, rolling: Raw) -> None:
-    amounts: list[int] = []
-    for field in ("maxUnavailable", "maxSurge"):
-        value = rolling.get(field, 0)
-        if isinstance(value, str):
-            if not _is_percent(value):
-                complain(out, f"{path}.{field}", value, (_PERCENT_WRONG,))
-                continue
-            amounts.append(int(value[:-1]))
-            if field == "maxUnavailable" and amounts[-1] > 100:
-                out.append(invalid(f"{path}.{field}", value, "must not be greater than 100%"))
-        else:
-            check_non_negative(out, f"{path}.{field}", value)
-            amounts.append(value)
-    if amounts == [0, 0]:
+    unavailable = _check_int_or_percent(out, f"{path}.maxUnavailable", rolling.get("maxUnavailable", 0), bounded=True)
+    surge = _check_int_or_percent(out, f"{path}.maxSurge", rolling.get("maxSurge", 0), bounded=False)
+    if unavailable == surge == 0:
         why = "may not be 0 when `maxSurge` is 0"
         out.append(invalid(f"{path}.maxUnavailable", rolling.get("maxUnavailable", 0), why))
+
+
+def _check_int_or_percent(out: Errors, path: str, value: int | str, *, bounded: bool) -> int | None:
+    """A count or a percentage, of at most 100 % where `bounded`; its number if it is one."""
+    if isinstance(value, int):
+        check_non_negative(out, path, value)
+        return value
+    if not _is_percent(value):
+        complain(out, path, value, (_PERCENT_WRONG,))
+        return None
+    percent = int(value[:-1])
+    if bounded and percent > 100:
+        out.append(invalid(path, value, "must not be greater than 100%"))
+    return percent
+
+
+def check_disruption_budget(out: Errors, raw: Raw) -> None:
+    check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
+    spec = raw.get("spec") or NO_MAP
+    bounds = [field for field in ("minAvailable", "maxUnavailable") if spec.get(field) is not None]
+    if len(bounds) == 2:
+        out.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+    for field in bounds:
+        _check_int_or_percent(out, f"spec.{field}", spec[field], bounded=True)
+    check_label_selector(out, "spec.selector", spec.get("selector"))
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None:
+        check_supported(out, "spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
 
 
 def check_selector_change(out: Errors, raw: Raw, old: Raw) -> None:

@@ -51,7 +51,9 @@ class ResctrlFiles:
         return {name for name in groups if (self.root / name / "tasks").read_text().strip()}
 
     def apply(self, plan: Plan) -> None:
-        """Make groups, write schemata that differ, remove groups."""
+        """Remove groups (their places may be needed), make groups, write schemata that differ."""
+        for name in plan.remove:
+            self.remove(name)
         for name in plan.create:
             self._mkdir(self.root / name)
         for name, text in plan.schemata.items():
@@ -59,8 +61,15 @@ class ResctrlFiles:
             current = _normal(path.read_text())
             if any(current.get(line) != values for line, values in _normal(text).items()):
                 self._write(path, text)
-        for name in plan.remove:
-            self.remove(name)
+
+    def retire(self, plan: Plan) -> list[str]:
+        """Remove the groups that have become empty; returns those that have not."""
+        there = [name for name in plan.retire if (self.root / name).is_dir()]
+        busy = self.busy(there)
+        for name in there:
+            if name not in busy:
+                self.remove(name)
+        return sorted(busy)
 
     def remove(self, group: str) -> None:
         with contextlib.suppress(FileNotFoundError):

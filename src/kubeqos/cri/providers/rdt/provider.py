@@ -56,6 +56,10 @@ class RdtProvider(ClassProvider):
     def install(self) -> None:
         self.files.apply(self.plan())
 
+    def missing(self) -> bool:
+        """Whether a group of ours is no longer there."""
+        return not {group_name(name, self.prefix) for name in self.schemata} <= {"", *self.files.groups()}
+
     async def advertise(self) -> Sequence[Advertisement]:
         return (self.offer,)
 

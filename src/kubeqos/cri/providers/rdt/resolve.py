@@ -28,11 +28,13 @@ MBPS_PER_EIGHTH_GBPS = 125
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to change in the resctrl tree: groups to make, schemata to write, groups to remove, in this order."""
+    """What to change in the resctrl tree, in this order: groups to remove, to make, and schemata to write."""
 
+    remove: tuple[str, ...] = ()
     create: tuple[str, ...] = ()
     schemata: Mapping[str, str] = field(default_factory=dict)
-    remove: tuple[str, ...] = ()
+    retire: tuple[str, ...] = ()
+    """Groups of removed classes that still hold tasks: they go when those have moved or ended."""
 
 
 def resolve(config: RdtConfig, machine: Capabilities) -> dict[str, str]:
@@ -62,27 +64,26 @@ def plan_changes(
 ) -> Plan:
     """The changes that make our groups equal to the configuration. Groups without our prefix are never named in it.
 
-    `busy` are the groups of ours that still hold tasks: they are not removed from under a running container.
+    `busy` are the groups of ours that still hold tasks: they are not removed from under a running container, and
+    while they are there they take their place in the budget.
     """
     wanted = {group_name(name, prefix): text for name, text in schemata.items()}
     ours = {name for name in existing if name.startswith(prefix)}
     foreign = len(set(existing) - ours)
     groups = [name for name in sorted(wanted) if name]
-    needed = 1 + foreign + len(groups)
-    if closids and needed > closids:
-        raise ConfigurationError(
-            f"rdt: {len(groups)} classes need {needed} groups with the root group"
-            f"{f' and {foreign} groups of other agents' if foreign else ''}, and the machine has {closids}",
-            remedy=f"configure at most {max(closids - 1 - foreign, 0)} classes",
-        )
     gone = sorted(ours - set(wanted))
-    held = [name for name in gone if name in busy]
-    if held:
+    retire = tuple(name for name in gone if name in busy)
+    needed = 1 + foreign + len(retire) + len(groups)
+    if closids and needed > closids:
+        others = f" and {foreign} groups of other agents" if foreign else ""
+        leaving = f" and {len(retire)} removed classes that still hold tasks" if retire else ""
         raise ConfigurationError(
-            f"rdt: class {held[0].removeprefix(prefix)!r} was removed from the configuration but still holds tasks",
-            remedy="stop its containers first, or keep the class",
+            f"rdt: {len(groups)} classes need {needed} groups with the root group{others}{leaving}, "
+            f"and the machine has {closids}",
+            remedy=f"configure at most {max(closids - 1 - foreign - len(retire), 0)} classes",
         )
-    return Plan(tuple(name for name in groups if name not in ours), wanted, tuple(gone))
+    remove = tuple(name for name in gone if name not in busy)
+    return Plan(remove, tuple(name for name in groups if name not in ours), wanted, retire)
 
 
 def group_name(class_name: str, prefix: str) -> str:

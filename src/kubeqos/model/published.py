@@ -1,0 +1,119 @@
+"""What a node agent publishes about its machine on its Node object, as annotation text and back. Pure.
+
+The machine itself changes with a reboot, who runs where with every pod, so they are two annotations:
+`MACHINE_ANNOTATION` and `ASSIGNMENTS_ANNOTATION`. The node agent encodes; `kubeqos map` and the dashboard
+decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kubeqos.codec import JsonError, decode_json, encode_json
+from kubeqos.errors import InputError
+from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
+from kubeqos.model.machine import Machine
+from kubeqos.model.machinefile import machine_from_dict, machine_to_dict
+from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
+
+S = TypeVar("S", CpuSet, NumaSet)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Where one container runs; an empty `mems` means memory of every NUMA node."""
+
+    cpus: CpuSet
+    exclusive: bool = False
+    mems: NumaSet = NO_NUMA
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """The pools of a machine by name, and its containers by `namespace/pod/container`."""
+
+    pools: Mapping[str, CpuSet] = field(default_factory=dict)
+    containers: Mapping[str, Holding] = field(default_factory=dict)
+
+    def owners(self) -> dict[str, CpuSet]:
+        """Who has which CPUs, no CPU twice: exclusive containers first, then the pools without what those took."""
+        exclusive = {name: held.cpus for name, held in self.containers.items() if held.exclusive}
+        taken = CpuSet()
+        for cpus in exclusive.values():
+            taken |= cpus
+        return {name: cpus - taken for name, cpus in self.pools.items() if cpus - taken} | exclusive
+
+    def sharing(self) -> dict[str, Holding]:
+        """The containers that share their CPUs with others."""
+        return {name: held for name, held in self.containers.items() if not held.exclusive}
+
+
+def encode_machine(machine: Machine) -> str:
+    """The value of `MACHINE_ANNOTATION`."""
+    return encode_json(machine_to_dict(machine)).decode()
+
+
+def decode_machine(text: str) -> Machine:
+    """Read `MACHINE_ANNOTATION`."""
+    return machine_from_dict(_json(text, MACHINE_ANNOTATION))
+
+
+def encode_assignments(assignments: Assignments) -> str:
+    """The value of `ASSIGNMENTS_ANNOTATION`; equal assignments give equal text, so nothing is written for nothing."""
+    return encode_json(assignments_to_dict(assignments)).decode()
+
+
+def decode_assignments(text: str) -> Assignments:
+    """Read `ASSIGNMENTS_ANNOTATION`. Members of a newer writer are passed over."""
+    document = _json(text, ASSIGNMENTS_ANNOTATION)
+    pools = _table(document, "pools")
+    containers = _table(document, "containers")
+    return Assignments(
+        {name: _ids(cpus, CpuSet.parse, f"pools.{name}") for name, cpus in pools.items()},
+        {name: _holding(held, f"containers.{name}") for name, held in containers.items()},
+    )
+
+
+def assignments_to_dict(assignments: Assignments) -> dict[str, Any]:
+    """The document form, in the order of names."""
+    return {
+        "pools": {name: str(cpus) for name, cpus in sorted(assignments.pools.items())},
+        "containers": {
+            name: {"cpus": str(held.cpus), "exclusive": held.exclusive}
+            | ({"mems": str(held.mems)} if held.mems else {})
+            for name, held in sorted(assignments.containers.items())
+        },
+    }
+
+
+def _holding(value: object, where: str) -> Holding:
+    if not isinstance(value, dict):
+        raise InputError(f"{ASSIGNMENTS_ANNOTATION}: expected an object", where=where)
+    return Holding(
+        _ids(value.get("cpus", ""), CpuSet.parse, f"{where}.cpus"),
+        value.get("exclusive") is True,
+        _ids(value.get("mems", ""), NumaSet.parse, f"{where}.mems"),
+    )
+
+
+def _ids(value: object, parse: Callable[[str], S], where: str) -> S:
+    try:
+        return parse(str(value))
+    except InputError as error:
+        raise InputError(f"{ASSIGNMENTS_ANNOTATION}: {error.what}", where=where) from error
+
+
+def _table(document: object, member: str) -> dict[str, Any]:
+    value = document.get(member, {}) if isinstance(document, dict) else None
+    if not isinstance(value, dict):
+        raise InputError(f"{ASSIGNMENTS_ANNOTATION}: expected an object", where=member)
+    return value
+
+
+def _json(text: str, annotation: str) -> object:
+    try:
+        return decode_json(text.encode())
+    except JsonError as error:
+        raise InputError(f"annotation {annotation} is not JSON: {error}") from error

@@ -1,0 +1,129 @@
+"""Unix sockets between a node and its plugins: how both ends dial, listen and limit what they accept.
+
+Used by the registration protocol, by QRM, by CCI and by their SDKs. A server appears under its final name only when it
+already listens, so that a watcher never meets a socket that refuses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from kubeqos.errors import ConfigurationError, RemoteError
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""A longer answer is refused while it arrives, so a plugin gone wild cannot fill the node's memory."""
+MAX_PATH_BYTES = 107  # sun_path of Linux, less its final zero
+SOCKET_MODE = 0o660
+NEVER_MS = 2**31 - 1
+
+LIMITS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+]
+DIAL_OPTIONS: list[tuple[str, Any]] = [
+    *LIMITS,
+    # Without it the authority is the percent-encoded path of the socket, which other servers refuse.
+    ("grpc.default_authority", "localhost"),
+    # Each connection is its own witness of the peer's health, and an idle one must go on watching.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.client_idle_timeout_ms", NEVER_MS),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+]
+
+
+def dial(path: Path) -> grpc.aio.Channel:
+    """A channel to a socket; nothing is sent yet."""
+    return grpc.aio.insecure_channel(f"unix:{path}", options=DIAL_OPTIONS)
+
+
+async def call(channel: grpc.aio.Channel, path: str, request: Any, answer: type[Any], *, seconds: float) -> Any:
+    """One unary call with a deadline; every failure is a `RemoteError` with the peer's own words."""
+    stub: Any = channel.unary_unary(
+        path, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
+    )
+    try:
+        return await stub(request, timeout=seconds)
+    except grpc.aio.AioRpcError as error:
+        raise PluginCallError(path, error.code(), error.details() or "", seconds) from error
+
+
+class PluginCallError(RemoteError):
+    """A plugin refused, failed or did not answer in time."""
+
+    def __init__(self, path: str, code: grpc.StatusCode, details: str, seconds: float) -> None:
+        method = path.rpartition("/")[2]
+        said = f"no answer in {seconds:g} s" if code is grpc.StatusCode.DEADLINE_EXCEEDED else details
+        super().__init__(f"{method}: {said} ({code.name})")
+        self.code = code
+        self.details = said
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether the peer is away or hangs, so that a later call may succeed."""
+        return self.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+@contextlib.asynccontextmanager
+async def listening(path: Path, install: Callable[[grpc.aio.Server], None]) -> AsyncIterator[grpc.aio.Server]:
+    """Serve on a socket for the duration of a block; `install` adds the services."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")  # watchers ignore names that start with a dot
+    _check_path(hidden)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden.unlink(missing_ok=True)
+    server = grpc.aio.server(options=[*LIMITS, ("grpc.so_reuseport", 0)])
+    install(server)
+    try:
+        server.add_insecure_port(f"unix:{hidden}")
+    except RuntimeError as error:
+        raise ConfigurationError(f"cannot listen on {path}", remedy="choose a folder that you may write to") from error
+    await server.start()
+    hidden.chmod(SOCKET_MODE)
+    identity = stamp(hidden)
+    os.rename(hidden, path)
+    try:
+        yield server
+    finally:
+        seen = stamp(path)
+        if seen is not None and identity is not None and seen[:2] == identity[:2]:
+            path.unlink(missing_ok=True)
+        await server.stop(grace=None)
+
+
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """Which file this is: another one under the same name has another stamp."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def services(name: str, servicer: object, methods: Sequence[tuple[str, type[Any], type[Any]]]) -> Any:
+    """A service made from the methods (name, request, answer) of an object."""
+    handlers = {
+        method: grpc.unary_unary_rpc_method_handler(
+            getattr(servicer, method),
+            request_deserializer=asked.FromString,
+            response_serializer=answer.SerializeToString,
+        )
+        for method, asked, answer in methods
+    }
+    return grpc.method_handlers_generic_handler(name, handlers)
+
+
+def _check_path(path: Path) -> None:
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise ConfigurationError(
+            f"the path of the socket is longer than {MAX_PATH_BYTES} bytes",
+            where=str(path),
+            remedy="use a shorter folder",
+        )

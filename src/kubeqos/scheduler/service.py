@@ -1,0 +1,276 @@
+"""The scheduler as a running part: informers feed the core, a loop performs what it decides.
+
+Works against any API server through `client.Api`: in-process when embedded, over HTTP when run alone. Bindings go out
+concurrently, since each waits for the server's disk; decisions never wait for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from kubeqos.client.api import Api, PatchType
+from kubeqos.client.errors import ApiError, Unreachable
+from kubeqos.client.events import EventRecorder
+from kubeqos.client.informer import Change, Informer
+from kubeqos.client.resources import (
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLASSES,
+    Resource,
+)
+from kubeqos.codec import JsonObject, decode_json
+from kubeqos.model.objects import LabelSelectorView, convert
+from kubeqos.model.timestamps import timestamp
+from kubeqos.model.wellknown import PLACEMENT_ANNOTATION
+from kubeqos.placement.preempt import DisruptionBudget
+from kubeqos.scheduler.core import Bind, Effect, Evict, PodKey, Report, Scheduler
+from kubeqos.scheduler.metrics import Metrics
+
+_BINDINGS_AT_ONCE = 128
+_FLUSH_SECONDS = 30.0
+_DECISIONS_PER_TURN = 64
+
+log = structlog.get_logger("scheduler")
+
+
+class SchedulerService:
+    """Runs one scheduler until cancelled."""
+
+    def __init__(self, api: Api, core: Scheduler, *, clock: Callable[[], float] = time.time) -> None:
+        self.core = core
+        self.events = EventRecorder(api, "default-scheduler")
+        self.metrics = Metrics(core)
+        self._api = api
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._slots = asyncio.Semaphore(_BINDINGS_AT_ONCE)
+        self._budgets: dict[str, DisruptionBudget] = {}
+        self._informers = {
+            resource: Informer(api, resource)
+            for resource in (
+                NODES,
+                NAMESPACES,
+                RESOURCE_CLASSES,
+                RESOURCE_CLAIMS,
+                RESOURCE_CLAIM_TEMPLATES,
+                POD_DISRUPTION_BUDGETS,
+                PODS,
+            )
+        }
+        self.ready = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow the cluster and place pods."""
+        handlers: dict[Resource, Callable[[Change], None]] = {
+            NODES: self._node,
+            NAMESPACES: self._namespace,
+            RESOURCE_CLASSES: self._resource_class,
+            RESOURCE_CLAIMS: self._claim,
+            RESOURCE_CLAIM_TEMPLATES: self._template,
+            POD_DISRUPTION_BUDGETS: self._budget,
+            PODS: self._pod,
+        }
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.events.run())
+            for resource, informer in self._informers.items():
+                informer.on_change(handlers[resource])
+                tasks.create_task(self._follow(informer))
+                if resource is not PODS:  # pods last, so that their nodes and claims are known by then
+                    await self._synced(informer)
+            tasks.create_task(self._flush())
+            await self._informers[PODS].synced.wait()
+            self.ready.set()
+            await self._decide(tasks)
+
+    async def _follow(self, informer: Informer) -> None:
+        try:
+            await informer.run()
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            # A stock API server does not serve the claim kinds; nothing can ask for them then.
+            informer.synced.set()
+
+    async def _synced(self, informer: Informer) -> None:
+        try:
+            await asyncio.wait_for(informer.synced.wait(), 10)
+        except TimeoutError:
+            log.warning("continuing without", resource=informer.resource.plural)
+
+    # -- what informers see ------------------------------------------------------------------------------------------
+
+    def _pod(self, change: Change) -> None:
+        uid = "" if change.new is not None else _uid(change)
+        self.core.pod_changed(change.new, uid, self._clock())
+        self._wake.set()
+
+    def _node(self, change: Change) -> None:
+        self.core.node_changed(change.new, change.key, self._clock())
+        self._wake.set()
+
+    def _namespace(self, change: Change) -> None:
+        labels = change.object().get("metadata", {}).get("labels") or {}
+        self.core.namespace_changed(change.key, labels if change.new is not None else None)
+
+    def _resource_class(self, change: Change) -> None:
+        driver = change.object().get("driverName") if change.new is not None else None
+        self.core.claims.resource_class(change.key, driver)
+        self._claims_changed()
+
+    def _claim(self, change: Change) -> None:
+        self.core.claims.claim(change.key, _class_name(change, "spec"))
+        self._claims_changed()
+
+    def _template(self, change: Change) -> None:
+        self.core.claims.template(change.key, _class_name(change, "spec", "spec"))
+        self._claims_changed()
+
+    def _claims_changed(self) -> None:
+        self.core.claims_changed(self._clock())
+        self._wake.set()
+
+    def _budget(self, change: Change) -> None:
+        if change.new is None:
+            self._budgets.pop(change.key, None)
+        else:
+            raw = change.object()
+            selector = (raw.get("spec") or {}).get("selector")
+            allowed = int((raw.get("status") or {}).get("disruptionsAllowed") or 0)
+            view = convert(selector, LabelSelectorView) if selector is not None else None
+            self._budgets[change.key] = DisruptionBudget(change.key.partition("/")[0], view, allowed)
+        self.core.budgets_changed(list(self._budgets.values()))
+
+    # -- deciding and doing ------------------------------------------------------------------------------------------
+
+    async def _decide(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self.core.queue.has_work:
+                await self._slots.acquire()  # when bindings pile up, deciding faster only makes stale decisions
+                self._slots.release()
+                started = time.perf_counter()
+                effects = list(self.core.step(self._clock(), _DECISIONS_PER_TURN))
+                self.metrics.decided(effects, time.perf_counter() - started)
+                if not effects and not self.core.queue.has_work:
+                    break
+                for effect in effects:
+                    tasks.create_task(self._perform(effect))
+                await asyncio.sleep(0)
+
+    async def _perform(self, effect: Effect) -> None:
+        async with self._slots:
+            match effect:
+                case Bind():
+                    await self._bind(effect)
+                case Report():
+                    await self._report(effect)
+                case Evict():
+                    await self._evict(effect)
+
+    async def _bind(self, bind: Bind) -> None:
+        pod = bind.pod
+        body: JsonObject = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": pod.name,
+                "namespace": pod.namespace,
+                "uid": pod.uid,
+                "annotations": {PLACEMENT_ANNOTATION: bind.because},
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
+        }
+        try:
+            await self._api.create(PODS, body, pod.namespace, name=pod.name, subresource="binding")
+        except (ApiError, Unreachable) as error:
+            if isinstance(error, ApiError) and error.not_found:
+                self.core.pod_changed(None, pod.uid, self._clock())
+                return
+            self.core.bind_failed(pod, str(error), self._clock())
+            self.events.record(_reference(pod), "FailedScheduling", f"binding rejected: {error}", "Warning")
+            self._wake.set()
+            return
+        self.events.record(
+            _reference(pod), "Scheduled", f"Successfully assigned {pod.namespace}/{pod.name} to {bind.node}"
+        )
+
+    async def _report(self, report: Report) -> None:
+        pod = report.pod
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": report.message,
+            "lastTransitionTime": timestamp(self._clock()),
+        }
+        status: JsonObject = {"conditions": [condition]}
+        if report.nominated:
+            status["nominatedNodeName"] = report.nominated
+        self.events.record(_reference(pod), "FailedScheduling", report.message, "Warning")
+        await self._patch_status(pod, status)
+
+    async def _evict(self, evict: Evict) -> None:
+        victim = evict.victim
+        message = f"{evict.preemptor.namespace}/{evict.preemptor.name}: preempting to accommodate a higher priority pod"
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": message,
+            "lastTransitionTime": timestamp(self._clock()),
+        }
+        self.events.record(
+            _reference(victim),
+            "Preempted",
+            f"Preempted by pod {evict.preemptor.namespace}/{evict.preemptor.name} on node {evict.node}",
+        )
+        await self._patch_status(victim, {"conditions": [condition]})
+        try:
+            await self._api.delete(PODS, victim.name, victim.namespace, uid=victim.uid)
+        except ApiError as error:
+            if not error.not_found:
+                log.warning("cannot evict", pod=f"{victim.namespace}/{victim.name}", error=str(error))
+
+    async def _patch_status(self, pod: PodKey, status: JsonObject) -> None:
+        patch = {"metadata": {"uid": pod.uid}, "status": status}
+        try:
+            await self._api.patch(PODS, pod.name, patch, pod.namespace, type=PatchType.STRATEGIC, subresource="status")
+        except (ApiError, Unreachable) as error:
+            if not (isinstance(error, ApiError) and (error.not_found or error.conflict)):
+                log.warning("cannot write status", pod=f"{pod.namespace}/{pod.name}", error=str(error))
+
+    async def _flush(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_SECONDS)
+            self.core.queue.flush(self._clock())
+            self._wake.set()
+
+
+def _reference(pod: PodKey) -> JsonObject:
+    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+
+
+def _uid(change: Change) -> str:
+    raw: Any = decode_json(change.old or b"{}")
+    return str(raw.get("metadata", {}).get("uid", ""))
+
+
+def _class_name(change: Change, *path: str) -> str | None:
+    if change.new is None:
+        return None
+    node: Any = change.object()
+    for part in path:
+        node = node.get(part) or {}
+    name = node.get("resourceClassName")
+    return str(name) if name else None

@@ -1,0 +1,18 @@
+"""What a running scheduler tells about itself over HTTP: health, metrics, and the story of a pod."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from kubeqos.client import serving
+from kubeqos.scheduler.service import SchedulerService
+
+
+def application(service: SchedulerService) -> Starlette:
+    async def story(request: Request) -> Response:
+        return JSONResponse({"story": service.core.story(request.path_params["uid"])})
+
+    return serving.application(service.ready, service.metrics.registry, [Route("/debug/pods/{uid}", story)])

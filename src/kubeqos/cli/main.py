@@ -81,6 +81,9 @@ def application() -> None:
 
 def main() -> None:
     """Run the command line and turn every outcome into an exit code."""
+    # Read when gRPC is imported: we never fork without exec, and its own log is not for users.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     program = "kubectl qos" if Path(sys.argv[0]).name.startswith("kubectl-") else "kubeqos"
     try:
         outcome = application.main(prog_name=program, standalone_mode=False)

@@ -235,13 +235,13 @@ class NodeAgent:
             self._boundary("after", effect)
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Release):
-                await self._settle()
+                await self.settle()
 
     def _fail(self, failure: fx.Failed) -> None:
         self.counters.failures[type(failure.effect).__name__] += 1
         self.feed(failure)
 
-    async def _settle(self) -> None:
+    async def settle(self) -> None:
         """Let containers have what others gave back; what fails is tried again at the next relist."""
         try:
             await self.performer.settle()
@@ -312,7 +312,7 @@ class NodeAgent:
             self.record_node("LedgerRepaired", repair)
         for one in seen:
             self.feed(fx.Observed(one, 0))
-        await self._settle()
+        await self.settle()
         self.pods.on_change(self._pod_changed)
         if self.pods.synced.is_set():
             self._pods_listed()
@@ -353,7 +353,7 @@ class NodeAgent:
             except CallError as error:
                 log.warning("cannot list what runs: %s", error)
             if self.performer.unsettled:
-                await self._settle()
+                await self.settle()
 
     async def refresh_runtime(self) -> None:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""

@@ -45,6 +45,7 @@ from kubeqos.node.registration import Registration
 from kubeqos.node.seen import SeenPod
 from kubeqos.node.settings import STATIC, NodeSettings
 from kubeqos.node.sources import ApiPods, LocalPods, PodSink, PodSource
+from kubeqos.node.staticpods import Mirrors, StaticFolder
 from kubeqos.node.status import StatusFacts
 from kubeqos.node.watching import RuntimeWatch
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, ResourceManager
@@ -54,6 +55,7 @@ from kubeqos.rules.classes import Catalog, catalog, translate_annotations
 log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
+FILE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -116,7 +118,9 @@ class NodeAgent:
         self._on_event = on_event
         self._recorder = EventRecorder(api, "kubelet", host=settings.node_name) if api else None
         self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
-        self._sink: PodSink = PodWriter(api, self._spawn) if api else cast(LocalPods, self.pods)
+        writer = PodWriter(api, self._spawn) if api else None
+        self._sink: PodSink = writer or cast(LocalPods, self.pods)
+        self._mirrors = Mirrors(api, writer, self._spawn) if api and writer else None
         self._registration = (
             Registration(
                 api,
@@ -200,11 +204,16 @@ class NodeAgent:
             self.watch.look(effect.uid)
         elif isinstance(effect, fx.Forget):
             self._sink.forget(effect.uid)
+            if self._mirrors is not None:
+                self._mirrors.forget(effect.uid)
         elif pod is None:
             return
         elif isinstance(effect, fx.WriteStatus):
             self._boundary("before", effect)
-            self._sink.write(pod.raw, effect.status)
+            if pod.source == "api":
+                self._sink.write(pod.raw, effect.status)
+            elif self._mirrors is not None:
+                self._mirrors.write(pod.raw, effect.status)
         elif isinstance(effect, fx.DeletePod):
             self._boundary("before", effect)
             self._sink.delete(pod.raw)
@@ -313,6 +322,10 @@ class NodeAgent:
         for one in seen:
             self.feed(fx.Observed(one, 0))
         await self.settle()
+        if self.settings.static_pod_dir is not None:
+            folder = StaticFolder(self.settings.static_pod_dir, self.settings.node_name)
+            folder.tell(self.feed, self.record_node)
+            self._spawn(self._follow_folder(folder))
         self.pods.on_change(self._pod_changed)
         if self.pods.synced.is_set():
             self._pods_listed()
@@ -335,7 +348,14 @@ class NodeAgent:
             core.step(fx.PodSet(raw), 0.0)
         return {uid: pod.admitted_pod() for uid, pod in core.pods.items()}
 
+    async def _follow_folder(self, folder: StaticFolder) -> None:
+        while True:
+            await self.clock.sleep_until(self.clock.now_ns() + round(FILE_SECONDS * NS))
+            folder.tell(self.feed, self.record_node)
+
     def _pod_changed(self, change: fx.PodSet | fx.PodGone) -> None:
+        if self._mirrors is not None:
+            self._mirrors.changed(change)
         if isinstance(change, fx.PodSet) and self.settings.gates.enabled(TRANSLATE_METADATA):
             raw = copy.deepcopy(dict(change.raw))
             translate_annotations(raw)

@@ -36,7 +36,6 @@ from kubeqos.node.criconfig import (
 from kubeqos.node.prober import Prober
 from kubeqos.node.probes import FIELDS
 from kubeqos.node.record import PodRecord
-from kubeqos.node.resizing import with_resources
 from kubeqos.node.seen import (
     CONTAINER_NAME_LABEL,
     POD_UID_LABEL,
@@ -110,7 +109,7 @@ class Performer:
 
     async def _admit(self, pod: PodRecord, _effect: fx.Admit) -> fx.Result:
         raw = pod.raw
-        if self._admission.allocated(pod.uid) is None:
+        if self._admission.allocation(raw) is None:
             claims = await self._claims(raw)
             if isinstance(claims, Refusal):
                 return claims
@@ -121,12 +120,12 @@ class Performer:
                 return refusal
         # Whoever shares CPUs makes room before the first container of this pod can start.
         await self.settle()
-        return dict(with_resources(raw, self._admission.allocated(pod.uid) or {}))
+        return self._admission.allocation(raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
         wished = PodRecord(pod.uid, pod.raw, pod.view, pod.seen).admitted_pod()
         refusal = await self._admission.resize(pod.admitted_pod(), wished)
-        return refusal if refusal is not None else dict(wished.raw)
+        return refusal if refusal is not None else self._admission.allocation(wished.raw)
 
     async def _release(self, pod: PodRecord, _effect: fx.Release) -> fx.Result:
         await self._admission.release(pod.uid)
@@ -267,6 +266,7 @@ class Performer:
         ref = _ref(admitted, effect.container)
         request = resource_update(admitted, ref, effect.id, self._admission.grant(ref), self._context())
         await self._runtime.update_container_resources(request)
+        await self._admission.told(pod.uid, effect.container)
         return None
 
     async def _look_at(self, container_id: str) -> SeenContainer:

@@ -11,9 +11,11 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,9 +141,11 @@ class Node:
         self.machine = machine or kep80()
         self.settings = Settings(**{"deadlines": QUICK, **settings})
         self.runtime = SimulatedRuntime(self.machine, logs=False)
-        self.registry = folder / "registry"
+        self.sockets = Path(tempfile.mkdtemp(prefix="cci-"))  # a socket's path is short, a test's folder is not
+        self.registry = self.sockets / "registry"
         self.pods: dict[str, AdmittedPod] = {}
         self.ids: dict[tuple[str, str], str] = {}
+        self.attempts: dict[tuple[str, str], int] = {}
         self.sandboxes: dict[str, str] = {}
         self.boundary: Callable[[str], None] = lambda _step: None
         self.writes: list[tuple[str, str]] = []
@@ -158,6 +162,7 @@ class Node:
     async def __aexit__(self, *error: object) -> None:
         await self.halt()
         await self.runtime.close()
+        shutil.rmtree(self.sockets)
 
     async def boot(self) -> list[str]:
         """An agent starts on what is there."""
@@ -167,7 +172,7 @@ class Node:
         watcher = Watcher([self.registry], {PLUGIN_TYPE: self.manager.drivers}, scan_seconds=0.02)
         self._stack = contextlib.AsyncExitStack()
         await self._stack.enter_async_context(self.manager.running())
-        await self._stack.enter_async_context(serve_state(self.manager.store, self.folder / SOCKET_NAME))
+        await self._stack.enter_async_context(serve_state(self.manager.store, self.sockets / SOCKET_NAME))
         task = asyncio.create_task(watcher.run())
         self._stack.push_async_callback(_cancel, task)
         await self.apply()
@@ -214,8 +219,9 @@ class Node:
         self.boundary(f"create {ref.name}")
         grant = self.manager.grant(ref)
         assert grant is not None
+        self.attempts[wanted.uid, ref.name] = attempt = self.attempts.get((wanted.uid, ref.name), -1) + 1
         described = cri.ContainerConfig(
-            metadata=cri.ContainerMetadata(name=ref.name),
+            metadata=cri.ContainerMetadata(name=ref.name, attempt=attempt),
             image=cri.ImageSpec(image="example.org/app:1"),
             annotations=dict(grant.annotations),
             linux=cri.LinuxContainerConfig(resources=cri.LinuxContainerResources(**dict(grant.properties))),

@@ -81,7 +81,10 @@ class Housekeeper:
     async def run(self, sleep: Callable[[float], Awaitable[None]], interval_seconds: float) -> None:
         """Look at the node every so often until cancelled."""
         while True:
-            await self.turn()
+            try:
+                await self.turn()
+            except Exception:  # a bug in one turn must not leave the node without its defence
+                log.exception("housekeeping")
             await sleep(interval_seconds)
 
     async def turn(self) -> None:

@@ -18,17 +18,22 @@ from pathlib import Path
 from kubeqos.apiserver.auth import Identity
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.cli.clusterfile import ClusterPlan, NodePlan
+from kubeqos.cli.pluginprocesses import PROGRAMS, plugin_processes
+from kubeqos.controllers.manager import ControllerManager
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.errors import KubeqosError
 from kubeqos.gates import CCI, QRM, FeatureGates
 from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.extensions import Extensions, extensions
 from kubeqos.node.settings import NodeSettings
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
 from kubeqos.topology.hints import Policy
 
 _READY_SECONDS = 60.0
+_PLUGIN_SECONDS = 20.0
+NODES = "nodes"
 SERVER_GATES = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
 log = logging.getLogger("kubeqos.up")
 
@@ -42,6 +47,7 @@ class Embedded:
     server: ApiServer
     scheduler: SchedulerService
     agents: dict[str, NodeAgent] = field(default_factory=dict)
+    beside: dict[str, Extensions] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def failed(self) -> str | None:
@@ -72,14 +78,33 @@ async def running(
         _start(cluster, "scheduler", cluster.scheduler.run())
         await _ready(cluster, "scheduler", cluster.scheduler.ready)
         progress("scheduler")
+        controllers = ControllerManager(server.local())
+        _start(cluster, "controllers", controllers.run())
         for node in plan.nodes:
-            agent = _agent(server, node, data_dir / "nodes" / node.name)
-            cluster.agents[node.name] = agent
-            _start(cluster, f"node {node.name}", agent.run())
+            state = data_dir / NODES / node.name
+            cluster.agents[node.name] = await _start_node(cluster, stack, node, state)
+        await _ready(cluster, "controllers", controllers.ready)
+        progress("controllers")
         for name, agent in cluster.agents.items():
             await _ready(cluster, f"node {name}", agent.ready)
         progress(f"{len(cluster.agents)} nodes: {_listed(plan)}")
+        await _plugins(cluster, plan, progress)
         yield cluster
+
+
+async def _plugins(cluster: Embedded, plan: ClusterPlan, progress: Progress) -> None:
+    """Wait until the plugins of every node are registered; a cluster runs without them, so not for ever."""
+    wanted = sum(len(PROGRAMS.get(node.profile, ())) for node in plan.nodes)
+    if not wanted:
+        return
+    deadline = time.monotonic() + _PLUGIN_SECONDS
+    while time.monotonic() < deadline:
+        registered = [name for beside in cluster.beside.values() for name in beside.registered()]
+        if len(registered) >= wanted:
+            progress(f"plugins and drivers: {', '.join(registered)}")
+            return
+        await asyncio.sleep(0.05)
+    progress(f"going on without {wanted - len(registered)} of {wanted} plugins; see the logs below {NODES}/")
 
 
 def _listed(plan: ClusterPlan) -> str:
@@ -113,11 +138,19 @@ async def _stop(cluster: Embedded) -> None:
             log.warning("%s took long to stop", name)
 
 
-def _agent(server: ApiServer, plan: NodePlan, state: Path) -> NodeAgent:
+async def _start_node(cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path) -> NodeAgent:
+    """A node: its agent, the managers of its profile, and their plugins as processes."""
     state.mkdir(parents=True, exist_ok=True)
-    api = server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
+    api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
+    settings = _settings(plan, state)
+    beside = extensions(settings, plan.machine, api)
     runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=False)
-    return NodeAgent(_settings(plan, state), runtime, plan.machine, api=api)
+    agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
+    cluster.beside[plan.name] = beside
+    await stack.enter_async_context(beside.running(agent))
+    await stack.enter_async_context(plugin_processes(plan, state))
+    _start(cluster, f"node {plan.name}", agent.run())
+    return agent
 
 
 def _settings(plan: NodePlan, state: Path) -> NodeSettings:

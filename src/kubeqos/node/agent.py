@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kubeqos.client.api import Api
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.events import EventRecorder
-from kubeqos.client.informer import Change, Informer
-from kubeqos.client.resources import PODS
 from kubeqos.codec import JsonObject
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.runtime import Runtime
@@ -45,6 +44,7 @@ from kubeqos.node.prober import Prober
 from kubeqos.node.registration import Registration
 from kubeqos.node.seen import SeenPod
 from kubeqos.node.settings import STATIC, NodeSettings
+from kubeqos.node.sources import ApiPods, LocalPods, PodSink, PodSource
 from kubeqos.node.status import StatusFacts
 from kubeqos.node.watching import RuntimeWatch
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, ResourceManager
@@ -75,10 +75,12 @@ class NodeAgent:
         machine: Machine,
         *,
         api: Api | None = None,
+        pods: LocalPods | None = None,
         managers: Sequence[ResourceManager] = (),
         claims: Claims = no_claims,
         clock: Clock | None = None,
         boundary: Callable[[str, fx.Effect], None] | None = None,
+        on_event: Callable[[fx.Record], None] | None = None,
     ) -> None:
         settings.check()
         self.settings = settings
@@ -113,9 +115,10 @@ class NodeAgent:
         self.api = api
         self.ready = asyncio.Event()
         self._boundary = boundary or (lambda _when, _effect: None)
+        self._on_event = on_event
         self._recorder = EventRecorder(api, "kubelet", host=settings.node_name) if api else None
-        self._writer = PodWriter(api, self._spawn) if api else None
-        self._informer = Informer(api, PODS, fields=f"spec.nodeName={settings.node_name}") if api else None
+        self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
+        self._sink: PodSink = PodWriter(api, self._spawn) if api else cast(LocalPods, self.pods)
         self._registration = (
             Registration(
                 api,
@@ -139,10 +142,9 @@ class NodeAgent:
         """Run the node until cancelled; its containers run on without us."""
         try:
             await self._meet_runtime()
-            if self._informer is not None:
-                self._spawn(self._informer.run())
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._informer.synced.wait(), SYNC_SECONDS)
+            self._spawn(self.pods.run())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.pods.synced.wait(), SYNC_SECONDS)
             if self._recorder is not None:
                 self._spawn(self._recorder.run())
             await self._take_over()
@@ -195,16 +197,13 @@ class NodeAgent:
         if isinstance(effect, fx.Look):
             self.watch.look(effect.uid)
         elif isinstance(effect, fx.Forget):
-            if self._writer is not None:
-                self._writer.forget(effect.uid)
+            self._sink.forget(effect.uid)
         elif pod is None:
             return
         elif isinstance(effect, fx.WriteStatus):
-            if self._writer is not None and pod.source == "api":
-                self._writer.write(pod.raw, effect.status)
+            self._sink.write(pod.raw, effect.status)
         elif isinstance(effect, fx.DeletePod):
-            if self._writer is not None:
-                self._writer.delete(pod.raw)
+            self._sink.delete(pod.raw)
         elif isinstance(effect, fx.Record):
             self._record(pod.raw, effect)
         else:
@@ -232,13 +231,13 @@ class NodeAgent:
             self._boundary("after", effect)
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Release):
-                await self._settle()
+                await self.settle()
 
     def _fail(self, failure: fx.Failed) -> None:
         self.counters.failures[type(failure.effect).__name__] += 1
         self.feed(failure)
 
-    async def _settle(self) -> None:
+    async def settle(self) -> None:
         """Let containers have what others gave back; what fails is tried again at the next relist."""
         try:
             await self.performer.settle()
@@ -260,6 +259,8 @@ class NodeAgent:
         self.feed(fx.Tick())
 
     def _record(self, raw: fx.Raw, effect: fx.Record) -> None:
+        if self._on_event is not None:
+            self._on_event(effect)
         if self._recorder is None:
             return
         metadata = raw["metadata"]
@@ -305,19 +306,15 @@ class NodeAgent:
             self.record_node("LedgerRepaired", repair)
         for one in seen:
             self.feed(fx.Observed(one, 0))
-        await self._settle()
-        if self._informer is None:
-            self.feed(fx.PodsListed())
-            return
-        self._informer.on_change(self._pod_changed)
-        if self._informer.synced.is_set():
+        await self.settle()
+        self.pods.on_change(self._pod_changed)
+        if self.pods.synced.is_set():
             self._pods_listed()
         else:
             self._spawn(self._list_later())
 
     async def _list_later(self) -> None:
-        assert self._informer is not None
-        await self._informer.synced.wait()
+        await self.pods.synced.wait()
         self._pods_listed()
 
     def _pods_listed(self) -> None:
@@ -326,20 +323,18 @@ class NodeAgent:
             self._spawn(self.admission.release(uid))
 
     def _known_pods(self) -> dict[str, AdmittedPod]:
-        """Pods of this node that the API has told us about, as managers see them."""
+        """Pods of this node, as managers see them."""
         core = Core()
-        for _, raw in self._informer or ():
-            core.step(fx.PodSet(_decoded(raw)), 0.0)
+        for raw in self.pods.known():
+            core.step(fx.PodSet(raw), 0.0)
         return {uid: pod.admitted_pod() for uid, pod in core.pods.items()}
 
-    def _pod_changed(self, change: Change) -> None:
-        if change.new is None:
-            self.feed(fx.PodGone(change.object()["metadata"]["uid"]))
-            return
-        raw = change.object()
-        if self.settings.gates.enabled(TRANSLATE_METADATA):
+    def _pod_changed(self, change: fx.PodSet | fx.PodGone) -> None:
+        if isinstance(change, fx.PodSet) and self.settings.gates.enabled(TRANSLATE_METADATA):
+            raw = copy.deepcopy(dict(change.raw))
             translate_annotations(raw)
-        self.feed(fx.PodSet(raw))
+            change = fx.PodSet(raw)
+        self.feed(change)
 
     # ---- The runtime
 
@@ -352,7 +347,7 @@ class NodeAgent:
             except CallError as error:
                 log.warning("cannot list what runs: %s", error)
             if self.performer.unsettled:
-                await self._settle()
+                await self.settle()
 
     async def refresh_runtime(self) -> None:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""
@@ -430,10 +425,6 @@ class NodeAgent:
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""
         return self.core.validate() + self.admission.validate()
-
-
-def _decoded(raw: bytes) -> JsonObject:
-    return Change("", None, raw).object()
 
 
 def _live_containers(

@@ -25,6 +25,7 @@ from kubeqos.node.criconfig import (
     ConfigurationProblem,
     Context,
     container_config,
+    pod_cgroup,
     pod_log_dir,
     raw_container,
     references,
@@ -45,7 +46,7 @@ from kubeqos.node.seen import (
     seen_container,
     seen_sandbox,
 )
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal, StartHook
 
 Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]
 
@@ -237,7 +238,14 @@ class Performer:
             found[kind, name] = data if kind == "ConfigMap" else {key: _decoded(one) for key, one in data.items()}
         return found
 
-    async def _start(self, _pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
+    async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
+        admitted = pod.admitted_pod()
+        for manager in self._admission.managers:
+            if isinstance(manager, StartHook):
+                ref, cgroup = _ref(admitted, effect.container), pod_cgroup(admitted, self._context())
+                refusal = await manager.before_start(admitted, ref, effect.id, cgroup)
+                if refusal is not None:
+                    raise StartError(refusal.reason, refusal.message)
         await self._runtime.start_container(effect.id)
         return await self._look_at(effect.id)
 

@@ -62,6 +62,8 @@ class Admission:
         self.managers = tuple(managers)
         self.entries: dict[str, Entry] = {}
         self.why: dict[str, str] = {}
+        self.gate: Callable[[AdmittedPod, bool], Refusal | None] = lambda _pod, _static: None
+        """Asked first, with whether the pod is static: a node under pressure does not take every pod."""
         self._ledger = ledger
         self._node = node
         self._topology = topology or TopologySettings()
@@ -75,7 +77,7 @@ class Admission:
         async with self._lock:
             if pod.uid in self.entries:
                 return None
-            refusal = refuse(pod.view, self._node(), self._held, static=static)
+            refusal = self.gate(pod, static) or refuse(pod.view, self._node(), self._held, static=static)
             if refusal is None:
                 refusal = await self._guarded(self._allocate(pod))
             if refusal is not None:

@@ -98,6 +98,8 @@ class NodeAgent:
         self.managers = [*(one for one in own if one is not None), *managers]
         self.labels = nodestatus.node_labels(settings)
         self.pressure: dict[str, tuple[str, str, str]] = {}
+        self.serving_port = 0
+        """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
         self.drivers: Callable[[], Iterable[str]] = lambda: ()
         self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
@@ -436,6 +438,8 @@ class NodeAgent:
             "addresses": [*addresses, {"type": "Hostname", "address": self.settings.node_name}],
             "nodeInfo": nodestatus.node_info(self.runtime_facts),
         }
+        if self.serving_port:
+            status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.serving_port}}
         if self.classes is not None:
             status["qosResources"] = nodestatus.qos_resources(self.classes.catalog)
         return status

@@ -124,7 +124,10 @@ class Admission:
     async def updates(self) -> list[Update]:
         """What running containers are to be told, in a safe order."""
         async with self._lock:
-            return [update for manager in self.managers for update in await manager.updates()]
+            found = [update for manager in self.managers for update in await manager.updates()]
+            if found:
+                self._save()  # a restart must know what containers may have been told
+            return found
 
     def grant(self, container: ContainerRef) -> Grant:
         """What a container of an admitted pod holds."""

@@ -35,6 +35,7 @@ from kubeqos.node.core import Core, describe
 from kubeqos.node.criconfig import Context
 from kubeqos.node.fit import NodeFit
 from kubeqos.node.ledger import Ledger
+from kubeqos.node.managers import Reconciles
 from kubeqos.node.managers.classes import ClassManager
 from kubeqos.node.managers.cpu import CpuManager
 from kubeqos.node.managers.memory import MemoryManager
@@ -154,6 +155,9 @@ class NodeAgent:
             await self._take_over()
             self._spawn(self.watch.follow(self.runtime))
             self._spawn(self._relist())
+            for manager in self.managers:
+                if isinstance(manager, Reconciles):
+                    self._spawn(self._reconcile(manager))
             self._spawn(self._keep_node())
             self.ready.set()
             await asyncio.Event().wait()
@@ -376,6 +380,13 @@ class NodeAgent:
                 log.warning("cannot list what runs: %s", error)
             if self.performer.unsettled:
                 await self.settle()
+
+    async def _reconcile(self, manager: Reconciles) -> None:
+        """Let a manager look around every period, and tell containers what it found."""
+        while True:
+            if await manager.reconcile():
+                await self._settle()
+            await self.clock.sleep_until(self.clock.now_ns() + round(manager.reconcile_seconds * NS))
 
     async def refresh_runtime(self) -> None:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""

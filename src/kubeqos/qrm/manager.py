@@ -2,7 +2,8 @@
 
 The node agent owns the transaction: when a container is refused it releases the whole pod, which reaches every plugin.
 A grant may rest on changes of other containers that `updates` tells next; the agent applies these before it starts the
-new container. Unlike the contract demands, pods may be admitted concurrently here: only one pod's own calls are serial.
+new container. The agent calls `reconcile` every period (KEP-3461: 3 s), outside of its lock, and `updates` when that
+found something.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class QosResourceManager:
         self.machine = machine
         self.metrics = metrics or Metrics()
         self.emit = emit
+        self.reconcile_seconds = self.settings.reconcile_seconds
         self.endpoints = Endpoints(self.settings, self.metrics, clock)
         self.ledger = Ledger()
         self._pods: dict[str, AdmittedPod] = {}
@@ -228,11 +230,15 @@ class QosResourceManager:
 
     # ---- Adjustment of running containers
 
-    async def updates(self) -> Sequence[Update]:
+    async def reconcile(self) -> bool:
+        """Ask every plugin how things stand; whether there is something to tell containers. Runs beside admissions."""
         with self.metrics.reconciles.time():
             await self.reconciler.round()
-            told = [*self._resume, *self._changes()]
-            self._resume = []
+        return bool(self._resume) or self.ledger.revision != self._told_at
+
+    async def updates(self) -> Sequence[Update]:
+        told = [*self._resume, *self._changes()]
+        self._resume = []
         self.metrics.updates.inc(len(told))
         return told
 

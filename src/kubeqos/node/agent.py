@@ -385,7 +385,7 @@ class NodeAgent:
         """Let a manager look around every period, and tell containers what it found."""
         while True:
             if await manager.reconcile():
-                await self._settle()
+                await self.settle()
             await self.clock.sleep_until(self.clock.now_ns() + round(manager.reconcile_seconds * NS))
 
     async def refresh_runtime(self) -> None:

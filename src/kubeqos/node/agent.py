@@ -251,6 +251,8 @@ class NodeAgent:
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Release):
                 await self.settle()
+            if isinstance(effect, fx.Admit | fx.Release):
+                await self.write_node()
 
     def _fail(self, failure: fx.Failed) -> None:
         self.counters.failures[type(failure.effect).__name__] += 1
@@ -434,7 +436,9 @@ class NodeAgent:
             return
         free = self.cpus.free_by_node() if self.cpus is not None else None
         try:
+            pods = [pod.admitted_pod() for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, free, self.drivers())
+            found |= nodestatus.map_annotations(self.machine, self.managers, pods)
             await self._registration.keep(self.labels, found, self._node_status)
         except (ApiError, Unreachable) as error:
             log.warning("cannot write node %s: %s", self.settings.node_name, error)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.apiserver.expiry import sweep
+from kubeqos.apiserver.eventexpiry import sweep
 from kubeqos.apiserver.kinds import kind_named
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client import ApiError, TransportApi

@@ -62,6 +62,8 @@ class Admission:
         self.managers = tuple(managers)
         self.entries: dict[str, Entry] = {}
         self.why: dict[str, str] = {}
+        self.checks: list[Callable[[AdmittedPod], Refusal | None]] = []
+        """Further reasons to refuse a pod, such as node pressure; asked before anything is reserved."""
         self._ledger = ledger
         self._node = node
         self._topology = topology or TopologySettings()
@@ -76,6 +78,8 @@ class Admission:
             if pod.uid in self.entries:
                 return None
             refusal = refuse(pod.view, self._node(), self._held, static=static)
+            for check in self.checks:
+                refusal = refusal or check(pod)
             if refusal is None:
                 refusal = await self._guarded(self._allocate(pod))
             if refusal is not None:

@@ -73,6 +73,10 @@ class CpuManager:
     def exclusive_of(self, pod_uid: str, container: str) -> CpuSet:
         return self._exclusive.get((pod_uid, container), NO_CPUS)
 
+    def owners(self) -> set[str]:
+        """Pods that own CPUs."""
+        return {uid for uid, _ in self._exclusive}
+
     def free_by_node(self) -> list[int]:
         """Free CPUs of every NUMA node, for the scheduler."""
         free = self.free

@@ -62,8 +62,8 @@ class Admission:
         self.managers = tuple(managers)
         self.entries: dict[str, Entry] = {}
         self.why: dict[str, str] = {}
-        self.checks: list[Callable[[AdmittedPod], Refusal | None]] = []
-        """Further reasons to refuse a pod, such as node pressure; asked before anything is reserved."""
+        self.gate: Callable[[AdmittedPod, bool], Refusal | None] = lambda _pod, _static: None
+        """Asked first, with whether the pod is static: a node under pressure does not take every pod."""
         self._ledger = ledger
         self._node = node
         self._topology = topology or TopologySettings()
@@ -77,9 +77,7 @@ class Admission:
         async with self._lock:
             if pod.uid in self.entries:
                 return None
-            refusal = refuse(pod.view, self._node(), self._held, static=static)
-            for check in self.checks:
-                refusal = refusal or check(pod)
+            refusal = self.gate(pod, static) or refuse(pod.view, self._node(), self._held, static=static)
             if refusal is None:
                 refusal = await self._guarded(self._allocate(pod))
             if refusal is not None:
@@ -126,7 +124,10 @@ class Admission:
     async def updates(self) -> list[Update]:
         """What running containers are to be told, in a safe order."""
         async with self._lock:
-            return [update for manager in self.managers for update in await manager.updates()]
+            found = [update for manager in self.managers for update in await manager.updates()]
+            if found:
+                self._save()  # a restart must know what containers may have been told
+            return found
 
     def grant(self, container: ContainerRef) -> Grant:
         """What a container of an admitted pod holds."""

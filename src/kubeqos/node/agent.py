@@ -34,6 +34,7 @@ from kubeqos.node.cgroupkeeper import PERIOD_SECONDS
 from kubeqos.node.core import Core, describe
 from kubeqos.node.fit import NodeFit
 from kubeqos.node.ledger import Ledger
+from kubeqos.node.managers import Reconciles
 from kubeqos.node.managers.classes import ClassManager
 from kubeqos.node.performer import Claims, Performer, StartError, no_claims
 from kubeqos.node.podwriter import PodWriter
@@ -94,6 +95,8 @@ class NodeAgent:
         self.managers = [*(one for one in own if one is not None), *managers]
         self.labels = nodestatus.node_labels(settings)
         self.pressure: dict[str, tuple[str, str, str]] = {}
+        self.serving_port = 0
+        """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
         self.drivers: Callable[[], Iterable[str]] = lambda: ()
         self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
@@ -152,6 +155,9 @@ class NodeAgent:
             await self._take_over()
             self._spawn(self.watch.follow(self.runtime))
             self._spawn(self._relist())
+            for manager in self.managers:
+                if isinstance(manager, Reconciles):
+                    self._spawn(self._reconcile(manager))
             self._spawn(self._keep_node())
             self._spawn(self._keep_cgroups())
             self.ready.set()
@@ -246,6 +252,8 @@ class NodeAgent:
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Release):
                 await self.settle()
+            if isinstance(effect, fx.Admit | fx.Release):
+                await self.write_node()
 
     def _fail(self, failure: fx.Failed) -> None:
         self.counters.failures[type(failure.effect).__name__] += 1
@@ -376,6 +384,13 @@ class NodeAgent:
             if self.performer.unsettled:
                 await self.settle()
 
+    async def _reconcile(self, manager: Reconciles) -> None:
+        """Let a manager look around every period, and tell containers what it found."""
+        while True:
+            if await manager.reconcile():
+                await self.settle()
+            await self.clock.sleep_until(self.clock.now_ns() + round(manager.reconcile_seconds * NS))
+
     async def refresh_runtime(self) -> None:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""
         if not self.runtime_facts.name:
@@ -427,7 +442,9 @@ class NodeAgent:
             return
         free = self.cpus.free_by_node() if self.cpus is not None else None
         try:
+            pods = [pod.admitted_pod() for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, free, self.drivers())
+            found |= nodestatus.map_annotations(self.machine, self.managers, pods)
             await self._registration.keep(self.labels, found, self._node_status)
         except (ApiError, Unreachable) as error:
             log.warning("cannot write node %s: %s", self.settings.node_name, error)
@@ -442,6 +459,8 @@ class NodeAgent:
             "addresses": [*addresses, {"type": "Hostname", "address": self.settings.node_name}],
             "nodeInfo": nodestatus.node_info(self.runtime_facts),
         }
+        if self.serving_port:
+            status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.serving_port}}
         if self.classes is not None:
             status["qosResources"] = nodestatus.qos_resources(self.classes.catalog)
         return status

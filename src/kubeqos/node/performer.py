@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -46,7 +47,7 @@ from kubeqos.node.seen import (
     seen_container,
     seen_sandbox,
 )
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal, StartHook
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal, StartHook, Update
 
 Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]
 
@@ -86,7 +87,7 @@ class Performer:
         self._api = api
         self._claims = claims
         self._cgroups = cgroups
-        self._pending: dict[ContainerRef, Grant] = {}
+        self._pending: deque[Update] = deque()
         self._settling = asyncio.Lock()
         self._handlers: dict[type, Callable[[PodRecord, Any], Awaitable[fx.Result]]] = {
             fx.Admit: self._admit,
@@ -134,22 +135,25 @@ class Performer:
         if self._cgroups is not None and pod.source != "runtime":
             self._cgroups.remove(pod.admitted_pod())
         await self._admission.release(pod.uid)
-        self._pending = {ref: grant for ref, grant in self._pending.items() if ref.pod_uid != pod.uid}
+        self._pending = deque(update for update in self._pending if update.container.pod_uid != pod.uid)
         if pod.ending is not None and pod.ending.cause.cleans_up:
             shutil.rmtree(self._context().state_dir / "pods" / pod.uid, ignore_errors=True)
         return None
 
     async def settle(self) -> None:
-        """Tell running containers what the managers want of them now. What fails is kept, and raised."""
+        """Tell running containers what the managers want of them now. What fails is kept, and raised.
+
+        Each update is safe only after all before it, so none is left out and none overtakes one that failed.
+        """
         async with self._settling:
-            for update in await self._admission.updates():
-                self._pending.pop(update.container, None)
-                self._pending[update.container] = update.grant
-            for ref, grant in list(self._pending.items()):
-                container = self._live(ref)
+            self._pending.extend(await self._admission.updates())
+            while self._pending:
+                update = self._pending[0]
+                container = self._live(update.container)
                 if container is not None:
-                    await self._tell(container.id, grant)
-                self._pending.pop(ref, None)
+                    await self._tell(container.id, update.grant)
+                if self._pending and self._pending[0] is update:
+                    self._pending.popleft()
 
     @property
     def unsettled(self) -> bool:

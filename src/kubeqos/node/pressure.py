@@ -74,10 +74,11 @@ class PressureSettings:
 
 @dataclass(frozen=True, slots=True)
 class ActivePod:
-    """A pod that runs here. Static pods and their mirrors are never evicted."""
+    """A pod that runs here. Static pods and their mirrors are never evicted; one that is ending is waited for."""
 
     view: PodView
     static: bool = False
+    ending: bool = False
 
     @property
     def uid(self) -> str:
@@ -262,7 +263,7 @@ class Pressure:
         for pod in active:
             used = sample.pods.get(pod.uid)
             over = over_limit(pod.view, used) if used is not None else None
-            if over is None or _candidate(pod, sample).is_critical or pod.uid in self._over_limit:
+            if over is None or pod.ending or _candidate(pod, sample).is_critical or pod.uid in self._over_limit:
                 continue
             signal, message = over
             self.evictions[signal] += 1
@@ -275,7 +276,7 @@ class Pressure:
 
     def _evict(self, threshold: Threshold, sample: NodeSample, active: Sequence[ActivePod], now: float) -> list[Effect]:
         by_uid = {pod.uid: pod for pod in active}
-        candidates = [_candidate(pod, sample) for pod in active]
+        candidates = [_candidate(pod, sample) for pod in active if not pod.ending]
         ranked = rank(threshold.signal, candidates, self.settings.ranking, sample.filesystems)
         for place in ranked:
             if not place.candidate.is_critical:

@@ -1,13 +1,14 @@
 """One registered plugin as the manager talks to it: a channel, deadlines, and a memory of whether it answers.
 
-A plugin that let a deadline pass is silent: until a probe succeeds, calls to it fail at once, so that it costs each
-pod of its own one answer and everybody else nothing.
+A call that takes long is doubted: a plugin that does not answer a simple question meanwhile hangs, and is silent from
+then on. Until a probe succeeds, calls to it fail at once, so that its own pods wait and nobody else does.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 
 PROBE_SECONDS = 1.0
+DOUBT_SECONDS = 1.0
 DEFAULT_OPTIONS = pb.ResourcePluginOptions(with_topology_alignment=True, need_reconcile=True)
 """For a plugin that registers without any."""
 
@@ -96,16 +98,38 @@ class Endpoint:
         _, answer, deadline = METHODS[method]
         limit = seconds or self._deadline or deadline
         started, code = time.perf_counter(), "OK"
+        path = f"/{SERVICE}/{method}"
+        sent = call(self._channel, path, request, _Bytes if raw else answer, seconds=limit)
         try:
-            return await call(self._channel, f"/{SERVICE}/{method}", request, _Bytes if raw else answer, seconds=limit)
+            return await self._doubted(sent, method, limit)
         except PluginCallError as error:
             code = error.code.name
             if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                self.silent = f"did not answer {method} in {limit:g} s"
-                self._metrics.up.labels(self.name).set(0)
+                self._fall_silent(f"did not answer {method} in {limit:g} s")
             raise PluginFailure(self.name, error) from error
+        except Unusable:
+            code = "SILENT"
+            raise
         finally:
             self._metrics.calls.labels(self.name, method, code).observe(time.perf_counter() - started)
+
+    async def _doubted(self, sent: Coroutine[Any, Any, Any], method: str, limit: float) -> Any:
+        """The answer; or `Unusable`, long before the deadline, when the plugin answers nothing else either."""
+        waiting = asyncio.ensure_future(sent)
+        try:
+            while True:
+                done, _ = await asyncio.wait((waiting,), timeout=DOUBT_SECONDS)
+                if done:
+                    return waiting.result()
+                if self._channel is None or (limit > DOUBT_SECONDS and not await self.probe() and not waiting.done()):
+                    self._fall_silent(f"hangs: no answer to {method}, nor to a probe")
+                    raise Unusable(self.name, self.trouble or "hangs")
+        finally:
+            waiting.cancel()
+
+    def _fall_silent(self, why: str) -> None:
+        self.silent = why
+        self._metrics.up.labels(self.name).set(0)
 
     async def probe(self) -> bool:
         """Ask a silent plugin whether it is back."""

@@ -14,10 +14,10 @@ from kubeqos.cri.simulated.script import (
     Load,
     Stop,
     check_annotations,
-    parse_duration,
     script_of,
 )
 from kubeqos.errors import InputError
+from kubeqos.model.durations import parse_duration
 
 S = 1_000_000_000
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from kubeqos.cri.errors import Code
 from kubeqos.cri.runtime import METHODS
-from kubeqos.cri.simulated.script import parse_duration, read_code
+from kubeqos.cri.simulated.script import read_code
 from kubeqos.errors import InputError
+from kubeqos.model.durations import parse_duration
 
 ANY = "*"
 HANG = "HANG"

@@ -13,7 +13,6 @@ behaviour to the first so many attempts. Every mistake is one `InputError`. Pure
 from __future__ import annotations
 
 import functools
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 
 from kubeqos.cri.errors import Code
 from kubeqos.errors import InputError
+from kubeqos.model.durations import parse_duration
 from kubeqos.model.quantity import Quantity
 
 PREFIX = "simulate.kubeqos.io/"
@@ -30,8 +30,6 @@ FAILABLE = frozenset(
         "RemoveContainer", "UpdateContainerResources", "ExecSync", "PullImage",
     }
 )  # fmt: skip
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
-_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +117,6 @@ def check_annotations(annotations: Mapping[str, str]) -> None:
                 known = ", ".join(sorted(_READERS))
                 raise InputError(f"annotation {key}: there is no {kind!r}", remedy=f"use one of: {known}")
             _checked(kind, value, key)
-
-
-def parse_duration(text: str) -> int:
-    """Nanoseconds of a duration such as 500ms, 5s or 1m30s."""
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise InputError(f"{text!r} is not a duration", remedy="write it like 500ms, 5s or 1m30s")
-    return sum(round(float(number) * _UNITS[unit]) for number, unit in parts)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -148,7 +148,7 @@ class Measures:
         """Time passed in the present state."""
         seconds = now - self.now
         share = {name: self._share(name) for name in ("cpu", "memory")}
-        if seconds > 0 or not self.samples:
+        if seconds > 0:
             self.samples.append(Sample(self.now, share["cpu"], share["memory"], self.pending))
         self._sums["cpu"].add(share["cpu"], seconds)
         self._sums["memory"].add(share["memory"], seconds)

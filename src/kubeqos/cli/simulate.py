@@ -7,6 +7,7 @@ anywhere.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import click
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import emit, file_option, output_option, table
 from kubeqos.errors import InputError
+from kubeqos.model.timestamps import human_duration
 
 if TYPE_CHECKING:
     from kubeqos.scheduler.measures import Outcome
@@ -143,6 +145,9 @@ def read_scenario(path: Path, seed: int | None) -> Scenario:
 
 
 def _simulated(scenario: Scenario, policy: Path | None) -> Outcome:
+    if sys.stderr.isatty():  # a long scenario takes its time; somebody may be waiting
+        name = "the default policy" if policy is None else str(policy)
+        click.echo(f"playing {human_duration(scenario.duration)} under {name} …", err=True)
     from kubeqos.scheduler import config
     from kubeqos.scheduler.core import Profile
     from kubeqos.scheduler.simulation import simulate

@@ -32,9 +32,9 @@ class Subresource:
     version: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
-    """One kind of object as the API serves it."""
+    """One kind of object as the API serves it. There is one entry per kind, so an entry is equal to itself alone."""
 
     group: str
     version: str

@@ -20,6 +20,7 @@ from kubeqos.apiserver.eventexpiry import expire_events
 from kubeqos.apiserver.expiry import Expiry
 from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.local import LOCAL, LocalTransport
+from kubeqos.apiserver.nodeproxy import NodeAgents
 from kubeqos.apiserver.observe import Audit, Health, Metrics
 from kubeqos.apiserver.reviews import Reviews
 from kubeqos.apiserver.serving import serve
@@ -61,7 +62,8 @@ class ApiServer:
         self.policy, self._policy_at = load_policy(store), store.revision
         self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store)))
         self.watching = Watching(self.core)
-        self.subresources = Subresources(self.core, tokens=signer)
+        self.agents = NodeAgents(self.core, pki)
+        self.subresources = Subresources(self.core, self.agents, tokens=signer)
         self.metrics = Metrics()
         self.health = Health()
         self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
@@ -123,6 +125,7 @@ class ApiServer:
             finally:
                 for task in background:
                     task.cancel()
+                await server.agents.close()
                 await store.close()
                 if server.audit is not None:
                     server.audit.close()

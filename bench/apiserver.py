@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.machine import describe
 from kubeqos.codec import encode_json
 
 TOKEN = "bench-token"
@@ -131,6 +132,7 @@ def main() -> None:
     if shutil.which("wrk") is None:
         sys.exit("bench/apiserver needs wrk: apt-get install wrk")
     seconds = int(os.environ.get("BENCH_SECONDS", "5"))
+    print(describe())
     with server() as live:
         live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
         hard = {"pods": "1000000", "requests.cpu": "1000000", "limits.memory": "1000Ti"}

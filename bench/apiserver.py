@@ -130,9 +130,9 @@ def creates(live: Server, seconds: int) -> float:
 
 def main() -> None:
     if shutil.which("wrk") is None:
-        sys.exit("bench/apiserver needs wrk: apt-get install wrk")
+        print("not measured: there is no wrk on this machine (apt-get install wrk)")
+        return
     seconds = int(os.environ.get("BENCH_SECONDS", "5"))
-    print(describe())
     with server() as live:
         live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
         hard = {"pods": "1000000", "requests.cpu": "1000000", "limits.memory": "1000Ti"}
@@ -155,4 +155,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print(describe())
     main()

@@ -89,10 +89,10 @@ async def measure(live: Server) -> None:
 
 
 def main() -> None:
-    print(describe())
     with server() as live:
         uvloop.run(measure(live))
 
 
 if __name__ == "__main__":
+    print(describe())
     main()

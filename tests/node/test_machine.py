@@ -83,8 +83,13 @@ class NodeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.pods.pods)
     @rule(data=st.data())
     def delete_by_force(self, data: st.DataObject) -> None:
-        self.world.pods.remove(data.draw(st.sampled_from(sorted(self.world.pods.pods))))
-        self.run(self.world.settle())
+        uid = data.draw(st.sampled_from(sorted(self.world.pods.pods)))
+
+        async def remove() -> None:
+            self.world.pods.remove(uid)
+            await self.world.settle()
+
+        self.run(remove())
 
     @rule(seconds=st.sampled_from([1, 5, 20]))
     def wait(self, seconds: int) -> None:
@@ -143,11 +148,15 @@ class NodeMachine(RuleBasedStateMachine):
                         assert not both, f"{mine} shares {both}"
 
     def teardown(self) -> None:
-        if hasattr(self, "world"):
-            self.calm_down()
-            self.run(self._settle_and_end())
-        self.loop.close()
-        shutil.rmtree(self.folder)
+        try:
+            if hasattr(self, "world"):
+                self.calm_down()
+                self.run(self._settle_and_end())
+        finally:
+            if hasattr(self, "world"):
+                self.run(self.world.halt())
+            self.loop.close()
+            shutil.rmtree(self.folder)
 
     async def _settle_and_end(self) -> None:
         world = self.world
@@ -165,10 +174,9 @@ class NodeMachine(RuleBasedStateMachine):
         assert not world.pods.pods and not agent.core.pods, stories
         assert not world.runtime.core.containers and not world.runtime.core.sandboxes
         assert not agent.cpus.owned and not agent.classes.used() and not agent.admission.entries  # type: ignore
-        await world.halt()
 
 
 NodeMachine.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestNodeMachine = NodeMachine.TestCase

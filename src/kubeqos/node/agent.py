@@ -137,7 +137,7 @@ class NodeAgent:
             else None
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn)
+        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
         self._timer: Timer | None = None
         self._timer_at: float | None = None
         self._stopped = False

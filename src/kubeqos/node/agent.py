@@ -96,6 +96,7 @@ class NodeAgent:
         self.managers = [*(one for one in own if one is not None), *managers]
         self.labels = nodestatus.node_labels(settings)
         self.pressure: dict[str, tuple[str, str, str]] = {}
+        self._writing = asyncio.Lock()
         self.serving_port = 0
         """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
         self.drivers: Callable[[], Iterable[str]] = lambda: ()
@@ -454,7 +455,8 @@ class NodeAgent:
             pods = [pod.admitted_pod() for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, free, self.drivers())
             found |= nodestatus.map_annotations(self.machine, self.managers, pods)
-            await self._registration.keep(self.labels, found, self._node_status)
+            async with self._writing:
+                await self._registration.keep(self.labels, found, self._node_status)
         except (ApiError, Unreachable) as error:
             log.warning("cannot write node %s: %s", self.settings.node_name, error)
 

@@ -156,6 +156,9 @@ class Endpoints:
             owed.pop(pod_uid, None)
             return True
         except PluginFailure as error:
+            if error.unimplemented:
+                owed.pop(pod_uid, None)
+                return True
             log.warning("release is not acknowledged", resource=endpoint.name, pod=pod_uid, error=error.what)
         except RemoteError:
             return False  # away or silent: it has said so once, and is told when it is back

@@ -17,7 +17,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef
 from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of
 from kubeqos.qrm.asking import DEDICATED_CORES, Question, level_of, request_for, wire_kind
-from kubeqos.qrm.endpoint import Endpoint
+from kubeqos.qrm.endpoint import Endpoint, PluginFailure
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.ledger import Findings, Ledger, Report
 from kubeqos.qrm.messages import Allocation, allocations_from_wire
@@ -75,7 +75,12 @@ class Reconciler:
         if not endpoint.options.need_reconcile:
             return
         before = {(holding.ref.pod_uid, holding.ref.name) for holding in self.ledger}
-        sent: bytes = await endpoint.call("GetResourcesAllocation", pb.GetResourcesAllocationRequest(), raw=True)
+        try:
+            sent: bytes = await endpoint.call("GetResourcesAllocation", pb.GetResourcesAllocationRequest(), raw=True)
+        except PluginFailure as error:
+            if error.unimplemented:
+                return  # it has no report to give, whatever its options say
+            raise
         if self._seen.get(endpoint.name) == (sent, self.ledger.revision):
             return
         try:

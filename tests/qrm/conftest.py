@@ -1,4 +1,4 @@
-"""A short folder for sockets, and a manager that plugins of the test can register with."""
+"""A short folder for sockets; the real containerd of tests/cri."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cri.conftest import containerd as containerd
 from tests.qrm.harness import short_folder
 
 

@@ -149,11 +149,17 @@ def test_half_a_request_does_not_hold_others_up(live: LiveServer) -> None:
     assert all(item["metadata"]["name"] in ("zipped", "c") for item in answer.body["items"])
 
 
-def test_a_client_that_never_finishes_its_head_is_cut_off(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeqos.apiserver.serving.HEADER_SECONDS", 0.3)
+HALF_A_BODY = (
+    f"PUT /api/v1/nodes/n HTTP/1.1\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nContent-Length: 9\r\n\r\n{{".encode()
+)
+
+
+@pytest.mark.parametrize("sent", [b"GET /version HTTP/1.1\r\nX-Slow: ", HALF_A_BODY], ids=["head", "body"])
+def test_a_request_that_never_ends_is_cut_off(live: LiveServer, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr("kubeqos.apiserver.serving.REQUEST_SECONDS", 0.3)
     raw = socket.create_connection((live.host, live.port))
     with live.tls.wrap_socket(raw, server_hostname="localhost") as tls:
-        tls.sendall(b"GET /version HTTP/1.1\r\nX-Slow: ")
+        tls.sendall(sent)
         tls.settimeout(5)
         try:
             assert tls.recv(100) == b""

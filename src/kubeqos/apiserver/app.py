@@ -18,6 +18,7 @@ from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.auth import Attributes, Identity
 from kubeqos.apiserver.discovery import discovery_response
 from kubeqos.apiserver.handlers import Handlers
+from kubeqos.apiserver.kinds import GROUPS
 from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, version_info
 from kubeqos.apiserver.openapi import openapi_response
 from kubeqos.apiserver.requests import Request, Response, Route, parse_query, resolve
@@ -31,7 +32,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_BODY = 3 << 20  # Kubernetes' limit
-BODY_SECONDS = 30.0  # a client that sends its body slower than this is cut off
 PEER = "kubeqos.peer"
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 _JSON_HEADERS = [(b"content-type", b"application/json"), _NO_CACHE]
@@ -137,7 +137,7 @@ class Application:
             or await self._page(path)
         )
         if found is None:
-            if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in _groups()):
+            if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in GROUPS):
                 raise no_such_resource()
             return Response(404, b"404 page not found\n", TEXT)
         if request.method != "GET":
@@ -169,15 +169,7 @@ class Application:
             await asyncio.gather(sender, listener, return_exceptions=True)
 
 
-def _groups() -> tuple[str, ...]:
-    from kubeqos.apiserver.kinds import GROUPS
-
-    return tuple(GROUPS)
-
-
 def _paths() -> list[str]:
-    from kubeqos.apiserver.kinds import GROUPS
-
     groups = [f"/apis/{group}/{version}" for group, versions in GROUPS.items() for version in versions if group]
     others = ["/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"]
     return ["/api", "/api/v1", "/apis", *groups, *others]
@@ -196,22 +188,17 @@ def _headers(raw: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 async def _read_body(receive: Receive, headers: dict[bytes, bytes]) -> bytes:
     chunks: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise bad_request("the client closed the connection before the body was complete")
-                chunk = message.get("body", b"")
-                size += len(chunk)
-                if size > MAX_BODY:
-                    raise _too_large()
-                chunks.append(chunk)
-                if not message.get("more_body"):
-                    break
-    except TimeoutError as error:
-        raise ApiError(408, "Timeout", "the body of the request did not arrive in time", details={}) from error
+    size, more = 0, True
+    while more:  # the connection's own deadline ends a body that does not come
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise bad_request("the client closed the connection before the body was complete")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > MAX_BODY:
+            raise _too_large()
+        chunks.append(chunk)
+        more = message.get("more_body", False)
     body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
     return _inflated(body) if headers.get(b"content-encoding") == b"gzip" else body
 

@@ -11,7 +11,7 @@ default.
       reservedCPUs: 0-1
       labels: {tier: gold}
       classes:
-      - {name: rdt, level: container, mutable: true, default: silver, classes: [{name: gold, capacity: 2}, {name: silver}]}
+      - {name: rdt, level: container, default: silver, classes: [{name: gold, capacity: 2}, {name: silver}]}
     manifests: [quotas.yaml]   # applied once the cluster runs
 """
 
@@ -34,10 +34,22 @@ _MOST_NODES = 10_000
 
 DEFAULT_CLASSES = """
 resources:
-- {name: rdt, level: container, mutable: true, default: silver, classes: [{name: gold, capacity: 2}, {name: silver}, {name: bronze}]}
-- {name: blockio, level: container, default: normal, classes: [{name: high-prio, capacity: 4}, {name: normal}, {name: throttled}]}
-- {name: network, level: pod, default: normal, classes: [{name: fast, capacity: 2}, {name: normal, capacity: 10}, {name: slow}]}
-- {name: vendor.example/xyz-qos, level: container, classes: [{name: high-prio, capacity: 1}, {name: normal}, {name: low-prio}]}
+- name: rdt
+  level: container
+  mutable: true
+  default: silver
+  classes: [{name: exclusive, capacity: 1}, {name: gold, capacity: 2}, {name: silver}, {name: bronze}, {name: limited}]
+- name: blockio
+  level: container
+  default: normal
+  classes: [{name: high-prio, capacity: 4}, {name: normal}, {name: throttled}]
+- name: network
+  level: pod
+  default: normal
+  classes: [{name: fast, capacity: 2}, {name: normal, capacity: 10}, {name: slow}]
+- name: vendor.example/xyz-qos
+  level: container
+  classes: [{name: high-prio, capacity: 1}, {name: normal}, {name: low-prio}]
 """
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,17 +19,22 @@ from pathlib import Path
 from kubeqos.apiserver.auth import Identity
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.cli.clusterfile import ClusterPlan, NodePlan
+from kubeqos.cli.pluginprocesses import PROGRAMS, plugin_processes
+from kubeqos.controllers.manager import ControllerManager
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.errors import KubeqosError
 from kubeqos.gates import CCI, QRM, FeatureGates
 from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.extensions import Extensions, extensions
 from kubeqos.node.settings import NodeSettings
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
 from kubeqos.topology.hints import Policy
 
 _READY_SECONDS = 60.0
+_PLUGIN_SECONDS = 20.0
+NODES = "nodes"
 SERVER_GATES = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
 log = logging.getLogger("kubeqos.up")
 
@@ -41,7 +47,9 @@ class Embedded:
 
     server: ApiServer
     scheduler: SchedulerService
+    sockets: Path
     agents: dict[str, NodeAgent] = field(default_factory=dict)
+    beside: dict[str, Extensions] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def failed(self) -> str | None:
@@ -67,19 +75,40 @@ async def running(
         settings = Settings(data_dir, port=port, gates=SERVER_GATES)
         server = await stack.enter_async_context(ApiServer.start(settings))
         progress(f"API server on https://{server.application.address}")
-        cluster = Embedded(server, SchedulerService(server.local(), Scheduler()))
+        # A socket's path may have 107 bytes, and a data directory may lie deep.
+        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubeqos-")))
+        cluster = Embedded(server, SchedulerService(server.local(), Scheduler()), sockets)
         stack.push_async_callback(_stop, cluster)
         _start(cluster, "scheduler", cluster.scheduler.run())
         await _ready(cluster, "scheduler", cluster.scheduler.ready)
         progress("scheduler")
+        controllers = ControllerManager(server.local())
+        _start(cluster, "controllers", controllers.run())
         for node in plan.nodes:
-            agent = _agent(server, node, data_dir / "nodes" / node.name)
-            cluster.agents[node.name] = agent
-            _start(cluster, f"node {node.name}", agent.run())
+            state = data_dir / NODES / node.name
+            cluster.agents[node.name] = await _start_node(cluster, stack, node, state, sockets / node.name[:40])
+        await _ready(cluster, "controllers", controllers.ready)
+        progress("controllers")
         for name, agent in cluster.agents.items():
             await _ready(cluster, f"node {name}", agent.ready)
         progress(f"{len(cluster.agents)} nodes: {_listed(plan)}")
+        await _plugins(cluster, plan, progress)
         yield cluster
+
+
+async def _plugins(cluster: Embedded, plan: ClusterPlan, progress: Progress) -> None:
+    """Wait until the plugins of every node are registered; a cluster runs without them, so not for ever."""
+    wanted = sum(len(PROGRAMS.get(node.profile, ())) for node in plan.nodes)
+    if not wanted:
+        return
+    deadline = time.monotonic() + _PLUGIN_SECONDS
+    while time.monotonic() < deadline:
+        registered = [name for beside in cluster.beside.values() for name in beside.registered()]
+        if len(registered) >= wanted:
+            progress(f"plugins and drivers: {', '.join(registered)}")
+            return
+        await asyncio.sleep(0.05)
+    progress(f"going on without {wanted - len(registered)} of {wanted} plugins; see the logs below {NODES}/")
 
 
 def _listed(plan: ClusterPlan) -> str:
@@ -113,11 +142,22 @@ async def _stop(cluster: Embedded) -> None:
             log.warning("%s took long to stop", name)
 
 
-def _agent(server: ApiServer, plan: NodePlan, state: Path) -> NodeAgent:
-    state.mkdir(parents=True, exist_ok=True)
-    api = server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
+async def _start_node(
+    cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path, sockets: Path
+) -> NodeAgent:
+    """A node: its agent, the managers of its profile, and their plugins as processes."""
+    for folder in (state, sockets):
+        folder.mkdir(parents=True, exist_ok=True)
+    api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
+    settings = _settings(plan, state)
+    beside = extensions(settings, plan.machine, api, sockets)
     runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=False)
-    return NodeAgent(_settings(plan, state), runtime, plan.machine, api=api)
+    agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
+    cluster.beside[plan.name] = beside
+    await stack.enter_async_context(beside.running(agent))
+    await stack.enter_async_context(plugin_processes(plan, state, sockets))
+    _start(cluster, f"node {plan.name}", agent.run())
+    return agent
 
 
 def _settings(plan: NodePlan, state: Path) -> NodeSettings:

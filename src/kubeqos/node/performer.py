@@ -21,11 +21,13 @@ from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import KubeqosError
 from kubeqos.node import effects as fx
 from kubeqos.node.admission import Admission
+from kubeqos.node.cgroupkeeper import CgroupKeeper
 from kubeqos.node.core import Core
 from kubeqos.node.criconfig import (
     ConfigurationProblem,
     Context,
     container_config,
+    pod_cgroup,
     pod_log_dir,
     raw_container,
     references,
@@ -36,7 +38,6 @@ from kubeqos.node.criconfig import (
 from kubeqos.node.prober import Prober
 from kubeqos.node.probes import FIELDS
 from kubeqos.node.record import PodRecord
-from kubeqos.node.resizing import with_resources
 from kubeqos.node.seen import (
     CONTAINER_NAME_LABEL,
     POD_UID_LABEL,
@@ -46,7 +47,7 @@ from kubeqos.node.seen import (
     seen_container,
     seen_sandbox,
 )
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal, Update
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal, StartHook, Update
 
 Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]
 
@@ -76,6 +77,7 @@ class Performer:
         *,
         api: Api | None = None,
         claims: Claims = no_claims,
+        cgroups: CgroupKeeper | None = None,
     ) -> None:
         self._core = core
         self._runtime = runtime
@@ -84,6 +86,7 @@ class Performer:
         self._prober = prober
         self._api = api
         self._claims = claims
+        self._cgroups = cgroups
         self._pending: deque[Update] = deque()
         self._settling = asyncio.Lock()
         self._handlers: dict[type, Callable[[PodRecord, Any], Awaitable[fx.Result]]] = {
@@ -110,7 +113,7 @@ class Performer:
 
     async def _admit(self, pod: PodRecord, _effect: fx.Admit) -> fx.Result:
         raw = pod.raw
-        if self._admission.allocated(pod.uid) is None:
+        if self._admission.allocation(raw) is None:
             claims = await self._claims(raw)
             if isinstance(claims, Refusal):
                 return claims
@@ -121,14 +124,16 @@ class Performer:
                 return refusal
         # Whoever shares CPUs makes room before the first container of this pod can start.
         await self.settle()
-        return dict(with_resources(raw, self._admission.allocated(pod.uid) or {}))
+        return self._admission.allocation(raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
         wished = PodRecord(pod.uid, pod.raw, pod.view, pod.seen).admitted_pod()
         refusal = await self._admission.resize(pod.admitted_pod(), wished)
-        return refusal if refusal is not None else dict(wished.raw)
+        return refusal if refusal is not None else self._admission.allocation(wished.raw)
 
     async def _release(self, pod: PodRecord, _effect: fx.Release) -> fx.Result:
+        if self._cgroups is not None and pod.source != "runtime":
+            self._cgroups.remove(pod.admitted_pod())
         await self._admission.release(pod.uid)
         self._pending = deque(update for update in self._pending if update.container.pod_uid != pod.uid)
         if pod.ending is not None and pod.ending.cause.cleans_up:
@@ -172,6 +177,10 @@ class Performer:
             if error.code is not Code.NOT_FOUND:
                 raise
 
+    def _keep_cgroups(self) -> None:
+        if self._cgroups is not None:
+            self._cgroups.reconcile()
+
     # ---- Sandboxes
 
     async def _run_sandbox(self, pod: PodRecord, effect: fx.RunSandbox) -> fx.Result:
@@ -179,6 +188,7 @@ class Performer:
         for path in volume_paths(admitted, context).values():
             if context.folders and path.is_relative_to(context.state_dir):
                 path.mkdir(parents=True, exist_ok=True)
+        self._keep_cgroups()
         identity = await self._runtime.run_pod_sandbox(sandbox_config(admitted, effect.attempt, context))
         return seen_sandbox((await self._runtime.pod_sandbox_status(identity)).status)
 
@@ -241,7 +251,14 @@ class Performer:
             found[kind, name] = data if kind == "ConfigMap" else {key: _decoded(one) for key, one in data.items()}
         return found
 
-    async def _start(self, _pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
+    async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
+        admitted = pod.admitted_pod()
+        for manager in self._admission.managers:
+            if isinstance(manager, StartHook):
+                ref, cgroup = _ref(admitted, effect.container), pod_cgroup(admitted, self._context())
+                refusal = await manager.before_start(admitted, ref, effect.id, cgroup)
+                if refusal is not None:
+                    raise StartError(refusal.reason, refusal.message)
         await self._runtime.start_container(effect.id)
         return await self._look_at(effect.id)
 
@@ -262,7 +279,10 @@ class Performer:
         admitted = pod.admitted_pod()
         ref = _ref(admitted, effect.container)
         request = resource_update(admitted, ref, effect.id, self._admission.grant(ref), self._context())
+        self._keep_cgroups()
         await self._runtime.update_container_resources(request)
+        self._keep_cgroups()
+        await self._admission.told(pod.uid, effect.container)
         return None
 
     async def _look_at(self, container_id: str) -> SeenContainer:

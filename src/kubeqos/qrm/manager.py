@@ -15,11 +15,13 @@ from dataclasses import replace
 from typing import Any
 
 from kubeqos.errors import RemoteError
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
     ContainerRef,
+    CpuHolding,
     Grant,
     NodeResource,
     Refusal,
@@ -236,6 +238,14 @@ class QosResourceManager:
             return self._told.get((container.pod_uid, container.name), (None, None))[0]
         self._told[container.pod_uid, container.name] = grant, holding.held()
         return grant
+
+    def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
+        holding = self.ledger.get(container.pod_uid, container.name)
+        held = holding.held() if holding is not None else None
+        return None if held is None else CpuHolding(held.cpus, held.cpus if held.owner else NO_CPUS)
+
+    def cpu_pools(self) -> Mapping[str, CpuSet]:
+        return {}  # a plugin's pools are its own affair; `kubeqos plugin cpu pools` shows them
 
     # ---- Adjustment of running containers
 

@@ -94,10 +94,8 @@ async def test_a_pod_runs_and_is_deleted_gracefully(server: LiveServer, tmp_path
         }
         assert found["podIP"].startswith("10.88.") and found["hostIP"] == "127.0.0.1"
         assert [one["ready"] for one in found["containerStatuses"]] == [True, True]
-        listed = subprocess.run(
-            ["kubectl", "--kubeconfig", server.kubeconfig, "get", "pod", "web", "--no-headers"],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        kubectl = ["kubectl", "--kubeconfig", server.kubeconfig, "get", "pod", "web", "--no-headers"]
+        listed = await asyncio.to_thread(subprocess.run, kubectl, capture_output=True, text=True, check=True)
         assert listed.stdout.split()[:4] == ["web", "2/2", "Running", "0"]
 
         await api.delete(PODS, "web", "default")

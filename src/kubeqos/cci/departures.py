@@ -42,6 +42,13 @@ class Departures:
         if departure not in self.store.departures:
             self.store.departures.append(departure)
 
+    def withdraw(self, claim_uid: str, container_id: str) -> None:
+        """The container is there after all."""
+        gone = [one for one in self.store.departures if (one.claim_uid, one.container_id) == (claim_uid, container_id)]
+        for departure in gone:
+            self.store.departures.remove(departure)
+            self.since.pop(departure, None)
+
     async def settled(self, claim_uid: str) -> bool:
         """Whether nothing of this claim is outstanding, after trying once more."""
         if any(each.claim_uid == claim_uid for each in self.store.departures):

@@ -37,6 +37,7 @@ from kubeqos.plugins.managers import (
     AdmittedPod,
     ContainerKind,
     ContainerRef,
+    CpuHolding,
     Grant,
     NodeResource,
     Refusal,
@@ -50,6 +51,9 @@ UNAVAILABLE = "CCIDriverUnavailable"
 REFUSED = "CCIAdmissionError"
 MISBEHAVED = "CCIDriverMisbehaved"
 NOT_STORED = "CCIStateError"
+
+HOLDINGS_ANNOTATION = "cci.kubeqos.io/holdings"
+"""On containers with claims: what they hold, so that the runtime can tell when everything else is lost."""
 
 log = structlog.get_logger("kubeqos.cci")
 
@@ -182,8 +186,11 @@ class CciManager:
             return Refusal(UNAVAILABLE, f"compute driver {driver.name} did not confirm an earlier removal", retry=True)
         try:
             answer = await self.drivers.invoke(driver, "CCIAdmit", request)
+        except asyncio.CancelledError:
+            self.departures.add(holding)  # it may reserve something that nobody waits for any more
+            raise
         except RemoteError as error:
-            self.departures.add(holding)  # it may have reserved something before it fell silent
+            self.departures.add(holding)
             return Refusal(UNAVAILABLE, f"compute driver {driver.name}: {error.what}", retry=True)
         if answer.err:
             return Refusal(REFUSED, f"compute driver {driver.name}: {answer.err}")
@@ -277,6 +284,20 @@ class CciManager:
             self._story.pop(pod_uid, None)
             self._measure()
 
+    async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
+        """Standard containers may have any requests; claims are fixed, and their cores with them."""
+        for container, view in new.containers():
+            _, path = _find(new, container)
+            before = next(known for ref, known in old.containers() if ref == container)
+            asks = asks_of(new.view, view, path, new.claims or old.claims)
+            entry = self.store.entries.get((new.uid, container.name))
+            cpu = [each.resources.requests.get("cpu") for each in (before, view)]
+            if entry is not None and not entry.standard and cpu[0] != cpu[1]:
+                return Refusal("Infeasible", f"container {container.name!r} has its cores by claims, which are fixed")
+            if isinstance(asks, Wrong) and (entry is None or entry.standard):
+                return Refusal("Infeasible", str(asks))
+        return None
+
     def grant(self, container: ContainerRef) -> Grant | None:
         entry = self.store.entries.get((container.pod_uid, container.name))
         return self._tell(entry) if entry else None
@@ -346,6 +367,20 @@ class CciManager:
         self._adopted(ref)
         return f"{_label(pod)}/{ref.name} was not in the store and runs as a standard container"
 
+    def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
+        """Take a running container in by what it was created with, when both store and ledger are lost."""
+        found = self.store.load_entry(annotations.get(HOLDINGS_ANNOTATION, ""))
+        if found is None or found.key != (pod.uid, container.name):
+            return False
+        for holding in found.holdings:
+            self.departures.withdraw(holding.claim_uid, found.container_id)
+        if self.store.impossible(found):
+            return False
+        self.store.add_resource(found)
+        self._adopted(container)
+        self._save()
+        return True
+
     def node_resources(self) -> Sequence[NodeResource]:
         """The CPUs that the scheduler may count on: claims repeat their cores as requests, so a number is enough."""
         online = self.machine.online
@@ -354,6 +389,16 @@ class CciManager:
     def node_annotations(self) -> Mapping[str, str]:
         """What the scheduler reads to find nodes that run a claim's driver."""
         return {DRIVERS_ANNOTATION: ",".join(sorted(self.drivers.table))}
+
+    def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
+        entry = self.store.entries.get((container.pod_uid, container.name))
+        if entry is None:
+            return None
+        return CpuHolding(running_on(self.store)[container.pod_uid, container.name], entry.whole)
+
+    def cpu_pools(self) -> Mapping[str, CpuSet]:
+        pool = pool_of(self.machine, self.store.available_resources())
+        return {"reserved": self.settings.reserved, "shared": pool}
 
     def owners(self) -> dict[str, CpuSet]:
         """Who has which CPUs, for `kubeqos map` and `kubeqos describe node`."""
@@ -430,7 +475,8 @@ class CciManager:
         memory = memory_nodes(self.machine, entry)
         if memory:
             properties["cpuset_mems"] = str(memory)
-        return Grant(properties, because=self._because(entry))
+        marks = {} if entry.standard else {HOLDINGS_ANNOTATION: self.store.dump_entry(entry)}
+        return Grant(properties, annotations=marks, because=self._because(entry))
 
     def _because(self, entry: Entry) -> str:
         if entry.standard:

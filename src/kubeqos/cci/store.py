@@ -15,6 +15,7 @@ from typing import Any
 from kubeqos.cci.document import Problem
 from kubeqos.cci.parameters import Group, Parameters, parse_handle
 from kubeqos.checkpoint import Checkpoint
+from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
@@ -157,7 +158,7 @@ class Store:
         self.entries = {}
         for raw in data["entries"]:
             entry = self._load_entry(raw)
-            why = entry if isinstance(entry, str) else self._impossible(entry)
+            why = entry if isinstance(entry, str) else self.impossible(entry)
             if isinstance(entry, Entry) and not why:
                 self.add_resource(entry)
             else:
@@ -168,7 +169,19 @@ class Store:
         ]
         return repaired
 
-    def _impossible(self, entry: Entry) -> str:
+    def dump_entry(self, entry: Entry) -> str:
+        """One entry as text, for the container that it speaks of."""
+        return encode_json(_dump_entry(entry)).decode()
+
+    def load_entry(self, text: str) -> Entry | None:
+        """The inverse of `dump_entry`; None when the text is not one."""
+        try:
+            entry = self._load_entry(decode_json(text.encode()))
+        except (JsonError, KeyError, TypeError):
+            return None
+        return entry if isinstance(entry, Entry) else None
+
+    def impossible(self, entry: Entry) -> str:
         """Why an entry cannot stand beside the others, empty if it can."""
         outside = (entry.cpus | entry.whole) - (self.machine.online - self.reserved)
         if outside:

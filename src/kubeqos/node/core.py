@@ -90,15 +90,15 @@ class Core:
             pod = self.pods[uid] = PodRecord(uid, raw, view, seen, stimulus.source)
             self._tell(pod, now, "known")
         elif pod.source == "runtime":
-            pod.source, pod.ending, pod.state = stimulus.source, None, PodState.WAITING
-            self._tell(pod, now, "claimed by the API")
+            pod.source, pod.ending = stimulus.source, None
+            self._move(pod, PodState.WAITING, now, "the API knows it")
         pod.raw, pod.view = raw, view
-        self._learn_status(pod)
+        self._learn_status(pod, now)
         if view.metadata.deletion_timestamp:
             self._end(pod, Cause.DELETED, now)
         return (uid,)
 
-    def _learn_status(self, pod: PodRecord) -> None:
+    def _learn_status(self, pod: PodRecord, now: float) -> None:
         """What an earlier life of this agent wrote."""
         status = pod.raw.get("status") or {}
         if status.get("startTime") and not pod.started_at:
@@ -109,7 +109,7 @@ class Core:
             reason, failed = status.get("reason", ""), status["phase"] == "Failed"
             pod.ending = Ending(cause, 0.0, 1, reason, status.get("message", ""), fails=failed)
             pod.status = status
-            pod.state = PodState.TERMINATING
+            self._move(pod, PodState.TERMINATING, now, f"was {status['phase']} already")
 
     def _pod_gone(self, stimulus: fx.PodGone, now: float) -> Iterable[str]:
         pod = self.pods.get(stimulus.uid)
@@ -289,10 +289,9 @@ class Core:
             return
         if not ending.cause.cleans_up:
             pod.ending = replace(ending, cause=cause, since=min(ending.since or now, now))
-            pod.state = PodState.TERMINATING
+            self._move(pod, PodState.TERMINATING, now, cause.value)
         elif cause is Cause.REMOVED:
             pod.ending = replace(ending, cause=cause)
-            pod.state = PodState.TERMINATING
         if ending.since + ending.grace_seconds > now + grace and cause is Cause.DELETED:
             assert pod.ending is not None
             pod.ending = replace(pod.ending, since=now, grace_seconds=grace)

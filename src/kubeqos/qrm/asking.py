@@ -1,7 +1,7 @@
 """What to ask which plugin about a container: pure decisions from the pod and the table of plugins.
 
 The manager asks for each resource that a container requests and a plugin serves, and asks implicit plugins for every
-container that stays. Roles come from the KEP's annotations and from Katalyst's keys (DESIGN ruling 10).
+container. Roles come from the KEP's annotations and from Katalyst's keys (DESIGN ruling 10).
 """
 
 from __future__ import annotations
@@ -80,10 +80,9 @@ class Catalogue:
             served = self.server_of(resource)
             if served and not quantity.is_zero:
                 asked[resource] = Question(served.plugin, resource, spelled, quantity.nanos / NANO)
-        if ref.kind is not ContainerKind.INIT:
-            for resource, served in self.served.items():
-                if served.implicit and resource not in asked:
-                    asked[resource] = Question(served.plugin, resource, resource, 0.0, implicit=True)
+        for resource, served in self.served.items():
+            if served.implicit and resource not in asked:
+                asked[resource] = Question(served.plugin, resource, resource, 0.0, implicit=True)
         return list(asked.values())
 
 

@@ -88,6 +88,21 @@ class LegacyRegistry:
 
 
 @contextlib.asynccontextmanager
+async def serve_legacy(legacy: LegacyRegistry) -> AsyncIterator[None]:
+    """Serve `Register` in the registry's folder for the duration of a block."""
+    methods = (("Register", pb.RegisterRequest, pb.Empty),)
+
+    def install(server: grpc.aio.Server) -> None:
+        server.add_generic_rpc_handlers((services(REGISTRATION_SERVICE, legacy, methods),))
+
+    async with listening(legacy.folder / LEGACY_SOCKET, install):
+        try:
+            yield
+        finally:
+            await legacy.close()
+
+
+@contextlib.asynccontextmanager
 async def registering(
     manager: QosResourceManager, *, watched: Path, folder: Path | None = None, scan_seconds: float = 0.5
 ) -> AsyncIterator[Watcher]:
@@ -95,15 +110,7 @@ async def registering(
     watcher = Watcher([watched], {PLUGIN_TYPE: ResourcePluginHandler(manager)}, scan_seconds=scan_seconds)
     async with contextlib.AsyncExitStack() as stack:
         if folder is not None:
-            legacy = LegacyRegistry(manager, folder)
-            methods = (("Register", pb.RegisterRequest, pb.Empty),)
-            await stack.enter_async_context(
-                listening(
-                    folder / LEGACY_SOCKET,
-                    lambda server: server.add_generic_rpc_handlers((services(REGISTRATION_SERVICE, legacy, methods),)),
-                )
-            )
-            stack.push_async_callback(legacy.close)
+            await stack.enter_async_context(serve_legacy(LegacyRegistry(manager, folder)))
         watching = asyncio.create_task(watcher.run(), name="plugin watcher")
         try:
             yield watcher

@@ -28,14 +28,19 @@ Requests = Iterable[cri.ContainerQOSResource] | Iterable[cri.PodQOSResource]
 def read_classes(text: str, source: str) -> tuple[Advertisement, ...]:
     """The table from its file."""
     top = parse_document(text, source).fields(("resources",))
-    offers = [_read_offer(item) for item in top["resources"].elements()] if "resources" in top else []
+    return read_offers(top["resources"]) if "resources" in top else ()
+
+
+def read_offers(listed: Doc) -> tuple[Advertisement, ...]:
+    """The table's rows, wherever a file has them."""
+    offers = [_read_offer(item) for item in listed.elements()]
     seen: dict[str, Advertisement] = {}
     for offer in offers:
         if offer.name in seen:
             levels = " and ".join(sorted({offer.level.value, seen[offer.name].level.value}))
             raise ConfigurationError(
                 f"resource {offer.name!r} is offered twice ({levels} level)",
-                where=source,
+                where=listed.where,
                 remedy="every QoS-class resource of a node needs its own name",
             )
         seen[offer.name] = offer

@@ -54,6 +54,10 @@ class MemoryManager:
         granted = self._granted.get((pod_uid, container))
         return dict(granted[1]) if granted else {}
 
+    def allocatable(self) -> dict[int, dict[str, int]]:
+        """What each NUMA node could give if nothing were taken."""
+        return {numa: dict(node.allocatable) for numa, node in self._empty.nodes.items()}
+
     async def offers(self, pod: AdmittedPod, container: ContainerRef) -> Sequence[Offer]:
         request = _request(pod, container)
         if not request:

@@ -166,7 +166,10 @@ class CciManager:
         self.metrics.requested(ask.driver if isinstance(driver, str) else driver.name)
         if isinstance(driver, str):
             return Refusal(UNAVAILABLE, driver, retry=True)
-        parameters = replace(ask.parameters, device_numa=self._locate_devices(self.machine, pod, view))
+        devices = self._locate_devices(self.machine, pod, view)
+        if isinstance(devices, str):
+            return Refusal(INVALID, devices)
+        parameters = replace(ask.parameters, device_numa=devices)
         available = self.store.available_resources(pod.uid)
         for holding in before:
             for held in holding.sets:

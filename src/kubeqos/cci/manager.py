@@ -311,15 +311,22 @@ class CciManager:
         if isinstance(planned, Refused):
             log.error("cannot move containers", reason=str(planned))
             return ()
-        wanted = running_on(self.store)
-        written = {step.key for step in planned}
         writes = [(step.key, step.cpus) for step in planned]
-        writes += [(key, wanted[key]) for key in sorted(self._unsure - written)]
+        if self._unsure:
+            wanted, written = running_on(self.store), {step.key for step in planned}
+            writes += [(key, wanted[key]) for key in sorted(self._unsure - written)]
         self._unsure.clear()
         found = []
+        alike: dict[CpuSet, Grant] = {}  # standard containers mostly get one and the same
         for key, cpus in writes:
+            entry = self.store.entries[key]
+            grant = alike.get(cpus) if entry.standard else None
+            if grant is None:
+                grant = self._grant(entry, cpus)
+                if entry.standard:
+                    alike[cpus] = grant
             self._told[key] = cpus
-            found.append(Update(self._refs[key], self._grant(self.store.entries[key], cpus)))
+            found.append(Update(self._refs[key], grant))
         return found
 
     def not_applied(self, container: ContainerRef) -> None:

@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 FILE_SECONDS = 2.0
+SOON_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -95,6 +96,7 @@ class NodeAgent:
         self.managers = [*(one for one in own if one is not None), *managers]
         self.labels = nodestatus.node_labels(settings)
         self.pressure: dict[str, tuple[str, str, str]] = {}
+        self._writing = asyncio.Lock()
         self.serving_port = 0
         """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
         self.drivers: Callable[[], Iterable[str]] = lambda: ()
@@ -136,10 +138,11 @@ class NodeAgent:
             else None
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn)
+        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
         self._timer: Timer | None = None
         self._timer_at: float | None = None
         self._stopped = False
+        self._writing_soon = False
 
     # ---- Running
 
@@ -252,8 +255,9 @@ class NodeAgent:
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Release):
                 await self.settle()
-            if isinstance(effect, fx.Admit | fx.Release):
-                await self.write_node()
+            if isinstance(effect, fx.Admit | fx.Release) and not self._writing_soon:
+                self._writing_soon = True
+                self._spawn(self._write_soon())
 
     def _fail(self, failure: fx.Failed) -> None:
         self.counters.failures[type(failure.effect).__name__] += 1
@@ -436,6 +440,12 @@ class NodeAgent:
             await self.write_node()
             await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.status_seconds * NS))
 
+    async def _write_soon(self) -> None:
+        """The node's summary has changed; many pods that come together change it once."""
+        await self.clock.sleep_until(self.clock.now_ns() + round(SOON_SECONDS * NS))
+        self._writing_soon = False
+        await self.write_node()
+
     async def write_node(self) -> None:
         """Bring the Node object and the lease up to date."""
         if self._registration is None:
@@ -445,7 +455,8 @@ class NodeAgent:
             pods = [pod.admitted_pod() for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, free, self.drivers())
             found |= nodestatus.map_annotations(self.machine, self.managers, pods)
-            await self._registration.keep(self.labels, found, self._node_status)
+            async with self._writing:
+                await self._registration.keep(self.labels, found, self._node_status)
         except (ApiError, Unreachable) as error:
             log.warning("cannot write node %s: %s", self.settings.node_name, error)
 

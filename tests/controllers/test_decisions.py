@@ -348,8 +348,8 @@ def test_a_silent_node_is_unknown_in_every_respect_and_said_so_once() -> None:
     reasons = {c["type"]: c["reason"] for c in written.patch["status"]["conditions"]}
     assert reasons.pop("Ready") == "NodeStatusUnknown"
     assert set(reasons.values()) == {"NodeStatusNeverUpdated"}
-    everything = dict.fromkeys(("Ready", *reasons), "Unknown")
-    assert nodes.silenced(node(**everything), NOW) == []
+    everything = node(Ready="Unknown", MemoryPressure="Unknown", DiskPressure="Unknown", PIDPressure="Unknown")
+    assert nodes.silenced(everything, NOW) == []
 
 
 # -- the rest --------------------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ class ReplicaController(Controller):
         owner = self.owners.get(key)
         if owner is None:
             return None
-        await self._settle_ownership(owner)
-        plan = desired(owner, self._mine(owner), self._related(owner), self.context.clock())
+        pods = await self._settle_ownership(owner)
+        plan = desired(owner, pods, self._related(owner), self.context.clock())
         failure, error = None, None
         try:
             await self._create(owner, plan.create)
@@ -62,7 +62,9 @@ class ReplicaController(Controller):
         current = self.owners.get(key, owner["metadata"]["uid"])
         if current is None:
             return None
-        stands = standing(current, self.resource, self._mine(current), failure, self.context.clock())
+        if plan.create or plan.delete:
+            pods = self._mine(current)
+        stands = standing(current, self.resource, pods, failure, self.context.clock())
         if stands.write is not None:
             await self.context.do(stands.write)
         if error is not None:
@@ -79,7 +81,8 @@ class ReplicaController(Controller):
         for sibling in self.owners.owned_by(manager["uid"]) if manager else [owner]:
             yield from self._mine(sibling)
 
-    async def _settle_ownership(self, owner: JsonObject) -> None:
+    async def _settle_ownership(self, owner: JsonObject) -> list[JsonObject]:
+        """Take and let go of pods; the pods that it manages then."""
         metadata = owner["metadata"]
         candidates = [*self._mine(owner), *self.pods.unmanaged(metadata["namespace"])]
         found = ownership(owner, PODS, candidates)
@@ -88,6 +91,7 @@ class ReplicaController(Controller):
             if live is None or live["metadata"]["uid"] != metadata["uid"] or live["metadata"].get("deletionTimestamp"):
                 found.adopt.clear()  # the cache is behind: it is on its way out and must not collect new pods
         await self.context.perform([*found.release, *found.adopt])
+        return self._mine(owner) if found.release or found.adopt else found.mine
 
     async def _create(self, owner: JsonObject, wanted: Sequence[Create]) -> None:
         batch, done = 1, 0

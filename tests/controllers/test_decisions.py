@@ -112,7 +112,8 @@ def test_a_status_counts_labels_readiness_and_patience() -> None:
     assert status["conditions"][0]["reason"] == "FailedCreate"
     assert found.look_again == 40.0
     again = {**owner, "status": status}
-    assert replicas.standing(again, REPLICA_SETS, pods, refused, NOW + 1).write is None
+    other = replicas.Failure("FailedCreate", "no, in other words")
+    assert replicas.standing(again, REPLICA_SETS, pods, other, NOW + 1).write is None
 
 
 def test_what_is_adopted_and_what_is_let_go() -> None:

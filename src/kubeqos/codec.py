@@ -78,6 +78,11 @@ class YamlError(ValueError):
         self.position = position
 
 
+def _marked(error: Any) -> YamlError:
+    mark = error.problem_mark or error.context_mark
+    return YamlError(error.problem or "cannot be read", (mark.line + 1, mark.column + 1) if mark else None)
+
+
 def decode_yaml(text: str | bytes) -> Any:
     """One YAML document as JSON values, with scalars read the way kubectl reads them."""
     documents = decode_yaml_all(text)
@@ -93,9 +98,7 @@ def decode_yaml_all(text: str | bytes) -> list[Any]:
     try:
         documents = [document for document in yaml.load_all(text, _yaml_loader()) if document is not None]
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        position = (mark.line + 1, mark.column + 1) if mark else None
-        raise YamlError(error.problem or "cannot be read", position) from error
+        raise _marked(error) from error
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise YamlError(" ".join(str(error).split())) from error
     if (b"*" if isinstance(text, bytes) else "*") in text:  # type: ignore[operator]
@@ -118,6 +121,33 @@ def _refuse_excessive_aliases(documents: list[Any]) -> None:
             waiting.extend(value.values())
         elif isinstance(value, list):
             waiting.extend(value)
+
+
+def compose_yaml(text: str) -> Any:
+    """One document as YAML's own nodes, which know their lines; None when there is none. See `kubeqos.document`."""
+    import yaml
+
+    try:
+        return yaml.compose(text, _yaml_loader())
+    except yaml.MarkedYAMLError as error:
+        raise _marked(error) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise YamlError(" ".join(str(error).split())) from error
+
+
+def construct_yaml(node: Any) -> Any:
+    """A node of `compose_yaml` as JSON values."""
+    import yaml
+
+    loader = _yaml_loader()("")
+    try:
+        value = loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        raise _marked(error) from error
+    finally:
+        loader.dispose()
+    _refuse_excessive_aliases([value])
+    return value
 
 
 def encode_yaml(value: Any) -> str:

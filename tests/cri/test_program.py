@@ -17,7 +17,7 @@ from kubeqos.cri.simulated.script import (
     script_of,
 )
 from kubeqos.errors import InputError
-from kubeqos.model.durations import parse_duration
+from kubeqos.model.timestamps import parse_duration
 
 S = 1_000_000_000
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.cri.providers.document import parse_document
 from kubeqos.cri.providers.host import V2, Host
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level, Place, Subject
 from kubeqos.cri.providers.rdt.config import is_contiguous, parse_rdt
@@ -16,6 +15,7 @@ from kubeqos.cri.providers.rdt.files import ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.machine import CacheInfo, Capabilities
 from kubeqos.cri.providers.rdt.provider import RdtProvider
 from kubeqos.cri.providers.rdt.resolve import plan_changes, resolve
+from kubeqos.document import parse_document
 from kubeqos.errors import ConfigurationError, RemoteError
 from tests.providers.trees import TreeKernel, plant
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -95,16 +95,27 @@ class ScenarioCluster:
         return answer.body if answer.code == 200 else None
 
 
+class Service(Protocol):
+    """A part of the control plane that works for an API server."""
+
+    ready: asyncio.Event
+
+    async def run(self) -> None: ...
+
+
+Part = TypeVar("Part", bound=Service)
+
+
 @contextmanager
-def scheduler_thread(live: LiveServer) -> Iterator[SchedulerService]:
-    """The scheduler beside the server, on a loop of its own, over HTTP as an administrator."""
-    started, stop, box = threading.Event(), asyncio.Event(), list[SchedulerService]()
+def beside(live: LiveServer, make: Callable[[HttpApi], Part]) -> Iterator[Part]:
+    """A part beside the server, on a loop of its own, over HTTP as an administrator."""
+    started, stop, box = threading.Event(), asyncio.Event(), list[Part]()
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def main() -> None:
         loops.append(asyncio.get_running_loop())
         api = HttpApi.from_kubeconfig(live.kubeconfig)
-        service = SchedulerService(api, Scheduler())
+        service = make(api)
         box.append(service)
         task = asyncio.create_task(service.run())
         ready = asyncio.create_task(service.ready.wait())
@@ -120,7 +131,7 @@ def scheduler_thread(live: LiveServer) -> Iterator[SchedulerService]:
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()
-    assert started.wait(30), "the scheduler did not start"
+    assert started.wait(30), "it did not start"
     try:
         yield box[0]
     finally:
@@ -128,10 +139,14 @@ def scheduler_thread(live: LiveServer) -> Iterator[SchedulerService]:
         thread.join(15)
 
 
+def scheduler_service(api: HttpApi) -> SchedulerService:
+    return SchedulerService(api, Scheduler())
+
+
 @contextmanager
 def scenario_cluster(folder: Path) -> Iterator[ScenarioCluster]:
     home = folder / "home"
     home.mkdir()
     gates = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
-    with live_server(folder / "data", gates) as live, scheduler_thread(live):
+    with live_server(folder / "data", gates) as live, beside(live, scheduler_service):
         yield ScenarioCluster(live, home)

@@ -16,9 +16,10 @@ from kubeqos.apiserver.auth import (
     Unauthenticated,
     forbidden_message,
 )
+from kubeqos.apiserver.auth.identity import MASTERS
 from kubeqos.apiserver.kinds import RBAC, kind_named
 from kubeqos.apiserver.requests import Route
-from kubeqos.apiserver.status import ApiError, unauthorized
+from kubeqos.apiserver.status import ApiError, forbidden, unauthorized
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.store import Store
 
@@ -62,13 +63,15 @@ class Access:
         message = forbidden_message(identity, wanted, decision.because)
         raise ApiError(403, "Forbidden", message, details=details)
 
-    def check_body(self, identity: Identity, wanted: Attributes, body: JsonObject) -> None:
-        """What only the body tells: a node creates itself and nobody else; nobody grants more than they have."""
+    def check_write(self, identity: Identity, wanted: Attributes, body: JsonObject) -> None:
+        """What only the object tells: a node creates itself and nobody else; nobody grants more than they have."""
+        if MASTERS in identity.groups:
+            return
         decision = self.authorizer.node_rule.admits(identity, wanted, body)
         if decision is not None and not decision.allowed:
-            message = f'{wanted.resource} "{wanted.name}" is forbidden: {decision.because}'
-            raise ApiError(403, "Forbidden", message, details={"kind": wanted.resource})
-        if wanted.group == RBAC and wanted.verb in ("create", "update", "patch"):
+            name = (body.get("metadata") or {}).get("name", "")
+            raise forbidden(wanted.resource, wanted.group, name, decision.because)
+        if wanted.group == RBAC:
             self._check_escalation(identity, wanted, body)
 
     def _check_escalation(self, identity: Identity, wanted: Attributes, body: JsonObject) -> None:
@@ -82,15 +85,15 @@ class Access:
         if beyond:
             name = (body.get("metadata") or {}).get("name", "")
             listed = "; ".join(f"{a.verb} {a.combined or a.path}" for a in beyond)
-            message = (
-                f'{wanted.resource}.{RBAC} "{name}" is forbidden: user "{identity.user}" is attempting to grant'
-                f" RBAC permissions not currently held: {listed}"
-            )
-            raise ApiError(403, "Forbidden", message, details={"name": name, "group": RBAC, "kind": wanted.resource})
+            why = f'user "{identity.user}" is attempting to grant RBAC permissions not currently held: {listed}'
+            raise forbidden(wanted.resource, RBAC, name, why)
 
 
 def attributes(route: Route) -> Attributes:
     return Attributes(route.verb, route.group, route.resource, route.subresource, route.namespace, route.name)
+
+
+_RESOURCE_GROUP = "resource.k8s.io"
 
 
 class StoredFacts:
@@ -105,23 +108,54 @@ class StoredFacts:
         return (decode_json(stored.value).get("spec") or {}).get("nodeName") if stored else None
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
-        quoted = name.encode()
+        quoted, claims = name.encode(), resource == "configmaps"
         for stored in self._store.range(self._pods.range_prefix(namespace)).items:
-            if quoted in stored.value and node.encode() in stored.value:
+            if node.encode() not in stored.value:
+                continue
+            if quoted in stored.value or (claims and b'"resourceClaims":' in stored.value):
                 pod = decode_json(stored.value)
-                if (pod.get("spec") or {}).get("nodeName") == node and name in referenced(pod, resource):
+                if (pod.get("spec") or {}).get("nodeName") != node:
+                    continue
+                if name in referenced(pod, resource) or (claims and name in self._parameters(pod, namespace)):
                     return True
         return False
+
+    def _parameters(self, pod: JsonObject, namespace: str) -> set[str]:
+        """ConfigMaps that parametrise the pod's claims (KEP-3675): named by claim, template or class."""
+        found: set[str] = set()
+        for kind in ("ResourceClaim", "ResourceClaimTemplate"):
+            named = kind_named(kind, _RESOURCE_GROUP)
+            for name in referenced(pod, named.plural):
+                stored = self._store.get(named.key(namespace, name))
+                spec = (decode_json(stored.value).get("spec") or {}) if stored else {}
+                spec = spec.get("spec") or {} if kind == "ResourceClaimTemplate" else spec
+                found |= self._parameters_of(spec, namespace)
+        return found
+
+    def _parameters_of(self, spec: JsonObject, namespace: str) -> set[str]:
+        references = [spec.get("parametersRef") or {}]
+        stored = self._store.get(
+            kind_named("ResourceClass", _RESOURCE_GROUP).key("", str(spec.get("resourceClassName", "")))
+        )
+        if stored is not None:
+            reference = decode_json(stored.value).get("parametersRef") or {}
+            if reference.get("namespace", namespace) == namespace:
+                references.append(reference)
+        return {str(one["name"]) for one in references if one.get("kind") == "ConfigMap" and one.get("name")}
+
+
+_CLAIM_FIELDS = {"resourceclaims": "resourceClaimName", "resourceclaimtemplates": "resourceClaimTemplateName"}
 
 
 def referenced(pod: JsonObject, resource: str) -> set[str]:
     """The names of the ConfigMaps, Secrets or claims that a pod refers to."""
     found: set[str] = set()
     spec = pod.get("spec") or {}
-    if resource == "resourceclaims":
+    if resource in _CLAIM_FIELDS:
         statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-        sources = [*(spec.get("resourceClaims") or ()), *statuses]
-        return {c["resourceClaimName"] for c in sources if c.get("resourceClaimName")}
+        claims = [*(spec.get("resourceClaims") or ()), *statuses]
+        sources = [*claims, *(claim.get("source") or {} for claim in claims)]
+        return {str(one[_CLAIM_FIELDS[resource]]) for one in sources if one.get(_CLAIM_FIELDS[resource])}
     keys = {
         "configmaps": ("configMap", "configMapRef", "configMapKeyRef"),
         "secrets": ("secret", "secretRef", "secretKeyRef"),

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.codec import JsonObject
+from kubeqos.rules.quota import Charge
 
 Coalesced = dict[str, Callable[[int], bytes | None]]
 
@@ -49,5 +50,12 @@ class Admitted:
 class Admission(Protocol):
     """Decides about writes; raises ApiError to refuse one."""
 
+    @property
+    def version(self) -> int:
+        """Grows whenever something that admission looks at changes, quotas excepted."""
+
     def admit(self, attempt: Attempt) -> Admitted:
         """Complete, validate and price a write; for a delete only the price is of interest."""
+
+    def admit_charged(self, attempt: Attempt, charge: Charge) -> Admitted:
+        """Judge a new object that is known to pass everything but quota."""

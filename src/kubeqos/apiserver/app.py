@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -30,11 +31,13 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_BODY = 3 << 20  # Kubernetes' limit
-BODY_SECONDS = 30.0  # a client that sends its body slower than this is cut off
 PEER = "kubeqos.peer"
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 _JSON_HEADERS = [(b"content-type", b"application/json"), _NO_CACHE]
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+MAX_WARNING = 1000
 
 log = logging.getLogger("kubeqos.apiserver")
 
@@ -83,31 +86,22 @@ class Application:
     async def _answer(
         self, request: Request, peer: Identity | None, headers: dict[bytes, bytes], receive: Receive
     ) -> tuple[Route | None, Response]:
-        return await self._guarded(
-            request, lambda: self.access.identify(peer, headers), lambda: _read_body(receive, headers)
-        )
+        try:
+            request.identity = self.access.identify(peer, headers)
+            if request.method in _WITH_BODY:
+                request.body = await _read_body(receive, headers)
+        except ApiError as error:
+            return None, _failure(error)
+        return await self.answer(request)
 
-    async def answer(self, request: Request, identity: Identity) -> Response:
-        """A request made in this process: who asks is known, the body is there, all else is as for anybody."""
-
-        async def body() -> bytes:
-            return request.body
-
-        return (await self._guarded(request, lambda: identity, body))[1]
-
-    async def _guarded(
-        self, request: Request, identify: Callable[[], Identity], read_body: Callable[[], Awaitable[bytes]]
-    ) -> tuple[Route | None, Response]:
-        """The funnel: whatever goes wrong becomes a Status."""
+    async def answer(self, request: Request) -> tuple[Route | None, Response]:
+        """The funnel: whatever goes wrong with a request becomes a Status."""
         route: Route | None = None
         try:
-            request.identity = identify()
             route = resolve(request.method, request.path, request.query)
             if route is None:
                 return None, await self._other_path(request)
             self.access.check(request.identity, attributes(route))
-            if request.method in _WITH_BODY:
-                request.body = await read_body()
             return route, await self._dispatch(request, route)
         except ApiError as error:
             return route, _failure(error)
@@ -201,22 +195,17 @@ def _headers(raw: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 async def _read_body(receive: Receive, headers: dict[bytes, bytes]) -> bytes:
     chunks: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise bad_request("the client closed the connection before the body was complete")
-                chunk = message.get("body", b"")
-                size += len(chunk)
-                if size > MAX_BODY:
-                    raise _too_large()
-                chunks.append(chunk)
-                if not message.get("more_body"):
-                    break
-    except TimeoutError as error:
-        raise ApiError(408, "Timeout", "the body of the request did not arrive in time", details={}) from error
+    size, more = 0, True
+    while more:  # the connection's own deadline ends a body that does not come
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise bad_request("the client closed the connection before the body was complete")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > MAX_BODY:
+            raise _too_large()
+        chunks.append(chunk)
+        more = message.get("more_body", False)
     body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
     return _inflated(body) if headers.get(b"content-encoding") == b"gzip" else body
 
@@ -252,10 +241,14 @@ def _head(response: Response, request: Request) -> list[tuple[bytes, bytes]]:
         headers = [(b"content-type", response.content_type.encode()), *response.headers]
     else:
         headers = list(response.headers)
-    for warning in request.warnings:
-        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("\r", " ")
-        headers.append((b"warning", f'299 - "{text}"'.encode("utf-8", "replace")))
+    headers += map(_warning, request.warnings)
     return headers
+
+
+def _warning(text: str) -> tuple[bytes, bytes]:
+    """A Warning header; a header cannot carry control characters, and need not carry novels."""
+    safe = _CONTROL.sub(" ", text[:MAX_WARNING]).replace("\\", "\\\\").replace('"', '\\"')
+    return b"warning", f'299 - "{safe}"'.encode("utf-8", "replace")
 
 
 async def _send(response: Response, request: Request, send: Send) -> None:

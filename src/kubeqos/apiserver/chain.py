@@ -35,15 +35,21 @@ class Chain:
     def __init__(self, store: Store, gates: FeatureGates) -> None:
         self._store = store
         self._gates = gates
+        self._expired: set[str] = set()
+        self._followed = 0
+        self._load()
+        store.on_discard(self._load)
+
+    def _load(self) -> None:
+        """Derive everything from the store, at start and when writes that were already followed have failed."""
         self.ledger = Ledger()
+        self.ledger.expired = self._expired
         self._limits: dict[str, dict[str, Limits]] = {}
         self._priorities: dict[str, JsonObject] = {}
         self._compiled_priorities = PriorityClasses()
         self._offers: dict[str, frozenset[str]] = {}
         self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
-        self._load()
-
-    def _load(self) -> None:
+        self._followed += 1
         for kind in (_LIMIT_RANGE, _PRIORITY_CLASS, _NODE):
             for stored in self._store.range(kind.prefix).items:
                 obj = decode_json(stored.value)
@@ -54,6 +60,20 @@ class Chain:
             self.ledger.put(namespace, Quota.of(obj), self._charges(namespace))
 
     # deciding
+
+    @property
+    def version(self) -> int:
+        """Grows whenever something that admission looks at changes, quotas excepted."""
+        return self._followed
+
+    def admit_charged(self, attempt: Attempt, charge: Charge) -> Admitted:
+        """Admit a new object that is known to pass everything but quota."""
+        kind = attempt.kind
+        request = Request(
+            Operation.CREATE, kind.plural, kind.kind, kind.group, attempt.namespace, "", None, attempt.new
+        )
+        outcome = admission.admit_charged(request, self._surroundings(attempt), charge)
+        return self._admitted(attempt, outcome)
 
     def admit(self, attempt: Attempt) -> Admitted:
         kind = attempt.kind
@@ -67,7 +87,10 @@ class Chain:
             attempt.old,
             attempt.new,
         )
-        outcome = admission.admit(request, self._surroundings(attempt))
+        return self._admitted(attempt, admission.admit(request, self._surroundings(attempt)))
+
+    def _admitted(self, attempt: Attempt, outcome: admission.Admitted | Refused) -> Admitted:
+        kind = attempt.kind
         if isinstance(outcome, Refused):
             raise ApiError(outcome.code, outcome.reason, outcome.message, details=dict(outcome.details))
         obj = outcome.object if outcome.object is not None else attempt.old
@@ -93,6 +116,7 @@ class Chain:
             gates=self._gates,
             container_level=self._container_level,
             nodes=self._offers,
+            expired=self.ledger.expired,
         )
 
     # following accepted writes
@@ -100,6 +124,8 @@ class Chain:
     def _changed(self, attempt: Attempt, obj: JsonObject) -> None:
         if attempt.kind not in (_LIMIT_RANGE, _PRIORITY_CLASS, _NODE):
             return
+        if attempt.kind is not _NODE:
+            self._followed += 1
         if attempt.operation != "DELETE":
             self._remember(attempt.kind, attempt.namespace, obj)
             return
@@ -107,6 +133,7 @@ class Chain:
             self._limits.get(attempt.namespace, {}).pop(attempt.name, None)
         elif attempt.kind is _NODE:
             self._offers.pop(attempt.name, None)
+            self._followed += 1
         else:
             self._priorities.pop(attempt.name, None)
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
@@ -121,6 +148,7 @@ class Chain:
             offer = frozenset(str(resource.get("name", "")) for resource in offered)
             if self._offers.get(name) != offer:
                 self._offers[name] = offer
+                self._followed += 1
                 self._container_level = frozenset(WELL_KNOWN).union(*self._offers.values())
         else:
             self._priorities[name] = obj
@@ -157,12 +185,22 @@ class Chain:
         if created is not None and (charge := self.charge(_QUOTA, created)) is not None:
             yield charge
 
-    @staticmethod
-    def charge(kind: Kind, obj: JsonObject) -> Charge | None:
+    def charge(self, kind: Kind, obj: JsonObject) -> Charge | None:
         """What one object costs."""
         if kind.kind == "Pod":
-            return charge_pod(PodView.of(obj))
+            view = PodView.of(obj)
+            return charge_pod(view, expired=view.metadata.uid in self.ledger.expired)
         return charge_of(kind.plural, obj, group=kind.group)
+
+    async def expire(self, pod: JsonObject) -> None:
+        """A pod has outlived its grace period: give back what it used, and write that down."""
+        view = PodView.of(pod)
+        namespace = view.metadata.namespace
+        deltas = self.ledger.expire(namespace, view)
+        if deltas:
+            await self._store.commit(
+                [], {_QUOTA.key(namespace, name): self._status_of(namespace, name) for name in deltas}
+            )
 
     def _status_of(self, namespace: str, name: str) -> Callable[[int], bytes | None]:
         """Renders a quota with the ledger's usage when its transaction is written."""

@@ -7,8 +7,9 @@ picks the operation and puts the result into the form the client asked for.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.bodies import object_body
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete, delete_collection
@@ -19,11 +20,15 @@ from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.reads import check_not_future, list_objects
 from kubeqos.apiserver.requests import Request, Response, Route
 from kubeqos.apiserver.status import ApiError
+from kubeqos.apiserver.stencils import Outline, Stencils
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.tables import include, list_response, object_response
 from kubeqos.apiserver.watching import Watcher, Watching
-from kubeqos.apiserver.writes import Write, Written, create, replace
+from kubeqos.apiserver.writes import Write, Written, create, create_from_stencil, replace
+from kubeqos.codec import JsonObject
+from kubeqos.model.objects import PodView
 from kubeqos.model.selectors import FieldSelector
+from kubeqos.rules.quota import charge_pod
 
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
 
@@ -40,8 +45,10 @@ class Handlers:
     """The verbs of the API over one core."""
 
     core: Core
+    access: Access
     watching: Watching
     subresources: Subresources
+    stencils: Stencils = field(default_factory=Stencils)
 
     def table(self) -> dict[str, Handler]:
         return {
@@ -80,8 +87,20 @@ class Handlers:
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
         write = self._write(request, route, kind, "CreateOptions")
-        written = await create(self.core, write, object_body(request, kind))
+        outline = None
+        if kind.kind == "Pod" and not write.dry_run:
+            outline = self.stencils.outline(request, route.namespace, self.core.admission.version)
+        stencil = self.stencils.get(outline) if outline is not None else None
+        if outline is not None and stencil is not None:
+            written = await create_from_stencil(self.core, write, outline.name, stencil)
+        else:
+            written = await create(self.core, write, object_body(request, kind), self._learner(kind, outline))
         return self._written(kind, written, form, request)
+
+    def _learner(self, kind: Kind, outline: Outline | None) -> Callable[[JsonObject], None] | None:
+        if outline is None:
+            return None
+        return lambda obj: self.stencils.learn(outline, kind, obj, charge_pod(PodView.of(obj)))
 
     async def update(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
@@ -117,6 +136,7 @@ class Handlers:
             dry_run=dry_run(request, options_kind) if request.query else False,
             manager=field_manager(request),
             warnings=request.warnings,
+            guard=lambda obj: self.access.check_write(request.identity, attributes(route), obj),
         )
 
     def _written(self, kind: Kind, written: Written, form: Form, request: Request) -> Response:

@@ -12,16 +12,20 @@ from pathlib import Path
 
 from kubeqos.apiserver.access import Access, follow_policy, load_policy, node_rule
 from kubeqos.apiserver.app import Application
-from kubeqos.apiserver.auth import Authenticator, Authorizer, Pki, StaticTokens, TokenSigner, write_kubeconfig
+from kubeqos.apiserver.auth import Authenticator, Authorizer, Identity, Pki, StaticTokens, TokenSigner, write_kubeconfig
 from kubeqos.apiserver.bootstrap import bootstrap
 from kubeqos.apiserver.chain import Chain
 from kubeqos.apiserver.core import Core
+from kubeqos.apiserver.eventexpiry import expire_events
+from kubeqos.apiserver.expiry import Expiry
 from kubeqos.apiserver.handlers import Handlers
+from kubeqos.apiserver.local import LOCAL, LocalTransport
 from kubeqos.apiserver.observe import Audit, Health, Metrics
 from kubeqos.apiserver.reviews import Reviews
 from kubeqos.apiserver.serving import serve
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.watching import Watching
+from kubeqos.client import TransportApi
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import FeatureGates
 from kubeqos.store import Store
@@ -63,7 +67,7 @@ class ApiServer:
         self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
         self.audit = Audit(settings.data_dir / "audit.log") if settings.audit else None
         self.application = Application(
-            Handlers(self.core, self.watching, self.subresources),
+            Handlers(self.core, self.access, self.watching, self.subresources),
             Reviews(self.access),
             self.access,
             self.metrics,
@@ -79,6 +83,10 @@ class ApiServer:
             "apiserver_watch_events_total", "Watch events delivered.", lambda: float(self.watching.delivered)
         )
         self.metrics.gauge("etcd_current_revision", "The store's revision.", lambda: float(self.store.revision))
+
+    def local(self, identity: Identity = LOCAL) -> TransportApi:
+        """The API for a component in this process: the same handlers, without sockets."""
+        return TransportApi(LocalTransport(self.application, identity))
 
     @property
     def kubeconfig(self) -> Path:
@@ -102,7 +110,9 @@ class ApiServer:
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(follow_policy(store, server.policy, server._policy_at)),
+                tasks.create_task(Expiry(store, server.chain, server.core.clock).run()),
                 tasks.create_task(server._flush_audit()),
+                tasks.create_task(expire_events(store, server.core.clock)),
             ]
             try:
                 async with serve(server.application, listener, pki, [host, "localhost"]):

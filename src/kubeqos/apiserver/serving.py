@@ -13,13 +13,13 @@ import uvicorn
 from kubeqos.apiserver.app import Application
 from kubeqos.apiserver.auth import PeerCertificateProtocol, Pki, server_context
 
-HEADER_SECONDS = 10.0
+REQUEST_SECONDS = 30.0  # head and body must have arrived by then
 KEEP_ALIVE_SECONDS = 75
 STOP_SECONDS = 3
 
 
 class Protocol(PeerCertificateProtocol):
-    """A connection that must send the head of each request in reasonable time."""
+    """A connection that must send each request, head and body, in reasonable time."""
 
     _deadline: asyncio.TimerHandle | None = None
 
@@ -32,16 +32,23 @@ class Protocol(PeerCertificateProtocol):
             self._start_deadline()
         super().data_received(data)
 
-    def on_headers_complete(self) -> None:
+    def on_message_complete(self) -> None:
         self._stop_deadline()
-        super().on_headers_complete()
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_deadline()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """The server stops: an idle client is not asked to say goodbye, which it may never do."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
     def _start_deadline(self) -> None:
-        self._deadline = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+        self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
 
     def _stop_deadline(self) -> None:
         if self._deadline is not None:

@@ -27,6 +27,7 @@ from kubeqos.apiserver.status import (
     invalid,
     not_found,
 )
+from kubeqos.apiserver.stencils import Stencil
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.timestamps import timestamp
@@ -56,6 +57,7 @@ class Write:
     manager: str = ""  # who is recorded as the owner of what changes; nobody when empty
     applied: list[JsonObject] | None = None  # ownership as server-side apply worked it out
     warnings: list[str] | None = None
+    guard: Callable[[JsonObject], None] | None = None  # refuses what this client may not write
 
     def record_owner(self, core: Core, new: JsonObject, old: JsonObject | None) -> None:
         """Write metadata.managedFields of an object that is about to be stored."""
@@ -98,8 +100,10 @@ def unowned(obj: JsonObject) -> JsonObject:
     return {**obj, "metadata": metadata}
 
 
-async def create(core: Core, write: Write, obj: JsonObject) -> Written:
-    """Store a new object."""
+async def create(
+    core: Core, write: Write, obj: JsonObject, learn: Callable[[JsonObject], None] | None = None
+) -> Written:
+    """Store a new object. `learn` is shown the object as it is stored, when nothing about it needed a warning."""
     kind, namespace = write.kind, write.namespace
     _fit_url(kind, namespace, obj)
     metadata = obj["metadata"]
@@ -118,10 +122,36 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     write.record_owner(core, admitted.obj, None)
     if write.dry_run:
         return Written(unversioned(kind, admitted.obj), created=True)
+    if learn is not None and not write.warnings:
+        learn(admitted.obj)
     render = renderer(kind, admitted.obj)
     commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
     admitted.accepted()
     return Written(render(await commit), created=True)
+
+
+async def create_from_stencil(core: Core, write: Write, name: str, stencil: Stencil) -> Written:
+    """Store one more pod of a template: only its name, its namespace and the quotas are still to be judged."""
+    kind, namespace = write.kind, write.namespace
+    check_namespace(core, kind, namespace, name)
+    admitted = core.admission.admit_charged(
+        Attempt("CREATE", kind, namespace, name, {"metadata": {"name": name}}), stencil.charge
+    )
+    key = kind.key(namespace, name)
+    existing = core.store.get(key, pending=True)
+    if existing is not None:
+        raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
+    head, tail = kind.head, stencil.fill(name, core.new_uid(), timestamp(core.clock()))
+    values: list[bytes] = []
+
+    def render(revision: int) -> bytes:
+        values.append(b"%b%d%b" % (head, revision, tail))
+        return values[0]
+
+    commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
+    admitted.accepted()
+    await commit
+    return Written(values[0], created=True)
 
 
 def check_namespace(core: Core, kind: Kind, namespace: str, name: str) -> None:
@@ -160,6 +190,8 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
 
 
 def _admit(core: Core, write: Write, attempt: Attempt) -> Admitted:
+    if write.guard is not None and attempt.new is not None:
+        write.guard(attempt.new)
     admitted = core.admission.admit(attempt)
     if write.warnings is not None:
         write.warnings.extend(admitted.warnings)
@@ -251,11 +283,11 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
     """Name, namespace, uid and version must be those of the stored object."""
     kind, name = write.kind, write.name
     metadata, known = new.get("metadata"), old["metadata"]
-    if not isinstance(metadata, dict):
+    if not isinstance(metadata, dict) or not metadata.get("name"):
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if metadata.get("name") != known["name"]:
         raise _other_name(metadata.get("name", ""), known["name"])
-    if metadata.get("namespace", "") != known.get("namespace", ""):
+    if metadata.get("namespace") and metadata["namespace"] != known.get("namespace", ""):
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     version = metadata.get("resourceVersion")
     if version and version != str(stored.revision):
@@ -275,7 +307,15 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
         raise conflict(kind.plural, kind.group, name, why)
 
 
-_KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
+_KEPT = (
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+)
 
 
 def _carry_over(kind: Kind, subresource: str, new: JsonObject, old: JsonObject) -> None:

@@ -6,10 +6,14 @@ import asyncio
 import logging
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kubeqos.errors import KubeqosError
+
+if TYPE_CHECKING:
+    from kubeqos.apiserver.server import Settings
 
 
 @click.command("apiserver")
@@ -19,8 +23,11 @@ from kubeqos.errors import KubeqosError
 @click.option(
     "--token-auth-file", type=click.Path(path_type=Path), help="Static bearer tokens (token,user,uid,groups)."
 )
+@click.option("--feature-gates", default="", metavar="A=true,B=false", help="Turn features on or off.")
 @click.option("--audit/--no-audit", default=True, show_default=True, help="Write audit.log into the data directory.")
-def command(data_dir: Path, host: str, port: int, token_auth_file: Path | None, audit: bool) -> None:
+def command(
+    data_dir: Path, host: str, port: int, token_auth_file: Path | None, feature_gates: str, audit: bool
+) -> None:
     """Serve the Kubernetes API from a directory.
 
     The admin's kubeconfig is written to DATA_DIR/kubeconfig.
@@ -28,19 +35,19 @@ def command(data_dir: Path, host: str, port: int, token_auth_file: Path | None, 
     import uvloop
 
     from kubeqos.apiserver.server import Settings
+    from kubeqos.gates import FeatureGates
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname).1s %(name)s: %(message)s")
-    settings = Settings(data_dir, host, port, token_auth_file, audit)
     try:
-        uvloop.run(_run(settings))
+        gates = FeatureGates.parse(feature_gates)
+        uvloop.run(_run(Settings(data_dir, host, port, token_auth_file, audit, gates)))
     except KubeqosError as error:
         raise click.ClickException("\n".join(error.lines())) from error
 
 
-async def _run(settings: object) -> None:
-    from kubeqos.apiserver.server import ApiServer, Settings
+async def _run(settings: Settings) -> None:
+    from kubeqos.apiserver.server import ApiServer
 
-    assert isinstance(settings, Settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,8 +1,8 @@
 """Completion: `kubeqos completion SHELL` prints click's script, `kubectl_complete-qos` answers kubectl.
 
-kubectl runs an executable of that name on the PATH with the words typed so far, the last being the one to complete, and
-reads `value<TAB>description` lines and a directive (a bit field) on the last line, as its own hidden `__complete`
-prints them (kubectl, Plugins: Using the kubectl-completion for plugins).
+kubectl runs an executable of that name on the PATH with the words typed so far, the last being the one to
+complete, and reads `value<TAB>description` lines and a directive (a bit field) on the last line, as its own
+hidden `__complete` prints them (kubectl, Plugins: Using the kubectl-completion for plugins).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How every command that talks to a cluster is told which one: kubectl's flags, spelled as kubectl spells them."""
+"""How every command that talks to a cluster is told which one: kubectl's flags, spelled as kubectl spells
+them."""
 
 from __future__ import annotations
 

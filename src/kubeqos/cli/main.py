@@ -1,7 +1,7 @@
 """The entry point: one click application whose subcommands are imported only when they are called.
 
-Installed twice, as `kubeqos` and as the kubectl plugin `kubectl-qos`. Every error ends in one funnel that prints what,
-where and what to do; a traceback never reaches a user.
+Installed twice, as `kubeqos` and as the kubectl plugin `kubectl-qos`. Every error ends in one funnel that
+prints what, where and what to do; a traceback never reaches a user.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "up": ("kubeqos.cli.up", "Start a cluster on this machine."),
+    "down": ("kubeqos.cli.down", "Stop the cluster on this machine."),
+    "status": ("kubeqos.cli.status", "Show whether the cluster on this machine runs."),
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
     "check": ("kubeqos.cli.check", "Check a set of manifests together, as a server would."),
     "classes": ("kubeqos.cli.classes", "Show QoS classes: capacity and use over all nodes."),
@@ -32,8 +35,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "top": ("kubeqos.cli.top", "Show what nodes, pods and classes use."),
     "simulate": ("kubeqos.cli.simulate", "Rehearse a change on a copy of the cluster."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
+    "plugin": ("kubeqos.cli.plugin", "Run a built-in resource plugin, or look into it."),
+    "qrm": ("kubeqos.cli.qrm", "Make and test resource plugins."),
+    "controllers": ("kubeqos.cli.controllers", "Run the controllers alone, against any API server."),
     "scheduler": ("kubeqos.cli.scheduler", "Run the scheduler alone, against any API server."),
+    "cci": ("kubeqos.cli.cci", "Write, check and inspect compute drivers and their claims."),
+    "driver": ("kubeqos.cli.driver", "Run a built-in compute driver."),
     "completion": ("kubeqos.cli.completion", "Print a script that completes kubeqos in a shell."),
+    "node": ("kubeqos.cli.node", "Run a node agent, on a container runtime or on a simulated machine."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
 }
@@ -72,6 +81,9 @@ def application() -> None:
 
 def main() -> None:
     """Run the command line and turn every outcome into an exit code."""
+    # Read when gRPC is imported: we never fork without exec, and its own log is not for users.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     program = "kubectl qos" if Path(sys.argv[0]).name.startswith("kubectl-") else "kubeqos"
     try:
         outcome = application.main(prog_name=program, standalone_mode=False)

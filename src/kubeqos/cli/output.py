@@ -1,7 +1,7 @@
 """Printing: tables as kubectl prints them, JSON and YAML; data to stdout, messages to stderr.
 
-Colour is for a person at a terminal: there is none in a pipe, with `NO_COLOR` set or on a dumb terminal, and no text
-needs it to be understood.
+Colour is for a person at a terminal: there is none in a pipe, with `NO_COLOR` set or on a dumb terminal, and
+no text needs it to be understood.
 """
 
 from __future__ import annotations

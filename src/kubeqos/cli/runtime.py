@@ -1,7 +1,7 @@
 """`kubeqos runtime`: run a simulated container runtime, or look into any CRI runtime.
 
-Without a subcommand it serves a simulated machine until it is interrupted; `ps`, `inspect` and `classes` ask a runtime
-(containerd, CRI-O, the relay or a simulated one) at its endpoint.
+Without a subcommand it serves a simulated machine until it is interrupted; `ps`, `inspect` and `classes` ask
+a runtime (containerd, CRI-O, the relay or a simulated one) at its endpoint.
 """
 
 from __future__ import annotations

@@ -44,9 +44,10 @@ async def _run(core: object, kubeconfig: Path | None, context: str | None, addre
     from contextlib import AsyncExitStack, suppress
 
     from kubeqos.client.http import HttpApi
+    from kubeqos.client.serving import served
     from kubeqos.scheduler.core import Scheduler
     from kubeqos.scheduler.service import SchedulerService
-    from kubeqos.scheduler.serving import served
+    from kubeqos.scheduler.serving import application
 
     assert isinstance(core, Scheduler)
     api = HttpApi.from_kubeconfig(kubeconfig, context)
@@ -58,7 +59,7 @@ async def _run(core: object, kubeconfig: Path | None, context: str | None, addre
     async with AsyncExitStack() as stack:
         stack.push_async_callback(api.close)
         if port:
-            await stack.enter_async_context(served(service, address, port))
+            await stack.enter_async_context(served(application(service), address, port))
         click.echo(f"scheduling for {', '.join(core.profiles)}", err=True)
         with suppress(asyncio.CancelledError):
             await running

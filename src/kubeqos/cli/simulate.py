@@ -6,9 +6,7 @@ anywhere.
 
 from __future__ import annotations
 
-import difflib
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +18,11 @@ from kubeqos.errors import InputError
 from kubeqos.model.timestamps import human_duration
 
 if TYPE_CHECKING:
+    from kubeqos.document import Doc
     from kubeqos.scheduler.measures import Outcome
     from kubeqos.scheduler.scenario import Scenario
+
+MAX_NODES = 100_000
 
 scenario_argument = click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path))
 seed_option = click.option("--seed", type=int, help="Seed of the random numbers, in place of the scenario's.")
@@ -95,8 +96,9 @@ def run(scenario_file: Path, policy: Path | None, seed: int | None, svg_file: Pa
     The same scenario, seed and policy give the same result, always.
     """
     from kubeqos.cli import outcomes
+    from kubeqos.scheduler.scenario import load
 
-    scenario = read_scenario(scenario_file, seed)
+    scenario = load(scenario_file, seed)
     result = _simulated(scenario, policy)
     if svg_file is not None:
         _write(svg_file, outcomes.svg([result]))
@@ -124,10 +126,11 @@ def compare(
 ) -> None:
     """Play one SCENARIO under two or more policies, with the very same pods."""
     from kubeqos.cli import outcomes
+    from kubeqos.scheduler.scenario import load
 
     if len(policies) < 2:
         raise click.UsageError("give --policy at least twice; `kubeqos simulate run` plays one")
-    scenario = read_scenario(scenario_file, seed)
+    scenario = load(scenario_file, seed)
     results = [_simulated(scenario, policy) for policy in policies]
     if svg_file is not None:
         _write(svg_file, outcomes.svg(results))
@@ -135,13 +138,6 @@ def compare(
         click.echo(outcomes.several(results))
     else:
         emit([outcomes.plain(one) for one in results], form)
-
-
-def read_scenario(path: Path, seed: int | None) -> Scenario:
-    """The scenario in a file."""
-    from kubeqos.scheduler.scenario import parse
-
-    return parse(_read_yaml(path), str(path), seed)
 
 
 def _simulated(scenario: Scenario, policy: Path | None) -> Outcome:
@@ -192,41 +188,27 @@ def snapshot(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> tuple[A
 
 def read_groups(path: Path) -> list[Any]:
     """Node groups from their file, strictly."""
+    from kubeqos.document import read_document
     from kubeqos.placement.scaleup import NodeGroup
 
-    raw = _read_yaml(path)
-    listed = raw.get("groups") if isinstance(raw, Mapping) else raw
-    if not isinstance(listed, list) or not listed:
-        raise InputError("no node groups found", where=str(path), remedy="list them under `groups:`")
+    doc = read_document(path, "node groups", InputError)
+    listed = doc if doc.is_list else doc.fields(("groups",)).get("groups")
     groups = []
-    for index, each in enumerate(listed):
-        where = f"{path}: groups[{index}]"
-        _only(each, ("name", "max", "template"), where)
-        if not isinstance(each.get("name"), str) or not isinstance(each.get("max", 10), int):
-            raise InputError("a group needs a `name`, and `max` is a whole number", where=where)
-        groups.append(NodeGroup(each["name"], _template(each.get("template") or {}, where), each.get("max", 10)))
+    for each in listed.elements() if listed is not None else ():
+        fields = each.fields(("name", "max", "template"))
+        most = fields["max"].integer(0, MAX_NODES) if "max" in fields else 10
+        groups.append(NodeGroup(each.required(fields, "name").text(), _template(fields.get("template")), most))
+    if not groups:
+        doc.fail("no node groups found", "list them under `groups:`")
     return groups
 
 
-def _read_yaml(path: Path) -> Any:
-    from kubeqos.codec import YamlError, decode_yaml
-
-    try:
-        return decode_yaml(path.read_text())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {path}: not UTF-8 text") from error
-    except YamlError as error:
-        raise InputError(f"not valid YAML: {error}", where=str(path)) from error
-
-
-def _template(raw: Any, where: str) -> Any:
+def _template(doc: Doc | None) -> Any:
     from kubeqos.model.objects import NodeView
     from kubeqos.scheduler.core import node_facts
 
-    known = ("labels", "annotations", "taints", "allocatable", "qosResources")
-    _only(raw, known, f"{where}.template")
+    fields = doc.fields(("labels", "annotations", "taints", "allocatable", "qosResources")) if doc else {}
+    raw = {key: child.plain() for key, child in fields.items()}
     try:
         node = {
             "metadata": {"labels": raw.get("labels") or {}, "annotations": raw.get("annotations") or {}},
@@ -238,14 +220,5 @@ def _template(raw: Any, where: str) -> Any:
         }
         return node_facts(NodeView.of(node))
     except InputError as error:
-        raise InputError(error.what, where=f"{where}.template: {error.where}") from error
-
-
-def _only(raw: Any, known: tuple[str, ...], where: str) -> None:
-    if not isinstance(raw, Mapping):
-        raise InputError("expected a map of settings", where=where)
-    for key in raw:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, 1)
-            remedy = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
-            raise InputError(f"unknown setting {key!r}", where=where, remedy=remedy)
+        where = f"{doc.where}: {error.where}" if doc else error.where
+        raise InputError(error.what, where=where) from error

@@ -1,6 +1,7 @@
 """`kubeqos top nodes|pods|classes`: what is used right now, with the classes it is used under.
 
-Measured use comes from metrics.k8s.io where the cluster serves it. Class use is counted from pods and needs no metrics.
+Measured use comes from metrics.k8s.io where the cluster serves it. Class use is counted from pods and needs
+no metrics.
 """
 
 from __future__ import annotations

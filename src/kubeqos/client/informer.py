@@ -67,6 +67,11 @@ class Informer:
         self._revision = ""  # to watch from; empty: list first
         self._handlers: list[Handler] = []
 
+    @property
+    def revision(self) -> int:
+        """Up to which revision the copy is complete; 0 before the first list."""
+        return int(self._revision) if self._revision.isdigit() else 0
+
     def on_change(self, handler: Handler) -> None:
         """Call back for every change; what is already known is announced at once."""
         self._handlers.append(handler)

@@ -44,6 +44,7 @@ REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "Replicat
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 RESOURCE_CLASSES = Resource("resource.k8s.io", "v1alpha1", "resourceclasses", "ResourceClass", namespaced=False)

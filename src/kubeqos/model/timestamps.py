@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import lru_cache
+
+from kubeqos.errors import InputError
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
 def timestamp(now: float) -> str:
@@ -28,6 +34,14 @@ def seconds_of(text: str) -> float | None:
     except ValueError:
         return None
     return found.timestamp() if found.tzinfo else None
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds of a duration such as 500ms, 5s or 1m30s."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise InputError(f"{text!r} is not a duration", remedy="write it like 500ms, 5s or 1m30s")
+    return sum(round(float(number) * _UNITS[unit]) for number, unit in parts)
 
 
 def age_since(text: str | None, now: float) -> str:

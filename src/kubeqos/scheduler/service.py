@@ -20,6 +20,7 @@ from kubeqos.client.informer import Change, Informer
 from kubeqos.client.resources import (
     NAMESPACES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
@@ -34,7 +35,6 @@ from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.scheduler.core import Bind, Effect, Evict, PodKey, Report, Scheduler
 from kubeqos.scheduler.metrics import Metrics
 
-POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 _BINDINGS_AT_ONCE = 128
 _FLUSH_SECONDS = 30.0
 _DECISIONS_PER_TURN = 64

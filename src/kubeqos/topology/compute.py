@@ -49,20 +49,27 @@ def allocate(machine: Machine, available: CpuSet, request: CpuRequest) -> Alloca
 
 
 def allocate_claim(
-    machine: Machine, available: CpuSet, requests: Sequence[CpuRequest]
+    machine: Machine,
+    available: CpuSet,
+    requests: Sequence[CpuRequest],
+    regions: Sequence[CpuSet] | None = None,
 ) -> tuple[Allocated, ...] | Refused:
-    """Every group of a claim, or none; exclusive groups go first, shared ones never stand in their way."""
+    """Every group of a claim, or none; exclusive groups go first, shared ones never stand in their way.
+
+    No CPU serves two groups. `regions` bounds where each group may come from.
+    """
     answers: dict[int, Allocated] = {}
 
     def urgency(index: int) -> tuple[bool, int, int]:
         return not requests[index].exclusive, -len(_hard_parts(requests[index])), index
 
     for index in sorted(range(len(requests)), key=urgency):
-        answer = allocate(machine, available, requests[index])
+        inside = available & regions[index] if regions else available
+        answer = allocate(machine, inside, requests[index])
         if isinstance(answer, Refused):
             return answer
         answers[index] = answer
-        available -= answer.whole
+        available -= answer.whole | answer.cpus
     return tuple(answers[index] for index in range(len(requests)))
 
 

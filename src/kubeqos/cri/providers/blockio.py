@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kubeqos.cri.providers.document import Doc
 from kubeqos.cri.providers.effects import CgroupWrite, Effect, write
 from kubeqos.cri.providers.host import V1
+from kubeqos.document import Doc
+from kubeqos.model.reading import amount
 
 Device = tuple[int, int]
 FindDevices = Callable[[str], Sequence[Device]]
@@ -56,7 +57,7 @@ def parse_classes(doc: Doc) -> dict[str, tuple[Entry, ...]]:
 def _parse_entry(doc: Doc) -> Entry:
     fields = doc.fields(("Devices", "Weight", *THROTTLES))
     devices = tuple(item.text() for item in fields["Devices"].elements()) if "Devices" in fields else ()
-    throttles = {key: fields[key].quantity() for key in THROTTLES if key in fields}
+    throttles = {key: amount(fields[key]) for key in THROTTLES if key in fields}
     if throttles and not devices:
         doc.fail(f"{next(iter(throttles))} without Devices", "name the devices that are throttled")
     if not throttles and "Weight" not in fields:

@@ -23,12 +23,12 @@ from kubeqos.cri.providers.config import (
     ResourceSpec,
     VendorSpec,
 )
-from kubeqos.cri.providers.document import suggest
 from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import ENTRY_POINT_GROUP, Advertisement, ClassInfo, ClassProvider, Level
 from kubeqos.cri.providers.rdt.files import Kernel, ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.provider import RdtProvider
 from kubeqos.cri.providers.rdt.resolve import Plan
+from kubeqos.document import suggest
 from kubeqos.errors import ConfigurationError, RemoteError
 
 Connect = Callable[[str, str, Any], ClassProvider]

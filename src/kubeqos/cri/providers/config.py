@@ -29,12 +29,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from kubeqos.cri.providers import blockio, presets
-from kubeqos.cri.providers.document import Doc, parse_document, suggest
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, ClassInfo, Level
 from kubeqos.cri.providers.rdt.config import RdtConfig, parse_rdt
+from kubeqos.document import Doc, parse_document, suggest
 
 POD_QOS = "pod-qos"
 """Informational to the runtime: never requested, never advertised (KEP-3008; DESIGN ruling 5)."""
@@ -162,7 +160,7 @@ def _vendor(name: str, doc: Doc, fields: Mapping[str, Doc], provider: str) -> Re
     endpoint = fields["endpoint"].text() if "endpoint" in fields else ""
     if endpoint and not endpoint.startswith("unix://"):
         fields["endpoint"].fail(f"{endpoint!r} is not a socket", "write it like unix:///run/vendor.sock")
-    config = yaml.safe_load(yaml.serialize(fields["config"].node)) if "config" in fields else None
+    config = fields["config"].plain() if "config" in fields else None
     capacity = _capacity(fields)
     default = fields["default"].text() if "default" in fields else SYSTEM_DEFAULT
     offer = Advertisement(name, Level.CONTAINER, False, (), default)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubeqos.cri.providers.document import Doc
 from kubeqos.cri.providers.effects import CgroupWrite, Effect, SetRlimit, write
 from kubeqos.cri.providers.host import V1
 from kubeqos.cri.providers.protocol import Edit, Level, Refusal, Subject
+from kubeqos.document import Doc
+from kubeqos.model.reading import amount
 
 UNLIMITED = -1
 RLIMITS = (
@@ -90,7 +91,7 @@ def _bytes(doc: Doc) -> Value:
         if not share.isdecimal() or not 1 <= int(share) <= 100:
             doc.fail(f"expected a percentage from 1% to 100% of the memory limit, found {text!r}")
         return Value(percent_of_limit=int(share))
-    return Value(doc.quantity())
+    return Value(amount(doc))
 
 
 def _rlimit(doc: Doc) -> Value:
@@ -107,7 +108,7 @@ def _rlimit(doc: Doc) -> Value:
 
 
 def _bandwidth(doc: Doc) -> Value:
-    doc.quantity()
+    amount(doc)
     return Value(text=doc.text())
 
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from kubeqos.cri.errors import Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.config import MAX_CAPACITY, POD_QOS
-from kubeqos.cri.providers.document import Doc, parse_document, suggest
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, ClassInfo, Level
 from kubeqos.cri.runtime import class_of
+from kubeqos.document import Doc, parse_document, suggest
 from kubeqos.errors import ConfigurationError
 
 Requests = Iterable[cri.ContainerQOSResource] | Iterable[cri.PodQOSResource]
@@ -28,14 +28,19 @@ Requests = Iterable[cri.ContainerQOSResource] | Iterable[cri.PodQOSResource]
 def read_classes(text: str, source: str) -> tuple[Advertisement, ...]:
     """The table from its file."""
     top = parse_document(text, source).fields(("resources",))
-    offers = [_read_offer(item) for item in top["resources"].elements()] if "resources" in top else []
+    return read_offers(top["resources"]) if "resources" in top else ()
+
+
+def read_offers(listed: Doc) -> tuple[Advertisement, ...]:
+    """The table's rows, wherever a file has them."""
+    offers = [_read_offer(item) for item in listed.elements()]
     seen: dict[str, Advertisement] = {}
     for offer in offers:
         if offer.name in seen:
             levels = " and ".join(sorted({offer.level.value, seen[offer.name].level.value}))
             raise ConfigurationError(
                 f"resource {offer.name!r} is offered twice ({levels} level)",
-                where=source,
+                where=listed.where,
                 remedy="every QoS-class resource of a node needs its own name",
             )
         seen[offer.name] = offer

@@ -15,7 +15,7 @@ from kubeqos.cri.errors import Code
 from kubeqos.cri.runtime import METHODS
 from kubeqos.cri.simulated.script import read_code
 from kubeqos.errors import InputError
-from kubeqos.model.durations import parse_duration
+from kubeqos.model.timestamps import parse_duration
 
 ANY = "*"
 HANG = "HANG"

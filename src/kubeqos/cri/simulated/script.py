@@ -20,8 +20,8 @@ from typing import Any
 
 from kubeqos.cri.errors import Code
 from kubeqos.errors import InputError
-from kubeqos.model.durations import parse_duration
 from kubeqos.model.quantity import Quantity
+from kubeqos.model.timestamps import parse_duration
 
 PREFIX = "simulate.kubeqos.io/"
 FAILABLE = frozenset(

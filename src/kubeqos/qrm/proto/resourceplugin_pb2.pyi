@@ -78,9 +78,14 @@ class ResourcePluginOptions(google.protobuf.message.Message):
     NEED_RECONCILE_FIELD_NUMBER: builtins.int
     ASSOCIATED_DEVICES_FIELD_NUMBER: builtins.int
     EXTRA_RESOURCES_FIELD_NUMBER: builtins.int
+    IMPLICIT_FIELD_NUMBER: builtins.int
     pre_start_required: builtins.bool
     with_topology_alignment: builtins.bool
     need_reconcile: builtins.bool
+    implicit: builtins.bool
+    """Ours, unknown to other managers: asked for every container, also for one that does not name the resource
+    (KEP-3461, story 3).
+    """
     @property
     def associated_devices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -93,8 +98,9 @@ class ResourcePluginOptions(google.protobuf.message.Message):
         need_reconcile: builtins.bool = ...,
         associated_devices: collections.abc.Iterable[builtins.str] | None = ...,
         extra_resources: collections.abc.Iterable[builtins.str] | None = ...,
+        implicit: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["associated_devices", b"associated_devices", "extra_resources", b"extra_resources", "need_reconcile", b"need_reconcile", "pre_start_required", b"pre_start_required", "with_topology_alignment", b"with_topology_alignment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["associated_devices", b"associated_devices", "extra_resources", b"extra_resources", "implicit", b"implicit", "need_reconcile", b"need_reconcile", "pre_start_required", b"pre_start_required", "with_topology_alignment", b"with_topology_alignment"]) -> None: ...
 
 Global___ResourcePluginOptions: typing_extensions.TypeAlias = ResourcePluginOptions
 
@@ -657,11 +663,14 @@ class ResourceAllocationInfo(google.protobuf.message.Message):
     TOPOLOGY_ASSIGNMENTS_FIELD_NUMBER: builtins.int
     MOUNTS_FIELD_NUMBER: builtins.int
     DEVICES_FIELD_NUMBER: builtins.int
+    EXCLUSIVE_FIELD_NUMBER: builtins.int
     oci_property_name: builtins.str
     is_node_resource: builtins.bool
     is_scalar_resource: builtins.bool
     allocated_quantity: builtins.float
     allocation_result: builtins.str
+    exclusive: builtins.bool
+    """Ours, unknown to other managers: nobody outside the pod may be given the same CPUs."""
     @property
     def envs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
@@ -690,9 +699,10 @@ class ResourceAllocationInfo(google.protobuf.message.Message):
         topology_assignments: collections.abc.Mapping[builtins.int, builtins.int] | None = ...,
         mounts: collections.abc.Iterable[Global___Mount] | None = ...,
         devices: collections.abc.Iterable[Global___DeviceSpec] | None = ...,
+        exclusive: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["resource_hints", b"resource_hints"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allocated_quantity", b"allocated_quantity", "allocation_result", b"allocation_result", "annotations", b"annotations", "devices", b"devices", "envs", b"envs", "is_node_resource", b"is_node_resource", "is_scalar_resource", b"is_scalar_resource", "mounts", b"mounts", "oci_property_name", b"oci_property_name", "resource_hints", b"resource_hints", "topology_assignments", b"topology_assignments"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allocated_quantity", b"allocated_quantity", "allocation_result", b"allocation_result", "annotations", b"annotations", "devices", b"devices", "envs", b"envs", "exclusive", b"exclusive", "is_node_resource", b"is_node_resource", "is_scalar_resource", b"is_scalar_resource", "mounts", b"mounts", "oci_property_name", b"oci_property_name", "resource_hints", b"resource_hints", "topology_assignments", b"topology_assignments"]) -> None: ...
 
 Global___ResourceAllocationInfo: typing_extensions.TypeAlias = ResourceAllocationInfo
 

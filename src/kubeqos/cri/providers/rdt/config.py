@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kubeqos.cri.providers.document import Doc
 from kubeqos.cri.providers.rdt.machine import Kind
+from kubeqos.document import Doc
 
 ALL = -1
 """The key of an allocation that holds for every cache id without one of its own."""

@@ -1,0 +1,234 @@
+"""Checks of any compute driver against the interface, through its socket (`kubeqos cci conformance SOCKET`).
+
+Every check is a small story that ends in nothing reserved: what is admitted is removed again. A driver passes when it
+answers in time, keeps its promises on the machine that it is told about, and says no in words.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from kubeqos.cci.answers import Lie, verified
+from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS, negotiate
+from kubeqos.cci.parameters import Group, Parameters
+from kubeqos.cci.proto import cci_pb2 as pb
+from kubeqos.cci.store import ResourceSet
+from kubeqos.errors import RemoteError
+from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.machine import Machine
+from kubeqos.plugins.registration import ask_info
+from kubeqos.plugins.sockets import call, dial
+from kubeqos.topology.attributes import DeviceAffinity, MemoryAffinity, Siblings
+
+CALL_SECONDS = 5.0
+_ANSWERS = {name: answer for name, _, answer in METHODS}
+
+
+class Broken(Exception):
+    """What a driver did wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of one check; `problem` is empty when it passed."""
+
+    check: str
+    problem: str
+    milliseconds: float
+
+
+@dataclass
+class Peer:
+    """The driver under test and what the checks have admitted so far."""
+
+    socket: Path
+    machine: Machine
+    channel: grpc.aio.Channel
+    serial: int = 0
+    admitted: list[pb.AdmitRequest] = field(default_factory=list)
+
+    async def call(self, method: str, request: Any) -> Any:
+        return await call(self.channel, f"/{SERVICE}/{method}", request, _ANSWERS[method], seconds=CALL_SECONDS)
+
+    async def admit(self, handle: str, available: CpuSet) -> pb.AdmitResponse:
+        self.serial += 1
+        request = pb.AdmitRequest(
+            namespace="default",
+            claim_uid=f"conformance-{self.serial}",
+            claim_name=f"claim-{self.serial}",
+            availableCpus=str(available),
+            pod=f"pod-{self.serial}",
+            container="main",
+            resource_handle=handle,
+        )
+        answer: pb.AdmitResponse = await self.call("CCIAdmit", request)
+        if not answer.err:
+            self.admitted.append(request)
+        return answer
+
+    async def granted(self, parameters: Parameters, available: CpuSet) -> tuple[ResourceSet, ...]:
+        """The verified sets for a claim that the driver must be able to serve."""
+        answer = await self.admit(parameters.handle(), available)
+        if answer.err:
+            raise Broken(f"refused {parameters.handle()} with {len(available)} CPUs available: {answer.err}")
+        sets = verified(self.machine, available, parameters, answer)
+        if isinstance(sets, Lie):
+            raise Broken(str(sets))
+        return sets
+
+    async def refused(self, handle: str, available: CpuSet, what: str) -> None:
+        answer = await self.admit(handle, available)
+        if not answer.err:
+            raise Broken(f"admitted {what} and answered {answer.rSet.cpuset!r}")
+
+    async def remove(self, claim_uid: str, claim_name: str, container_id: str) -> None:
+        request = pb.RemoveResourceRequest(
+            namespace="default", claim_uid=claim_uid, claim_name=claim_name, container_id=container_id
+        )
+        answer = await self.call("CCIRemoveContainerResource", request)
+        if answer.err:
+            raise Broken(f"refused a removal: {answer.err}")
+
+    async def clean(self) -> None:
+        while self.admitted:
+            one = self.admitted.pop()
+            await self.remove(one.claim_uid, one.claim_name, "")
+
+
+def _one(count: int, **attributes: Any) -> Parameters:
+    return Parameters((Group(count, count, **attributes),))
+
+
+async def _registration(peer: Peer) -> None:
+    plugin = await ask_info(peer.socket, peer.channel)
+    if plugin.type != PLUGIN_TYPE:
+        raise Broken(f"registers as type {plugin.type!r}, must be {PLUGIN_TYPE!r}")
+    if negotiate(plugin.versions) is None:
+        raise Broken(f"speaks versions {', '.join(plugin.versions) or 'none'}, must speak {VERSIONS[0]}")
+
+
+async def _exclusive(peer: Peer) -> None:
+    await peer.granted(_one(1, exclusive=True), peer.machine.online)
+
+
+async def _shared(peer: Peer) -> None:
+    await peer.granted(_one(1), peer.machine.online)
+
+
+async def _mixed(peer: Peer) -> None:
+    parameters = Parameters((Group(1, 1, exclusive=True), Group(1, 1)))
+    if len(peer.machine.online) > 2:
+        await peer.granted(parameters, peer.machine.online)
+
+
+async def _inside(peer: Peer) -> None:
+    """Of a machine that is half taken, the other half serves."""
+    half = peer.machine.online - peer.machine.online.lowest(len(peer.machine.online) // 2)
+    await peer.granted(_one(1, exclusive=True), half)
+
+
+async def _range(peer: Peer) -> None:
+    await peer.granted(Parameters((Group(1, 2),)), peer.machine.online)
+
+
+async def _siblings(peer: Peer) -> None:
+    core = next(iter(peer.machine.cores.values()))
+    await peer.granted(_one(len(core), exclusive=True, siblings=Siblings.REQUIRED), peer.machine.online)
+    await peer.granted(_one(1, exclusive=True, siblings=Siblings.PREFERRED), peer.machine.online)
+    await peer.granted(_one(1, exclusive=True, siblings=Siblings.DENIED), peer.machine.online)
+
+
+async def _memory(peer: Peer) -> None:
+    everywhere = len(peer.machine.cpu_numa)
+    await peer.granted(_one(1, exclusive=True, memory=MemoryAffinity.BIND_REQUIRED), peer.machine.online)
+    interleaved = _one(everywhere, exclusive=True, memory=MemoryAffinity.INTERLEAVE_REQUIRED)
+    await peer.granted(interleaved, peer.machine.online)
+
+
+async def _device(peer: Peer) -> None:
+    for node in peer.machine.cpu_numa:
+        where = peer.machine.numa_of(peer.machine.numa_cpus[node])
+        group = Group(1, 1, exclusive=True, device=DeviceAffinity.REQUIRED)
+        await peer.granted(Parameters((group,), device_numa=where), peer.machine.online)
+
+
+async def _too_many(peer: Peer) -> None:
+    count = len(peer.machine.online) + 1
+    await peer.refused(_one(count, exclusive=True).handle(), peer.machine.online, f"{count} exclusive cores")
+
+
+async def _nothing_left(peer: Peer) -> None:
+    await peer.refused(_one(1, exclusive=True).handle(), CpuSet(), "a core of none available")
+
+
+async def _nonsense(peer: Peer) -> None:
+    await peer.refused("this is not a claim", peer.machine.online, "a claim that cannot be read")
+
+
+async def _lifecycle(peer: Peer) -> None:
+    await peer.granted(_one(1, exclusive=True), peer.machine.online)
+    claim = peer.admitted.pop()
+    start = pb.AddResourceRequest(
+        cgroup="/kubepods/conformance", pod=claim.pod, container=claim.container, container_id=f"id-{claim.pod}"
+    )
+    answer = await peer.call("CCIAddContainerResource", start)
+    if answer.err:
+        raise Broken(f"refused to add an admitted container: {answer.err}")
+    for _ in range(2):  # a removal may be repeated after a crash
+        await peer.remove(claim.claim_uid, claim.claim_name, start.container_id)
+
+
+async def _stranger(peer: Peer) -> None:
+    await peer.remove("nobody", "nobody", "no-such-container")
+
+
+async def _gives_back(peer: Peer) -> None:
+    """What was admitted and removed can be had again: nothing leaks inside the driver."""
+    for _ in range(8):
+        await peer.granted(_one(1, exclusive=True), peer.machine.online)
+        await peer.clean()
+
+
+CHECKS: tuple[tuple[str, Callable[[Peer], Awaitable[None]]], ...] = (
+    ("registers as a compute driver", _registration),
+    ("admits an exclusive core", _exclusive),
+    ("admits a shared core", _shared),
+    ("answers a mixed claim with one set per group", _mixed),
+    ("stays inside the available CPUs", _inside),
+    ("serves a range of cores", _range),
+    ("honours sibling attributes", _siblings),
+    ("honours memory attributes", _memory),
+    ("honours device attributes", _device),
+    ("refuses more cores than there are, in words", _too_many),
+    ("refuses when nothing is available, in words", _nothing_left),
+    ("refuses a claim that cannot be read, in words", _nonsense),
+    ("adds and removes, also twice", _lifecycle),
+    ("accepts the removal of a container that it does not know", _stranger),
+    ("gives back what was removed", _gives_back),
+)
+
+
+async def examine(socket: Path, machine: Machine) -> list[Verdict]:
+    """Run every check against the driver behind a socket."""
+    channel = dial(socket)
+    verdicts: list[Verdict] = []
+    try:
+        for name, check in CHECKS:
+            peer = Peer(socket, machine, channel, serial=len(verdicts) * 1000)
+            started = time.perf_counter()
+            problem = ""
+            try:
+                await check(peer)
+                await peer.clean()
+            except (Broken, RemoteError) as error:
+                problem = str(error)
+            verdicts.append(Verdict(name, problem, (time.perf_counter() - started) * 1000))
+    finally:
+        await channel.close(None)
+    return verdicts

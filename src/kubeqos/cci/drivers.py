@@ -1,0 +1,228 @@
+"""The compute drivers of one node: who is registered, who is well, and the three calls with their deadlines.
+
+`Drivers` is the handler for plugins of type `CCIDriver` (`plugins.registration.Watcher`). A call that fails because
+the driver is away or hangs marks it sick at once, so that a hung driver holds up one admission and not the next;
+`watch` probes until it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+
+from kubeqos.cci.metrics import Metrics
+from kubeqos.cci.proto import cci_pb2 as pb
+from kubeqos.model import names
+from kubeqos.plugins.registration import Plugin
+from kubeqos.plugins.sockets import PluginCallError, call, dial
+
+PLUGIN_TYPE = "CCIDriver"
+VERSIONS = ("v1alpha1",)
+"""What this manager speaks, newest first; the newest that both sides know is used."""
+
+SERVICE = "v1alpha1.CCIDriver"
+METHODS: tuple[tuple[str, type[Any], type[Any]], ...] = (
+    ("CCIAdmit", pb.AdmitRequest, pb.AdmitResponse),
+    ("CCIAddContainerResource", pb.AddResourceRequest, pb.AddResourceResponse),
+    ("CCIRemoveContainerResource", pb.RemoveResourceRequest, pb.RemoveResourceResponse),
+)
+_ANSWERS = {name: answer for name, _, answer in METHODS}
+
+HEALTH_PATH = "/grpc.health.v1.Health/Check"
+SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse.status, the only field
+
+log = structlog.get_logger("kubeqos.cci")
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """How long a driver may take, in seconds, and how often its health is looked at."""
+
+    call: float = 2.0
+    health: float = 1.0
+    probe_every: float = 5.0
+    probe_sick_every: float = 0.5
+
+
+@dataclass
+class Driver:
+    """One registered driver. `sick` says why it is not to be called; empty when it is well."""
+
+    plugin: Plugin
+    version: str
+    channel: grpc.aio.Channel
+    sick: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.plugin.name
+
+
+Listener = Callable[[Driver, bool, str], Awaitable[None]]
+
+
+async def _nobody(_driver: Driver, _well: bool, _message: str) -> None:
+    """Used until somebody listens."""
+
+
+@dataclass
+class Drivers:
+    """The registered drivers by name, and the handler that lets them in."""
+
+    metrics: Metrics
+    several: bool = False
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    listener: Listener = _nobody
+    """Told when a driver comes, recovers, falls ill or goes."""
+    table: dict[str, Driver] = field(default_factory=dict)
+
+    def validate(self, plugin: Plugin) -> str | None:
+        """Why this driver cannot be taken, or None."""
+        problems = names.dns_subdomain(plugin.name)
+        if problems:
+            return f"{plugin.name!r} is not a driver's name: {problems[0]}"
+        if negotiate(plugin.versions) is None:
+            theirs = ", ".join(plugin.versions) or "none"
+            return f"driver {plugin.name} speaks versions {theirs}, this node speaks {', '.join(VERSIONS)}"
+        others = sorted(name for name in self.table if name != plugin.name)
+        if others and not self.several:
+            return (
+                f"this node runs one compute driver and {others[0]} is registered; "
+                f"stop it, or allow several with cci.severalDrivers"
+            )
+        known = self.table.get(plugin.name)
+        if known and not known.sick and known.plugin.socket != plugin.socket:
+            return f"driver {plugin.name} is already registered from {known.plugin.socket}"
+        return None
+
+    async def register(self, plugin: Plugin) -> str | None:
+        """Connect, see that it is well, and use it from now on."""
+        driver = Driver(plugin, negotiate(plugin.versions) or VERSIONS[-1], dial(plugin.endpoint))
+        problem = await self._examine(driver.channel)
+        if problem:
+            await driver.channel.close(None)
+            return f"driver {plugin.name} is not healthy: {problem}"
+        old = self.table.get(plugin.name)
+        self.table[plugin.name] = driver
+        if old:
+            await old.channel.close(None)
+        await self._tell(driver, True, f"driver registered with version {driver.version}")
+        return None
+
+    async def deregister(self, plugin: Plugin) -> None:
+        driver = self.table.get(plugin.name)
+        if driver is None or driver.plugin != plugin:
+            return
+        del self.table[plugin.name]
+        await driver.channel.close(None)
+        await self._tell(driver, False, "driver is gone")
+        self.metrics.forget(plugin.name)
+
+    def choose(self, name: str) -> Driver | str:
+        """The driver that serves a claim, or why there is none. Without a name it is the node's only one."""
+        if not name:
+            if len(self.table) > 1:
+                return f"this node runs several compute drivers ({', '.join(sorted(self.table))}); use a claim"
+            name = next(iter(self.table), "")
+        driver = self.table.get(name)
+        if driver is None:
+            return (
+                f"compute driver {name} is not registered on this node" if name else "no compute driver is registered"
+            )
+        return f"compute driver {name} is unhealthy: {driver.sick}" if driver.sick else driver
+
+    async def invoke(self, driver: Driver, method: str, request: Any) -> Any:
+        """One of the three calls. A `RemoteError` means that there is no answer; the driver is then sick if away."""
+        started = time.perf_counter()
+        try:
+            return await call(
+                driver.channel, f"/{SERVICE}/{method}", request, _ANSWERS[method], seconds=self.deadlines.call
+            )
+        except PluginCallError as error:
+            if error.unreachable:
+                await self._fell_ill(driver, error.what)
+            raise
+        finally:
+            self.metrics.called(driver.name, method, time.perf_counter() - started)
+
+    async def watch(self) -> None:
+        """Look after the drivers' health until cancelled."""
+        last: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(self.deadlines.probe_sick_every)
+            now = time.monotonic()
+            due = [
+                driver
+                for name, driver in self.table.items()
+                if driver.sick or now - last.get(name, 0.0) >= self.deadlines.probe_every
+            ]
+            last.update({driver.name: now for driver in due})
+            await asyncio.gather(*(self.probe(driver) for driver in due))
+
+    async def probe(self, driver: Driver) -> None:
+        """Ask one driver how it is. A sick one is dialled anew: its old connection may wait for a dead peer."""
+        channel = dial(driver.plugin.endpoint) if driver.sick else driver.channel
+        problem = await self._examine(channel)
+        current = self.table.get(driver.name) is driver
+        if channel is not driver.channel:
+            unused = channel if problem or not current else driver.channel
+            if unused is driver.channel:
+                driver.channel = channel
+            await unused.close(None)
+        if current and problem:
+            await self._fell_ill(driver, problem)
+        elif current and driver.sick:
+            driver.sick = ""
+            await self._tell(driver, True, "driver is healthy again")
+
+    async def close(self) -> None:
+        for driver in self.table.values():
+            await driver.channel.close(None)
+        self.table.clear()
+
+    async def _fell_ill(self, driver: Driver, problem: str) -> None:
+        was, driver.sick = driver.sick, problem
+        if not was:
+            await self._tell(driver, False, problem)
+
+    async def _tell(self, driver: Driver, well: bool, message: str) -> None:
+        self.metrics.healthy(driver.name, well)
+        log.info("compute driver", driver=driver.name, healthy=well, message=message)
+        await self.listener(driver, well, message)
+
+    async def _examine(self, channel: grpc.aio.Channel) -> str:
+        """What is wrong with a driver, empty if nothing. One without health service is well when it answers at all."""
+        stub: Any = channel.unary_unary(HEALTH_PATH, request_serializer=None, response_deserializer=None)
+        try:
+            answer = await stub(b"", timeout=self.deadlines.health)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return ""
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                return f"no answer in {self.deadlines.health:g} s"
+            return f"{error.details()} ({error.code().name})"
+        return "" if answer == SERVING else "it says that it is not serving"
+
+
+def negotiate(theirs: tuple[str, ...]) -> str | None:
+    """The newest version that both sides speak."""
+    return next((version for version in VERSIONS if version in theirs), None)
+
+
+@contextlib.asynccontextmanager
+async def watched(drivers: Drivers) -> Any:
+    """Health checks for the duration of a block."""
+    task = asyncio.create_task(drivers.watch(), name="cci driver health")
+    try:
+        yield drivers
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -1,0 +1,509 @@
+"""The CCI resource manager (KEP-3675): gives every container of a node its CPUs, by drivers where claims say so.
+
+Implements `plugins.managers.ResourceManager` and `StartHook` for the node agent. Flow of the KEP's figures: admit →
+store → the runtime creates the container with the cpuset → `CCIAddContainerResource` before start → on removal
+`CCIRemoveContainerResource` → store cleaned → standard containers widened. Nothing is believed before it is verified
+(`cci.answers`), nothing is granted before it is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from kubeqos.cci.answers import Lie, verified
+from kubeqos.cci.asks import Ask, Wrong, asks_of
+from kubeqos.cci.departures import Departures
+from kubeqos.cci.devices import DeviceLocator, locate_by_name
+from kubeqos.cci.drivers import Deadlines, Driver, Drivers, watched
+from kubeqos.cci.metrics import Metrics
+from kubeqos.cci.proto import cci_pb2 as pb
+from kubeqos.cci.sharing import memory_nodes, place, pool_of, running_on, steps, trespassers
+from kubeqos.cci.startup import check_reserved
+from kubeqos.cci.store import FILE_NAME, Entry, Holding, Key, Store
+from kubeqos.errors import RemoteError, StateError
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.model.machine import Machine
+from kubeqos.model.objects import ContainerView
+from kubeqos.model.wellknown import DRIVERS_ANNOTATION
+from kubeqos.plugins.managers import (
+    AdmittedPod,
+    ContainerKind,
+    ContainerRef,
+    CpuHolding,
+    Grant,
+    NodeResource,
+    Refusal,
+    Update,
+)
+from kubeqos.topology.answers import Refused
+from kubeqos.topology.hints import Hint, Offer
+
+INVALID = "CCIClaimInvalid"
+UNAVAILABLE = "CCIDriverUnavailable"
+REFUSED = "CCIAdmissionError"
+MISBEHAVED = "CCIDriverMisbehaved"
+NOT_STORED = "CCIStateError"
+
+HOLDINGS_ANNOTATION = "cci.kubeqos.io/holdings"
+"""On containers with claims: what they hold, so that the runtime can tell when everything else is lost."""
+
+log = structlog.get_logger("kubeqos.cci")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the manager treats its node."""
+
+    reserved: CpuSet = NO_CPUS
+    standard_minimum: int = 1
+    """CPUs that no exclusive claim may take from pods without claims."""
+    several_drivers: bool = False
+    best_effort_without_driver: bool = False
+    """The KEP's alpha rule: a pod whose driver is missing or sick runs as a standard one."""
+    driver_wait_seconds: float = 300.0
+    """How long a pod is tried again while its driver is missing or sick (the KEP's beta rule)."""
+    departure_seconds: float = 60.0
+    """How long CPUs stay held for a driver that cannot be told that their container is gone."""
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+
+class CciManager:
+    """One node's manager. State changes only between awaits, so that `updates` may come at any time."""
+
+    name = "cci"
+
+    def __init__(
+        self,
+        machine: Machine,
+        state_directory: Path,
+        settings: Settings | None = None,
+        *,
+        metrics: Metrics | None = None,
+        locate_devices: DeviceLocator = locate_by_name,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings or Settings()
+        check_reserved(machine, self.settings.reserved, self.settings.standard_minimum)
+        self.machine = machine
+        self.path = state_directory / FILE_NAME
+        self.store = Store(machine, self.settings.reserved)
+        self.metrics = metrics or Metrics()
+        self.drivers = Drivers(
+            self.metrics, self.settings.several_drivers, self.settings.deadlines, self._driver_changed
+        )
+        self.departures = Departures(self.store, self.drivers, self.settings.departure_seconds, clock)
+        self._locate_devices = locate_devices
+        self._clock = clock
+        self._admission = asyncio.Lock()
+        self._told: dict[Key, CpuSet] = {}
+        self._unsure: set[Key] = set()
+        self._refs: dict[Key, ContainerRef] = {}
+        self._unsaved = False
+        self._waiting_since: dict[str, float] = {}
+        self._story: dict[str, list[str]] = {}
+        self._measure()
+
+    # ---- Admission
+
+    async def offers(self, pod: AdmittedPod, container: ContainerRef) -> Sequence[Offer]:
+        """No opinion: the topology manager is off where CCI is on."""
+        return ()
+
+    async def allocate(self, pod: AdmittedPod, container: ContainerRef, hint: Hint) -> Grant | Refusal:
+        """CPUs for one container; admissions of both groups of pods exclude each other (KEP-3675, Figure 4)."""
+        async with self._admission:
+            key = (pod.uid, container.name)
+            known = self.store.entries.get(key)
+            if known is None:
+                answer = await self._admit(pod, container)
+                if isinstance(answer, Refusal):
+                    return self._refused(pod, answer)
+                known = answer
+            self._waiting_since.pop(pod.uid, None)
+            self._refs[key] = container
+            return self._tell(known)
+
+    async def _admit(self, pod: AdmittedPod, container: ContainerRef) -> Entry | Refusal:
+        view, path = _find(pod, container)
+        entry = Entry(pod.uid, container.name, _label(pod), transient=container.kind is ContainerKind.INIT)
+        asks = asks_of(pod.view, view, path, pod.claims)
+        if isinstance(asks, Wrong):
+            self.metrics.requested("")
+            self.metrics.refused("", INVALID)
+            return Refusal(INVALID, str(asks), retry=asks.retry)
+        holdings: list[Holding] = []
+        for ask in asks:
+            found = await self._ask_driver(pod, view, ask, holdings)
+            if isinstance(found, Refusal):
+                self.metrics.refused(ask.driver, found.reason)
+                await self._undo(holdings)
+                if found.reason == UNAVAILABLE and self.settings.best_effort_without_driver:
+                    self._note(pod.uid, f"{container.name}: runs without claim: {found.message}")
+                    return self._commit(pod, entry)
+                return found
+            holdings.append(found)
+        if not asks:
+            self.metrics.requested("")
+        answer = self._commit(pod, replace(entry, holdings=tuple(holdings)))
+        if isinstance(answer, Refusal):
+            self.metrics.refused(holdings[0].driver if holdings else "", answer.reason)
+            await self._undo(holdings)
+        return answer
+
+    async def _ask_driver(
+        self, pod: AdmittedPod, view: ContainerView, ask: Ask, before: Sequence[Holding]
+    ) -> Holding | Refusal:
+        """Put one claim to its driver and verify what it says."""
+        driver = self.drivers.choose(ask.driver)
+        self.metrics.requested(ask.driver if isinstance(driver, str) else driver.name)
+        if isinstance(driver, str):
+            return Refusal(UNAVAILABLE, driver, retry=True)
+        parameters = replace(ask.parameters, device_numa=self._locate_devices(self.machine, pod, view))
+        available = self.store.available_resources(pod.uid)
+        for holding in before:
+            for held in holding.sets:
+                available -= held.whole | held.cpus
+        request = pb.AdmitRequest(
+            namespace=ask.namespace,
+            claim_uid=ask.claim_uid,
+            claim_name=ask.claim_name,
+            availableCpus=str(available),
+            pod=pod.uid,
+            container=view.name,
+            resource_handle=parameters.handle(),
+        )
+        holding = Holding(driver.name, ask.namespace, ask.claim_uid, ask.claim_name, parameters, ())
+        # A removal that arrived after this admission would take away what it gives.
+        if not await self.departures.settled(ask.claim_uid):
+            return Refusal(UNAVAILABLE, f"compute driver {driver.name} did not confirm an earlier removal", retry=True)
+        try:
+            answer = await self.drivers.invoke(driver, "CCIAdmit", request)
+        except asyncio.CancelledError:
+            self.departures.add(holding)  # it may reserve something that nobody waits for any more
+            raise
+        except RemoteError as error:
+            self.departures.add(holding)
+            return Refusal(UNAVAILABLE, f"compute driver {driver.name}: {error.what}", retry=True)
+        if answer.err:
+            return Refusal(REFUSED, f"compute driver {driver.name}: {answer.err}")
+        sets = verified(self.machine, available, parameters, answer)
+        if isinstance(sets, Lie):
+            await self._undo([holding])
+            return Refusal(MISBEHAVED, f"the answer of compute driver {driver.name} is not usable: {sets}", retry=True)
+        return replace(holding, sets=sets)
+
+    def _commit(self, pod: AdmittedPod, entry: Entry) -> Entry | Refusal:
+        """Make room, and store it all; nothing is left behind when that fails."""
+        changed = place(self.store, entry, self.settings.standard_minimum)
+        if isinstance(changed, Refused):
+            return Refusal(REFUSED, str(changed))
+        before = {each.key: self.store.entries.get(each.key) for each in changed}
+        for each in changed:
+            self.store.add_resource(each)
+        try:
+            self.store.save(self.path)
+        except StateError as error:
+            for key, old in before.items():
+                self.store.remove_resource(key) if old is None else self.store.add_resource(old)
+            return Refusal(NOT_STORED, " ".join(error.lines()), retry=True)
+        self._note(pod.uid, f"{entry.container}: {self._because(entry)}")
+        self._measure()
+        return entry
+
+    async def _undo(self, holdings: Sequence[Holding]) -> None:
+        """Tell drivers that what they reserved is not wanted."""
+        for holding in holdings:
+            self.departures.add(holding)
+        await self.departures.deliver()
+
+    def _refused(self, pod: AdmittedPod, refusal: Refusal) -> Refusal:
+        """A refusal that is worth trying again is final when the pod has waited long enough."""
+        self._note(pod.uid, f"refused: {refusal.message}")
+        if not refusal.retry:
+            self._waiting_since.pop(pod.uid, None)
+            return refusal
+        now = self._clock()
+        since = self._waiting_since.setdefault(pod.uid, now)
+        limit = self.settings.driver_wait_seconds
+        if now - since < limit:
+            return refusal
+        del self._waiting_since[pod.uid]
+        return replace(refusal, message=f"{refusal.message} (gave up after {limit:g} s)", retry=False)
+
+    # ---- Life of containers
+
+    async def before_start(
+        self, pod: AdmittedPod, container: ContainerRef, container_id: str, cgroup_parent: str
+    ) -> Refusal | None:
+        """Let the drivers allocate what they admitted; called with the created container's id."""
+        key = (pod.uid, container.name)
+        entry = self.store.entries.get(key)
+        if entry is None:
+            return Refusal(REFUSED, f"container {container.name!r} was not admitted", retry=True)
+        for other in trespassers(self.store, self._told, entry):
+            text = f"{other.label}/{other.container} still runs on cores of {entry.label}/{entry.container}"
+            return Refusal(REFUSED, text, retry=True)
+        for name in dict.fromkeys(holding.driver for holding in entry.holdings):
+            driver = self.drivers.choose(name)
+            if isinstance(driver, str):
+                return Refusal(UNAVAILABLE, driver, retry=True)
+            request = pb.AddResourceRequest(
+                cgroup=cgroup_parent, pod=pod.uid, container=container.name, container_id=container_id
+            )
+            try:
+                answer = await self.drivers.invoke(driver, "CCIAddContainerResource", request)
+            except RemoteError as error:
+                return Refusal(UNAVAILABLE, f"compute driver {name}: {error.what}", retry=True)
+            if answer.err:
+                return Refusal(REFUSED, f"compute driver {name}: {answer.err}", retry=True)
+        if entry.holdings and self.store.entries.get(key) is not None:
+            self.store.add_resource(replace(self.store.entries[key], container_id=container_id))
+            self._save()
+        return None
+
+    async def release(self, pod_uid: str) -> None:
+        """The pod's containers are gone: drivers first, then the store, then everybody else may widen."""
+        async with self._admission:
+            entries = self.store.of_pod(pod_uid)
+            if not entries:
+                return
+            for entry in entries:
+                self._forget(entry.key)
+                for holding in entry.holdings:
+                    self.departures.add(holding, entry.container_id)
+            await self.departures.deliver()
+            self._save()
+            self._story.pop(pod_uid, None)
+            self._measure()
+
+    async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
+        """Standard containers may have any requests; claims are fixed, and their cores with them."""
+        for container, view in new.containers():
+            _, path = _find(new, container)
+            before = next(known for ref, known in old.containers() if ref == container)
+            asks = asks_of(new.view, view, path, new.claims or old.claims)
+            entry = self.store.entries.get((new.uid, container.name))
+            cpu = [each.resources.requests.get("cpu") for each in (before, view)]
+            if entry is not None and not entry.standard and cpu[0] != cpu[1]:
+                return Refusal("Infeasible", f"container {container.name!r} has its cores by claims, which are fixed")
+            if isinstance(asks, Wrong) and (entry is None or entry.standard):
+                return Refusal("Infeasible", str(asks))
+        return None
+
+    def grant(self, container: ContainerRef) -> Grant | None:
+        entry = self.store.entries.get((container.pod_uid, container.name))
+        return self._tell(entry) if entry else None
+
+    async def updates(self) -> Sequence[Update]:
+        """Writes for containers whose set has changed since they were told, in a safe order."""
+        planned = steps(self.store, self._told)
+        if isinstance(planned, Refused):
+            log.error("cannot move containers", reason=str(planned))
+            return ()
+        wanted = running_on(self.store)
+        written = {step.key for step in planned}
+        writes = [(step.key, step.cpus) for step in planned]
+        writes += [(key, wanted[key]) for key in sorted(self._unsure - written)]
+        self._unsure.clear()
+        found = []
+        for key, cpus in writes:
+            self._told[key] = cpus
+            found.append(Update(self._refs[key], self._grant(self.store.entries[key], cpus)))
+        return found
+
+    def not_applied(self, container: ContainerRef) -> None:
+        """An update of this container failed: it may have any CPUs until it is told again."""
+        key = (container.pod_uid, container.name)
+        if key in self.store.entries:
+            self._told[key] = self.machine.online
+            self._unsure.add(key)
+
+    # ---- State
+
+    def save(self) -> Any:
+        return self.store.dump()
+
+    async def restore(self, state: Any, running: Mapping[str, AdmittedPod]) -> list[str]:
+        """Take over the store's own file, which is never older than the ledger, or the ledger's copy of it."""
+        repaired = self.store.load(self.path)
+        if not self.store.entries and state:
+            repaired = (repaired or []) + self.store.restore(state)
+        repaired = repaired or []
+        for entry in list(self.store.entries.values()):
+            if entry.pod not in running:
+                self._forget(entry.key)
+                for holding in entry.holdings:
+                    self.departures.add(holding, entry.container_id)
+        for pod in running.values():
+            repaired += [self._adopt(pod, ref, view) for ref, view in pod.containers() if not self._adopted(ref)]
+        self.metrics.repaired(len(repaired))
+        self._measure()
+        self._save()
+        return [told for told in repaired if told]
+
+    def _adopted(self, ref: ContainerRef) -> bool:
+        """Whether a running container is in the store; it is told its set again in any case."""
+        key = (ref.pod_uid, ref.name)
+        self._refs[key] = ref
+        if key not in self.store.entries:
+            return False
+        self._told[key] = self.machine.online
+        self._unsure.add(key)
+        return True
+
+    def _adopt(self, pod: AdmittedPod, ref: ContainerRef, view: ContainerView) -> str:
+        """Take a running container in that the store does not know."""
+        if view.resources.claims:
+            return f"{_label(pod)}/{ref.name} has claims and no stored CPUs: it must be admitted again"
+        self.store.add_resource(Entry(pod.uid, ref.name, _label(pod), ref.kind is ContainerKind.INIT))
+        self._adopted(ref)
+        return f"{_label(pod)}/{ref.name} was not in the store and runs as a standard container"
+
+    def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
+        """Take a running container in by what it was created with, when both store and ledger are lost."""
+        found = self.store.load_entry(annotations.get(HOLDINGS_ANNOTATION, ""))
+        if found is None or found.key != (pod.uid, container.name):
+            return False
+        for holding in found.holdings:
+            self.departures.withdraw(holding.claim_uid, found.container_id)
+        if self.store.impossible(found):
+            return False
+        self.store.add_resource(found)
+        self._adopted(container)
+        self._save()
+        return True
+
+    def node_resources(self) -> Sequence[NodeResource]:
+        """The CPUs that the scheduler may count on: claims repeat their cores as requests, so a number is enough."""
+        online = self.machine.online
+        return [NodeResource("cpu", len(online), len(online - self.settings.reserved))]
+
+    def node_annotations(self) -> Mapping[str, str]:
+        """What the scheduler reads to find nodes that run a claim's driver."""
+        return {DRIVERS_ANNOTATION: ",".join(sorted(self.drivers.table))}
+
+    def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
+        entry = self.store.entries.get((container.pod_uid, container.name))
+        if entry is None:
+            return None
+        return CpuHolding(running_on(self.store)[container.pod_uid, container.name], entry.whole)
+
+    def cpu_pools(self) -> Mapping[str, CpuSet]:
+        pool = pool_of(self.machine, self.store.available_resources())
+        return {"reserved": self.settings.reserved, "shared": pool}
+
+    def owners(self) -> dict[str, CpuSet]:
+        """Who has which CPUs, for `kubeqos map` and `kubeqos describe node`."""
+        taken = {f"{entry.label}/{entry.container}": entry.whole for entry in self.store.entries.values()}
+        pool = pool_of(self.machine, self.store.available_resources())
+        rest = {"reserved": self.settings.reserved, "shared": pool}
+        return {**{name: cpus for name, cpus in taken.items() if cpus}, **rest}
+
+    def story(self, pod_uid: str) -> list[str]:
+        """What happened to a pod here, oldest first."""
+        return list(self._story.get(pod_uid, ()))
+
+    def validate(self) -> list[str]:
+        wrong = self.store.validate()
+        wrong += [f"{key} was told CPUs and is unknown" for key in self._told if key not in self.store.entries]
+        wrong += [f"{key} would have no CPUs" for key, cpus in running_on(self.store).items() if not cpus]
+        return wrong
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[CciManager]:
+        """Health checks of drivers and late departures, for the duration of a block."""
+        async with watched(self.drivers):
+            task = asyncio.create_task(self._settle(), name="cci departures")
+            try:
+                yield self
+            finally:
+                task.cancel()
+                await asyncio.wait([task])
+        await self.drivers.close()
+
+    async def settle(self) -> None:
+        """Tell drivers what they still have to hear; drop what has waited too long."""
+        async with self._admission:
+            if await self.departures.deliver() or self._unsaved:
+                self._save()
+                self._measure()
+
+    async def _settle(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.deadlines.probe_sick_every)
+            if self.store.departures or self._unsaved:
+                await self.settle()
+
+    async def _driver_changed(self, driver: Driver, well: bool, message: str) -> None:
+        if well and not self._admission.locked():
+            await self.settle()
+
+    # ---- Details
+
+    def _save(self) -> None:
+        """Store what is true already; when the disk refuses, it is tried again later."""
+        try:
+            self.store.save(self.path)
+            self._unsaved = False
+        except StateError as error:
+            self._unsaved = True
+            log.error("cannot store the state", reason=error.what, where=error.where)
+
+    def _forget(self, key: Key) -> None:
+        self.store.remove_resource(key)
+        self._told.pop(key, None)
+        self._unsure.discard(key)
+        self._refs.pop(key, None)
+
+    def _tell(self, entry: Entry) -> Grant:
+        pool = pool_of(self.machine, self.store.available_resources())
+        cpus = pool if entry.standard else entry.cpus
+        self._told[entry.key] = cpus
+        self._unsure.discard(entry.key)
+        return self._grant(entry, cpus)
+
+    def _grant(self, entry: Entry, cpus: CpuSet) -> Grant:
+        properties: dict[str, str | int] = {"cpuset_cpus": str(cpus)}
+        memory = memory_nodes(self.machine, entry)
+        if memory:
+            properties["cpuset_mems"] = str(memory)
+        marks = {} if entry.standard else {HOLDINGS_ANNOTATION: self.store.dump_entry(entry)}
+        return Grant(properties, annotations=marks, because=self._because(entry))
+
+    def _because(self, entry: Entry) -> str:
+        if entry.standard:
+            return "no claim: all CPUs that nobody holds exclusively"
+        said = []
+        for holding in entry.holdings:
+            sets = " and ".join(f"{'exclusive' if one.exclusive else 'shared'} {one.cpus}" for one in holding.sets)
+            said.append(f"claim {holding.claim_name} by driver {holding.driver}: {sets}")
+        return "; ".join(said)
+
+    def _note(self, pod_uid: str, what: str) -> None:
+        told = self._story.setdefault(pod_uid, [])
+        if not told or told[-1] != what:
+            told.append(what)
+            del told[:-50]
+
+    def _measure(self) -> None:
+        available = self.store.available_resources()
+        self.metrics.cpus(available, self.machine.online - self.settings.reserved - available)
+
+
+def _label(pod: AdmittedPod) -> str:
+    return f"{pod.view.metadata.namespace}/{pod.view.metadata.name}"
+
+
+def _find(pod: AdmittedPod, container: ContainerRef) -> tuple[ContainerView, str]:
+    """A container's view, and its field in the pod."""
+    if container.kind is ContainerKind.APP:
+        return pod.view.spec.containers[container.index], f"spec.containers[{container.index}]"
+    return pod.view.spec.init_containers[container.index], f"spec.initContainers[{container.index}]"

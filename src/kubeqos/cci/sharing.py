@@ -1,0 +1,144 @@
+"""Who runs where: what a new exclusive owner means for everybody else, and in which order to tell them.
+
+Standard containers run on the pool: what is available, without kernel-isolated CPUs. Shared groups of claims keep
+their number of cores and their attributes when an exclusive claim takes some of their CPUs: they get others. Pure
+functions on entries of the store; called by the manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from kubeqos.cci.parameters import Group
+from kubeqos.cci.store import Entry, Holding, Key, ResourceSet, Store
+from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
+from kubeqos.model.machine import Machine
+from kubeqos.topology.answers import Allocated, Refused, Violation
+from kubeqos.topology.attributes import violations
+from kubeqos.topology.changes import Held, plan_changes
+from kubeqos.topology.compute import allocate
+
+
+def pool_of(machine: Machine, available: CpuSet) -> CpuSet:
+    """Where standard containers run; isolated CPUs only when there is nothing else."""
+    return available - machine.isolated or available
+
+
+def place(store: Store, entry: Entry, minimum: int) -> tuple[Entry, ...] | Refused:
+    """The entries to write when `entry` joins: itself, and shared holders that had to make room for it."""
+    available = store.available_resources() - entry.whole
+    pool = pool_of(store.machine, available)
+    if entry.whole and len(pool) < minimum:
+        detail = f"{len(pool)} cpus would be left for pods without claims, at least {minimum} must stay"
+        return Refused((Violation("standard pods", detail),))
+    moved = []
+    for other in store.entries.values():
+        if other.key != entry.key and other.pod != entry.pod and other.cpus & entry.whole:
+            answer = _make_room(store.machine, available, other, entry.whole)
+            if isinstance(answer, Refused):
+                return answer
+            moved.append(answer)
+    return (*moved, entry)
+
+
+def _make_room(machine: Machine, available: CpuSet, entry: Entry, taken: CpuSet) -> Entry | Refused:
+    """The entry with each shared set moved off the CPUs that were taken, of the same size and attributes."""
+    holdings = []
+    used = entry.whole
+    for holding in entry.holdings:
+        sets = []
+        for group, held in holding.pairs():
+            found: ResourceSet | Refused = held
+            if not held.exclusive and held.cpus & taken:
+                found = _elsewhere(machine, available - used, holding, group, held.cpus, taken)
+            if isinstance(found, Refused):
+                who = f"{entry.label}/{entry.container}"
+                return Refused((Violation("shared cores", f"{who} could not keep its shared cores: {found}"),))
+            used |= found.cpus
+            sets.append(found)
+        holdings.append(replace(holding, sets=tuple(sets)))
+    return replace(entry, holdings=tuple(holdings))
+
+
+def _elsewhere(
+    machine: Machine, available: CpuSet, holding: Holding, group: Group | None, cpus: CpuSet, taken: CpuSet
+) -> ResourceSet | Refused:
+    """A shared set that keeps what it can of the old one."""
+    size = len(cpus)
+    asked = group or Group(size, size)
+    request = replace(asked.request(holding.parameters.device_numa), count=size, most=None)
+    available &= asked.region(machine)
+    keep = cpus - taken
+    near = available & machine.cpus_in(machine.numa_of(keep)) - keep
+    for spare in (near, pool_of(machine, available) - keep):
+        candidate = keep | spare.lowest(size - len(keep))
+        if not violations(machine, available, request, candidate):
+            return ResourceSet(candidate)
+    answer = allocate(machine, available, request)
+    return ResourceSet(answer.cpus) if isinstance(answer, Allocated) else answer
+
+
+def running_on(store: Store) -> dict[Key, CpuSet]:
+    """The cpuset that each container should have now."""
+    pool = pool_of(store.machine, store.available_resources())
+    return {key: pool if entry.standard else entry.cpus for key, entry in store.entries.items()}
+
+
+def memory_nodes(machine: Machine, entry: Entry) -> NumaSet:
+    """The NUMA nodes that its memory should come from, as far as its groups say; only nodes that have memory."""
+    mask = 0
+    for holding in entry.holdings:
+        for group, held in holding.pairs():
+            if group is not None and group.memory.interleave:
+                mask |= machine.numa.mask
+            elif group is not None and group.memory.bind:
+                mask |= machine.numa_of(held.cpus).mask
+    return NumaSet(mask) & NumaSet.from_ids(node.id for node in machine.nodes if node.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One write of one container's cpuset."""
+
+    key: Key
+    cpus: CpuSet
+
+
+def steps(store: Store, told: Mapping[Key, CpuSet]) -> tuple[Step, ...] | Refused:
+    """The writes that lead from what containers were told to what they should have, in a safe order.
+
+    Exclusive CPUs of a container never change while it lives, so only the shared part of each moves.
+    """
+    wanted = running_on(store)
+    alike: dict[tuple[CpuSet, CpuSet], list[tuple[Key, CpuSet]]] = {}
+    owned_before = owned_after = NO_CPUS
+    for key, entry in store.entries.items():
+        own = entry.whole
+        owned_after |= own
+        if key in told:
+            owned_before |= own
+            if wanted[key] - own:
+                alike.setdefault((told[key] - own, wanted[key] - own), []).append((key, wanted[key] & own))
+    before = {str(index): Held(pair[0]) for index, pair in enumerate(alike)}
+    after = {str(index): Held(pair[1]) for index, pair in enumerate(alike)}
+    # Containers with the same old and new set move as one, and so do all owners: a plan of hundreds stays small.
+    for name, cpus in (("owners", owned_before), ("new owners", owned_after - owned_before)):
+        if cpus:
+            after[name] = Held(cpus, name)
+    if owned_before:
+        before["owners"] = Held(owned_before, "owners")
+    plan = plan_changes(before, after)
+    if isinstance(plan, Refused):
+        return plan
+    members = list(alike.values())
+    moves = [(each.cpus, members[int(each.container)]) for each in plan if each.container in before.keys() - {"owners"}]
+    return tuple(Step(key, cpus | own) for cpus, group in moves for key, own in group)
+
+
+def trespassers(store: Store, told: Mapping[Key, CpuSet], entry: Entry) -> Iterable[Entry]:
+    """Containers of other pods that may still run on CPUs which `entry` owns."""
+    for key, cpus in told.items():
+        other = store.entries.get(key)
+        if other is not None and other.pod != entry.pod and cpus & entry.whole:
+            yield other

@@ -1,0 +1,269 @@
+"""The compute resource store (KEP-3675): which container holds which CPUs, and what is left.
+
+Keyed by pod id and container name; standard containers, which run on whatever is left, are in it too. `save` and
+`load` use the checkpoint rules of every kubeqos component under the KEP's file name, so a torn file never stops a
+node. Decisions about it live in `cci.sharing`; the manager is its only writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kubeqos.cci.document import Problem
+from kubeqos.cci.parameters import Group, Parameters, parse_handle
+from kubeqos.checkpoint import Checkpoint
+from kubeqos.codec import JsonError, decode_json, encode_json
+from kubeqos.errors import InputError
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.model.machine import Machine
+from kubeqos.topology.attributes import owned
+
+FILE_NAME = "cci_manager_state"
+FORMAT, VERSION = "kubeqos-cci-manager-state", 1
+
+Key = tuple[str, str]
+"""Pod id and container name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSet:
+    """CPUs of one group. `whole` is what nobody else may use: nothing for shared ones, siblings included if denied."""
+
+    cpus: CpuSet
+    whole: CpuSet = NO_CPUS
+
+    @property
+    def exclusive(self) -> bool:
+        return bool(self.whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one claim gave one container, and what was asked for."""
+
+    driver: str
+    namespace: str
+    claim_uid: str
+    claim_name: str
+    parameters: Parameters
+    sets: tuple[ResourceSet, ...]
+
+    def pairs(self) -> Iterable[tuple[Group | None, ResourceSet]]:
+        """Each set beside the group that it serves; None when a driver answered several groups with one set."""
+        groups = self.parameters.groups
+        return zip(groups if len(groups) == len(self.sets) else [None] * len(self.sets), self.sets, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One container on this node. Without holdings it is a standard one."""
+
+    pod: str
+    container: str
+    label: str
+    """`namespace/pod` for messages."""
+    transient: bool = False
+    """An init container that ends before the next container starts: its pod may use its CPUs again."""
+    holdings: tuple[Holding, ...] = ()
+    container_id: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.pod, self.container
+
+    @property
+    def standard(self) -> bool:
+        return not self.holdings
+
+    @property
+    def cpus(self) -> CpuSet:
+        """Every CPU of its claims."""
+        return _union(each.cpus for holding in self.holdings for each in holding.sets)
+
+    @property
+    def whole(self) -> CpuSet:
+        """The CPUs that it keeps from others."""
+        return _union(each.whole for holding in self.holdings for each in holding.sets)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A driver that has still to be told that a container is gone; `entry` holds its CPUs until then."""
+
+    driver: str
+    namespace: str
+    claim_uid: str
+    claim_name: str
+    container_id: str
+    cpus: CpuSet = NO_CPUS
+
+
+class Store:
+    """The map of holdings of one machine."""
+
+    def __init__(self, machine: Machine, reserved: CpuSet = NO_CPUS) -> None:
+        self.machine = machine
+        self.reserved = reserved & machine.online
+        self.entries: dict[Key, Entry] = {}
+        self.departures: list[Departure] = []
+
+    def add_resource(self, entry: Entry) -> None:
+        """Record (or replace) what a container holds."""
+        self.entries[entry.key] = entry
+
+    def remove_resource(self, key: Key) -> Entry | None:
+        """Forget a container; its CPUs are available again."""
+        return self.entries.pop(key, None)
+
+    def available_resources(self, pod: str | None = None) -> CpuSet:
+        """All CPUs − reserved − exclusive. For a pod, its finished init containers do not count."""
+        taken = self.reserved.mask
+        for entry in self.entries.values():
+            if not (entry.transient and entry.pod == pod):
+                taken |= entry.whole.mask
+        for departure in self.departures:
+            taken |= departure.cpus.mask
+        return CpuSet(self.machine.online.mask & ~taken)
+
+    def of_pod(self, pod: str) -> list[Entry]:
+        return [entry for entry in self.entries.values() if entry.pod == pod]
+
+    def save(self, path: Path) -> None:
+        """Write the map and the available set; durable when this returns."""
+        Checkpoint(path, format=FORMAT, version=VERSION).save(self.dump())
+
+    def load(self, path: Path) -> list[str] | None:
+        """Read the map back; what had to be repaired, in words, or None when there is nothing to read."""
+        loaded = Checkpoint(path, format=FORMAT, version=VERSION).load()
+        told = [f"{name} was damaged and set aside" for name in loaded.set_aside]
+        if loaded.data is None:
+            return told or None
+        return told + self.restore(loaded.data)
+
+    def dump(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        return {
+            "available": str(self.available_resources()),
+            "reserved": str(self.reserved),
+            "entries": [_dump_entry(entry) for entry in self.entries.values()],
+            "departures": [{**_fields(each), "cpus": str(each.cpus)} for each in self.departures],
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> list[str]:
+        """Take over dumped state; entries that this machine cannot have any more are dropped and named."""
+        repaired: list[str] = []
+        self.entries = {}
+        for raw in data["entries"]:
+            entry = self._load_entry(raw)
+            why = entry if isinstance(entry, str) else self.impossible(entry)
+            if isinstance(entry, Entry) and not why:
+                self.add_resource(entry)
+            else:
+                repaired.append(f"dropped container {raw.get('container')!r} of pod {raw.get('label')!r}: {why}")
+        self.departures = [
+            Departure(**{**each, "cpus": CpuSet.parse(each["cpus"]) & self.machine.online})
+            for each in data["departures"]
+        ]
+        return repaired
+
+    def dump_entry(self, entry: Entry) -> str:
+        """One entry as text, for the container that it speaks of."""
+        return encode_json(_dump_entry(entry)).decode()
+
+    def load_entry(self, text: str) -> Entry | None:
+        """The inverse of `dump_entry`; None when the text is not one."""
+        try:
+            entry = self._load_entry(decode_json(text.encode()))
+        except (JsonError, KeyError, TypeError):
+            return None
+        return entry if isinstance(entry, Entry) else None
+
+    def impossible(self, entry: Entry) -> str:
+        """Why an entry cannot stand beside the others, empty if it can."""
+        outside = (entry.cpus | entry.whole) - (self.machine.online - self.reserved)
+        if outside:
+            return f"CPUs {outside} are not available on this machine any more"
+        for other in self.entries.values():
+            both = entry.whole & other.whole
+            if both and not (entry.pod == other.pod and (entry.transient or other.transient)):
+                return f"CPUs {both} belong to {other.label}/{other.container}"
+        return ""
+
+    def _load_entry(self, raw: Mapping[str, Any]) -> Entry | str:
+        holdings = []
+        for each in raw["holdings"]:
+            parameters = parse_handle(each["handle"])
+            if isinstance(parameters, Problem):
+                return f"its claim cannot be read: {parameters}"
+            try:
+                sets = tuple(self._load_set(parameters, index, one) for index, one in enumerate(each["sets"]))
+            except (InputError, KeyError) as error:
+                return f"its CPUs cannot be read: {error}"
+            names = {name: each[name] for name in ("driver", "namespace", "claim_uid", "claim_name")}
+            holdings.append(Holding(**names, parameters=parameters, sets=sets))
+        plain = {name: raw[name] for name in ("pod", "container", "label", "transient", "container_id")}
+        return Entry(**plain, holdings=tuple(holdings))
+
+    def _load_set(self, parameters: Parameters, index: int, raw: Mapping[str, Any]) -> ResourceSet:
+        cpus = CpuSet.parse(raw["cpuset"])
+        if not raw["exclusive"]:
+            return ResourceSet(cpus)
+        return exclusive_set(self.machine, parameters.groups[index] if index < len(parameters.groups) else None, cpus)
+
+    def validate(self) -> list[str]:
+        """Broken invariants, in words."""
+        wrong = []
+        entries = [entry for entry in self.entries.values() if entry.whole]
+        for index, entry in enumerate(entries):
+            if entry.whole & self.reserved or entry.whole - self.machine.online:
+                wrong.append(f"{entry.label}/{entry.container} holds CPUs outside what may be handed out")
+            for other in entries[:index]:
+                both = entry.whole & other.whole
+                if both and not (entry.pod == other.pod and (entry.transient or other.transient)):
+                    wrong.append(f"{entry.label}/{entry.container} and {other.label}/{other.container} hold {both}")
+        for entry in self.entries.values():
+            strangers = _union(other.whole for other in entries if other.pod != entry.pod)
+            if entry.cpus & strangers:
+                wrong.append(f"{entry.label}/{entry.container} runs on {entry.cpus & strangers} of another pod")
+        return wrong
+
+
+def exclusive_set(machine: Machine, group: Group | None, cpus: CpuSet) -> ResourceSet:
+    """CPUs held exclusively, with the siblings that the group denies to everybody."""
+    request = replace(group.request(), exclusive=True) if group else None
+    return ResourceSet(cpus, owned(machine, request, cpus) if request else cpus)
+
+
+def _union(sets: Iterable[CpuSet]) -> CpuSet:
+    mask = 0
+    for each in sets:
+        mask |= each.mask
+    return CpuSet(mask)
+
+
+def _fields(departure: Departure) -> dict[str, Any]:
+    return {name: getattr(departure, name) for name in Departure.__slots__}
+
+
+def _dump_entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "pod": entry.pod,
+        "container": entry.container,
+        "label": entry.label,
+        "transient": entry.transient,
+        "container_id": entry.container_id,
+        "holdings": [
+            {
+                "driver": holding.driver,
+                "namespace": holding.namespace,
+                "claim_uid": holding.claim_uid,
+                "claim_name": holding.claim_name,
+                "handle": holding.parameters.handle(),
+                "sets": [{"cpuset": str(each.cpus), "exclusive": each.exclusive} for each in holding.sets],
+            }
+            for holding in entry.holdings
+        ],
+    }

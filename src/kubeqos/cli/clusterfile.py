@@ -1,0 +1,136 @@
+"""What a cluster on one machine consists of: the file that `kubeqos up --config` reads, and what it starts by
+default.
+
+    apiVersion: kubeqos.io/v1alpha1
+    kind: ClusterConfiguration
+    nodes:
+    - name: qrm                # node names are NAME, or NAME-1, NAME-2, … where count is more than one
+      machine: kep80           # a known machine, or a machine file beside this one
+      profile: qrm             # default, qrm or cci
+      count: 1
+      reservedCPUs: 0-1
+      labels: {tier: gold}
+      classes:
+      - {name: rdt, level: container, default: silver, classes: [{name: gold, capacity: 2}, {name: silver}]}
+    manifests: [quotas.yaml]   # applied once the cluster runs
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kubeqos.cri.providers.protocol import Advertisement
+from kubeqos.cri.simulated.classes import read_classes, read_offers
+from kubeqos.document import Doc, check_kind, read_document
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.model.machine import Machine
+from kubeqos.model.machinefile import machine_from_yaml
+from kubeqos.model.machines import MACHINES, hybrid20, kep80
+
+API_VERSION, KIND = "kubeqos.io/v1alpha1", "ClusterConfiguration"
+PROFILES = ("default", "qrm", "cci")
+_MOST_NODES = 10_000
+
+DEFAULT_CLASSES = """
+resources:
+- name: rdt
+  level: container
+  mutable: true
+  default: silver
+  classes: [{name: gold, capacity: 2}, {name: silver}, {name: bronze}]
+- name: blockio
+  level: container
+  default: normal
+  classes: [{name: high-prio, capacity: 4}, {name: normal}, {name: throttled}]
+- name: network
+  level: pod
+  default: normal
+  classes: [{name: fast, capacity: 2}, {name: normal, capacity: 10}, {name: slow}]
+- name: vendor.example/xyz-qos
+  level: container
+  classes: [{name: high-prio, capacity: 1}, {name: normal}, {name: low-prio}]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One simulated node."""
+
+    name: str
+    machine: Machine
+    profile: str = "default"
+    offers: tuple[Advertisement, ...] = ()
+    reserved_cpus: CpuSet = NO_CPUS
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """Everything `kubeqos up` starts."""
+
+    nodes: tuple[NodePlan, ...]
+    manifests: tuple[Path, ...] = ()
+
+
+def default_plan() -> ClusterPlan:
+    """One node of each profile: the KEPs' machine twice, and a small hybrid one."""
+    offers = read_classes(DEFAULT_CLASSES, "default classes")
+    return ClusterPlan(
+        (
+            NodePlan("qrm", kep80(), "qrm", offers),
+            NodePlan("cci", kep80(), "cci", offers, reserved_cpus=CpuSet.parse("0-1")),
+            NodePlan("hybrid", hybrid20(), "default", offers, reserved_cpus=CpuSet.parse("0")),
+        )
+    )
+
+
+def fleet_plan(count: int) -> ClusterPlan:
+    """Many small nodes with classes."""
+    offers = read_classes(DEFAULT_CLASSES, "default classes")
+    one = NodePlan("node", MACHINES["laptop8"](), "default", offers)
+    return ClusterPlan(tuple(replace(one, name=f"node-{number}") for number in range(1, count + 1)))
+
+
+def load_plan(path: Path) -> ClusterPlan:
+    """Read a cluster configuration, strictly."""
+    top = read_document(path, "the cluster configuration")
+    fields = top.fields(("apiVersion", "kind", "nodes", "manifests"))
+    check_kind(top, fields, API_VERSION, KIND)
+    nodes = [plan for item in top.required(fields, "nodes").elements() for plan in _read_nodes(item, path.parent)]
+    names = [plan.name for plan in nodes]
+    for name in names:
+        if names.count(name) > 1:
+            top.fail(f"two nodes are called {name!r}", "give every node its own name")
+    manifests = (
+        tuple(path.parent / item.text() for item in fields["manifests"].elements()) if "manifests" in fields else ()
+    )
+    return ClusterPlan(tuple(nodes), manifests)
+
+
+def _read_nodes(item: Doc, folder: Path) -> list[NodePlan]:
+    known = ("name", "machine", "profile", "count", "reservedCPUs", "labels", "classes")
+    fields = item.fields(known)
+    count = fields["count"].integer(1, _MOST_NODES) if "count" in fields else 1
+    plan = NodePlan(
+        item.required(fields, "name").text(),
+        _read_machine(item.required(fields, "machine"), folder),
+        fields["profile"].one_of(PROFILES) if "profile" in fields else "default",
+        read_offers(fields["classes"]) if "classes" in fields else (),
+        CpuSet.parse(fields["reservedCPUs"].text()) if "reservedCPUs" in fields else NO_CPUS,
+        {key: value.text() for key, value in fields["labels"].items().items()} if "labels" in fields else {},
+    )
+    if count == 1:
+        return [plan]
+    return [replace(plan, name=f"{plan.name}-{number}") for number in range(1, count + 1)]
+
+
+def _read_machine(item: Doc, folder: Path) -> Machine:
+    name = item.text()
+    if name in MACHINES:
+        return MACHINES[name]()
+    try:
+        text = (folder / name).read_text()
+    except OSError:
+        item.fail(f"no machine {name!r}", f"name a machine file, or one of {', '.join(MACHINES)}")
+    return machine_from_yaml(text)

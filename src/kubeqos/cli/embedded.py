@@ -1,0 +1,171 @@
+"""A whole cluster in one process: API server, controllers, scheduler and simulated nodes.
+
+Components speak to the server in-process, as themselves: what a node agent may not write over a socket it may
+not write here either. Resource plugins and compute drivers are processes of their own, as they would be on a
+real node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubeqos.apiserver.auth import Identity
+from kubeqos.apiserver.server import ApiServer, Settings
+from kubeqos.cli.clusterfile import ClusterPlan, NodePlan
+from kubeqos.cli.pluginprocesses import PROGRAMS, plugin_processes
+from kubeqos.controllers.manager import ControllerManager
+from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.errors import KubeqosError
+from kubeqos.gates import CCI, QRM, FeatureGates
+from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.node.agent import NodeAgent
+from kubeqos.node.extensions import Extensions, extensions
+from kubeqos.node.settings import NodeSettings
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.service import SchedulerService
+from kubeqos.topology.hints import Policy
+
+_READY_SECONDS = 60.0
+_PLUGIN_SECONDS = 20.0
+NODES = "nodes"
+SERVER_GATES = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
+log = logging.getLogger("kubeqos.up")
+
+Progress = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Embedded:
+    """A running cluster."""
+
+    server: ApiServer
+    scheduler: SchedulerService
+    agents: dict[str, NodeAgent] = field(default_factory=dict)
+    beside: dict[str, Extensions] = field(default_factory=dict)
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def failed(self) -> str | None:
+        """Which component ended by itself, and why; None while all of them run."""
+        for name, task in self._tasks.items():
+            if task.done() and not task.cancelled():
+                error = task.exception()
+                return f"{name} stopped: {error or 'without a reason'}"
+        return None
+
+    async def wait(self) -> None:
+        """Return only when a component ends, which none should."""
+        await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        raise KubeqosError(self.failed() or "a component stopped")
+
+
+@asynccontextmanager
+async def running(
+    plan: ClusterPlan, data_dir: Path, port: int, progress: Progress = lambda _: None
+) -> AsyncIterator[Embedded]:
+    """Start everything, in the order in which it depends on each other; stop it in reverse."""
+    async with AsyncExitStack() as stack:
+        settings = Settings(data_dir, port=port, gates=SERVER_GATES)
+        server = await stack.enter_async_context(ApiServer.start(settings))
+        progress(f"API server on https://{server.application.address}")
+        cluster = Embedded(server, SchedulerService(server.local(), Scheduler()))
+        stack.push_async_callback(_stop, cluster)
+        _start(cluster, "scheduler", cluster.scheduler.run())
+        await _ready(cluster, "scheduler", cluster.scheduler.ready)
+        progress("scheduler")
+        controllers = ControllerManager(server.local())
+        _start(cluster, "controllers", controllers.run())
+        for node in plan.nodes:
+            state = data_dir / NODES / node.name
+            cluster.agents[node.name] = await _start_node(cluster, stack, node, state)
+        await _ready(cluster, "controllers", controllers.ready)
+        progress("controllers")
+        for name, agent in cluster.agents.items():
+            await _ready(cluster, f"node {name}", agent.ready)
+        progress(f"{len(cluster.agents)} nodes: {_listed(plan)}")
+        await _plugins(cluster, plan, progress)
+        yield cluster
+
+
+async def _plugins(cluster: Embedded, plan: ClusterPlan, progress: Progress) -> None:
+    """Wait until the plugins of every node are registered; a cluster runs without them, so not for ever."""
+    wanted = sum(len(PROGRAMS.get(node.profile, ())) for node in plan.nodes)
+    if not wanted:
+        return
+    deadline = time.monotonic() + _PLUGIN_SECONDS
+    while time.monotonic() < deadline:
+        registered = [name for beside in cluster.beside.values() for name in beside.registered()]
+        if len(registered) >= wanted:
+            progress(f"plugins and drivers: {', '.join(registered)}")
+            return
+        await asyncio.sleep(0.05)
+    progress(f"going on without {wanted - len(registered)} of {wanted} plugins; see the logs below {NODES}/")
+
+
+def _listed(plan: ClusterPlan) -> str:
+    if len(plan.nodes) > 8:
+        return f"{plan.nodes[0].name} … {plan.nodes[-1].name}"
+    return ", ".join(f"{node.name} ({len(node.machine.online)} CPUs, {node.profile})" for node in plan.nodes)
+
+
+def _start(cluster: Embedded, name: str, work: object) -> None:
+    cluster._tasks[name] = asyncio.create_task(work, name=name)  # type: ignore[arg-type]
+
+
+async def _ready(cluster: Embedded, name: str, event: asyncio.Event) -> None:
+    """Wait for a component, but not for one that has ended."""
+    task = cluster._tasks[name]
+    waiting = asyncio.create_task(event.wait())
+    done, _ = await asyncio.wait({task, waiting}, timeout=_READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task in done:
+        task.result()
+    if not event.is_set():
+        raise KubeqosError(f"{name} did not become ready within {_READY_SECONDS:.0f} s")
+
+
+async def _stop(cluster: Embedded) -> None:
+    for name, task in reversed(cluster._tasks.items()):
+        task.cancel()
+        started = time.monotonic()
+        await asyncio.gather(task, return_exceptions=True)
+        if time.monotonic() - started > 5:
+            log.warning("%s took long to stop", name)
+
+
+async def _start_node(cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path) -> NodeAgent:
+    """A node: its agent, the managers of its profile, and their plugins as processes."""
+    state.mkdir(parents=True, exist_ok=True)
+    api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
+    settings = _settings(plan, state)
+    beside = extensions(settings, plan.machine, api)
+    runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=False)
+    agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
+    cluster.beside[plan.name] = beside
+    await stack.enter_async_context(beside.running(agent))
+    await stack.enter_async_context(plugin_processes(plan, state))
+    _start(cluster, f"node {plan.name}", agent.run())
+    return agent
+
+
+def _settings(plan: NodePlan, state: Path) -> NodeSettings:
+    """What each profile means for the agent (DESIGN ruling 13)."""
+    gates = {"QOSResources": True, "TranslateQoSPodMetadata": True}
+    gates |= {QRM: plan.profile == "qrm", CCI: plan.profile == "cci"}
+    static = plan.profile == "default" and plan.reserved_cpus != NO_CPUS
+    return NodeSettings(
+        plan.name,
+        state,
+        log_dir=state / "pods",
+        gates=FeatureGates.default().set(gates),
+        profile=plan.profile,
+        labels=plan.labels,
+        reserved_cpus=plan.reserved_cpus,
+        cpu_manager_policy="static" if static else "none",
+        topology_policy=Policy.BEST_EFFORT if plan.profile != "cci" else Policy.NONE,
+    )

@@ -1,0 +1,88 @@
+"""A cluster that runs on this machine, as found by its data directory: for `up`, `down` and `status`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from kubeqos.codec import JsonError, decode_json, encode_json
+from kubeqos.errors import StateError
+
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=Path("~/.kubeqos"),
+    show_default=True,
+    envvar="KUBEQOS_DATA_DIR",
+    callback=lambda _context, _option, value: value.expanduser(),
+    help="Where the cluster keeps everything.",
+)
+_OURS = frozenset({"kubeqos.db", "pki", "kubeconfig", "up.json", "up.log", "nodes", "audit.log"})
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A live cluster process."""
+
+    pid: int
+    port: int
+
+
+class Instance:
+    """The files of one cluster."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.kubeconfig = data_dir / "kubeconfig"
+        self.log_file = data_dir / "up.log"
+        self._record = data_dir / "up.json"
+
+    def prepare(self) -> None:
+        """Make the directory, unless it is somebody else's."""
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            foreign = [entry.name for entry in self.data_dir.iterdir() if not entry.name.startswith("kubeqos.db")]
+        except OSError as error:
+            raise StateError(f"cannot use the data directory: {error.strerror}", where=str(self.data_dir)) from error
+        foreign = sorted(name for name in foreign if name not in _OURS)
+        if foreign and not (self.data_dir / "kubeqos.db").exists():
+            raise StateError(
+                f"the data directory holds something else ({', '.join(foreign[:3])})",
+                where=str(self.data_dir),
+                remedy="pass an empty or new directory with --data-dir",
+            )
+
+    def running(self) -> Running | None:
+        """The cluster that uses this directory, if its process lives."""
+        try:
+            record = decode_json(self._record.read_bytes())
+            found = Running(int(record["pid"]), int(record["port"]))
+        except (OSError, JsonError, KeyError, TypeError, ValueError):
+            return None
+        return found if _is_ours(found.pid) else None
+
+    @contextmanager
+    def recorded(self, pid: int, port: int) -> Iterator[None]:
+        """Be found by others while the block runs."""
+        self._record.write_bytes(encode_json({"pid": pid, "port": port}))
+        try:
+            yield
+        finally:
+            self._record.unlink(missing_ok=True)
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether a process lives and is one of ours, not a later one with the same number."""
+    try:
+        os.kill(pid, 0)
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # not Linux, or not ours to look at: it lives
+    return b"kubeqos" in words or b"python" in words

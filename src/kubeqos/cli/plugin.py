@@ -1,0 +1,204 @@
+"""`kubeqos plugin`: the built-in resource plugins, each until it is interrupted, and the CPU plugin's pools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kubeqos.cli.output import emit, output_option, table
+from kubeqos.errors import InputError
+from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.machine import Machine
+
+DEFAULT_REGISTRY = "/var/lib/kubelet/plugins_registry"
+CALL_SECONDS = 10.0
+Command = Callable[..., Any]
+
+
+def serving_options(command: Command) -> Command:
+    """The options that all plugins share."""
+    options = [
+        click.option("--machine", "machine_file", type=click.Path(), help="Machine (YAML or a known name); this one."),
+        click.option("--config", "config_file", type=click.Path(), help="The plugin's configuration (YAML)."),
+        click.option("--registry", type=click.Path(path_type=Path), default=DEFAULT_REGISTRY, show_default=True),
+        click.option("--state", type=click.Path(path_type=Path), help="Where to keep state; nowhere if left out."),
+        click.option("--legacy", type=click.Path(path_type=Path), help="A manager's socket to register at."),
+        click.option("--name", default="", help="Name of the socket, if not that of the resource."),
+        click.option("--metrics", metavar="HOST:PORT", help="Where to serve metrics."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group(name="plugin")
+def command() -> None:
+    """Run a built-in resource plugin, or look into it."""
+
+
+@command.group(invoke_without_command=True)
+@serving_options
+@click.option("--cgroup-root", type=click.Path(path_type=Path), default="/sys/fs/cgroup", show_default=True)
+@click.pass_context
+def cpu(context: click.Context, /, cgroup_root: Path, **given: Any) -> None:
+    """CPUs by role: pools, CPUs of one's own, whole NUMA nodes."""
+    if context.invoked_subcommand is not None:
+        return
+    from kubeqos.qrm.plugins.cpu.config import CpuConfig
+    from kubeqos.qrm.plugins.cpu.plugin import CpuPlugin
+    from kubeqos.qrm.plugins.cpu.usage import UsageReader
+
+    plugin = CpuPlugin(_machine(given), _config(given, CpuConfig), UsageReader(cgroup_root))
+    _serve(plugin, given, plugin.install)
+
+
+@command.command()
+@serving_options
+def memory(**given: Any) -> None:
+    """Memory by NUMA node."""
+    from kubeqos.qrm.plugins.memory import MemoryConfig, MemoryPlugin
+
+    _serve(MemoryPlugin(_machine(given), _config(given, MemoryConfig)), given)
+
+
+@command.command()
+@serving_options
+def nic(**given: Any) -> None:
+    """Network interfaces near their pods, shared."""
+    from kubeqos.qrm.plugins.nic import NicConfig, NicPlugin
+
+    _serve(NicPlugin(_machine(given), _config(given, NicConfig)), given)
+
+
+@command.command()
+@serving_options
+def knob(**given: Any) -> None:
+    """Any cgroup property by role."""
+    from kubeqos.qrm.plugins.knobs import KnobConfig, KnobPlugin
+
+    _serve(KnobPlugin(_config(given, KnobConfig)), given)
+
+
+def _serve(plugin: Any, given: dict[str, Any], install: Any = lambda _server: None) -> None:
+    from kubeqos.qrm.sdk.serving import serve
+
+    metrics = None
+    if given["metrics"]:
+        host, _, port = given["metrics"].rpartition(":")
+        if not port.isdigit():
+            raise InputError(f"--metrics {given['metrics']!r} is not an address", remedy="write HOST:PORT")
+        metrics = host or "127.0.0.1", int(port)
+    serve(
+        plugin,
+        given["registry"],
+        name=given["name"],
+        state=given["state"],
+        legacy=given["legacy"],
+        metrics=metrics,
+        install=install,
+    )
+
+
+def _machine(given: dict[str, Any]) -> Machine:
+    from kubeqos.model.machinefile import machine_from_yaml
+    from kubeqos.model.machines import MACHINES
+    from kubeqos.model.sysfs import read_machine
+
+    source = given["machine_file"]
+    if source is None:
+        return read_machine(Path("/sys"), name="local")
+    return MACHINES[source]() if source in MACHINES else machine_from_yaml(_text(source))
+
+
+def _config(given: dict[str, Any], kind: type[Any]) -> Any:
+    from kubeqos.qrm.plugins.roles import read_config
+
+    source = given["config_file"]
+    return kind() if source is None else read_config(_text(source), kind, source)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+# ---- Pools
+
+
+socket_option = click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    default=f"{DEFAULT_REGISTRY}/cpu.sock",
+    show_default=True,
+    help="Socket of the CPU plugin.",
+)
+
+
+@cpu.command("pools")
+@socket_option
+@output_option
+def pools(socket: Path, form: str) -> None:
+    """Show the CPU plugin's pools."""
+    from kubeqos.qrm.proto import cpupools_pb2 as pb
+
+    _show(_ask(socket, "GetPools", pb.GetPoolsRequest()), form)
+
+
+@cpu.command("set-pool")
+@click.argument("sizes", nargs=-1, required=True, metavar="POOL=CPUS...")
+@socket_option
+@output_option
+def set_pool(sizes: tuple[str, ...], socket: Path, form: str) -> None:
+    """Resize pools, all or none: POOL=0-13,40-53 or, for so many CPUs, POOL=28."""
+    from kubeqos.qrm.proto import cpupools_pb2 as pb
+
+    request = pb.SetPoolsRequest()
+    for size in sizes:
+        name, equals, wanted = size.partition("=")
+        if not (name and equals and wanted):
+            raise InputError(f"{size!r} is not a size", remedy="write POOL=0-13,40-53 or POOL=28")
+        if wanted.isdigit():
+            request.pools[name].count = int(wanted)
+        else:
+            request.pools[name].cpus = str(CpuSet.parse(wanted))
+    _show(_ask(socket, "SetPools", request), form)
+
+
+def _ask(socket: Path, method: str, request: Any) -> Any:
+    from kubeqos.plugins.sockets import call, dial
+    from kubeqos.qrm.plugins.cpu.plugin import POOLS_SERVICE
+    from kubeqos.qrm.proto import cpupools_pb2 as pb
+
+    async def ask() -> Any:
+        channel = dial(socket)
+        try:
+            return await call(channel, f"/{POOLS_SERVICE}/{method}", request, pb.PoolsResponse, seconds=CALL_SECONDS)
+        finally:
+            await channel.close(None)
+
+    return asyncio.run(ask())
+
+
+def _show(answer: Any, form: str) -> None:
+    rows = [
+        {
+            "pool": one.name,
+            "count": one.count,
+            "cpus": one.cpus,
+            "requested": one.requested,
+            "containers": list(one.containers),
+        }
+        for one in answer.pools
+    ]
+    if form != "table":
+        emit(rows, form)
+        return
+    headers = ("pool", "count", "cpus", "requested", "containers")
+    cells = [[row[name] if name != "containers" else len(row["containers"]) for name in headers] for row in rows]
+    click.echo(table(headers, cells))

@@ -1,0 +1,68 @@
+"""Resource plugins and compute drivers of a simulated node, each as a process of its own, as on a real node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from kubeqos.cli.clusterfile import NodePlan
+from kubeqos.model.machinefile import machine_to_yaml
+from kubeqos.node.extensions import REGISTRY
+
+_STOP_SECONDS = 5.0
+
+PROGRAMS: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "qrm": (("plugin", "cpu"), ("plugin", "memory"), ("plugin", "nic")),
+    "cci": (("driver", "reference"),),
+}
+"""What runs beside a node of each profile."""
+
+
+@contextlib.asynccontextmanager
+async def plugin_processes(plan: NodePlan, state: Path) -> AsyncIterator[None]:
+    """Run the profile's plugins for the duration of a block; one that dies is started again."""
+    machine = state / "machine.yaml"
+    machine.write_text(machine_to_yaml(plan.machine))
+    keepers = [
+        asyncio.create_task(_keep(words, machine, state), name=f"{plan.name} {' '.join(words)}")
+        for words in PROGRAMS.get(plan.profile, ())
+    ]
+    try:
+        yield
+    finally:
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+
+
+async def _keep(words: tuple[str, ...], machine: Path, state: Path) -> None:
+    """Keep one program running; its output goes to a log beside the node's state."""
+    options = ["--machine", str(machine), "--registry", str(state / REGISTRY)]
+    if words[0] == "plugin":
+        options += ["--state", str(state / f"{words[1]}_plugin_state")]
+    pause = 0.5
+    while True:
+        with _log(state, words) as log:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "kubeqos.cli.main", *words, *options), stdout=log, stderr=log
+            )
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                try:
+                    await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 30.0)
+
+
+def _log(state: Path, words: tuple[str, ...]) -> BinaryIO:
+    return open(state / f"{'-'.join(words)}.log", "ab")

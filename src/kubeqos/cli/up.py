@@ -1,0 +1,109 @@
+"""`kubeqos up`: a cluster on this machine, until Ctrl-C or `kubeqos down`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from kubeqos.cli.instance import Instance, data_dir_option
+from kubeqos.errors import ConfigurationError, KubeqosError
+
+_DETACH_SECONDS = 60.0
+
+
+@click.command("up")
+@data_dir_option
+@click.option(
+    "--port", default=6443, show_default=True, type=click.IntRange(0, 65535), help="Of the API, on 127.0.0.1."
+)
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A ClusterConfiguration file.")
+@click.option("--nodes", type=click.IntRange(1, 10_000), help="So many small simulated nodes instead.")
+@click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
+def command(data_dir: Path, port: int, config_file: Path | None, nodes: int | None, detach: bool) -> None:
+    """Start an API server, a scheduler and simulated nodes on this machine."""
+    if config_file is not None and nodes is not None:
+        raise ConfigurationError("--config and --nodes exclude each other", remedy="count nodes in the file instead")
+    instance = Instance(data_dir)
+    running = instance.running()
+    if running is not None:
+        click.echo(f"already running (process {running.pid}), API on https://127.0.0.1:{running.port}")
+        click.echo(_next_steps(instance))
+        return
+    if detach:
+        _detached(instance)
+        return
+    import uvloop
+
+    uvloop.run(_run(instance, port, config_file, nodes))
+
+
+async def _run(instance: Instance, port: int, config_file: Path | None, nodes: int | None) -> None:
+    from kubeqos.cli.clusterfile import default_plan, fleet_plan, load_plan
+    from kubeqos.cli.embedded import running
+
+    plan = load_plan(config_file) if config_file else fleet_plan(nodes) if nodes else default_plan()
+    started = time.monotonic()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    instance.prepare()
+
+    def progress(line: str) -> None:
+        click.echo(f"  {time.monotonic() - started:5.1f} s  {line}", err=True)
+
+    async with running(plan, instance.data_dir, port, progress) as cluster:
+        bound = int(cluster.server.application.address.rpartition(":")[2])
+        with instance.recorded(os.getpid(), bound):
+            click.echo(f"ready in {time.monotonic() - started:.1f} s")
+            click.echo(_next_steps(instance))
+            ended = asyncio.create_task(cluster.wait())
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if ended.done():
+                ended.result()
+            ended.cancel()
+            click.echo("stopping", err=True)
+
+
+def _detached(instance: Instance) -> None:
+    """Start the same command in the background and wait until it says that it is ready."""
+    instance.prepare()
+    words = [word for word in sys.argv[1:] if word != "--detach"]
+    with open(instance.log_file, "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kubeqos.cli.main", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _DETACH_SECONDS
+    while time.monotonic() < deadline:
+        if instance.running() is not None:
+            click.echo(f"running in the background (process {process.pid}), log in {instance.log_file}")
+            click.echo(_next_steps(instance))
+            return
+        if process.poll() is not None:
+            last = instance.log_file.read_text(errors="replace").strip().splitlines()[-3:]
+            raise KubeqosError("the cluster did not start: " + " ".join(last), where=str(instance.log_file))
+        time.sleep(0.05)
+    process.terminate()
+    raise KubeqosError(f"the cluster was not ready within {_DETACH_SECONDS:.0f} s", where=str(instance.log_file))
+
+
+def _next_steps(instance: Instance) -> str:
+    return (
+        f"\n  export KUBECONFIG={instance.kubeconfig}\n"
+        "  kubectl get nodes -o wide\n"
+        "  kubectl apply -f examples/qos-classes/pod.yaml\n"
+        "  kubeqos why qos-resource-example\n"
+    )

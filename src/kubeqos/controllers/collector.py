@@ -1,0 +1,108 @@
+"""The loop around `garbage`: follows every kind of the API server's table, because anything may own anything.
+
+A cache may be behind, so that an owner seems to be missing that was just created: before anything is deleted, every
+owner that the caches do not show is asked for by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kubeqos.apiserver.kinds import stored_kinds
+from kubeqos.client import Change, Resource
+from kubeqos.codec import JsonObject
+from kubeqos.controllers.actions import Delete
+from kubeqos.controllers.cache import Meta, Owner, meta_of
+from kubeqos.controllers.controller import Controller
+from kubeqos.controllers.garbage import FOREGROUND, ORPHAN, Dependent, OwnerState, desired, state_of
+
+Key = tuple[Resource, str]
+
+
+def known_resources(*, namespaced: bool | None = None) -> list[Resource]:
+    """Every kind that the API server stores."""
+    return [Resource(k.group, k.version, k.plural, k.kind, k.namespaced) for k in stored_kinds(namespaced=namespaced)]
+
+
+class GarbageCollector(Controller):
+    name = "garbagecollector"
+    workers = 8
+    patient = False
+
+    def watch(self) -> None:
+        # Events tell of objects and own nothing; they outnumber everything else.
+        self.resources = [resource for resource in known_resources() if resource.kind != "Event"]
+        self._by_kind = {(resource.api_version, resource.kind): resource for resource in self.resources}
+        for resource in self.resources:
+            self.follow(resource, self._concerned(resource))
+
+    def _concerned(self, resource: Resource) -> Callable[[Change], Iterable[Key]]:
+        def concerned(seen: Change) -> Iterable[Key]:
+            old, new = meta_of(seen.old), meta_of(seen.new)
+            if seen.new is None:
+                yield from self._dependents_of(old.uid)
+                yield from self._owners_of(old)
+            elif seen.old is None or _matters(old) != _matters(new):
+                if new.owners or _held(new):
+                    yield resource, seen.key
+                if new.deletion_timestamp:
+                    yield from self._dependents_of(new.uid)
+                yield from self._owners_of(old)
+
+        return concerned
+
+    def _dependents_of(self, uid: str) -> Iterable[Key]:
+        for resource in self.resources:
+            for key in self.context.cache(resource).keys_owned_by(uid):
+                yield resource, key
+
+    def _owners_of(self, meta: Meta) -> Iterable[Key]:
+        """Owners that may have waited for this object."""
+        for owner in meta.owners:
+            resource = self._by_kind.get((owner.api_version, owner.kind))
+            if resource is not None:
+                yield resource, _owner_key(resource, owner, meta.namespace)
+
+    async def reconcile(self, key: Key) -> float | None:
+        resource, name = key
+        obj = self.context.cache(resource).get(name)
+        if obj is None:
+            return None
+        metadata = obj["metadata"]
+        owners = {}
+        for reference in metadata.get("ownerReferences") or ():
+            owners[reference["uid"]] = await self._owner_state(reference, metadata.get("namespace", ""))
+        dependents = [
+            Dependent(each, found)
+            for each in self.resources
+            for found in self.context.cache(each).owned_by(metadata["uid"])
+        ]
+        for action in desired(resource, obj, owners, dependents):
+            await self.context.do(action)
+            if isinstance(action, Delete):
+                self.context.metrics.collected.inc()
+        return None
+
+    async def _owner_state(self, reference: JsonObject, namespace: str) -> OwnerState:
+        resource = self._by_kind.get((reference.get("apiVersion", ""), reference.get("kind", "")))
+        if resource is None:
+            return OwnerState.SOLID  # a kind that we do not know: never delete on a guess
+        owner = Owner(name=reference["name"])
+        known = self.context.cache(resource).get(_owner_key(resource, owner, namespace), reference["uid"])
+        if known is not None:
+            return state_of(known)
+        live = await self.context.live(resource, reference["name"], namespace if resource.namespaced else "")
+        return state_of(live if live is not None and live["metadata"]["uid"] == reference["uid"] else None)
+
+
+def _owner_key(resource: Resource, owner: Owner, namespace: str) -> str:
+    return f"{namespace}/{owner.name}" if resource.namespaced else owner.name
+
+
+def _matters(meta: Meta) -> tuple[object, ...]:
+    return meta.deletion_timestamp, meta.owners, _held(meta)
+
+
+def _held(meta: Meta) -> bool:
+    finalizers = meta.finalizers or ()
+    return bool(meta.deletion_timestamp) and (FOREGROUND in finalizers or ORPHAN in finalizers)

@@ -1,0 +1,150 @@
+"""The thin loop that every controller shares: changes become keys, keys are reconciled one at a time.
+
+A controller names what it looks at, says which keys a change concerns, and reconciles a key from the caches. Failures
+come back later and later; what cannot work (a bug) is logged with its trace and tried again like everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import structlog
+
+from kubeqos.client import Api, ApiError, Change, EventRecorder, Resource, Unreachable, WorkQueue
+from kubeqos.codec import JsonObject
+from kubeqos.controllers.actions import Action, Performer
+from kubeqos.controllers.cache import Cache
+from kubeqos.controllers.metrics import Metrics
+
+log = structlog.get_logger("controllers")
+Clock = Callable[[], float]
+SYNC_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an administrator can choose; the defaults are Kubernetes'."""
+
+    node_monitor_grace_seconds: float = 40.0
+    node_startup_grace_seconds: float = 60.0
+    node_monitor_period_seconds: float = 5.0
+    terminated_pod_threshold: int = 12500
+    orphan_quarantine_seconds: float = 40.0
+    pod_sweep_period_seconds: float = 20.0
+    quota_audit_period_seconds: float = 60.0
+    quota_confirm_seconds: float = 3.0
+
+
+class Context:
+    """What controllers share: the API, the caches, the events, a clock."""
+
+    def __init__(self, api: Api, settings: Settings, *, clock: Clock = time.time, component: str) -> None:
+        self.api = api
+        self.settings = settings
+        self.clock = clock
+        self.metrics = Metrics()
+        self.events = EventRecorder(api, component)
+        self.caches: dict[Resource, Cache] = {}
+        self._performer = Performer(api, self.events, self.learn)
+
+    def cache(self, resource: Resource) -> Cache:
+        """The one copy of a collection; it follows the server once the manager runs it."""
+        if resource not in self.caches:
+            self.caches[resource] = Cache(self.api, resource)
+        return self.caches[resource]
+
+    def learn(self, resource: Resource, obj: JsonObject) -> None:
+        if resource in self.caches:
+            self.caches[resource].learn(obj)
+
+    async def perform(self, actions: Iterable[Action]) -> None:
+        await self._performer.perform(actions)
+
+    async def do(self, action: Action) -> JsonObject | None:
+        return await self._performer.do(action)
+
+    async def live(self, resource: Resource, name: str, namespace: str = "") -> JsonObject | None:
+        """An object as the server has it now; asked before something that cannot be taken back."""
+        try:
+            return await self.api.get(resource, name, namespace)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+
+
+class Controller:
+    """One controller: a queue of keys and what is done about each."""
+
+    name: ClassVar[str] = ""
+    workers: ClassVar[int] = 4
+    patient: ClassVar[bool] = True  # waits for every collection it follows, however long the server takes
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.queue: WorkQueue[Any] = WorkQueue(longest_delay=60.0)
+        self.followed: list[Cache] = []
+        self.watch()
+
+    def watch(self) -> None:
+        """Subscribe to what this controller looks at."""
+        raise NotImplementedError
+
+    async def reconcile(self, key: Any) -> float | None:
+        """Bring one thing closer to what it should be; seconds after which to look again, if any."""
+        raise NotImplementedError
+
+    def follow(self, resource: Resource, keys: Callable[[Change], Iterable[Hashable]]) -> Cache:
+        """Put the keys that a change of a resource concerns into the queue."""
+        cache = self.context.cache(resource)
+
+        def changed(seen: Change) -> None:
+            for key in keys(seen):
+                self.queue.add(key)
+
+        cache.on_change(changed)
+        self.followed.append(cache)
+        return cache
+
+    async def run(self) -> None:
+        """Work until cancelled, from the moment that everything it looks at is known."""
+        for cache in self.followed:
+            await self._synced(cache)
+        await self.queue.work(self._timed, workers=self.workers, failed=self._failed)
+
+    async def _synced(self, cache: Cache) -> None:
+        try:
+            await asyncio.wait_for(cache.informer.synced.wait(), None if self.patient else SYNC_SECONDS)
+        except TimeoutError:
+            log.warning("working without", controller=self.name, resource=cache.resource.plural)
+
+    async def _timed(self, key: Any) -> float | None:
+        started = time.perf_counter()
+        try:
+            return await self.reconcile(key)
+        finally:
+            self.context.metrics.worked(self.name, time.perf_counter() - started)
+
+    def _failed(self, key: Any, error: Exception, delay: float) -> None:
+        self.context.metrics.retried(self.name)
+        if isinstance(error, ApiError) and error.conflict:
+            return  # somebody else changed the object: looking again is the whole cure
+        if isinstance(error, ApiError | Unreachable):
+            log.warning("trying again", controller=self.name, key=str(key), error=str(error), seconds=delay)
+        else:
+            log.error("a bug; trying again", controller=self.name, key=str(key), exc_info=error, seconds=delay)
+
+
+def itself(seen: Change) -> Iterable[str]:
+    """The changed object's own key."""
+    return (seen.key,)
+
+
+def split(key: str) -> tuple[str, str]:
+    """Namespace and name."""
+    namespace, _, name = key.rpartition("/")
+    return namespace, name

@@ -1,0 +1,78 @@
+"""Runs all controllers against one API server, over HTTP or in-process, on shared copies of what they look at."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from kubeqos.client import Api
+from kubeqos.controllers.claims import ClaimController
+from kubeqos.controllers.collector import GarbageCollector
+from kubeqos.controllers.controller import Clock, Context, Controller, Settings
+from kubeqos.controllers.deploymentcontroller import DeploymentController
+from kubeqos.controllers.disruption import DisruptionController
+from kubeqos.controllers.metrics import Metrics
+from kubeqos.controllers.namespaces import NamespaceController, ServiceAccountController
+from kubeqos.controllers.nodecontroller import NodeLifecycle, TaintEviction
+from kubeqos.controllers.podsweep import ClaimProtection, PodSweeper
+from kubeqos.controllers.quota import QuotaAudit
+from kubeqos.controllers.replicacontroller import ReplicaSetController, ReplicationControllerController
+
+CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
+    ReplicaSetController,
+    ReplicationControllerController,
+    DeploymentController,
+    DisruptionController,
+    ClaimController,
+    GarbageCollector,
+    PodSweeper,
+    ClaimProtection,
+    NodeLifecycle,
+    TaintEviction,
+    NamespaceController,
+    ServiceAccountController,
+    QuotaAudit,
+)
+_DEFAULTS = Settings()
+_DEPTH_SECONDS = 5.0
+
+
+class ControllerManager:
+    """All controllers of a cluster. `run` it in a task; `ready` is set when every one of them works."""
+
+    def __init__(self, api: Api, settings: Settings = _DEFAULTS, *, clock: Clock = time.time) -> None:
+        self.context = Context(api, settings, clock=clock, component="kubeqos-controllers")
+        self.controllers = [make(self.context) for make in CONTROLLERS]
+        self.ready = asyncio.Event()
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.context.metrics
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits to be looked at; keys that are to be looked at later do not count."""
+        return all(controller.queue.idle for controller in self.controllers)
+
+    def controller(self, name: str) -> Controller:
+        return next(found for found in self.controllers if found.name == name)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.context.events.run())
+            for cache in self.context.caches.values():
+                tasks.create_task(cache.informer.run())
+            for controller in self.controllers:
+                tasks.create_task(controller.run())
+            tasks.create_task(self._measure())
+            for cache in self.context.caches.values():
+                await cache.informer.synced.wait()
+            self.ready.set()
+
+    async def _measure(self) -> None:
+        while True:
+            for controller in self.controllers:
+                self.metrics.waiting(controller.name, len(controller.queue))
+            await asyncio.sleep(_DEPTH_SECONDS)

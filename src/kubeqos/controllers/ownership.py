@@ -1,0 +1,63 @@
+"""Who manages what: a controller adopts what its selector matches and nobody manages, and lets go of what it no longer
+matches. Pure; replica sets do so with pods, deployments with replica sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kubeqos.client import Resource
+from kubeqos.codec import JsonObject
+from kubeqos.controllers.actions import Change, change
+from kubeqos.controllers.podstate import controller_of, is_going, owner_reference
+from kubeqos.model.selectors import LabelSelector
+
+
+@dataclass(slots=True)
+class Ownership:
+    """What a controller manages now, and what has to be written to make it so."""
+
+    mine: list[JsonObject] = field(default_factory=list)
+    adopt: list[Change] = field(default_factory=list)
+    release: list[Change] = field(default_factory=list)
+
+
+def selector_of(owner: JsonObject) -> LabelSelector | None:
+    """The selector of a controller; None selects nothing. ReplicationControllers write theirs as plain labels."""
+    selector = (owner.get("spec") or {}).get("selector")
+    if not selector:
+        return None
+    if owner["kind"] == "ReplicationController":
+        selector = {"matchLabels": selector}
+    return LabelSelector.of(selector)
+
+
+def ownership(owner: JsonObject, resource: Resource, candidates: Iterable[JsonObject]) -> Ownership:
+    """Sort the objects that an owner manages or might manage."""
+    found, selector = Ownership(), selector_of(owner)
+    metadata = owner["metadata"]
+    for obj in candidates:
+        matches = selector is not None and selector.matches(obj["metadata"].get("labels"))
+        manager = controller_of(obj)
+        if manager is not None and manager.get("uid") == metadata["uid"]:
+            if matches or is_going(obj):
+                found.mine.append(obj)
+            elif not is_going(owner):
+                found.release.append(_released(owner, resource, obj))
+        elif manager is None and matches and not is_going(obj) and not is_going(owner):
+            found.adopt.append(_adopted(owner, resource, obj))
+    return found
+
+
+def _adopted(owner: JsonObject, resource: Resource, obj: JsonObject) -> Change:
+    references = [*(obj["metadata"].get("ownerReferences") or ()), owner_reference(owner)]
+    why = f"{owner['kind']} {owner['metadata']['name']} selects it and nobody manages it"
+    return change(resource, obj, {"metadata": {"ownerReferences": references}}, why)
+
+
+def _released(owner: JsonObject, resource: Resource, obj: JsonObject) -> Change:
+    uid = owner["metadata"]["uid"]
+    references = [found for found in obj["metadata"].get("ownerReferences") or () if found.get("uid") != uid]
+    why = f"{owner['kind']} {owner['metadata']['name']} no longer selects it"
+    return change(resource, obj, {"metadata": {"ownerReferences": references}}, why)

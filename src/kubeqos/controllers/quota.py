@@ -1,0 +1,123 @@
+"""The quota audit: what the API server has recorded as used against the sum over the objects that exist.
+
+The server charges a quota in the transaction that stores an object, so the two can never differ; whoever relies on
+that wants to see it checked. A difference is a metric and an event, never silently corrected. Because lists of several
+kinds are taken one after the other, a reading counts only if no quota moved while it was taken, and a difference only
+if a second reading agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from kubeqos.client import Change, Resource
+from kubeqos.client.resources import RESOURCE_QUOTAS
+from kubeqos.codec import JsonObject, decode_json
+from kubeqos.controllers.collector import known_resources
+from kubeqos.controllers.controller import Controller, split
+from kubeqos.model.objects import PodView
+from kubeqos.model.quantity import Quantity
+from kubeqos.model.timestamps import seconds_of
+from kubeqos.rules.quota import Charge, Drift, Ledger, Quota, charge_of, charge_pod
+
+Reading = tuple[list[JsonObject], list[tuple[Resource, JsonObject]]]
+
+
+def past_grace(pod: JsonObject, now: float) -> bool:
+    """Whether a pod was to be gone by now: it is no longer charged (kubernetes-control-plane §2.4)."""
+    metadata = pod["metadata"]
+    ends = seconds_of(metadata.get("deletionTimestamp") or "")
+    return ends is not None and now > ends + (metadata.get("deletionGracePeriodSeconds") or 0)
+
+
+def charges(objects: Iterable[tuple[Resource, JsonObject]], now: float) -> Iterator[Charge]:
+    """What every object costs."""
+    for resource, obj in objects:
+        if resource.kind == "Pod":
+            yield charge_pod(PodView.of(obj), expired=past_grace(obj, now))
+        elif (charge := charge_of(resource.plural, obj, group=resource.group)) is not None:
+            yield charge
+
+
+def audit(quotas: Iterable[JsonObject], objects: Iterable[tuple[Resource, JsonObject]], now: float) -> list[Drift]:
+    """Every amount in a quota's status that is not the sum over the objects."""
+    held = list(charges(objects, now))
+    drifts: list[Drift] = []
+    for raw in quotas:
+        quota, ledger = Quota.of(raw), Ledger()
+        ledger.put(raw["metadata"]["namespace"], quota, held)
+        actual, recorded = _usage(quota.status()), _usage(raw.get("status") or {})
+        for name in sorted(actual.keys() | recorded.keys()):
+            found, said = actual.get(name, Quantity.ZERO), recorded.get(name, Quantity.ZERO)
+            if found != said:
+                drifts.append(Drift(quota.name, name, said, found))
+    return drifts
+
+
+def _usage(status: JsonObject) -> Mapping[str, Quantity]:
+    used = {name: Quantity.parse(amount) for name, amount in (status.get("used") or {}).items()}
+    for level, lists in (status.get("qosResourcesUsage") or {}).items():
+        for one in lists or ():
+            for cls in one.get("classes") or ():
+                used[f"{level}.{one['name']}/{cls['name']}"] = Quantity.from_int(int(cls.get("capacity") or 0))
+    return used
+
+
+class QuotaAudit(Controller):
+    """Audits every namespace that has quotas, again and again."""
+
+    name = "resourcequota"
+    workers = 1
+
+    def watch(self) -> None:
+        self.resources = [found for found in known_resources(namespaced=True) if found.kind != "Event"]
+        self.quotas = self.follow(RESOURCE_QUOTAS, self._quota_changed)
+        self.drifts: dict[str, list[Drift]] = {}  # confirmed, by namespace
+        self._suspected: dict[str, list[Drift]] = {}
+
+    def _quota_changed(self, seen: Change) -> Iterable[str]:
+        """A new quota is looked at soon; that its usage moves, as it does with every pod, is no occasion."""
+        if seen.old is None:
+            self.queue.add_after(split(seen.key)[0], self.context.settings.quota_confirm_seconds)
+        return ()
+
+    async def reconcile(self, key: str) -> float | None:
+        settings = self.context.settings
+        reading = await self._read(key)
+        if reading is None:
+            return settings.quota_confirm_seconds
+        quotas, objects = reading
+        found = audit(quotas, objects, self.context.clock())
+        if found and found != self._suspected.get(key):
+            self._suspected[key] = found
+            return settings.quota_confirm_seconds
+        self._suspected.pop(key, None)
+        self._report(key, quotas, found)
+        return settings.quota_audit_period_seconds if quotas else None
+
+    def _report(self, namespace: str, quotas: list[JsonObject], found: list[Drift]) -> None:
+        self.context.metrics.audits.inc()
+        if found:
+            self.drifts[namespace] = found
+        else:
+            self.drifts.pop(namespace, None)
+        self.context.metrics.drift.set(sum(map(len, self.drifts.values())))
+        by_name = {quota["metadata"]["name"]: quota for quota in quotas}
+        for drift in found:
+            message = f"{drift.resource}: {drift.recorded} is recorded as used, the objects use {drift.actual}"
+            self.context.events.record(by_name[drift.quota], "QuotaDrift", message, "Warning")
+
+    async def _read(self, namespace: str) -> Reading | None:
+        """The quotas and everything they may count; None when usage moved while it was read."""
+        before = await self._list(RESOURCE_QUOTAS, namespace)
+        objects = [(each, obj) for each in self.resources for obj in await self._list(each, namespace)]
+        return (before, objects) if before == await self._list(RESOURCE_QUOTAS, namespace) else None
+
+    async def _list(self, resource: Resource, namespace: str) -> list[JsonObject]:
+        listing = await self.context.api.list(resource, namespace)
+        return [_named(decode_json(raw), resource) for raw in listing.items]
+
+
+def _named(obj: JsonObject, resource: Resource) -> JsonObject:
+    """Items of a list leave out what they are; events about them need it."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}

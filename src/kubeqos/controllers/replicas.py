@@ -1,0 +1,181 @@
+"""How many pods a ReplicaSet or ReplicationController should have, which to make, which to delete first. Pure.
+
+The loop is `replicacontroller`. Ranking of deletions: Kubernetes' ActivePodsWithRanks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kubeqos.client import Resource
+from kubeqos.client.resources import PODS
+from kubeqos.codec import JsonObject
+from kubeqos.controllers.actions import Change, Create, Delete, change, deletion
+from kubeqos.controllers.podstate import (
+    available_in,
+    is_active,
+    is_going,
+    is_ready,
+    owner_reference,
+    phase,
+    ready_since,
+    with_condition,
+)
+from kubeqos.model.timestamps import seconds_of
+
+BURST = 500  # pods made or deleted per look, as Kubernetes bounds it
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASES = {"Pending": 0, "": 0, "Unknown": 1, "Running": 2}
+_COUNTS = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do about the number of pods."""
+
+    create: Sequence[Create] = ()
+    delete: Sequence[Delete] = ()
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why pods could not be made or deleted: becomes the condition ReplicaFailure."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A status to write, if it differs, and when it may change by the passing of time alone."""
+
+    write: Change | None
+    look_again: float | None = field(default=None)
+
+
+def wanted(owner: JsonObject) -> int:
+    found = (owner.get("spec") or {}).get("replicas")
+    return 1 if found is None else int(found)
+
+
+def desired(owner: JsonObject, pods: Iterable[JsonObject], related: Iterable[JsonObject], now: float) -> Plan:
+    """Bring the number of active pods to the number of replicas; finished and evicted pods do not count.
+
+    `related` are the pods of the same application (every ReplicaSet of a deployment): nodes that hold more of them
+    are thinned out first.
+    """
+    if is_going(owner):
+        return Plan(because="it is being deleted")
+    active = [pod for pod in pods if is_active(pod)]
+    replicas = wanted(owner)
+    missing = replicas - len(active)
+    because = f"{len(active)} of {replicas} replicas"
+    if missing > 0:
+        made = Create(PODS, pod_from_template(owner), because)
+        return Plan(create=[made] * min(missing, BURST), because=because)
+    if missing < 0:
+        order = deletion_order(active, related, now)
+        return Plan(delete=[deletion(PODS, pod, because) for pod in order[: min(-missing, BURST)]], because=because)
+    return Plan(because=because)
+
+
+def pod_from_template(owner: JsonObject) -> JsonObject:
+    """A new pod of a controller; the server completes its name."""
+    metadata = owner["metadata"]
+    template = owner["spec"].get("template") or {}
+    described = template.get("metadata") or {}
+    kept = {key: described[key] for key in ("labels", "annotations", "finalizers") if described.get(key)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": f"{metadata['name']}-",
+            "namespace": metadata["namespace"],
+            **kept,
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "spec": template.get("spec") or {},
+    }
+
+
+# -- which pods go first ---------------------------------------------------------------------------------------
+
+
+def deletion_order(pods: Iterable[JsonObject], related: Iterable[JsonObject], now: float) -> list[JsonObject]:
+    """The pods, the one that is missed least first."""
+    crowd = Counter(node for pod in related if is_active(pod) and (node := _node(pod)))
+
+    def rank(pod: JsonObject) -> tuple[object, ...]:
+        ready = ready_since(pod)
+        return (
+            bool(_node(pod)),  # nobody runs it yet
+            _PHASES.get(phase(pod), 2),
+            is_ready(pod),
+            _cost(pod),
+            -crowd[_node(pod)],  # its node holds more of the same
+            _magnitude(now - ready) if ready else 0,  # ready for a shorter time, by order of magnitude
+            -_restarts(pod),
+            _magnitude(now - (seconds_of(pod["metadata"].get("creationTimestamp") or "") or now)),
+            pod["metadata"]["uid"],
+        )
+
+    return sorted(pods, key=rank)
+
+
+def _node(pod: JsonObject) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def _cost(pod: JsonObject) -> int:
+    text = (pod["metadata"].get("annotations") or {}).get(DELETION_COST, "0")
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def _restarts(pod: JsonObject) -> int:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return max((int(found.get("restartCount") or 0) for found in statuses), default=0)
+
+
+def _magnitude(seconds: float) -> int:
+    """Ages of one order of magnitude are equal, so that long-running pods go in no predictable order."""
+    return int(math.log2(seconds)) if seconds >= 1 else -1
+
+
+# -- status ----------------------------------------------------------------------------------------------------
+
+
+def standing(
+    owner: JsonObject, resource: Resource, pods: Iterable[JsonObject], failure: Failure | None, now: float
+) -> Standing:
+    """The status as it should be."""
+    spec, before = owner.get("spec") or {}, owner.get("status") or {}
+    labels = (((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}).items()
+    active = [pod for pod in pods if is_active(pod)]
+    waits = [available_in(pod, spec.get("minReadySeconds") or 0, now) for pod in active]
+    counts = {
+        "fullyLabeledReplicas": sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active),
+        "readyReplicas": sum(wait is not None for wait in waits),
+        "availableReplicas": sum(wait == 0 for wait in waits),
+    }
+    after: JsonObject = {"replicas": len(active), "observedGeneration": owner["metadata"].get("generation", 0)}
+    after |= {name: counts[name] or None for name in _COUNTS}
+    after["conditions"] = _conditions(before.get("conditions") or [], failure, now) or None
+    look_again = min((wait for wait in waits if wait), default=None)
+    changed = {name: value for name, value in after.items() if before.get(name) != value}
+    if not changed:
+        return Standing(None, look_again)
+    why = f"{len(active)} pods, {counts['readyReplicas']} ready, {counts['availableReplicas']} available"
+    return Standing(change(resource, owner, {"status": changed}, why, subresource="status"), look_again)
+
+
+def _conditions(before: list[JsonObject], failure: Failure | None, now: float) -> list[JsonObject]:
+    if failure is None:
+        return [found for found in before if found.get("type") != "ReplicaFailure"]
+    return with_condition(before, "ReplicaFailure", "True", failure.reason, failure.message, now)

@@ -1,0 +1,278 @@
+"""Admission: one transaction over every resource manager. All of what a pod asks for is reserved, or nothing is.
+
+Fit first (`node.fit`), then the topology policy over the offers of all managers, then allocation container by
+container, then the check that no two managers contradict each other, then the ledger. Whatever fails on the way gives
+everything back. Calls are serialized: managers are never called concurrently for one node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kubeqos.errors import KubeqosError
+from kubeqos.model.machine import Machine
+from kubeqos.model.objects import PodView
+from kubeqos.node.effects import Allocation
+from kubeqos.node.fit import NodeFit, Occupancy, occupant_of, refuse, shortage
+from kubeqos.node.grants import Conflict, combine
+from kubeqos.node.ledger import Entry, Ledger
+from kubeqos.node.managers import Adopts, OffersForPods, Resizes
+from kubeqos.node.resizing import changed_containers, resources_of, with_resources
+from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerRef, Grant, Refusal, ResourceManager, Update
+from kubeqos.rules.podqos import effective_class
+from kubeqos.topology.hints import Hint, Merged, Offer, Policy, Scope
+from kubeqos.topology.merge import merge
+
+MANAGER_SECONDS = 30.0
+ANYWHERE = Hint(None, False)
+TOPOLOGY_REASON = "TopologyAffinityError"
+UNEXPECTED = "UnexpectedAdmissionError"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySettings:
+    policy: Policy = Policy.NONE
+    scope: Scope = Scope.CONTAINER
+    closest: bool = False
+
+
+@dataclass(slots=True)
+class Restored:
+    """What a restart did to the ledger: repairs in words, and files that were set aside."""
+
+    repairs: list[str] = field(default_factory=list)
+    damaged: tuple[str, ...] = ()
+
+
+class Admission:
+    """Reserves and releases; the only caller of the managers."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        managers: Sequence[ResourceManager],
+        ledger: Ledger,
+        node: Callable[[], NodeFit],
+        topology: TopologySettings | None = None,
+    ) -> None:
+        self.machine = machine
+        self.managers = tuple(managers)
+        self.entries: dict[str, Entry] = {}
+        self.why: dict[str, str] = {}
+        self.gate: Callable[[AdmittedPod, bool], Refusal | None] = lambda _pod, _static: None
+        """Asked first, with whether the pod is static: a node under pressure does not take every pod."""
+        self._ledger = ledger
+        self._node = node
+        self._topology = topology or TopologySettings()
+        self._held = Occupancy()
+        self._lock = asyncio.Lock()
+
+    # ---- The transaction
+
+    async def admit(self, pod: AdmittedPod, *, static: bool = False) -> Refusal | None:
+        """Reserve everything, or say why not. A pod that is admitted stays so."""
+        async with self._lock:
+            if pod.uid in self.entries:
+                return None
+            refusal = self.gate(pod, static) or refuse(pod.view, self._node(), self._held, static=static)
+            if refusal is None:
+                refusal = await self._guarded(self._allocate(pod))
+            if refusal is not None:
+                await self._undo(pod.uid)
+                return refusal
+            self._enter(pod)
+            self._save()
+            return None
+
+    async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
+        """Reserve what a changed spec asks for; a refusal leaves everything as it was."""
+        async with self._lock:
+            short = shortage(new.view, self._node(), self._held)
+            if short is not None:
+                # What does not even fit into the empty node never will.
+                never = shortage(new.view, self._node(), Occupancy()) is not None
+                return Refusal("Infeasible" if never else "Deferred", short.message, retry=not never)
+            for done, manager in enumerate(self.managers):
+                refusal = await self._guarded(self._resize_one(manager, old, new))
+                if refusal is not None:
+                    for earlier in self.managers[:done]:
+                        await self._guarded(self._resize_one(earlier, new, old))
+                    return refusal
+            untold = {*changed_containers(old.raw, new.raw), *self.entries[new.uid].untold}
+            self._enter(new, tuple(sorted(untold)))
+            self._save()
+            return None
+
+    async def told(self, uid: str, container: str) -> None:
+        """A container has been brought to what its pod has now."""
+        async with self._lock:
+            entry = self.entries.get(uid)
+            if entry is not None and container in entry.untold:
+                self.entries[uid] = replace(entry, untold=tuple(one for one in entry.untold if one != container))
+                self._save()
+
+    async def release(self, uid: str) -> None:
+        """Give back what a pod holds; when this returns, it is given back for good."""
+        async with self._lock:
+            if uid in self.entries:
+                await self._undo(uid)
+                self._save()
+
+    async def updates(self) -> list[Update]:
+        """What running containers are to be told, in a safe order."""
+        async with self._lock:
+            found = [update for manager in self.managers for update in await manager.updates()]
+            if found:
+                self._save()  # a restart must know what containers may have been told
+            return found
+
+    def grant(self, container: ContainerRef) -> Grant:
+        """What a container of an admitted pod holds."""
+        found = combine((one.name, one.grant(container) or NOTHING) for one in self.managers)
+        if isinstance(found, Conflict):
+            raise KubeqosError(f"managers contradict each other: {found}", where=container.name)
+        return found
+
+    def allocation(self, raw: Mapping[str, Any]) -> Allocation | None:
+        """An admitted pod with the resources that it has."""
+        entry = self.entries.get(raw["metadata"]["uid"])
+        return Allocation(with_resources(raw, entry.resources), frozenset(entry.untold)) if entry else None
+
+    # ---- Allocation
+
+    async def _allocate(self, pod: AdmittedPod) -> Refusal | None:
+        containers = pod.containers()
+        by_name = {ref.name: ref for ref, _ in containers}
+        why = []
+        for unit in self._topology.scope.units([ref.name for ref, _ in containers]):
+            refs = [by_name[name] for name in unit]
+            merged, offers = await self._merge(pod, refs)
+            if not merged.admitted:
+                return Refusal(TOPOLOGY_REASON, merged.because.replace("admitted: ", ""))
+            why.append(merged.because)
+            for ref in refs:
+                refusal = await self._allocate_container(pod, ref, merged, offers)
+                if refusal is not None:
+                    return refusal
+        self.why[pod.uid] = "; ".join(dict.fromkeys(why))
+        return None
+
+    async def _merge(self, pod: AdmittedPod, refs: Sequence[ContainerRef]) -> tuple[Merged, list[Offer]]:
+        topology = self._topology
+        if topology.policy is Policy.NONE:
+            return Merged(topology.policy, ANYWHERE, admitted=True), []
+        offers: list[Offer] = []
+        for manager in self.managers:
+            if topology.scope is Scope.POD and isinstance(manager, OffersForPods):
+                offers += await manager.pod_offers(pod)
+            else:
+                for ref in refs:
+                    offers += await manager.offers(pod, ref)
+        closest = self.machine.distance if topology.closest else None
+        return merge(offers, self.machine.numa, topology.policy, closest=closest), offers
+
+    async def _allocate_container(
+        self, pod: AdmittedPod, ref: ContainerRef, merged: Merged, offers: Sequence[Offer]
+    ) -> Refusal | None:
+        grants: list[tuple[str, Grant]] = []
+        for manager in self.managers:
+            own = next((one.resource for one in offers if one.provider == manager.name), "")
+            answer = await manager.allocate(pod, ref, merged.hint_for(own))
+            if isinstance(answer, Refusal):
+                return answer
+            grants.append((manager.name, answer))
+        conflict = combine(grants)
+        if isinstance(conflict, Conflict):
+            return Refusal(UNEXPECTED, f"container {ref.name}: managers contradict each other: {conflict}")
+        return None
+
+    @staticmethod
+    async def _resize_one(manager: ResourceManager, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
+        if isinstance(manager, Resizes):
+            return await manager.resize(old, new)
+        if any((manager.grant(ref) or NOTHING) != NOTHING for ref, _ in old.containers()):
+            return Refusal("Infeasible", f"what {manager.name} has given to the pod cannot be resized in place")
+        return None
+
+    @staticmethod
+    async def _guarded(call: Any) -> Refusal | None:
+        """A manager that raises or hangs refuses for now; the pod is tried again, and nobody else waits for long."""
+        try:
+            async with asyncio.timeout(MANAGER_SECONDS):
+                refusal: Refusal | None = await call
+                return refusal
+        except TimeoutError:
+            return Refusal(UNEXPECTED, f"a resource manager did not answer within {MANAGER_SECONDS:g} s", retry=True)
+        except KubeqosError as error:
+            return Refusal(UNEXPECTED, f"Allocate failed due to {error.what}, which is unexpected", retry=True)
+
+    async def _undo(self, uid: str) -> None:
+        for manager in self.managers:
+            await manager.release(uid)
+        self.entries.pop(uid, None)
+        self.why.pop(uid, None)
+        self._held.pods.pop(uid, None)
+
+    def _enter(self, pod: AdmittedPod, untold: tuple[str, ...] = ()) -> None:
+        metadata = pod.view.metadata
+        self.entries[pod.uid] = Entry(metadata.namespace, metadata.name, resources_of(pod.raw), untold)
+        self._held.pods[pod.uid] = occupant_of(pod.view.spec)
+
+    def _save(self) -> None:
+        self._ledger.save(self.entries, {manager.name: manager.save() for manager in self.managers})
+
+    # ---- Restart
+
+    async def restore(
+        self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, Mapping[str, str]]
+    ) -> Restored:
+        """Take over the ledger of an earlier life. `pods` are all that may still run, `live` the annotations of
+        containers that do, from which what a lost ledger said is found again."""
+        async with self._lock:
+            loaded = self._ledger.load()
+            out = Restored(damaged=loaded.damaged)
+            known = {uid: pods.get(uid) or _shadow(uid, entry) for uid, entry in loaded.entries.items()}
+            for manager in self.managers:
+                try:
+                    out.repairs += await manager.restore(loaded.managers.get(manager.name), known)
+                except (KubeqosError, ValueError, TypeError, KeyError, AttributeError) as error:
+                    out.repairs.append(f"manager {manager.name} starts afresh: its saved state is unusable ({error})")
+            for uid, entry in loaded.entries.items():
+                self.entries[uid] = entry
+                self._held.pods[uid] = occupant_of(known[uid].view.spec)
+            out.repairs += self._adopt(pods, live)
+            return out
+
+    def _adopt(self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, Mapping[str, str]]) -> list[str]:
+        found = []
+        for ref, marks in live.items():
+            pod = pods.get(ref.pod_uid)
+            if pod is None or ref.pod_uid in self.entries:
+                continue
+            found += [
+                f"took over what container {ref.name} of pod {pod.view.metadata.name} holds ({manager.name})"
+                for manager in self.managers
+                if isinstance(manager, Adopts) and manager.adopt(pod, ref, marks)
+            ]
+        return found
+
+    def validate(self) -> list[str]:
+        """Broken invariants of the ledger and of every manager."""
+        wrong = [f"{manager.name}: {problem}" for manager in self.managers for problem in manager.validate()]
+        if self.entries.keys() != self._held.pods.keys():
+            wrong.append("the ledger and what pods hold speak of different pods")
+        return wrong
+
+
+def _shadow(uid: str, entry: Entry) -> AdmittedPod:
+    """A pod of which only the ledger is left, until it is known to be gone."""
+    containers = [{"name": name, "resources": resources} for name, resources in entry.resources.items() if name]
+    raw = {
+        "metadata": {"uid": uid, "namespace": entry.namespace, "name": entry.name},
+        "spec": {"containers": containers, **entry.resources.get("", {})},
+    }
+    view = PodView.of(raw)
+    return AdmittedPod(view, raw, effective_class(view))

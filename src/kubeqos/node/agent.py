@@ -1,0 +1,510 @@
+"""The node agent: the shell around `node.core` that follows the API, drives the runtime and registers the node.
+
+Stimuli come from the pod informer, the runtime's events, a relist, static pod files and timers; effects are carried out
+by `node.performer`, each in a task of its own. The core lets at most one effect per pod and target run, so order holds
+within a pod and a stuck pod delays nobody. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from kubeqos.client.api import Api
+from kubeqos.client.errors import ApiError, Unreachable
+from kubeqos.client.events import EventRecorder
+from kubeqos.codec import JsonObject
+from kubeqos.cri.errors import CallError
+from kubeqos.cri.runtime import Runtime
+from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
+from kubeqos.errors import KubeqosError
+from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
+from kubeqos.model.machine import Machine
+from kubeqos.node import effects as fx
+from kubeqos.node import nodestatus
+from kubeqos.node.admission import Admission, TopologySettings
+from kubeqos.node.core import Core, describe
+from kubeqos.node.criconfig import Context
+from kubeqos.node.fit import NodeFit
+from kubeqos.node.ledger import Ledger
+from kubeqos.node.managers import Reconciles
+from kubeqos.node.managers.classes import ClassManager
+from kubeqos.node.managers.cpu import CpuManager
+from kubeqos.node.managers.memory import MemoryManager
+from kubeqos.node.performer import Claims, Performer, StartError, no_claims
+from kubeqos.node.podwriter import PodWriter
+from kubeqos.node.prober import Prober
+from kubeqos.node.registration import Registration
+from kubeqos.node.seen import SeenPod
+from kubeqos.node.settings import STATIC, NodeSettings
+from kubeqos.node.sources import ApiPods, LocalPods, PodSink, PodSource
+from kubeqos.node.staticpods import Mirrors, StaticFolder
+from kubeqos.node.status import StatusFacts
+from kubeqos.node.watching import RuntimeWatch
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, ResourceManager
+from kubeqos.rules.cgroups import NodeMemory
+from kubeqos.rules.classes import Catalog, catalog, translate_annotations
+
+log = logging.getLogger(__name__)
+SYNC_SECONDS = 10.0
+RETRY_SECONDS = 1.0
+FILE_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class Counters:
+    """What metrics read."""
+
+    effects: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    damaged_checkpoints: int = 0
+
+
+class NodeAgent:
+    """One node."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        runtime: Runtime,
+        machine: Machine,
+        *,
+        api: Api | None = None,
+        pods: LocalPods | None = None,
+        managers: Sequence[ResourceManager] = (),
+        claims: Claims = no_claims,
+        clock: Clock | None = None,
+        boundary: Callable[[str, fx.Effect], None] | None = None,
+        on_event: Callable[[str, str], None] | None = None,
+    ) -> None:
+        settings.check()
+        self.settings = settings
+        self.runtime = runtime
+        self.machine = machine
+        self.clock: Clock = clock or WallClock()
+        self.counters = Counters()
+        self.core = Core(StatusFacts(settings.addresses))
+        self.classes = ClassManager() if settings.gates.enabled(QOS_RESOURCES) else None
+        self.cpus = _cpu_manager(settings, machine)
+        self.memory = _memory_manager(settings, machine)
+        own: list[ResourceManager | None] = [self.classes, self.cpus, self.memory]
+        self.managers = [*(one for one in own if one is not None), *managers]
+        self.labels = nodestatus.node_labels(settings)
+        self.pressure: dict[str, tuple[str, str, str]] = {}
+        self.serving_port = 0
+        """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
+        self.drivers: Callable[[], Iterable[str]] = lambda: ()
+        self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
+        topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
+        self.admission = Admission(machine, self.managers, Ledger(settings.state_dir), self._fit, topology)
+        self.context = _context(settings, runtime, machine)
+        self.performer = Performer(
+            self.core,
+            runtime,
+            self.admission,
+            lambda: self.context,
+            Prober(runtime, self.clock),
+            api=api,
+            claims=claims,
+        )
+        self.api = api
+        self.ready = asyncio.Event()
+        self._boundary = boundary or (lambda _when, _effect: None)
+        self._on_event = on_event
+        self._recorder = EventRecorder(api, "kubelet", host=settings.node_name) if api else None
+        self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
+        writer = PodWriter(api, self._spawn) if api else None
+        self._sink: PodSink = writer or cast(LocalPods, self.pods)
+        self._mirrors = Mirrors(api, writer, self._spawn) if api and writer else None
+        self._registration = (
+            Registration(
+                api,
+                settings.node_name,
+                self.clock,
+                lease_seconds=settings.lease_seconds,
+                taints=[dict(taint) for taint in settings.taints],
+            )
+            if api and settings.register
+            else None
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn)
+        self._timer: Timer | None = None
+        self._timer_at: float | None = None
+        self._stopped = False
+
+    # ---- Running
+
+    async def run(self) -> None:
+        """Run the node until cancelled; its containers run on without us."""
+        try:
+            await self._meet_runtime()
+            self._spawn(self.pods.run())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.pods.synced.wait(), SYNC_SECONDS)
+            if self._recorder is not None:
+                self._spawn(self._recorder.run())
+            await self._take_over()
+            self._spawn(self.watch.follow(self.runtime))
+            self._spawn(self._relist())
+            for manager in self.managers:
+                if isinstance(manager, Reconciles):
+                    self._spawn(self._reconcile(manager))
+            self._spawn(self._keep_node())
+            self.ready.set()
+            await asyncio.Event().wait()
+        finally:
+            await self.stop()
+
+    def abort(self) -> None:
+        """End everything at once, as a crash would: nothing more is decided, called or written."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """Abort, and wait until nothing of it is left."""
+        self.abort()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._stopped:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._stopped:
+            log.error("a task of node %s failed", self.settings.node_name, exc_info=error)
+
+    def now(self) -> float:
+        return self.clock.now_ns() / NS
+
+    # ---- Stimuli and effects
+
+    def feed(self, stimulus: fx.Stimulus) -> None:
+        """Tell the core, and set off what it answers."""
+        if self._stopped:
+            return
+        for effect in self.core.step(stimulus, self.now()):
+            self._set_off(effect)
+        self._arm()
+
+    def _set_off(self, effect: fx.Effect) -> None:
+        pod = self.core.pods.get(effect.uid)
+        if isinstance(effect, fx.Look):
+            self.watch.look(effect.uid)
+        elif isinstance(effect, fx.Forget):
+            self._sink.forget(effect.uid)
+            if self._mirrors is not None:
+                self._mirrors.forget(effect.uid)
+        elif pod is None:
+            return
+        elif isinstance(effect, fx.WriteStatus):
+            self._boundary("before", effect)
+            if pod.source == "api":
+                self._sink.write(pod.raw, effect.status)
+            elif self._mirrors is not None:
+                self._mirrors.write(pod.raw, effect.status)
+        elif isinstance(effect, fx.DeletePod):
+            self._boundary("before", effect)
+            self._sink.delete(pod.raw)
+        elif isinstance(effect, fx.Record):
+            self._record(pod.raw, effect)
+        else:
+            self._spawn(self._carry_out(effect))
+
+    async def _carry_out(self, effect: fx.Effect) -> None:
+        pod = self.core.pods.get(effect.uid)
+        if pod is None:
+            return
+        kind = type(effect).__name__
+        self.counters.effects[kind] += 1
+        self._boundary("before", effect)
+        try:
+            result = await self.performer.perform(pod, effect)
+        except StartError as error:
+            self._fail(fx.Failed(effect, error.what, error.reason))
+        except CallError as error:
+            self._fail(fx.Failed(effect, error.details))
+        except KubeqosError as error:
+            self._fail(fx.Failed(effect, error.what))
+        except Exception as error:  # one broken pod must not stop the others
+            log.exception("%s of %s", describe(effect), pod.key)
+            self._fail(fx.Failed(effect, f"{type(error).__name__}: {error}"))
+        else:
+            self._boundary("after", effect)
+            self.feed(fx.Done(effect, result))
+            if isinstance(effect, fx.Release):
+                await self.settle()
+            if isinstance(effect, fx.Admit | fx.Release):
+                await self.write_node()
+
+    def _fail(self, failure: fx.Failed) -> None:
+        self.counters.failures[type(failure.effect).__name__] += 1
+        self.feed(failure)
+
+    async def settle(self) -> None:
+        """Let containers have what others gave back; what fails is tried again at the next relist."""
+        try:
+            await self.performer.settle()
+        except CallError as error:
+            log.warning("cannot update a container: %s", error)
+
+    def _arm(self) -> None:
+        """One timer for everything the core wants to be woken for."""
+        due = self.core.next_wake()
+        if due == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = None if due is None else self.clock.call_at(int(due * NS) + 1, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = self._timer_at = None
+        self.feed(fx.Tick())
+
+    def _record(self, raw: fx.Raw, effect: fx.Record) -> None:
+        if self._on_event is not None:
+            self._on_event(effect.reason, effect.message)
+        if self._recorder is None:
+            return
+        metadata = raw["metadata"]
+        reference: JsonObject = {"apiVersion": "v1", "kind": "Pod", "uid": metadata.get("uid", "")}
+        reference |= {"namespace": metadata.get("namespace", ""), "name": metadata.get("name", "")}
+        if effect.container:
+            names = {one.get("name") for one in (raw.get("spec") or {}).get("initContainers") or ()}
+            where = "initContainers" if effect.container in names else "containers"
+            reference["fieldPath"] = f"spec.{where}{{{effect.container}}}"
+        self._recorder.record(reference, effect.reason, effect.message, effect.type)
+
+    def record_node(self, reason: str, message: str) -> None:
+        """A warning about the node itself."""
+        log.warning("%s: %s", reason, message)
+        if self._on_event is not None:
+            self._on_event(reason, message)
+        if self._recorder is not None:
+            name = self.settings.node_name
+            node = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
+            self._recorder.record(node, reason, message, "Warning")
+
+    # ---- Taking over
+
+    async def _meet_runtime(self) -> None:
+        """Wait until the runtime answers: without it nothing can be decided."""
+        while True:
+            try:
+                await self.refresh_runtime()
+                return
+            except CallError as error:
+                log.warning("the runtime does not answer: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _take_over(self) -> None:
+        """Find out what runs, take over the ledger, then listen to the API."""
+        seen = [await self.performer.look(uid) for uid in await self.performer.stages()]
+        pods = self._known_pods()
+        live = dict(_live_containers(pods, seen))
+        restored = await self.admission.restore(pods, live)
+        if restored.damaged:
+            self.counters.damaged_checkpoints += len(restored.damaged)
+            names = ", ".join(restored.damaged)
+            self.record_node("CheckpointDamaged", f"set aside {names}; state is rebuilt from what runs")
+        for repair in restored.repairs:
+            self.record_node("LedgerRepaired", repair)
+        for one in seen:
+            self.feed(fx.Observed(one, 0))
+        await self.settle()
+        if self.settings.static_pod_dir is not None:
+            folder = StaticFolder(self.settings.static_pod_dir, self.settings.node_name)
+            folder.tell(self.feed, self.record_node)
+            self._spawn(self._follow_folder(folder))
+        self.pods.on_change(self._pod_changed)
+        if self.pods.synced.is_set():
+            self._pods_listed()
+        else:
+            self._spawn(self._list_later())
+
+    async def _list_later(self) -> None:
+        await self.pods.synced.wait()
+        self._pods_listed()
+
+    def _pods_listed(self) -> None:
+        self.feed(fx.PodsListed())
+        for uid in set(self.admission.entries) - set(self.core.pods):
+            self._spawn(self.admission.release(uid))
+
+    def _known_pods(self) -> dict[str, AdmittedPod]:
+        """Pods of this node, as managers see them."""
+        core = Core()
+        for raw in self.pods.known():
+            core.step(fx.PodSet(raw), 0.0)
+        return {uid: pod.admitted_pod() for uid, pod in core.pods.items()}
+
+    async def _follow_folder(self, folder: StaticFolder) -> None:
+        while True:
+            await self.clock.sleep_until(self.clock.now_ns() + round(FILE_SECONDS * NS))
+            folder.tell(self.feed, self.record_node)
+
+    def _pod_changed(self, change: fx.PodSet | fx.PodGone) -> None:
+        if self._mirrors is not None:
+            self._mirrors.changed(change)
+        if isinstance(change, fx.PodSet) and self.settings.gates.enabled(TRANSLATE_METADATA):
+            raw = copy.deepcopy(dict(change.raw))
+            translate_annotations(raw)
+            change = fx.PodSet(raw)
+        self.feed(change)
+
+    # ---- The runtime
+
+    async def _relist(self) -> None:
+        """Now and then compare everything: an event may be lost, an update may have failed."""
+        while True:
+            await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.relist_seconds * NS))
+            try:
+                await self.watch.compare()
+            except CallError as error:
+                log.warning("cannot list what runs: %s", error)
+            if self.performer.unsettled:
+                await self.settle()
+
+    async def _reconcile(self, manager: Reconciles) -> None:
+        """Let a manager look around every period, and tell containers what it found."""
+        while True:
+            if await manager.reconcile():
+                await self.settle()
+            await self.clock.sleep_until(self.clock.now_ns() + round(manager.reconcile_seconds * NS))
+
+    async def refresh_runtime(self) -> None:
+        """Ask the runtime how it is and what classes it offers; both may change at any time."""
+        if not self.runtime_facts.name:
+            version = await self.runtime.version()
+            self.runtime_facts = nodestatus.RuntimeFacts(version.runtime_name, version.runtime_version)
+            self.core.facts = replace(self.core.facts, runtime_name=version.runtime_name)
+        status = (await self.runtime.status()).status
+        problems = [f"{one.type}: {one.message or one.reason}" for one in status.conditions if not one.status]
+        self.runtime_facts = replace(self.runtime_facts, problem="; ".join(problems))
+        if self.classes is not None:
+            strict = self.settings.gates.enabled(STRICT_NAMES)
+            self._set_catalog(catalog(nodestatus.advertised(status.resources), strict_names=strict))
+
+    def _set_catalog(self, found: Catalog) -> None:
+        assert self.classes is not None
+        if found == self.classes.catalog:
+            return
+        for refused in set(found.refused) - set(self.classes.catalog.refused):
+            self.record_node("QOSResourceRefused", refused)
+        self.classes.catalog = found
+        self.context = replace(self.context, catalog=found)
+        for uid, pod in list(self.core.pods.items()):
+            missing = self.classes.unavailable(pod.admitted_pod()) if self.settings.qos_class_eviction else []
+            if missing:
+                message = f"The node no longer offers what the pod asks for: {'; '.join(missing)}"
+                self.feed(fx.Evict(uid, "QOSResourcesUnavailable", message))
+            elif pod.seen.live:
+                self.watch.look(uid)  # implicit defaults may have changed
+
+    # ---- The node
+
+    async def _keep_node(self) -> None:
+        while True:
+            try:
+                await self.refresh_runtime()
+            except CallError as error:
+                self.runtime_facts = replace(self.runtime_facts, problem=f"container runtime is down: {error.details}")
+            await self.write_node()
+            await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.status_seconds * NS))
+
+    async def write_node(self) -> None:
+        """Bring the Node object and the lease up to date."""
+        if self._registration is None:
+            return
+        free = self.cpus.free_by_node() if self.cpus is not None else None
+        try:
+            pods = [pod.admitted_pod() for pod in self.core.pods.values()]
+            found = nodestatus.node_annotations(self.settings, free, self.drivers())
+            found |= nodestatus.map_annotations(self.machine, self.managers, pods)
+            await self._registration.keep(self.labels, found, self._node_status)
+        except (ApiError, Unreachable) as error:
+            log.warning("cannot write node %s: %s", self.settings.node_name, error)
+
+    def _node_status(self, known: list[Any], now: str) -> dict[str, Any]:
+        extra = [one for manager in self.managers for one in manager.node_resources()]
+        addresses = [{"type": "InternalIP", "address": ip} for ip in self.settings.addresses]
+        status: dict[str, Any] = {
+            "capacity": nodestatus.texts(nodestatus.capacity(self.machine, self.settings, extra)),
+            "allocatable": nodestatus.texts(nodestatus.allocatable(self.machine, self.settings, extra)),
+            "conditions": nodestatus.conditions(self.runtime_facts, self.pressure, known, now),
+            "addresses": [*addresses, {"type": "Hostname", "address": self.settings.node_name}],
+            "nodeInfo": nodestatus.node_info(self.runtime_facts),
+        }
+        if self.serving_port:
+            status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.serving_port}}
+        if self.classes is not None:
+            status["qosResources"] = nodestatus.qos_resources(self.classes.catalog)
+        return status
+
+    def _fit(self) -> NodeFit:
+        node = (self._registration.node if self._registration is not None else None) or {}
+        labels = {**((node.get("metadata") or {}).get("labels") or {}), **self.labels}
+        taints = (node.get("spec") or {}).get("taints") or ()
+        return nodestatus.node_fit(self.machine, self.settings, labels, taints)
+
+    def validate(self) -> list[str]:
+        """Broken invariants of the core, the ledger and the managers."""
+        return self.core.validate() + self.admission.validate()
+
+
+def _live_containers(
+    pods: dict[str, AdmittedPod], seen: Iterable[SeenPod]
+) -> Iterable[tuple[ContainerRef, dict[str, str]]]:
+    for one in seen:
+        pod = pods.get(one.uid)
+        refs = {ref.name: ref for ref, _ in pod.containers()} if pod is not None else {}
+        for container in one.live:
+            if container.name in refs:
+                yield refs[container.name], dict(container.annotations)
+
+
+def _cpu_manager(settings: NodeSettings, machine: Machine) -> CpuManager | None:
+    if settings.cpu_manager_policy != STATIC:
+        return None
+    strict = settings.strict_cpu_reservation
+    return CpuManager(machine, settings.reserved_cpus, settings.cpu_options, strict_reservation=strict)
+
+
+def _memory_manager(settings: NodeSettings, machine: Machine) -> MemoryManager | None:
+    return MemoryManager(machine, settings.reserved_memory) if settings.memory_manager_policy == STATIC else None
+
+
+def _context(settings: NodeSettings, runtime: Runtime, machine: Machine) -> Context:
+    simulated = isinstance(runtime, SimulatedRuntime)
+    unified = simulated or Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    total = nodestatus.capacity(machine, settings)["memory"].value()
+    usable = nodestatus.allocatable(machine, settings)["memory"].value()
+    return Context(
+        log_dir=settings.log_dir,
+        state_dir=settings.state_dir,
+        memory=NodeMemory(max(1, total), usable),
+        cgroups=settings.cgroups,
+        cgroup_driver=settings.cgroup_driver,
+        cgroup_root=settings.cgroup_root,
+        cgroup_version=2 if unified else 1,
+        host_ip=settings.addresses[0] if settings.addresses else "",
+        node_name=settings.node_name,
+    )

@@ -1,0 +1,60 @@
+"""The node's one ledger: which pods are admitted, with which resources, and the state of every manager.
+
+Saved before the first container of a pod starts, so that a restart gives the same answer to every pod. A damaged file
+never stops the agent: it is set aside and the state is rebuilt from what runs (DESIGN §5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kubeqos.checkpoint import Checkpoint
+
+FORMAT, VERSION = "kubeqos-node-ledger", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One admitted pod: who it is and the resources that it has, by container (see `node.resizing`)."""
+
+    namespace: str
+    name: str
+    resources: Mapping[str, Any]
+    untold: tuple[str, ...] = ()
+    """Containers that run with what they had before a resize."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a start found. `damaged` names files that were set aside."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    managers: dict[str, Any] = field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
+    found: bool = False
+
+
+class Ledger:
+    """The file behind admission."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = Checkpoint(folder / "ledger.json", format=FORMAT, version=VERSION)
+
+    def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
+        pods = {uid: [one.namespace, one.name, one.resources, one.untold] for uid, one in entries.items()}
+        self._file.save({"pods": pods, "managers": dict(managers)})
+
+    def load(self) -> Loaded:
+        loaded = self._file.load()
+        if loaded.data is None:
+            return Loaded(damaged=loaded.set_aside)
+        try:
+            entries = {uid: Entry(row[0], row[1], row[2], tuple(row[3])) for uid, row in loaded.data["pods"].items()}
+            return Loaded(entries, dict(loaded.data["managers"]), loaded.set_aside, True)
+        except (KeyError, TypeError, AttributeError, IndexError):
+            # A good checksum over content that is not ours: treat it as damaged, keep the file for the curious.
+            return Loaded(damaged=(*loaded.set_aside, "ledger.json (content)"))

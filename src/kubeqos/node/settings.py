@@ -1,0 +1,87 @@
+"""How a node agent is to run: values only. `node.config` reads them from a file, `kubeqos node` from flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubeqos.errors import ConfigurationError
+from kubeqos.gates import CCI, QRM, FeatureGates
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.model.objects import ResourceList
+from kubeqos.model.quantity import Quantity
+from kubeqos.rules.cgroups import CgroupSettings
+from kubeqos.topology.cpus import CpuOptions
+from kubeqos.topology.hints import Policy, Scope
+
+HARD_EVICTION_MEMORY = Quantity.parse("100Mi")
+STATIC, NONE = "static", "none"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Settings of one node agent, under Kubernetes' names where Kubernetes has them."""
+
+    node_name: str
+    state_dir: Path
+    log_dir: Path = Path("/var/log/pods")
+    max_pods: int = 110
+    system_reserved: ResourceList = field(default_factory=dict)
+    kube_reserved: ResourceList = field(default_factory=dict)
+    eviction_hard_memory: Quantity = HARD_EVICTION_MEMORY
+    cgroups: CgroupSettings = field(default_factory=CgroupSettings)
+    cgroup_driver: str = "cgroupfs"
+    cgroup_root: str = ""
+    """Put before every pod's cgroup; Kubernetes' --cgroup-root."""
+    cpu_manager_policy: str = NONE
+    cpu_options: CpuOptions = field(default_factory=CpuOptions)
+    strict_cpu_reservation: bool = False
+    reserved_cpus: CpuSet = NO_CPUS
+    memory_manager_policy: str = NONE
+    reserved_memory: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    topology_policy: Policy = Policy.NONE
+    topology_scope: Scope = Scope.CONTAINER
+    prefer_closest_numa: bool = False
+    gates: FeatureGates = field(default_factory=FeatureGates.default)
+    profile: str = "default"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, str], ...] = ()
+    addresses: tuple[str, ...] = ("127.0.0.1",)
+    static_pod_dir: Path | None = None
+    qos_class_eviction: bool = False
+    register: bool = True
+    lease_seconds: int = 40
+    status_seconds: float = 10.0
+    relist_seconds: float = 10.0
+
+    def check(self) -> None:
+        """Refuse settings that contradict each other (DESIGN ruling 13)."""
+        if self.gates.enabled(QRM) and self.topology_policy is Policy.NONE:
+            raise ConfigurationError(
+                'node configuration: QoSResourceManager is on, but topologyManagerPolicy is "none"',
+                remedy="set topologyManagerPolicy to best-effort, restricted or single-numa-node, or turn the gate off",
+            )
+        if self.gates.enabled(CCI):
+            for name, value, off in (
+                ("topologyManagerPolicy", self.topology_policy.value, NONE),
+                ("cpuManagerPolicy", self.cpu_manager_policy, NONE),
+                ("memoryManagerPolicy", self.memory_manager_policy, NONE),
+            ):
+                if value != off:
+                    raise ConfigurationError(
+                        f'node configuration: CCIResourceManager is on, but {name} is "{value}"',
+                        remedy=f"set {name} to none (KEP-3675, Alpha), or turn the gate off",
+                    )
+        for conflict in self.cpu_options.conflicts():
+            raise ConfigurationError(f"node configuration: cpuManagerPolicyOptions: {conflict}")
+        if self.cpu_options.align_by_socket and self.topology_policy is Policy.SINGLE_NUMA_NODE:
+            raise ConfigurationError(
+                "node configuration: align-by-socket cannot be combined with topologyManagerPolicy single-numa-node",
+                remedy="choose one of them",
+            )
+        if self.cpu_manager_policy == STATIC and not self.reserved_cpus:
+            raise ConfigurationError(
+                "node configuration: the static CPU manager policy needs reserved CPUs",
+                remedy="set reservedSystemCPUs, or reserve cpu in systemReserved or kubeReserved",
+            )

@@ -1,0 +1,234 @@
+"""Usage collection: asks the runtime for its pods and the kernel's files for the machine, and makes a `NodeSample`.
+
+Two kinds of machine: a real one (`HostMachine`, from /proc, cgroups and file systems) and a simulated one
+(`SimulatedMachine`: what its pods use is all that is used). CPU rates that a runtime does not give are the difference
+to the sample before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from kubeqos.cri.errors import CallError, Code
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.runtime import Runtime
+from kubeqos.model.machine import Machine
+from kubeqos.node import hostfiles
+from kubeqos.node.samples import ContainerSample, Level, NodeSample, PodSample, Processor
+from kubeqos.rules.eviction import Filesystems
+
+CONTAINER_LABEL = "io.kubernetes.container.name"
+UID_LABEL, NAMESPACE_LABEL, NAME_LABEL = (f"io.kubernetes.pod.{part}" for part in ("uid", "namespace", "name"))
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUse:
+    """The machine at one moment."""
+
+    levels: Mapping[str, Level]
+    cpu_ns: int | None = None
+    cpu_nano_cores: int | None = None
+    memory_working_set: int | None = None
+    filesystems: Filesystems = field(default_factory=Filesystems)
+
+
+class MachineMeter(Protocol):
+    """Measures the machine below the pods."""
+
+    def read(self, pods: Iterable[PodSample]) -> MachineUse: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMachine:
+    """A machine that only its pods use. `reserved_bytes` is kept from pods by settings."""
+
+    machine: Machine
+    reserved_bytes: int = 0
+    disk_bytes: int = 100 << 30
+
+    def read(self, pods: Iterable[PodSample]) -> MachineUse:
+        found = list(pods)
+        total = sum(node.memory_bytes for node in self.machine.nodes)
+        used = sum(pod.memory_working_set or 0 for pod in found)
+        usable = total - self.reserved_bytes
+        disk = sum(part[0] for pod in found for one in pod.containers for part in (one.rootfs, one.logs) if part)
+        return MachineUse(
+            {
+                "memory.available": Level(max(0, total - used), total),
+                "allocatableMemory.available": Level(max(0, usable - used), usable),
+                "nodefs.available": Level(max(0, self.disk_bytes - disk), self.disk_bytes),
+            },
+            sum(pod.cpu.core_ns or 0 for pod in found),
+            sum(pod.cpu.nano_cores or 0 for pod in found),
+            used,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostMachine:
+    """This machine. `node_dir` and `image_dir` lie on the file systems of pods and of images."""
+
+    node_dir: Path
+    image_dir: Path | None = None
+    root: Path = Path("/")
+    pods_cgroup: str = "/kubepods"
+    reserved_bytes: int = 0
+
+    def read(self, pods: Iterable[PodSample]) -> MachineUse:
+        levels: dict[str, Level] = {}
+        memory = hostfiles.memory(self.root)
+        if memory is not None:
+            levels["memory.available"] = memory[0]
+            used = hostfiles.cgroup_use(self.root, self.pods_cgroup).memory_working_set
+            if used is None:
+                used = sum(pod.memory_working_set or 0 for pod in pods)
+            usable = memory[0].capacity - self.reserved_bytes
+            levels["allocatableMemory.available"] = Level(max(0, usable - used), usable)
+        if (pids := hostfiles.processes(self.root)) is not None:
+            levels["pid.available"] = pids
+        if (disk := hostfiles.filesystem(self.node_dir)) is not None:
+            levels["nodefs.available"], levels["nodefs.inodesFree"] = disk
+        images = hostfiles.filesystem(self.image_dir) if self._has_image_fs() and self.image_dir else None
+        if images is not None:
+            levels["imagefs.available"], levels["imagefs.inodesFree"] = images
+        return MachineUse(
+            levels,
+            hostfiles.cgroup_use(self.root, "").cpu_ns,
+            None,
+            memory[1] if memory else None,
+            Filesystems(image=images is not None),
+        )
+
+    def _has_image_fs(self) -> bool:
+        """Whether images lie on a file system of their own."""
+        if self.image_dir is None or not self.image_dir.exists() or not self.node_dir.exists():
+            return False
+        return self.image_dir.stat().st_dev != self.node_dir.stat().st_dev
+
+
+@dataclass(slots=True)
+class _Rates:
+    """CPU rates from two totals."""
+
+    before: dict[str, tuple[float, int, int | None]] = field(default_factory=dict)
+
+    def rated(self, key: str, cpu: Processor, at: float) -> Processor:
+        if cpu.nano_cores is not None or cpu.core_ns is None:
+            return cpu
+        last = self.before.get(key)
+        rate = last[2] if last is not None else None
+        if last is not None and at > last[0] and cpu.core_ns >= last[1]:
+            rate = round((cpu.core_ns - last[1]) / (at - last[0]))
+        self.before[key] = (at, cpu.core_ns, rate)
+        return replace(cpu, nano_cores=rate)
+
+    def keep(self, keys: set[str]) -> None:
+        self.before = {key: value for key, value in self.before.items() if key in keys}
+
+
+class UsageCollector:
+    """Makes samples of one node."""
+
+    def __init__(
+        self, runtime: Runtime, machine: MachineMeter, now: Callable[[], float], *, log_dir: Path | None = None,
+        volumes: Callable[[str], Mapping[str, Path]] = lambda _uid: {},
+    ) -> None:  # fmt: skip
+        self._runtime = runtime
+        self._machine = machine
+        self._now = now
+        self._log_dir = log_dir
+        self._volumes = volumes
+        self._rates = _Rates()
+        self._by_sandbox = True
+
+    async def sample(self) -> NodeSample:
+        """Measure everything now. Raises CallError when the runtime does not answer."""
+        at = self._now()
+        pods = {pod.uid: self._finished(pod, at) for pod in await self._pods() if pod.uid}
+        use = self._machine.read(pods.values())
+        cpu = self._rates.rated("", Processor(use.cpu_ns, use.cpu_nano_cores), at)
+        keys = {"", *pods, *(f"{uid}/{one.name}" for uid, pod in pods.items() for one in pod.containers)}
+        self._rates.keep(keys)
+        return NodeSample(at, use.levels, pods, cpu, use.memory_working_set, None, use.filesystems)
+
+    async def _pods(self) -> list[PodSample]:
+        if self._by_sandbox:
+            try:
+                return [sandbox_sample(one) for one in await self._runtime.list_pod_sandbox_stats()]
+            except CallError as error:
+                if error.code is not Code.UNIMPLEMENTED:
+                    raise
+                self._by_sandbox = False  # an older runtime: it counts containers only
+        return pods_of_containers(await self._runtime.list_container_stats())
+
+    def _finished(self, pod: PodSample, at: float) -> PodSample:
+        """Add what the runtime does not tell: rates, sizes of logs and of local volumes."""
+        logs = self._log_dir / f"{pod.namespace}_{pod.name}_{pod.uid}" if self._log_dir is not None else None
+        containers = [
+            replace(
+                one,
+                cpu=self._rates.rated(f"{pod.uid}/{one.name}", one.cpu, at),
+                logs=hostfiles.folder_size(logs / one.name) if logs is not None else None,
+            )
+            for one in pod.containers
+        ]
+        volumes = [(name, *hostfiles.folder_size(path)) for name, path in self._volumes(pod.uid).items()]
+        return replace(pod, containers=containers, cpu=self._rates.rated(pod.uid, pod.cpu, at), volumes=tuple(volumes))
+
+
+def sandbox_sample(stats: cri.PodSandboxStats) -> PodSample:
+    """A pod from its CRI statistics."""
+    metadata, linux = stats.attributes.metadata, stats.linux
+    processes = linux.process.process_count.value if linux.process.HasField("process_count") else None
+    return PodSample(
+        metadata.uid,
+        metadata.namespace,
+        metadata.name,
+        [container_sample(one) for one in linux.containers],
+        _processor(linux.cpu),
+        _value(linux.memory, "working_set_bytes"),
+        processes,
+    )
+
+
+def container_sample(stats: cri.ContainerStats) -> ContainerSample:
+    layer = stats.writable_layer
+    rootfs = (layer.used_bytes.value, layer.inodes_used.value) if layer.HasField("used_bytes") else None
+    name = stats.attributes.metadata.name or stats.attributes.labels.get(CONTAINER_LABEL, "")
+    usage = _value(stats.memory, "usage_bytes")
+    return ContainerSample(name, _processor(stats.cpu), _value(stats.memory, "working_set_bytes"), usage, rootfs)
+
+
+def pods_of_containers(stats: Iterable[cri.ContainerStats]) -> list[PodSample]:
+    """Pods as the sum of their containers, for runtimes that know no pod statistics."""
+    grouped: dict[tuple[str, str, str], list[ContainerSample]] = {}
+    for one in stats:
+        labels = one.attributes.labels
+        key = (labels.get(UID_LABEL, ""), labels.get(NAMESPACE_LABEL, ""), labels.get(NAME_LABEL, ""))
+        grouped.setdefault(key, []).append(container_sample(one))
+    return [
+        PodSample(
+            *key,
+            containers,
+            Processor(_sum(one.cpu.core_ns for one in containers), _sum(one.cpu.nano_cores for one in containers)),
+            _sum(one.memory_working_set for one in containers),
+        )
+        for key, containers in grouped.items()
+    ]
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _processor(cpu: cri.CpuUsage) -> Processor:
+    return Processor(_value(cpu, "usage_core_nano_seconds"), _value(cpu, "usage_nano_cores"))
+
+
+def _value(message: cri.CpuUsage | cri.MemoryUsage, name: str) -> int | None:
+    return int(getattr(message, name).value) if message.HasField(name) else None  # type: ignore[arg-type]

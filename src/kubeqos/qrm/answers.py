@@ -1,0 +1,203 @@
+"""What a plugin's answers mean, and which of them are nonsense: pure.
+
+An `oci_property_name` is the Go name of a field of CRI's LinuxContainerResources; the field is found in the message's
+descriptor, so that every property of the installed CRI works and none is listed here (KEP-3461, Synchronous Pod
+Admission: "by reflecting mechanism").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from kubeqos.codec import JsonError, decode_json
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.errors import InputError
+from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.machine import Machine
+from kubeqos.plugins.managers import DeviceNode, Grant, Mount
+from kubeqos.qrm.asking import Question
+from kubeqos.qrm.messages import Allocation
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+
+UNIFIED = "unified"
+CPUS, MEMS = "cpuset_cpus", "cpuset_mems"
+INTEGER_BITS = {FieldDescriptor.CPPTYPE_INT64: 63, FieldDescriptor.CPPTYPE_INT32: 31}
+SLACK = 1e-6  # quantities travel as doubles
+
+
+def _go_name(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def _properties(message: Any) -> dict[str, FieldDescriptor]:
+    scalar = (*INTEGER_BITS, FieldDescriptor.CPPTYPE_STRING)
+    return {
+        _go_name(field.name): field
+        for field in message.DESCRIPTOR.fields
+        if field.name == UNIFIED or (not field.is_repeated and field.cpp_type in scalar)
+    }
+
+
+PROPERTIES: Mapping[str, FieldDescriptor] = _properties(cri.LinuxContainerResources)
+
+
+@dataclass(frozen=True, slots=True)
+class Nonsense:
+    """An answer that cannot be used."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return self.what
+
+
+def property_value(given: Allocation) -> tuple[str, str | int | dict[str, str]] | Nonsense | None:
+    """The CRI field that an allocation sets and its value; None when it sets none."""
+    if not given.property:
+        return None
+    field = PROPERTIES.get(given.property)
+    if field is None:
+        return Nonsense(f"unknown property {given.property!r} (known: {', '.join(sorted(PROPERTIES))})")
+    if field.name == UNIFIED:
+        return _unified(given.result)
+    if field.cpp_type not in INTEGER_BITS:
+        return (field.name, given.result) if given.result else None
+    try:
+        number = int(given.result)
+    except ValueError:
+        return Nonsense(f"{given.property} must be a whole number, not {given.result!r}")
+    if abs(number) >> INTEGER_BITS[field.cpp_type]:
+        return Nonsense(f"{given.property} is out of range: {given.result}")
+    return field.name, number
+
+
+def _unified(text: str) -> tuple[str, dict[str, str]] | Nonsense:
+    try:
+        table = decode_json(text.encode())
+    except JsonError:
+        table = None
+    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
+        return Nonsense(f'Unified must be a JSON object of cgroup files, like {{"io.weight": "100"}}, not {text!r}')
+    return UNIFIED, table
+
+
+def check_allocation(name: str, given: Allocation, machine: Machine | None) -> Nonsense | None:
+    """What is wrong with one allocation by itself."""
+    if not math.isfinite(given.quantity) or given.quantity < 0:
+        return Nonsense(f"{name}: allocated quantity {given.quantity} is not a quantity")
+    found = property_value(given)
+    if isinstance(found, Nonsense):
+        return Nonsense(f"{name}: {found}")
+    if found is None:
+        return None
+    field, value = found
+    if field in (CPUS, MEMS):
+        return _check_set(name, field, str(value), machine)
+    return None
+
+
+def _check_set(name: str, field: str, text: str, machine: Machine | None) -> Nonsense | None:
+    kind: type[CpuSet] | type[NumaSet] = CpuSet if field == CPUS else NumaSet
+    try:
+        ids = kind.parse(text)
+    except InputError as error:
+        return Nonsense(f"{name}: {error.what}")
+    known = None if machine is None else machine.online if field == CPUS else machine.numa
+    if known is not None and ids.mask & ~known.mask:
+        return Nonsense(f"{name}: {kind(ids.mask & ~known.mask)} do not exist on this machine")
+    return None
+
+
+def check_answer(
+    question: Question, given: Mapping[str, Allocation], kind: pb.ContainerType.ValueType, machine: Machine | None
+) -> Nonsense | None:
+    """What is wrong with the answer to one Allocate.
+
+    A plugin may give nothing at all, and a sidecar less than it asks for, because it shares the main container's.
+    """
+    for name, one in given.items():
+        wrong = check_allocation(name, one, machine)
+        if wrong:
+            return wrong
+    own = given.get(question.resource)
+    if own and own.scalar and kind == pb.MAIN and _in_unit(question) > own.quantity + SLACK:
+        return Nonsense(f"{question.resource}: {question.quantity:g} requested, {own.quantity:g} allocated")
+    return None
+
+
+def satisfies(question: Question, held: Allocation, kind: pb.ContainerType.ValueType) -> bool:
+    """Whether what a container holds still serves its request (KEP-3461, IsScalarResource: re-admission)."""
+    return not held.scalar or kind != pb.MAIN or math.ceil(held.quantity) + SLACK >= _in_unit(question)
+
+
+def _in_unit(question: Question) -> float:
+    """The request in the plugin's unit: a mapped name that counts thousandths is a thousandth of the other's."""
+    thousandths = question.spelled != question.resource and "milli" in question.spelled.rpartition("/")[2]
+    return question.quantity / 1000 if thousandths else question.quantity
+
+
+def grant_of(resources: Mapping[str, Allocation]) -> Grant | Nonsense:
+    """Everything that one container gets, from all its resources; two that disagree are an error that names both."""
+    setters = _Once()
+    mounts: dict[str, Mount] = {}
+    devices: dict[str, DeviceNode] = {}
+    for name, given in sorted(resources.items()):
+        found = property_value(given)
+        if isinstance(found, Nonsense):
+            return Nonsense(f"{name}: {found}")
+        if found and isinstance(found[1], dict):
+            setters.add(UNIFIED, name, found[1])
+        elif found:
+            setters.add("property", name, {found[0]: found[1]})
+        setters.add("env", name, given.envs)
+        setters.add("annotation", name, given.annotations)
+        for mount in given.mounts:
+            value = Mount(mount.container_path, mount.host_path, mount.read_only)
+            setters.add("mount", name, {mount.container_path: value})
+            mounts[mount.container_path] = value
+        for device in given.devices:
+            node = DeviceNode(device.container_path, device.host_path, device.permissions)
+            setters.add("device", name, {device.container_path: node})
+            devices[device.container_path] = node
+    if setters.clash:
+        return Nonsense(setters.clash)
+    return Grant(
+        properties=setters.of("property"),
+        unified=setters.of(UNIFIED),
+        envs=setters.of("env"),
+        annotations=setters.of("annotation"),
+        mounts=tuple(mounts.values()),
+        devices=tuple(devices.values()),
+        because=", ".join(f"{name}={given.result or given.quantity:}" for name, given in sorted(resources.items())),
+    )
+
+
+class _Once:
+    """Collects values that must not be set twice to different things."""
+
+    def __init__(self) -> None:
+        self.clash = ""
+        self._values: dict[tuple[str, str], tuple[str, Any]] = {}
+
+    def add(self, what: str, resource: str, values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            first, held = self._values.setdefault((what, key), (resource, value))
+            if held != value and not self.clash:
+                self.clash = f"{first} and {resource} both set {what} {key}: {held!r} and {value!r}"
+
+    def of(self, what: str) -> dict[str, Any]:
+        return {key: value for (kind, key), (_, value) in self._values.items() if kind == what}
+
+
+def cpus_of(resources: Iterable[Allocation]) -> tuple[CpuSet, bool] | None:
+    """The CPUs that a container may run on by its allocations, and whether they are its pod's alone."""
+    for given in resources:
+        field = PROPERTIES.get(given.property)
+        if field is not None and field.name == CPUS and given.result:
+            return CpuSet.parse(given.result), given.exclusive
+    return None

@@ -1,0 +1,173 @@
+"""What to ask which plugin about a container: pure decisions from the pod and the table of plugins.
+
+The manager asks for each resource that a container requests and a plugin serves, and asks implicit plugins for every
+container. Roles come from the KEP's annotations and from Katalyst's keys (DESIGN ruling 10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kubeqos.codec import JsonError, decode_json
+from kubeqos.model.objects import ContainerView, ObjectMeta
+from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
+from kubeqos.qrm.messages import hint_to_wire
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+from kubeqos.topology.hints import Hint
+
+KATALYST = "katalyst.kubewharf.io/"
+ROLE_KEYS = ("kubernetes.io/pod-role", KATALYST + "pod_role")
+TYPE_KEYS = ("kubernetes.io/resource-type", KATALYST + "pod_type")
+MAIN_CONTAINER_KEY = "kubernetes.io/main-container-name"
+QOS_LEVEL_KEY = KATALYST + "qos_level"
+SKIP_KEY = KATALYST + "skip_qrm_admit"
+ENHANCEMENT_KEYS = tuple(KATALYST + f"{what}_enhancement" for what in ("cpu", "memory", "network"))
+SYSTEM_CORES, DEDICATED_CORES = "system_cores", "dedicated_cores"
+NANO = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What one plugin serves, as far as asking goes."""
+
+    plugin: str
+    implicit: bool = False
+    aligned: bool = False
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One resource of one container, for one plugin.
+
+    `resource` is the plugin's name for it, `spelled` the pod's own; requests always travel under the latter, because a
+    mapped name would lose its unit (a plugin that knows `cpu` in cores must see `reclaimed_millicpu`).
+    """
+
+    plugin: str
+    resource: str
+    spelled: str
+    quantity: float
+    implicit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SkipRules:
+    """Which pods the manager leaves alone."""
+
+    daemon_sets: bool = True
+    annotations: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Plugins by the resource names they answer to, and how the pods' names map to these."""
+
+    served: Mapping[str, Served]
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def server_of(self, resource: str) -> Served | None:
+        if resource in self.served:
+            return self.served[resource]
+        return next((served for served in self.served.values() if resource in served.extra), None)
+
+    def questions(self, pod: AdmittedPod, ref: ContainerRef) -> list[Question]:
+        """Everything to ask about this container, at most once for each resource."""
+        asked: dict[str, Question] = {}
+        for spelled, quantity in sorted(container_of(pod, ref).resources.requests.items()):
+            resource = self.names.get(spelled, spelled)
+            served = self.server_of(resource)
+            if served and not quantity.is_zero:
+                asked[resource] = Question(served.plugin, resource, spelled, quantity.nanos / NANO)
+        for resource, served in self.served.items():
+            if served.implicit and resource not in asked:
+                asked[resource] = Question(served.plugin, resource, resource, 0.0, implicit=True)
+        return list(asked.values())
+
+
+def container_of(pod: AdmittedPod, ref: ContainerRef) -> ContainerView:
+    spec = pod.view.spec
+    return (spec.containers if ref.kind is ContainerKind.APP else spec.init_containers)[ref.index]
+
+
+def why_skipped(pod: AdmittedPod, rules: SkipRules) -> str | None:
+    """Why the manager has nothing to do with this pod, or None."""
+    meta = pod.view.metadata
+    if meta.annotations.get(SKIP_KEY) == "true":
+        return f"annotation {SKIP_KEY}"
+    named = sorted(rules.annotations & meta.annotations.keys())
+    if named:
+        return f"annotation {named[0]}"
+    owner = meta.controller()
+    if rules.daemon_sets and owner and owner.kind == "DaemonSet" and level_of(meta) != SYSTEM_CORES:
+        return f"owned by DaemonSet {owner.name} and not {SYSTEM_CORES}"
+    return None
+
+
+def wrong_annotation(pod: AdmittedPod) -> str | None:
+    """The first enhancement annotation that is not a JSON object, with its field path."""
+    for key in ENHANCEMENT_KEYS:
+        text = pod.view.metadata.annotations.get(key)
+        if text is None:
+            continue
+        try:
+            good = isinstance(decode_json(text.encode()), dict)
+        except JsonError:
+            good = False
+        if not good:
+            return f'metadata.annotations[{key}]: Invalid value: "{text}": must be a JSON object'
+    return None
+
+
+def level_of(meta: ObjectMeta) -> str:
+    return meta.annotations.get(QOS_LEVEL_KEY, "")
+
+
+def role_of(meta: ObjectMeta) -> str:
+    return _first(meta, ROLE_KEYS)
+
+
+def type_of(meta: ObjectMeta) -> str:
+    return _first(meta, TYPE_KEYS)
+
+
+def _first(meta: ObjectMeta, keys: tuple[str, ...]) -> str:
+    for key in keys:
+        for table in (meta.annotations, meta.labels):
+            if key in table:
+                return table[key]
+    return ""
+
+
+def wire_kind(pod: AdmittedPod, ref: ContainerRef) -> pb.ContainerType.ValueType:
+    """The main container is the one that the pod names, or the first; whatever else stays beside it is a sidecar."""
+    if ref.kind is ContainerKind.INIT:
+        return pb.INIT
+    if ref.kind is ContainerKind.SIDECAR:
+        return pb.SIDECAR
+    names = [container.name for container in pod.view.spec.containers]
+    main = pod.view.metadata.annotations.get(MAIN_CONTAINER_KEY)
+    return pb.MAIN if ref.name == (main if main in names else names[0]) else pb.SIDECAR
+
+
+def request_for(pod: AdmittedPod, ref: ContainerRef, question: Question, hint: Hint | None) -> pb.ResourceRequest:
+    """The message for GetTopologyHints (without hint) and Allocate."""
+    meta = pod.view.metadata
+    return pb.ResourceRequest(
+        pod_uid=meta.uid,
+        pod_namespace=meta.namespace,
+        pod_name=meta.name,
+        container_name=ref.name,
+        container_type=wire_kind(pod, ref),
+        container_index=ref.index,
+        pod_role=role_of(meta),
+        pod_type=type_of(meta),
+        resource_name=question.resource,
+        hint=hint_to_wire(hint) if hint is not None else None,
+        resource_requests={question.spelled: question.quantity},
+        labels=meta.labels,
+        annotations=meta.annotations,
+        native_qos_class=pod.qos,
+        runtime_class=str(pod.raw.get("spec", {}).get("runtimeClassName") or ""),
+    )

@@ -1,0 +1,221 @@
+"""A protocol conformance kit: asks any resource plugin, ours or foreign, what a manager would, and judges the answers.
+
+`kubeqos qrm conformance unix:///…/plugin.sock` prints the report. The kit allocates for pods of its own and releases
+them again; a plugin under test should not serve a node at the same time.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kubeqos.errors import RemoteError
+from kubeqos.plugins.registration import Plugin, ask_info
+from kubeqos.plugins.sockets import PluginCallError, call, dial
+from kubeqos.qrm.answers import check_allocation, grant_of
+from kubeqos.qrm.messages import (
+    METHODS,
+    PLUGIN_TYPE,
+    SERVICE,
+    VERSION,
+    Allocation,
+    allocations_from_wire,
+    hints_from_wire,
+)
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+
+CALL_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One demand on a plugin: met, not met, or not applicable (`passed` None)."""
+
+    name: str
+    passed: bool | None
+    detail: str = ""
+
+
+class Kit:
+    """One run against one plugin."""
+
+    def __init__(
+        self, socket: Path, *, quantity: float = 1.0, role: str = "", annotations: dict[str, str] | None = None
+    ):
+        self.socket = socket
+        self.quantity = quantity
+        self.role = role
+        self.annotations = annotations or {}
+        self.report: list[Check] = []
+        self._channel = dial(socket)
+        self._plugin: Plugin | None = None
+        self._uid = str(uuid.uuid4())
+
+    async def run(self) -> list[Check]:
+        """Every check, in the order of a pod's life; stops early only when nobody listens."""
+        try:
+            if await self._check("registration answers GetInfo", self._introduction):
+                for name, step in self._steps():
+                    await self._check(name, step)
+        finally:
+            await self._channel.close(None)
+        return self.report
+
+    def _steps(self) -> list[tuple[str, Callable[[], Awaitable[str | None]]]]:
+        return [
+            ("GetResourcePluginOptions answers", self._options),
+            ("GetTopologyHints gives hints or no preference", self._hints),
+            ("Allocate gives what can be applied", self._allocate),
+            ("Allocate gives the same when asked again", self._allocate_again),
+            ("GetResourcesAllocation reports the allocation", self._reported),
+            ("reading changes nothing", self._reads_are_pure),
+            ("GetTopologyAwareResources answers", self._aware),
+            ("GetTopologyAwareAllocatableResources answers", self._allocatable),
+            ("PreStartContainer answers with a message", self._pre_start),
+            ("an init container is answered", self._init_container),
+            ("RemovePod releases", self._remove),
+            ("RemovePod of an unknown pod is fine", self._remove_unknown),
+        ]
+
+    async def _check(self, name: str, step: Callable[[], Awaitable[str | None]]) -> bool:
+        try:
+            wrong = await step()
+            self.report.append(Check(name, wrong is None, wrong or ""))
+        except _NotApplicable as reason:
+            self.report.append(Check(name, None, str(reason)))
+        except PluginCallError as error:
+            self.report.append(Check(name, False, error.what))
+        return self.report[-1].passed is not False
+
+    async def _call(self, method: str, request: Any) -> Any:
+        return await call(self._channel, f"/{SERVICE}/{method}", request, METHODS[method][1], seconds=CALL_SECONDS)
+
+    # ---- Checks: None is good, a text says what is wrong
+
+    async def _introduction(self) -> str | None:
+        try:
+            plugin = self._plugin = await ask_info(self.socket, self._channel)
+        except RemoteError as error:
+            return error.what
+        if plugin.type != PLUGIN_TYPE:
+            return f"type is {plugin.type!r}, not {PLUGIN_TYPE}"
+        if VERSION not in plugin.versions:
+            return f"versions {list(plugin.versions)} lack {VERSION}"
+        return None if plugin.name else "the resource name is empty"
+
+    async def _options(self) -> str | None:
+        await self._call("GetResourcePluginOptions", pb.Empty())
+        return None
+
+    async def _hints(self) -> str | None:
+        answer = await self._call("GetTopologyHints", self._request())
+        hints = hints_from_wire(answer.resource_hints, self.resource)
+        if hints == ():
+            raise _NotApplicable("the plugin says that no placement is possible for this request")
+        return self._echoed(answer)
+
+    async def _allocate(self) -> str | None:
+        answer = await self._call("Allocate", self._request())
+        given = allocations_from_wire(answer.allocation_result)
+        for name, one in given.items():
+            if wrong := check_allocation(name, one, None):
+                return str(wrong)
+        grant = grant_of(given)
+        return self._echoed(answer) if not hasattr(grant, "what") else str(grant)
+
+    async def _allocate_again(self) -> str | None:
+        first, second = [await self._allocated() for _ in range(2)]
+        return None if first == second else f"{first} became {second}"
+
+    async def _reported(self) -> str | None:
+        given = await self._allocated()
+        options = await self._call("GetResourcePluginOptions", pb.Empty())
+        if not options.need_reconcile:
+            raise _NotApplicable("the plugin does not want to be reconciled")
+        if not given:
+            raise _NotApplicable("the plugin gives this container nothing")
+        held = (await self._report()).get(self._uid, {}).get("main", {})
+        for name, one in given.items():
+            if held.get(name) is None:
+                return f"{name} is missing in the report"
+            if held[name].result != one.result:
+                return f"{name} is {held[name].result!r} in the report and was allocated as {one.result!r}"
+        return None
+
+    async def _reads_are_pure(self) -> str | None:
+        first, second = [await self._report() for _ in range(2)]
+        return None if first == second else "two reports in a row differ"
+
+    async def _aware(self) -> str | None:
+        request = pb.GetTopologyAwareResourcesRequest(pod_uid=self._uid, container_name="main")
+        await self._call("GetTopologyAwareResources", request)
+        return None
+
+    async def _allocatable(self) -> str | None:
+        method = "GetTopologyAwareAllocatableResources"
+        answer = await self._call(method, pb.GetTopologyAwareAllocatableResourcesRequest())
+        for name, one in answer.allocatable_resources.items():
+            if one.aggregated_allocatable_quantity > one.aggregated_capacity_quantity:
+                return f"{name}: more allocatable than there is"
+        return None
+
+    async def _pre_start(self) -> str | None:
+        await self._call("PreStartContainer", pb.PreStartContainerRequest(pod_uid=self._uid, container_name="main"))
+        return None
+
+    async def _init_container(self) -> str | None:
+        request = self._request()
+        request.container_name, request.container_type = "init", pb.INIT
+        await self._call("Allocate", request)
+        return None
+
+    async def _remove(self) -> str | None:
+        await self._call("RemovePod", pb.RemovePodRequest(pod_uid=self._uid))
+        return "the pod is still in the report" if self._uid in await self._report() else None
+
+    async def _remove_unknown(self) -> str | None:
+        await self._call("RemovePod", pb.RemovePodRequest(pod_uid=str(uuid.uuid4())))
+        return None
+
+    @property
+    def resource(self) -> str:
+        assert self._plugin is not None
+        return self._plugin.name
+
+    def _request(self) -> pb.ResourceRequest:
+        return pb.ResourceRequest(
+            pod_uid=self._uid,
+            pod_namespace="default",
+            pod_name="conformance",
+            container_name="main",
+            container_type=pb.MAIN,
+            pod_role=self.role,
+            resource_name=self.resource,
+            resource_requests={self.resource: self.quantity},
+            annotations=self.annotations,
+            native_qos_class="Guaranteed",
+            hint=pb.TopologyHint(),
+        )
+
+    async def _allocated(self) -> dict[str, Allocation]:
+        return allocations_from_wire((await self._call("Allocate", self._request())).allocation_result)
+
+    async def _report(self) -> dict[str, dict[str, dict[str, Allocation]]]:
+        answer = await self._call("GetResourcesAllocation", pb.GetResourcesAllocationRequest())
+        return {
+            uid: {name: allocations_from_wire(given) for name, given in containers.container_resources.items()}
+            for uid, containers in answer.pod_resources.items()
+        }
+
+    def _echoed(self, answer: Any) -> str | None:
+        """Answers repeat whom they are for."""
+        if (answer.pod_uid, answer.container_name) not in ((self._uid, "main"), ("", "")):
+            return f"the answer is for {answer.pod_uid}/{answer.container_name}"
+        return None
+
+
+class _NotApplicable(Exception):
+    """A check that this plugin gives no occasion for."""

@@ -1,0 +1,189 @@
+"""One registered plugin as the manager talks to it: a channel, deadlines, and a memory of whether it answers.
+
+A call that takes long is doubted: a plugin that does not answer a simple question meanwhile hangs, and is silent from
+then on. Until a probe succeeds, calls to it fail at once, so that its own pods wait and nobody else does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from kubeqos.errors import RemoteError
+from kubeqos.plugins.sockets import PluginCallError, call, dial
+from kubeqos.qrm.asking import Served
+from kubeqos.qrm.messages import METHODS, SERVICE
+from kubeqos.qrm.metrics import Metrics
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+
+PROBE_SECONDS = 1.0
+DOUBT_SECONDS = 1.0
+DEFAULT_OPTIONS = pb.ResourcePluginOptions(with_topology_alignment=True, need_reconcile=True)
+"""For a plugin that registers without any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much of a resource the node has and may hand out; whether it belongs into Node status."""
+
+    capacity: float
+    allocatable: float
+    shown: bool = True
+
+
+class Endpoint:
+    """A plugin: connected, silent or stopped."""
+
+    def __init__(
+        self, name: str, socket: Path, metrics: Metrics, *, deadline: float | None, clock: Callable[[], float]
+    ) -> None:
+        self.name = name
+        self.socket = socket
+        self.options = DEFAULT_OPTIONS
+        self.live = False
+        self.silent: str | None = None
+        self.stopped_at: float | None = None
+        self.capacity: dict[str, Capacity] = {}
+        self.capacity_at = float("-inf")
+        self.report: bytes | None = None
+        self._metrics = metrics
+        self._deadline = deadline
+        self._clock = clock
+        self._channel: grpc.aio.Channel | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self.live and self.silent is None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it cannot be asked now."""
+        if not self.live:
+            return "is not connected" if self.stopped_at is not None else "is being connected"
+        return self.silent
+
+    def served(self) -> Served:
+        options = self.options
+        return Served(self.name, options.implicit, options.with_topology_alignment, tuple(options.extra_resources))
+
+    def connect(self) -> None:
+        self._channel = dial(self.socket)
+        self.silent = None
+
+    async def stop(self) -> None:
+        """Forget the connection; the entry stays, for what it still owes and is owed."""
+        if self.stopped_at is None:
+            self.stopped_at = self._clock()
+        self.live = False
+        self._metrics.up.labels(self.name).set(0)
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close(None)
+
+    def go_live(self) -> None:
+        self.live, self.stopped_at, self.silent = True, None, None
+        self._metrics.up.labels(self.name).set(1)
+
+    async def call(self, method: str, request: Any, *, seconds: float | None = None, raw: bool = False) -> Any:
+        """One call; `RemoteError` says who failed and why. `raw` gives the answer's bytes."""
+        if self._channel is None or self.silent is not None:
+            raise Unusable(self.name, self.trouble or "is not connected")
+        _, answer, deadline = METHODS[method]
+        limit = seconds or self._deadline or deadline
+        started, code = time.perf_counter(), "OK"
+        path = f"/{SERVICE}/{method}"
+        sent = call(self._channel, path, request, _Bytes if raw else answer, seconds=limit)
+        try:
+            return await self._doubted(sent, method, limit)
+        except PluginCallError as error:
+            code = error.code.name
+            if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._fall_silent(f"did not answer {method} in {limit:g} s")
+            raise PluginFailure(self.name, error) from error
+        except Unusable:
+            code = "SILENT"
+            raise
+        finally:
+            self._metrics.calls.labels(self.name, method, code).observe(time.perf_counter() - started)
+
+    async def _doubted(self, sent: Coroutine[Any, Any, Any], method: str, limit: float) -> Any:
+        """The answer; or `Unusable`, long before the deadline, when the plugin answers nothing else either."""
+        waiting = asyncio.ensure_future(sent)
+        try:
+            while True:
+                done, _ = await asyncio.wait((waiting,), timeout=DOUBT_SECONDS)
+                if done:
+                    return waiting.result()
+                if self._channel is None or (limit > DOUBT_SECONDS and not await self.probe() and not waiting.done()):
+                    self._fall_silent(f"hangs: no answer to {method}, nor to a probe")
+                    raise Unusable(self.name, self.trouble or "hangs")
+        finally:
+            waiting.cancel()
+
+    def _fall_silent(self, why: str) -> None:
+        self.silent = why
+        self._metrics.up.labels(self.name).set(0)
+
+    async def probe(self) -> bool:
+        """Ask a silent plugin whether it is back."""
+        if self._channel is None:
+            return False
+        try:
+            path = f"/{SERVICE}/GetResourcePluginOptions"
+            await call(self._channel, path, pb.Empty(), pb.ResourcePluginOptions, seconds=PROBE_SECONDS)
+        except PluginCallError:
+            return False
+        self.silent = None
+        self._metrics.up.labels(self.name).set(1)
+        return True
+
+    async def read_options(self) -> None:
+        self.options = await self.call("GetResourcePluginOptions", pb.Empty())
+
+    async def read_capacity(self) -> None:
+        answer = await self.call(
+            "GetTopologyAwareAllocatableResources", pb.GetTopologyAwareAllocatableResourcesRequest()
+        )
+        self.capacity = capacity_from_wire(answer.allocatable_resources)
+        self.capacity_at = self._clock()
+
+
+class Unusable(RemoteError):
+    """The plugin is away or silent; nothing was sent."""
+
+    def __init__(self, plugin: str, why: str) -> None:
+        super().__init__(f"plugin {plugin} {why}")
+
+
+class PluginFailure(RemoteError):
+    """The plugin was asked and said no, or said nothing."""
+
+    def __init__(self, plugin: str, error: PluginCallError) -> None:
+        super().__init__(f"plugin {plugin}: {error.what}")
+        self.unreachable = error.unreachable
+        self.unimplemented = error.code is grpc.StatusCode.UNIMPLEMENTED
+
+
+class _Bytes:
+    """An answer that is kept as it came."""
+
+    FromString = bytes
+
+
+def capacity_from_wire(sent: Mapping[str, pb.AllocatableTopologyAwareResource]) -> dict[str, Capacity]:
+    """Capacities to three decimals, as they appear in Node status."""
+    return {
+        name: Capacity(
+            round(one.aggregated_capacity_quantity, 3),
+            round(one.aggregated_allocatable_quantity, 3),
+            one.is_node_resource and one.is_scalar_resource,
+        )
+        for name, one in sent.items()
+    }

@@ -1,0 +1,188 @@
+"""The plugins of one node: who is registered, who is away since when, and which releases they still have to be told.
+
+Registration comes in two ways (`registry`); both end here. A plugin joins only after it was brought up to date: told
+the releases that it missed, and compared with the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import structlog
+
+from kubeqos.errors import RemoteError
+from kubeqos.plugins.managers import NodeResource
+from kubeqos.qrm.asking import Catalogue, Served
+from kubeqos.qrm.endpoint import Capacity, Endpoint, PluginFailure
+from kubeqos.qrm.messages import VERSION
+from kubeqos.qrm.metrics import Metrics
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+from kubeqos.qrm.settings import Settings
+
+log = structlog.get_logger("kubeqos.qrm")
+
+MOST_OWED = 10_000
+Synchronise = Callable[[Endpoint], Awaitable[None]]
+
+
+class Endpoints:
+    """Plugins by the resource that they own."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.clock = clock
+        self._by_name: dict[str, Endpoint] = {}
+        self._owed: dict[str, dict[str, None]] = {}
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(list(self._by_name.values()))
+
+    def get(self, name: str) -> Endpoint | None:
+        return self._by_name.get(name)
+
+    def catalogue(self) -> Catalogue:
+        """What can be asked for; plugins that are away included, so that their absence is noticed."""
+        served = {}
+        for name, endpoint in self._by_name.items():
+            said = endpoint.served()
+            implicit = said.implicit or name in self.settings.implicit
+            served[name] = Served(name, implicit, said.aligned, said.extra)
+        return Catalogue(served, self.settings.names)
+
+    # ---- Registration
+
+    def why_not(self, name: str, versions: tuple[str, ...]) -> str | None:
+        """What speaks against a plugin from the start."""
+        if VERSION not in versions:
+            return f"versions {', '.join(versions) or 'none'} are not supported; this node speaks {VERSION}"
+        if not name:
+            return "the plugin gave no resource name"
+        if name in self.settings.built_in:
+            return (
+                f"the built-in {name} manager of this node hands out {name}; "
+                f"set its policy to none to use a plugin, or remove the plugin"
+            )
+        return None
+
+    async def attach(
+        self, name: str, socket: Path, synchronise: Synchronise, options: pb.ResourcePluginOptions | None = None
+    ) -> str | None:
+        """Take a plugin into use; the text of a refusal, or None."""
+        current = self._by_name.get(name)
+        if current and current.live and current.socket != socket and await current.probe():
+            return f"resource {name} is served already, by the plugin at {current.socket}"
+        fresh = Endpoint(name, socket, self.metrics, deadline=self.settings.deadline_seconds, clock=self.clock)
+        if current:
+            fresh.capacity = current.capacity
+            await current.stop()
+        fresh.connect()
+        self._by_name[name] = fresh
+        try:
+            await self._introduce(fresh, options)
+            await self.settle(fresh)
+            await synchronise(fresh)
+        except RemoteError as error:
+            await fresh.stop()
+            return error.what
+        fresh.go_live()
+        log.info("resource plugin is in use", resource=name, socket=str(socket))
+        return None
+
+    async def _introduce(self, endpoint: Endpoint, options: pb.ResourcePluginOptions | None) -> None:
+        try:
+            await endpoint.read_options()
+        except PluginFailure as error:
+            if not error.unimplemented:
+                raise
+            if options is not None:
+                endpoint.options = options
+        for other in self:
+            shared = {endpoint.name, *endpoint.options.extra_resources} & {other.name, *other.options.extra_resources}
+            if other is not endpoint and shared:
+                raise RemoteError(f"plugins {other.name} and {endpoint.name} both serve {', '.join(sorted(shared))}")
+        await self.read_capacity(endpoint)
+
+    async def detach(self, name: str, socket: Path) -> None:
+        """The plugin at this socket is gone; one that has taken its place meanwhile is not touched."""
+        endpoint = self._by_name.get(name)
+        if endpoint and endpoint.socket == socket:
+            await endpoint.stop()
+
+    def expect(self, name: str, capacity: dict[str, Capacity]) -> None:
+        """A plugin that was there before a restart: its resources are known, and its grace begins now."""
+        endpoint = Endpoint(name, Path(), self.metrics, deadline=self.settings.deadline_seconds, clock=self.clock)
+        endpoint.capacity = capacity
+        endpoint.stopped_at = self.clock()
+        self._by_name.setdefault(name, endpoint)
+
+    async def close(self) -> None:
+        for endpoint in self:
+            await endpoint.stop()
+
+    # ---- Releases
+
+    @property
+    def owed(self) -> dict[str, list[str]]:
+        """Releases that plugins have not acknowledged."""
+        return {name: list(pods) for name, pods in self._owed.items() if pods}
+
+    def owe(self, name: str, pod_uid: str) -> None:
+        """Remember a release until it is acknowledged; a plugin that never comes back is not remembered for ever."""
+        owed = self._owed.setdefault(name, {})
+        owed[pod_uid] = None
+        if len(owed) > MOST_OWED:
+            owed.pop(next(iter(owed)))
+
+    async def release(self, pod_uid: str) -> None:
+        """Tell every plugin that a pod is gone; who cannot be told now is told later, and holds up nobody."""
+        for name in self._by_name:
+            self.owe(name, pod_uid)
+        await asyncio.gather(*(self._tell_gone(endpoint, pod_uid) for endpoint in self))
+
+    async def settle(self, endpoint: Endpoint) -> None:
+        """Tell one plugin everything that it has missed."""
+        for pod_uid in list(self._owed.get(endpoint.name, ())):
+            if not await self._tell_gone(endpoint, pod_uid):
+                return
+
+    async def _tell_gone(self, endpoint: Endpoint, pod_uid: str) -> bool:
+        owed = self._owed.setdefault(endpoint.name, {})
+        try:
+            await endpoint.call("RemovePod", pb.RemovePodRequest(pod_uid=pod_uid))
+            owed.pop(pod_uid, None)
+            return True
+        except PluginFailure as error:
+            log.warning("release is not acknowledged", resource=endpoint.name, pod=pod_uid, error=error.what)
+        except RemoteError:
+            return False  # away or silent: it has said so once, and is told when it is back
+        finally:
+            self.metrics.owed.labels(endpoint.name).set(len(owed))
+        return False
+
+    # ---- Capacity
+
+    async def read_capacity(self, endpoint: Endpoint) -> None:
+        """Ask how much there is. What was known stays when the answer does not come (reference, regression T21)."""
+        if self.clock() - endpoint.capacity_at < self.settings.capacity_seconds:
+            return
+        try:
+            await endpoint.read_capacity()
+        except RemoteError as error:
+            endpoint.capacity_at = self.clock()
+            log.debug("capacity is not known", resource=endpoint.name, error=error.what)
+
+    def node_resources(self) -> list[NodeResource]:
+        """What plugins add to Node status; 0 for one that has been away longer than its grace."""
+        found = []
+        for endpoint in self:
+            away = endpoint.stopped_at is not None and self.clock() - endpoint.stopped_at
+            expired = away is not False and away > self.settings.stop_grace_seconds
+            for name, one in sorted(endpoint.capacity.items()):
+                if one.shown:
+                    amounts = (0.0, 0.0) if expired else (one.capacity, one.allocatable)
+                    found.append(NodeResource(name, *amounts))
+        return found

@@ -1,0 +1,208 @@
+"""The pod resources checkpoint of KEP-3461: pod UID → container → resource → what a plugin gave.
+
+Pure bookkeeping without calls: the manager puts answers in, compares reports with it, and turns it into grants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from kubeqos.errors import InputError
+from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.machine import Machine
+from kubeqos.plugins.managers import ContainerKind, ContainerRef, Grant
+from kubeqos.qrm.answers import Nonsense, check_allocation, cpus_of, grant_of
+from kubeqos.qrm.messages import Allocation, NumaHint
+from kubeqos.qrm.ordering import Key, clashes
+from kubeqos.topology.changes import Held
+from kubeqos.topology.hints import ANYWHERE, Hint
+
+Report = Mapping[
+    str, Mapping[str, Mapping[str, Allocation]]
+]  # what a plugin says it gave: pod uid → container → resource
+
+
+@dataclass(slots=True)
+class Holding:
+    """What one container holds, under which hint, and which plugin gave it.
+
+    `was` is the CPU set before a change that the runtime may not have seen yet.
+    """
+
+    ref: ContainerRef
+    hint: Hint = ANYWHERE
+    resources: dict[str, Allocation] = field(default_factory=dict)
+    plugins: dict[str, str] = field(default_factory=dict)
+    was: CpuSet | None = None
+
+    def of_plugin(self, plugin: str) -> dict[str, Allocation]:
+        return {name: self.resources[name] for name, owner in self.plugins.items() if owner == plugin}
+
+    def grant(self) -> Grant | Nonsense:
+        return grant_of(self.resources)
+
+    def held(self) -> Held | None:
+        """Its CPUs, in the form that changes are planned with."""
+        found = cpus_of(self.resources.values())
+        return Held(found[0], self.ref.pod_uid if found[1] else None) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """How a plugin's report differs from the ledger."""
+
+    changed: Mapping[Key, Mapping[str, Allocation]]
+    missing: tuple[ContainerRef, ...]
+    strangers: frozenset[str]
+    nonsense: tuple[str, ...]
+
+
+class Ledger:
+    """Who holds what on this node."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, dict[str, Holding]] = {}
+        self.revision = 0
+        """Grows with every change, so that whoever looks twice knows whether to look again."""
+
+    def __contains__(self, pod_uid: str) -> bool:
+        return pod_uid in self._pods
+
+    def __iter__(self) -> Iterator[Holding]:
+        return (holding for containers in self._pods.values() for holding in containers.values())
+
+    @property
+    def pods(self) -> frozenset[str]:
+        return frozenset(self._pods)
+
+    def get(self, pod_uid: str, container: str) -> Holding | None:
+        return self._pods.get(pod_uid, {}).get(container)
+
+    def open(self, ref: ContainerRef, hint: Hint) -> Holding:
+        """The container's entry, made if need be; the hint is remembered for when it must be asked for again."""
+        holding = self._pods.setdefault(ref.pod_uid, {}).setdefault(ref.name, Holding(ref))
+        holding.hint = hint
+        return holding
+
+    def put(self, holding: Holding, plugin: str, given: Mapping[str, Allocation]) -> Nonsense | None:
+        """Replace what this plugin gave the container, accompanying resources included."""
+        for name in given:
+            other = holding.plugins.get(name, plugin)
+            if other != plugin:
+                return Nonsense(f"plugins {other} and {plugin} both allocate {name} for container {holding.ref.name}")
+        self.revision += 1
+        for name in holding.of_plugin(plugin):
+            if name not in given:
+                del holding.resources[name], holding.plugins[name]
+        holding.resources.update(given)
+        holding.plugins.update(dict.fromkeys(given, plugin))
+        return None
+
+    def drop(self, pod_uid: str) -> None:
+        self.revision += 1
+        self._pods.pop(pod_uid, None)
+
+    def copy_of(self, ref: ContainerRef) -> Holding | None:
+        """The container's entry as it is now, to come back to."""
+        holding = self.get(ref.pod_uid, ref.name)
+        return holding and replace(holding, resources=dict(holding.resources), plugins=dict(holding.plugins))
+
+    def reset(self, ref: ContainerRef, before: Holding | None) -> None:
+        """Undo what happened to a container since `before` was copied: it was not admitted after all."""
+        self.revision += 1
+        containers = self._pods.setdefault(ref.pod_uid, {})
+        containers.pop(ref.name, None)
+        if before is not None:
+            containers[ref.name] = before
+        elif not containers:
+            del self._pods[ref.pod_uid]
+
+    def compare(self, plugin: str, report: Report, machine: Machine | None) -> Findings:
+        """What to change after a plugin reported everything that it has given."""
+        changed: dict[Key, dict[str, Allocation]] = {}
+        missing, nonsense = [], []
+        for holding in self:
+            held = holding.of_plugin(plugin)
+            now = report.get(holding.ref.pod_uid, {}).get(holding.ref.name)
+            if not now:
+                if held:
+                    missing.append(holding.ref)
+                continue
+            kept = {name: _keep_hints(given, held.get(name)) for name, given in now.items()}
+            if kept == held:
+                continue
+            wrong = next(filter(None, (check_allocation(name, one, machine) for name, one in kept.items())), None)
+            if wrong:
+                nonsense.append(f"pod {holding.ref.pod_uid} container {holding.ref.name}: {wrong}")
+            else:
+                changed[holding.ref.pod_uid, holding.ref.name] = kept
+        strangers = frozenset(uid for uid in report if uid not in self._pods)
+        return Findings(changed, tuple(missing), strangers, tuple(nonsense))
+
+    def cpus(self) -> dict[Key, Held]:
+        """The CPUs of every container that has some."""
+        found = (((h.ref.pod_uid, h.ref.name), h.held()) for h in self)
+        return {key: held for key, held in found if held is not None}
+
+    def validate(self) -> list[str]:
+        """CPUs that are somebody's alone and somebody else's too."""
+        return clashes(self.cpus())
+
+    # ---- As JSON values
+
+    def entries(self) -> dict[str, Any]:
+        return {
+            uid: {name: _to_json(holding) for name, holding in containers.items()}
+            for uid, containers in self._pods.items()
+        }
+
+    def load(self, entries: Any) -> list[str]:
+        """Take over what `entries` gave, entry by entry; returns what could not be read."""
+        damaged = []
+        for uid, containers in (entries if isinstance(entries, dict) else {}).items():
+            for name, entry in (containers if isinstance(containers, dict) else {}).items():
+                try:
+                    holding = _from_json(uid, name, entry)
+                except (msgspec.ValidationError, InputError, TypeError) as error:
+                    damaged.append(f"pod {uid} container {name}: {error}")
+                else:
+                    self._pods.setdefault(uid, {})[name] = holding
+        return damaged
+
+
+def _keep_hints(given: Allocation, held: Allocation | None) -> Allocation:
+    """Reports come without hints; the one it was allocated under still stands (reference, regression T12)."""
+    if held is None or given.hints or not held.hints:
+        return given
+    return msgspec.structs.replace(given, hints=held.hints)
+
+
+class _Entry(msgspec.Struct, omit_defaults=True):
+    kind: ContainerKind
+    index: int
+    hint: NumaHint
+    resources: dict[str, Allocation]
+    plugins: dict[str, str]
+    was: str | None = None
+
+
+def _to_json(holding: Holding) -> Any:
+    ref = holding.ref
+    was = None if holding.was is None else str(holding.was)
+    hint = NumaHint.of(holding.hint)
+    return msgspec.to_builtins(
+        _Entry(ref.kind, ref.index, hint, holding.resources, holding.plugins, was), str_keys=True
+    )
+
+
+def _from_json(uid: str, name: str, entry: Any) -> Holding:
+    read = msgspec.convert(entry, _Entry, strict=False)
+    if read.plugins.keys() != read.resources.keys():
+        raise InputError("resources without a plugin")
+    ref = ContainerRef(uid, name, read.kind, read.index)
+    was = None if read.was is None else CpuSet.parse(read.was)
+    return Holding(ref, read.hint.value, read.resources, read.plugins, was)

@@ -1,0 +1,93 @@
+"""What a role means to the CPU and memory plugins: which pool, or CPUs of its own, and how it is tied to NUMA nodes.
+
+Roles are named in the plugins' configuration. A pod without a known role may say the same with Katalyst's annotations
+(qos_level and the enhancements).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from kubeqos.codec import JsonError, decode_json
+from kubeqos.document import parse_document
+from kubeqos.qrm.asking import DEDICATED_CORES, KATALYST, QOS_LEVEL_KEY
+from kubeqos.topology.pools import SHARED
+
+T = TypeVar("T")
+RECLAIMED_CORES, RECLAIM_POOL = "reclaimed_cores", "reclaim"
+
+
+class Numa(enum.StrEnum):
+    """How a role is tied to NUMA nodes."""
+
+    ANY = "any"
+    BIND = "bind"
+    """On as few nodes as hold it, which it shares with its own role only."""
+    EXCLUSIVE = "exclusive"
+    """Whole nodes, alone."""
+
+
+class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One role of the configuration."""
+
+    pool: str = ""
+    dedicated: bool = False
+    numa: Numa = Numa.ANY
+    full_cores: bool = False
+    """Only whole cores: a request that leaves half a core is refused."""
+    beside: tuple[str, ...] = ()
+    """Other roles that may bind to the same NUMA nodes."""
+    knobs: dict[str, str | int] = {}
+    """Properties and cgroup files that come with the role."""
+
+
+class Asking(Protocol):
+    """The part of a request that decides a role."""
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def annotations(self) -> Mapping[str, str]: ...
+
+
+def role_for(request: Asking, roles: Mapping[str, Role], default: str = SHARED) -> tuple[str, Role]:
+    """The name and the meaning of a pod's role."""
+    if request.role in roles:
+        return request.role, roles[request.role]
+    level = request.annotations.get(QOS_LEVEL_KEY, "")
+    cpu, memory = (_enhancement(request, what) for what in ("cpu", "memory"))
+    numa = Numa.EXCLUSIVE if _on(memory, "numa_exclusive") else Numa.BIND if _on(memory, "numa_binding") else Numa.ANY
+    if level == DEDICATED_CORES:
+        full = _on(cpu, "full_pcpus_pairing")
+        return request.role or level, Role(dedicated=True, numa=numa, full_cores=full)
+    pool = str(cpu.get("cpuset_pool") or (RECLAIM_POOL if level == RECLAIMED_CORES else default))
+    return request.role or pool, Role(pool=pool)
+
+
+def _enhancement(request: Asking, what: str) -> dict[str, Any]:
+    """A Katalyst enhancement; the manager refuses pods whose JSON is broken before they come here."""
+    try:
+        found = decode_json(request.annotations.get(f"{KATALYST}{what}_enhancement", "{}").encode())
+    except JsonError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _on(table: Mapping[str, Any], key: str) -> bool:
+    return str(table.get(key, "")).lower() == "true"
+
+
+def read_config(text: str, kind: type[T], source: str) -> T:
+    """A plugin's configuration from YAML; a mistake is one error that names the line and the field."""
+    doc = parse_document(text, source)
+    try:
+        return msgspec.convert(doc.plain() or {}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$")
+        for key in filter(None, path.rstrip("`").split(".")):
+            doc = doc.items().get(key, doc) if doc.is_mapping else doc
+        doc.fail(what)

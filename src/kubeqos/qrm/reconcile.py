@@ -1,0 +1,185 @@
+"""Bringing plugins and the ledger together: on every period, and when a plugin comes (back).
+
+KEP-3461, Asynchronous Resource Adjustment. A plugin's report changes the ledger only as a whole: an answer that gives
+one CPU to two owners is refused and the last good state stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from kubeqos.errors import RemoteError
+from kubeqos.model.machine import Machine
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef
+from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of
+from kubeqos.qrm.asking import DEDICATED_CORES, Question, level_of, request_for, wire_kind
+from kubeqos.qrm.endpoint import Endpoint
+from kubeqos.qrm.endpoints import Endpoints
+from kubeqos.qrm.ledger import Findings, Ledger, Report
+from kubeqos.qrm.messages import Allocation, allocations_from_wire
+from kubeqos.qrm.ordering import Key, clashes
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+from kubeqos.qrm.settings import Event, EventSink
+from kubeqos.topology.changes import Held
+from kubeqos.topology.hints import Hint
+
+
+class Reconciler:
+    """Keeps the ledger equal to what plugins say, and plugins equal to the pods there are."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        endpoints: Endpoints,
+        pods: Mapping[str, AdmittedPod],
+        machine: Machine | None,
+        emit: EventSink,
+        admitting: Callable[[], Iterable[str]],
+    ) -> None:
+        self.ledger = ledger
+        self.endpoints = endpoints
+        self.pods = pods
+        self.machine = machine
+        self.emit = emit
+        self.admitting = admitting
+        self._seen: dict[str, tuple[bytes, int]] = {}
+        self._strangers: dict[tuple[str, str], float] = {}
+
+    async def round(self) -> None:
+        """One period: silent plugins are probed, missed releases sent, reports and capacities read, all at once."""
+        await asyncio.gather(*(self._tend(endpoint) for endpoint in self.endpoints))
+
+    async def refresh(self, plugins: Iterable[str]) -> None:
+        """Read the reports of these plugins now."""
+        asked = [endpoint for name in plugins if (endpoint := self.endpoints.get(name)) and endpoint.usable]
+        await asyncio.gather(*(self._tend(endpoint) for endpoint in asked))
+
+    async def _tend(self, endpoint: Endpoint) -> None:
+        if endpoint.live and endpoint.silent and not await endpoint.probe():
+            return
+        if not endpoint.usable:
+            return
+        try:
+            await self.endpoints.settle(endpoint)
+            await self.collect(endpoint)
+        except RemoteError as error:
+            self._drift(endpoint, "unanswered", error.what)
+        await self.endpoints.read_capacity(endpoint)
+
+    async def collect(self, endpoint: Endpoint) -> None:
+        """Read one plugin's report and bring the ledger in line with it."""
+        if not endpoint.options.need_reconcile:
+            return
+        before = {(holding.ref.pod_uid, holding.ref.name) for holding in self.ledger}
+        sent: bytes = await endpoint.call("GetResourcesAllocation", pb.GetResourcesAllocationRequest(), raw=True)
+        if self._seen.get(endpoint.name) == (sent, self.ledger.revision):
+            return
+        try:
+            report = self._read(sent)
+        except DecodeError:
+            self._drift(endpoint, "nonsense", "the report cannot be decoded")
+            return
+        findings = self.ledger.compare(endpoint.name, report, self.machine)
+        for wrong in findings.nonsense:
+            self._drift(endpoint, "nonsense", wrong)
+        self._apply(endpoint, findings)
+        for ref in findings.missing:
+            if (ref.pod_uid, ref.name) in before:
+                await self._allocate_again(endpoint, ref)
+        await self._send_away(endpoint, findings.strangers)
+        if not findings.strangers and not findings.nonsense:
+            self._seen[endpoint.name] = sent, self.ledger.revision
+
+    def _read(self, sent: bytes) -> Report:
+        answer = pb.GetResourcesAllocationResponse.FromString(sent)
+        return {
+            uid: {
+                name: exclusive_by_level(self.pods.get(uid), allocations_from_wire(given))
+                for name, given in containers.container_resources.items()
+            }
+            for uid, containers in answer.pod_resources.items()
+        }
+
+    def _apply(self, endpoint: Endpoint, findings: Findings) -> None:
+        """Take over what changed, unless it breaks a promise of exclusivity."""
+        wrong = clashes(self._after(findings.changed)) if findings.changed else []
+        known = set(self.ledger.validate()) if wrong else set()
+        if set(wrong) - known:
+            self._drift(endpoint, "overlap", "; ".join(sorted(set(wrong) - known)))
+            return
+        for key, given in findings.changed.items():
+            holding = self.ledger.get(*key)
+            if holding is None:
+                continue
+            clash = self.ledger.put(holding, endpoint.name, given)
+            if clash:
+                self._drift(endpoint, "conflict", str(clash))
+
+    def _after(self, changed: Mapping[Key, Mapping[str, Allocation]]) -> dict[Key, Held]:
+        held = self.ledger.cpus()
+        for key, given in changed.items():
+            found = cpus_of(given.values())
+            if found:
+                held[key] = Held(found[0], key[0] if found[1] else None)
+        return held
+
+    async def _allocate_again(self, endpoint: Endpoint, ref: ContainerRef) -> None:
+        """A plugin has lost what it gave (it restarted with an empty state): ask again, under the same hint."""
+        pod, holding = self.pods.get(ref.pod_uid), self.ledger.get(ref.pod_uid, ref.name)
+        if pod is None or holding is None:
+            return
+        for question in self.endpoints.catalogue().questions(pod, ref):
+            if question.plugin != endpoint.name:
+                continue
+            given = await ask(endpoint, pod, ref, question, holding.hint, self.machine)
+            current = self.ledger.get(ref.pod_uid, ref.name)
+            if isinstance(given, Nonsense):
+                self._drift(endpoint, "nonsense", f"pod {ref.pod_uid} container {ref.name}: {given}")
+            elif current is holding and given:
+                wrong = set(clashes(self._after({(ref.pod_uid, ref.name): given}))) - set(self.ledger.validate())
+                if wrong:
+                    self._drift(endpoint, "overlap", "; ".join(sorted(wrong)))
+                else:
+                    self.ledger.put(holding, endpoint.name, given)
+                    self.endpoints.metrics.drift.labels(endpoint.name, "lost").inc()
+
+    async def _send_away(self, endpoint: Endpoint, strangers: frozenset[str]) -> None:
+        """Release what a plugin holds for pods that nobody knows, once it is sure that nobody will admit them."""
+        now = self.endpoints.clock()
+        busy = set(self.admitting())
+        current = {(endpoint.name, uid): self._strangers.get((endpoint.name, uid), now) for uid in strangers - busy}
+        others = {key: since for key, since in self._strangers.items() if key[0] != endpoint.name}
+        self._strangers = others | current
+        for (_, uid), since in current.items():
+            if now - since >= self.endpoints.settings.stranger_seconds and uid not in self.ledger:
+                self.endpoints.metrics.drift.labels(endpoint.name, "stranger").inc()
+                self.endpoints.owe(endpoint.name, uid)
+        await self.endpoints.settle(endpoint)
+
+    def _drift(self, endpoint: Endpoint, kind: str, message: str) -> None:
+        self.endpoints.metrics.drift.labels(endpoint.name, kind).inc()
+        self.emit(Event("ResourcePluginAnswer", f"plugin {endpoint.name}: {message}; the last good state stays"))
+
+
+async def ask(
+    endpoint: Endpoint, pod: AdmittedPod, ref: ContainerRef, question: Question, hint: Hint, machine: Machine | None
+) -> dict[str, Allocation] | Nonsense:
+    """One Allocate, judged. Raises `RemoteError` when the plugin refuses or does not answer."""
+    answer = await endpoint.call("Allocate", request_for(pod, ref, question, hint))
+    given = exclusive_by_level(pod, allocations_from_wire(answer.allocation_result))
+    wrong = check_answer(question, given, wire_kind(pod, ref), machine)
+    return wrong or given
+
+
+def exclusive_by_level(pod: AdmittedPod | None, given: dict[str, Allocation]) -> dict[str, Allocation]:
+    """Plugins of other makers cannot say that CPUs are exclusive; Katalyst's level of the pod says it for them."""
+    if pod is None or level_of(pod.view.metadata) != DEDICATED_CORES:
+        return given
+    return {
+        name: msgspec.structs.replace(one, exclusive=True) if one.property == "CpusetCpus" else one
+        for name, one in given.items()
+    }

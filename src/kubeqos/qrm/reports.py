@@ -1,0 +1,71 @@
+"""What plugins say about containers and about the node, merged for the pod-resources server (KEP-3461, Pod Resources
+Server). A plugin that fails is named beside the answers of the others and hides nothing of theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubeqos.errors import RemoteError
+from kubeqos.qrm.endpoint import Endpoint
+from kubeqos.qrm.endpoints import Endpoints
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Answers by resource name, and what went wrong."""
+
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+
+
+async def container_resources(endpoints: Endpoints, pod_uid: str, container: str) -> Merged:
+    """Everything that plugins gave one container, as `TopologyAwareResource`s."""
+    request = pb.GetTopologyAwareResourcesRequest(pod_uid=pod_uid, container_name=container)
+    answers = await _ask_all(endpoints, "GetTopologyAwareResources", request)
+    tables = (
+        (name, answer if isinstance(answer, str) else answer.container_topology_aware_resources.allocated_resources)
+        for name, answer in answers
+    )
+    return _merge(tables)
+
+
+async def allocatable_resources(endpoints: Endpoints) -> Merged:
+    """What the node has and may hand out, as `AllocatableTopologyAwareResource`s."""
+    request = pb.GetTopologyAwareAllocatableResourcesRequest()
+    answers = await _ask_all(endpoints, "GetTopologyAwareAllocatableResources", request)
+    return _merge(
+        (name, answer if isinstance(answer, str) else answer.allocatable_resources) for name, answer in answers
+    )
+
+
+async def _ask_all(endpoints: Endpoints, method: str, request: Any) -> list[tuple[str, Any]]:
+    async def ask(endpoint: Endpoint) -> Any:
+        try:
+            return await endpoint.call(method, request)
+        except RemoteError as error:
+            return error.what
+
+    asked = list(endpoints)
+    answers = await asyncio.gather(*map(ask, asked))
+    return [(endpoint.name, answer) for endpoint, answer in zip(asked, answers, strict=True)]
+
+
+def _merge(answers: Iterable[tuple[str, Mapping[str, Any] | str]]) -> Merged:
+    resources: dict[str, Any] = {}
+    owners: dict[str, str] = {}
+    errors = []
+    for plugin, answer in answers:
+        if isinstance(answer, str):
+            errors.append(answer)
+            continue
+        for name, one in answer.items():
+            if name in owners:
+                errors.append(f"plugins {owners[name]} and {plugin} both report {name}")
+            else:
+                owners[name], resources[name] = plugin, one
+    return Merged(resources, tuple(errors))

@@ -1,0 +1,91 @@
+"""What a plugin author sees: requests and capacities as plain values."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kubeqos.errors import KubeqosError
+from kubeqos.qrm.asking import QOS_LEVEL_KEY
+from kubeqos.qrm.messages import hint_from_wire
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+from kubeqos.topology.hints import ANYWHERE, Hint
+
+
+class Refuse(KubeqosError):
+    """Raised by a plugin that cannot give what is asked for; the text reaches the pod's events."""
+
+
+class Kind(enum.StrEnum):
+    """What a container is to its pod."""
+
+    INIT = "INIT"
+    MAIN = "MAIN"
+    SIDECAR = "SIDECAR"
+    EPHEMERAL = "EPHEMERAL"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One resource that one container asks for. `quantity` is in the plugin's own unit, 0 for an implicit request."""
+
+    pod_uid: str
+    resource: str
+    quantity: float = 0.0
+    namespace: str = "default"
+    pod: str = ""
+    container: str = "main"
+    kind: Kind = Kind.MAIN
+    index: int = 0
+    role: str = ""
+    type: str = ""
+    hint: Hint = ANYWHERE
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    qos_class: str = ""
+    runtime_class: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much of a resource this machine has. `node` puts it into Node status."""
+
+    total: float
+    allocatable: float | None = None
+    by_numa: Mapping[int, float] = field(default_factory=dict)
+    node: bool = False
+
+
+def request_from_wire(sent: pb.ResourceRequest) -> Request:
+    return Request(
+        pod_uid=sent.pod_uid,
+        resource=sent.resource_name,
+        quantity=quantity_of(sent.resource_name, sent.resource_requests, sent.annotations),
+        namespace=sent.pod_namespace,
+        pod=sent.pod_name,
+        container=sent.container_name,
+        kind=Kind(pb.ContainerType.Name(sent.container_type)),
+        index=sent.container_index,
+        role=sent.pod_role,
+        type=sent.pod_type,
+        hint=hint_from_wire(sent.hint),
+        labels=dict(sent.labels),
+        annotations=dict(sent.annotations),
+        qos_class=sent.native_qos_class,
+        runtime_class=sent.runtime_class,
+    )
+
+
+def quantity_of(resource: str, requests: Mapping[str, float], annotations: Mapping[str, str]) -> float:
+    """The amount asked for, whichever name it travels under.
+
+    Managers send it under the pod's own name, or (some, sometimes) under the mapped one, which hides that it counts
+    thousandths; but only pods of Katalyst's level reclaimed_cores ask for thousandths (reference, interop traps 2, 3).
+    """
+    reclaimed = resource == "cpu" and annotations.get(QOS_LEVEL_KEY) == "reclaimed_cores"
+    for spelled, amount in requests.items():
+        hidden = spelled == resource and reclaimed
+        told = spelled != resource and "milli" in spelled.rpartition("/")[2]
+        return amount / 1000 if hidden or told else amount
+    return 0.0

@@ -1,0 +1,167 @@
+"""Whatever a client sends gets a Status and leaves nothing behind; nothing of it is a 5xx."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import ssl
+import time
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kubeqos.apiserver.kinds import KINDS, Kind
+from tests.apiserver.live import ADMIN_TOKEN, LiveServer
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = (
+    "metadata", "spec", "status", "data", "name", "namespace", "labels", "hard", "containers", "kind", "limits",
+    "value", "resources", "requests", "cpu", "items", "rules", "subjects", "roleRef", "scopes", "template",
+)  # fmt: skip
+OBJECTS = st.recursive(
+    JSON_VALUES,
+    lambda inner: st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4) | st.lists(inner, max_size=2),
+    max_leaves=12,
+)
+
+
+def collection(kind: Kind) -> str:
+    group = f"/apis/{kind.group}" if kind.group else "/api"
+    return f"{group}/{kind.version}/{'namespaces/default/' if kind.namespaced else ''}{kind.plural}"
+
+
+PATHS = [collection(kind) for kind in KINDS]
+QUIET = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def refused_politely(code: int, body: Any) -> None:
+    assert code < 500, body
+    if code >= 400 and isinstance(body, dict):
+        assert body["kind"] == "Status"
+        assert body["status"] == "Failure"
+        assert body["code"] == code
+
+
+@QUIET
+@given(path=st.sampled_from(PATHS), body=OBJECTS, validation=st.sampled_from(["", "&fieldValidation=Strict"]))
+def test_any_json_as_an_object(live: LiveServer, path: str, body: Any, validation: str) -> None:
+    if isinstance(body, dict):
+        body = {**body, "metadata": body.get("metadata", {"name": "x"})}
+    answer = live.call("POST", f"{path}?dryRun=All{validation}", json.dumps(body))
+    refused_politely(answer.code, answer.body)
+
+
+@QUIET
+@given(
+    patch=OBJECTS,
+    kind=st.sampled_from(["strategic-merge-patch+json", "merge-patch+json", "json-patch+json", "apply-patch+yaml"]),
+    target=st.sampled_from(["configmaps/c", "pods/p", "pods/p/status", "pods/p/resize", "resourcequotas/q"]),
+)
+def test_any_json_as_a_patch(live: LiveServer, patch: Any, kind: str, target: str) -> None:
+    base = "/api/v1/namespaces/default"
+    live.call("POST", f"{base}/configmaps", {"metadata": {"name": "c"}, "data": {"a": "1"}})
+    spec = {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}
+    live.call("POST", f"{base}/pods", {"metadata": {"name": "p"}, "spec": spec})
+    live.call("POST", f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "900"}}})
+    headers = {"Content-Type": f"application/{kind}"}
+    answer = live.call("PATCH", f"{base}/{target}?fieldManager=f&dryRun=All", json.dumps(patch), headers)
+    refused_politely(answer.code, answer.body)
+
+
+@QUIET
+@given(
+    query=st.dictionaries(
+        st.sampled_from(
+            [
+                "limit",
+                "continue",
+                "resourceVersion",
+                "resourceVersionMatch",
+                "labelSelector",
+                "fieldSelector",
+                "watch",
+                "timeoutSeconds",
+                "dryRun",
+                "includeObject",
+            ]
+        ),
+        st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=12) | st.integers(0, 5).map(str),
+        max_size=4,
+    )
+)
+def test_any_query(live: LiveServer, query: dict[str, str]) -> None:
+    if "watch" in query:
+        query["timeoutSeconds"] = "1"
+        query.pop("watch")
+    answer = live.call("GET", "/api/v1/namespaces/default/pods?" + urlencode(query))
+    # A version from the future is 504 by protocol: client-go waits and asks again.
+    if answer.code == 504:
+        assert "Too large resource version" in answer.body["message"]
+    else:
+        refused_politely(answer.code, answer.body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b"\xff\xfe", b"", b"{", b'{"metadata":{"name":"\x00"}}'],
+    ids=["deep array", "deep object", "not text", "empty", "half", "control character"],
+)
+def test_broken_bodies(live: LiveServer, body: bytes) -> None:
+    answer = live.call("POST", "/api/v1/namespaces/default/configmaps", body)
+    assert answer.code == 400
+    refused_politely(answer.code, answer.body)
+
+
+def test_bodies_are_bounded_before_and_after_decompression(live: LiveServer) -> None:
+    path = "/api/v1/namespaces/default/configmaps"
+    assert live.call("POST", path, b" " * (4 << 20)).code == 413
+    bomb = gzip.compress(b" " * (200 << 20))
+    assert live.call("POST", path, bomb, {"Content-Encoding": "gzip"}).code == 413
+    assert live.call("POST", path, b"not gzip", {"Content-Encoding": "gzip"}).code == 400
+    small = gzip.compress(b'{"metadata":{"name":"zipped"}}')
+    assert live.call("POST", path, small, {"Content-Encoding": "gzip"}).code == 201
+
+
+def test_no_credentials_is_401_everywhere(live: LiveServer) -> None:
+    for path in ("/api/v1/pods", "/version", "/healthz", "/nope", "/metrics"):
+        answer = live.call("GET", path, headers={"Authorization": ""})
+        assert answer.code == 401
+        assert answer.body["reason"] == "Unauthorized"
+
+
+def test_half_a_request_does_not_hold_others_up(live: LiveServer) -> None:
+    raw = socket.create_connection((live.host, live.port))
+    with live.tls.wrap_socket(raw, server_hostname="localhost") as tls:
+        tls.sendall(b"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n"
+                    b"Authorization: Bearer " + ADMIN_TOKEN.encode() + b"\r\n\r\n{")  # fmt: skip
+        started = time.monotonic()
+        assert live.call("GET", "/api/v1/namespaces/default").code == 200
+        assert time.monotonic() - started < 5
+    answer = live.call("GET", "/api/v1/namespaces/default/configmaps")
+    assert all(item["metadata"]["name"] in ("zipped", "c") for item in answer.body["items"])
+
+
+HALF_A_BODY = (
+    f"PUT /api/v1/nodes/n HTTP/1.1\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nContent-Length: 9\r\n\r\n{{".encode()
+)
+
+
+@pytest.mark.parametrize("sent", [b"GET /version HTTP/1.1\r\nX-Slow: ", HALF_A_BODY], ids=["head", "body"])
+def test_a_request_that_never_ends_is_cut_off(live: LiveServer, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr("kubeqos.apiserver.serving.REQUEST_SECONDS", 0.3)
+    raw = socket.create_connection((live.host, live.port))
+    with live.tls.wrap_socket(raw, server_hostname="localhost") as tls:
+        tls.sendall(sent)
+        tls.settimeout(5)
+        try:
+            assert tls.recv(100) == b""
+        except ssl.SSLEOFError:
+            return  # cut without a TLS goodbye

@@ -1,0 +1,140 @@
+"""`kubeqos up`, `status` and `down` as processes, the way a newcomer meets them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubeqos.client.light import LightApi
+from kubeqos.codec import decode_json
+
+
+def kubeqos(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "kubeqos.cli.main", *words], capture_output=True, text=True, check=False, timeout=120
+    )
+    if check:
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """A place for a cluster, which is stopped whatever happens."""
+    yield tmp_path / "cluster"
+    kubeqos("down", "--data-dir", str(tmp_path / "cluster"))
+
+
+def start(data_dir: Path, *words: str) -> str:
+    return kubeqos("up", "--data-dir", str(data_dir), "--port", "0", "--detach", *words).stdout
+
+
+def test_up_status_pods_second_up_and_down(data_dir: Path) -> None:
+    said = start(data_dir)
+    assert f"export KUBECONFIG={data_dir}/kubeconfig" in said
+    assert oct(data_dir.joinpath("kubeconfig").stat().st_mode)[-3:] == "600"
+    status = kubeqos("status", "--data-dir", str(data_dir)).stdout
+    assert [line.split()[:3] for line in status.splitlines() if line.startswith(("cci", "hybrid", "qrm"))] == [
+        ["cci", "Ready", "cci"],
+        ["hybrid", "Ready", "default"],
+        ["qrm", "Ready", "qrm"],
+    ]
+    assert "already running" in start(data_dir)
+    assert kubeqos("down", "--data-dir", str(data_dir)).stdout == "stopped\n"
+    assert kubeqos("status", "--data-dir", str(data_dir), check=False).returncode == 1
+
+
+def test_objects_survive_a_restart(data_dir: Path) -> None:
+    start(data_dir)
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not on PATH")
+    environment = {**os.environ, "KUBECONFIG": str(data_dir / "kubeconfig"), "HOME": str(data_dir)}
+    subprocess.run([kubectl, "create", "configmap", "kept", "--from-literal=a=b"], env=environment, check=True)
+    kubeqos("down", "--data-dir", str(data_dir))
+    start(data_dir)
+    api = LightApi.from_kubeconfig(data_dir / "kubeconfig")
+    assert api.get("/api/v1/namespaces/default/configmaps/kept")["data"] == {"a": "b"}
+
+
+def test_a_cluster_of_ones_own(data_dir: Path, tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text(
+        "apiVersion: kubeqos.io/v1alpha1\nkind: ClusterConfiguration\nnodes:\n"
+        "- {name: small, machine: tiny2, count: 2, labels: {tier: gold}}\n"
+    )
+    start(data_dir, "--config", str(config))
+    nodes = LightApi.from_kubeconfig(data_dir / "kubeconfig").items("/api/v1/nodes")
+    assert [(node["metadata"]["name"], node["metadata"]["labels"]["tier"]) for node in nodes] == [
+        ("small-1", "gold"),
+        ("small-2", "gold"),
+    ]
+    assert {node["status"]["capacity"]["cpu"] for node in nodes} == {"2"}
+
+
+class TestWhatCanBeWrong:
+    def refused(self, *words: str) -> str:
+        done = kubeqos("up", *words, check=False)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    def test_a_taken_port(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            assert "Address already in use" in self.refused("--data-dir", str(tmp_path / "c"), "--port", port)
+
+    def test_a_directory_of_somebody_else(self, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").write_text("precious")
+        said = self.refused("--data-dir", str(tmp_path), "--port", "0")
+        assert "the data directory holds something else (thesis.tex)" in said
+        assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("nodes: [", "cluster.yaml"),
+            ("apiVersion: v1\nkind: Pod\nnodes: []", "'v1' is not kubeqos.io/v1alpha1"),
+            (
+                "apiVersion: kubeqos.io/v1alpha1\nkind: ClusterConfiguration\nnodes: [{name: a, machin: tiny2}]",
+                "did you mean",
+            ),
+            (
+                "apiVersion: kubeqos.io/v1alpha1\nkind: ClusterConfiguration\nnodes: [{name: a, machine: cray}]",
+                "no machine 'cray'",
+            ),
+        ],
+    )
+    def test_a_wrong_configuration(self, tmp_path: Path, text: str, message: str) -> None:
+        config = tmp_path / "cluster.yaml"
+        config.write_text(text)
+        said = self.refused("--data-dir", str(tmp_path / "c"), "--port", "0", "--config", str(config))
+        assert message in said
+        assert len(said.splitlines()) <= 3
+
+
+def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kubeqos.cli.main", "up", "--data-dir", str(tmp_path / "c"), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    record = tmp_path / "c" / "up.json"
+    deadline = time.monotonic() + 60
+    while not record.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert decode_json(record.read_bytes())["pid"] == process.pid
+    process.send_signal(2)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert "ready in" in output
+    assert not record.exists()

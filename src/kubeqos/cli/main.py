@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,10 +96,25 @@ def main() -> None:
     except KubeqosError as error:
         print("\n".join(_worded(error)), file=sys.stderr)
         sys.exit(1)
+    except BaseExceptionGroup as group:
+        # Servers run in task groups, which wrap what one of their tasks says.
+        ours, others = group.split(KubeqosError)
+        if ours is None or others is not None:
+            raise
+        print("\n".join(line for error in _leaves(ours) for line in _worded(error)), file=sys.stderr)
+        sys.exit(1)
     except BrokenPipeError:
         # The reader went away (`| head`): not our error, and nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+def _leaves(group: BaseExceptionGroup[KubeqosError]) -> Iterator[KubeqosError]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each
 
 
 def _worded(error: KubeqosError) -> list[str]:

@@ -116,7 +116,7 @@ def drawn(machine: Machine, assignments: Assignments) -> str:
     sharing = assignments.sharing()
     if not sharing:
         return lines
-    rows = [[name, held.cpus, held.mems or None] for name, held in sorted(sharing.items())]
+    rows = [[name, held.cpus, held.mems or "all"] for name, held in sorted(sharing.items())]
     return f"{lines}\n\n{table(['container', 'shares cpus', 'memory of'], rows)}"
 
 

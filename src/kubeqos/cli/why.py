@@ -66,10 +66,17 @@ def _state(state: dict[str, Any]) -> str:
     return "not started"
 
 
+def _moment(event: dict[str, Any]) -> tuple[str, int]:
+    """When it was last seen; within a second, in the order in which it was written."""
+    revision = str(event["metadata"].get("resourceVersion") or "")
+    seen = event.get("lastTimestamp") or event.get("eventTime") or ""
+    return seen, int(revision) if revision.isdecimal() else 0
+
+
 def _events(events: list[dict[str, Any]]) -> list[str]:
     if not events:
         return []
-    ordered = sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or "")
+    ordered = sorted(events, key=_moment)
     lines = ["  events"]
     for event in ordered:
         count = event.get("count") or 1

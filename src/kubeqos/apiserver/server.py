@@ -20,6 +20,7 @@ from kubeqos.apiserver.eventexpiry import expire_events
 from kubeqos.apiserver.expiry import Expiry
 from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.local import LOCAL, LocalTransport
+from kubeqos.apiserver.nodeproxy import NodeAgents
 from kubeqos.apiserver.observe import Audit, Health, Metrics
 from kubeqos.apiserver.reviews import Reviews
 from kubeqos.apiserver.serving import serve
@@ -61,7 +62,8 @@ class ApiServer:
         self.policy, self._policy_at = load_policy(store), store.revision
         self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store)))
         self.watching = Watching(self.core)
-        self.subresources = Subresources(self.core, tokens=signer)
+        self.agents = NodeAgents(self.core, pki)
+        self.subresources = Subresources(self.core, self.agents, tokens=signer)
         self.metrics = Metrics()
         self.health = Health()
         self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
@@ -99,12 +101,15 @@ class ApiServer:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         listener = _listen(settings.host, settings.port)
         host, port = listener.getsockname()[:2]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # "every address" is none to connect to
         pki = Pki(settings.data_dir / "pki")
         store = Store.open(settings.data_dir / "kubeqos.db")
         server = cls(settings, store, pki)
-        server.application.address = f"{host}:{port}"
+        server.application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         await bootstrap(server.core)
-        write_kubeconfig(server.kubeconfig, server=f"https://{host}:{port}", authority=pki.ca_pem, client=pki.admin())
+        write_kubeconfig(
+            server.kubeconfig, server=f"https://{server.application.address}", authority=pki.ca_pem, client=pki.admin()
+        )
         gc.collect()
         gc.freeze()  # what was loaded at start stays: a full collection need not walk it (python-stack §0.1)
         async with asyncio.TaskGroup() as tasks:
@@ -120,6 +125,7 @@ class ApiServer:
             finally:
                 for task in background:
                     task.cancel()
+                await server.agents.close()
                 await store.close()
                 if server.audit is not None:
                     server.audit.close()

@@ -21,7 +21,6 @@ from kubeqos.apiserver.requests import Response
 from kubeqos.apiserver.status import ApiError, expired, too_large_version
 from kubeqos.apiserver.tables import partial_metadata, table
 from kubeqos.codec import JsonObject, decode_json, encode_json
-from kubeqos.model.selectors import FieldSelector, LabelSelector
 from kubeqos.store import Compacted, Event, FutureRevision, Watch
 
 BOOKMARK_SECONDS = 60.0
@@ -224,6 +223,3 @@ def _departed(kind: Kind, event: Event) -> bytes:
     head = kind.head
     end = event.previous.index(b'"', len(head))
     return b"%b%d%b" % (head, event.revision, event.previous[end:])
-
-
-NO_SELECTORS = ListOptions(LabelSelector(), FieldSelector())

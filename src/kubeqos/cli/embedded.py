@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -46,6 +47,7 @@ class Embedded:
 
     server: ApiServer
     scheduler: SchedulerService
+    sockets: Path
     agents: dict[str, NodeAgent] = field(default_factory=dict)
     beside: dict[str, Extensions] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -73,7 +75,9 @@ async def running(
         settings = Settings(data_dir, port=port, gates=SERVER_GATES)
         server = await stack.enter_async_context(ApiServer.start(settings))
         progress(f"API server on https://{server.application.address}")
-        cluster = Embedded(server, SchedulerService(server.local(), Scheduler()))
+        # A socket's path may have 107 bytes, and a data directory may lie deep.
+        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubeqos-")))
+        cluster = Embedded(server, SchedulerService(server.local(), Scheduler()), sockets)
         stack.push_async_callback(_stop, cluster)
         _start(cluster, "scheduler", cluster.scheduler.run())
         await _ready(cluster, "scheduler", cluster.scheduler.ready)
@@ -82,7 +86,7 @@ async def running(
         _start(cluster, "controllers", controllers.run())
         for node in plan.nodes:
             state = data_dir / NODES / node.name
-            cluster.agents[node.name] = await _start_node(cluster, stack, node, state)
+            cluster.agents[node.name] = await _start_node(cluster, stack, node, state, sockets / node.name[:40])
         await _ready(cluster, "controllers", controllers.ready)
         progress("controllers")
         for name, agent in cluster.agents.items():
@@ -138,17 +142,20 @@ async def _stop(cluster: Embedded) -> None:
             log.warning("%s took long to stop", name)
 
 
-async def _start_node(cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path) -> NodeAgent:
+async def _start_node(
+    cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path, sockets: Path
+) -> NodeAgent:
     """A node: its agent, the managers of its profile, and their plugins as processes."""
-    state.mkdir(parents=True, exist_ok=True)
+    for folder in (state, sockets):
+        folder.mkdir(parents=True, exist_ok=True)
     api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
     settings = _settings(plan, state)
-    beside = extensions(settings, plan.machine, api)
+    beside = extensions(settings, plan.machine, api, sockets)
     runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=False)
     agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
     cluster.beside[plan.name] = beside
     await stack.enter_async_context(beside.running(agent))
-    await stack.enter_async_context(plugin_processes(plan, state))
+    await stack.enter_async_context(plugin_processes(plan, state, sockets))
     _start(cluster, f"node {plan.name}", agent.run())
     return agent
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": ("kubeqos.cli.up", "Start a cluster on this machine."),
     "down": ("kubeqos.cli.down", "Stop the cluster on this machine."),
     "status": ("kubeqos.cli.status", "Show whether the cluster on this machine runs."),
+    "demo": ("kubeqos.cli.demo", "Walk through the five proposals on the cluster on this machine."),
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
     "check": ("kubeqos.cli.check", "Check a set of manifests together, as a server would."),
     "classes": ("kubeqos.cli.classes", "Show QoS classes: capacity and use over all nodes."),
@@ -93,28 +94,35 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
-    except KubeqosError as error:
-        print("\n".join(_worded(error)), file=sys.stderr)
-        sys.exit(1)
-    except BaseExceptionGroup as group:
-        # Servers run in task groups, which wrap what one of their tasks says.
-        ours, others = group.split(KubeqosError)
-        if ours is None or others is not None:
-            raise
-        print("\n".join(line for error in _leaves(ours) for line in _worded(error)), file=sys.stderr)
-        sys.exit(1)
     except BrokenPipeError:
         # The reader went away (`| head`): not our error, and nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except Exception as error:
+        known = _known(error)
+        if known is None and os.environ.get("KUBEQOS_DEBUG"):
+            raise
+        said = _worded(known) if known is not None else _unexpected(error)
+        print("\n".join(said), file=sys.stderr)
+        sys.exit(1)
 
 
-def _leaves(group: BaseExceptionGroup[KubeqosError]) -> Iterator[KubeqosError]:
-    for each in group.exceptions:
-        if isinstance(each, BaseExceptionGroup):
-            yield from _leaves(each)
-        else:
-            yield each
+def _known(error: BaseException) -> KubeqosError | None:
+    """The error to tell, also where several tasks failed together."""
+    if isinstance(error, KubeqosError):
+        return error
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return next((found for each in inner if (found := _known(each)) is not None), None)
+
+
+def _unexpected(error: BaseException) -> list[str]:
+    """A bug of ours, in a form that can be reported."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return [
+        f"Error: something went wrong inside kubeqos: {type(error).__name__}: {error}",
+        "  set KUBEQOS_DEBUG=1 to see where, and please report it",
+    ]
 
 
 def _worded(error: KubeqosError) -> list[str]:

@@ -14,7 +14,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, cast
 
 from kubeqos.client.api import Api
@@ -23,7 +22,6 @@ from kubeqos.client.events import EventRecorder
 from kubeqos.codec import JsonObject
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.runtime import Runtime
-from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
 from kubeqos.errors import KubeqosError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
@@ -31,32 +29,31 @@ from kubeqos.model.machine import Machine
 from kubeqos.node import effects as fx
 from kubeqos.node import nodestatus
 from kubeqos.node.admission import Admission, TopologySettings
+from kubeqos.node.assembly import cgroup_keeper, context_of, cpu_manager, memory_manager
+from kubeqos.node.cgroupkeeper import PERIOD_SECONDS
 from kubeqos.node.core import Core, describe
-from kubeqos.node.criconfig import Context
 from kubeqos.node.fit import NodeFit
 from kubeqos.node.ledger import Ledger
 from kubeqos.node.managers import Reconciles
 from kubeqos.node.managers.classes import ClassManager
-from kubeqos.node.managers.cpu import CpuManager
-from kubeqos.node.managers.memory import MemoryManager
 from kubeqos.node.performer import Claims, Performer, StartError, no_claims
 from kubeqos.node.podwriter import PodWriter
 from kubeqos.node.prober import Prober
 from kubeqos.node.registration import Registration
 from kubeqos.node.seen import SeenPod
-from kubeqos.node.settings import STATIC, NodeSettings
+from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import ApiPods, LocalPods, PodSink, PodSource
 from kubeqos.node.staticpods import Mirrors, StaticFolder
 from kubeqos.node.status import StatusFacts
 from kubeqos.node.watching import RuntimeWatch
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, ResourceManager
-from kubeqos.rules.cgroups import NodeMemory
 from kubeqos.rules.classes import Catalog, catalog, translate_annotations
 
 log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 FILE_SECONDS = 2.0
+SOON_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -93,19 +90,23 @@ class NodeAgent:
         self.counters = Counters()
         self.core = Core(StatusFacts(settings.addresses))
         self.classes = ClassManager() if settings.gates.enabled(QOS_RESOURCES) else None
-        self.cpus = _cpu_manager(settings, machine)
-        self.memory = _memory_manager(settings, machine)
+        self.cpus = cpu_manager(settings, machine)
+        self.memory = memory_manager(settings, machine)
         own: list[ResourceManager | None] = [self.classes, self.cpus, self.memory]
         self.managers = [*(one for one in own if one is not None), *managers]
         self.labels = nodestatus.node_labels(settings)
         self.pressure: dict[str, tuple[str, str, str]] = {}
+        self._writing = asyncio.Lock()
         self.serving_port = 0
         """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
         self.drivers: Callable[[], Iterable[str]] = lambda: ()
         self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
         self.admission = Admission(machine, self.managers, Ledger(settings.state_dir), self._fit, topology)
-        self.context = _context(settings, runtime, machine)
+        self.context = context_of(settings, runtime, machine)
+        self.cgroups = cgroup_keeper(settings, machine, self.core, lambda: self.context)
+        if self.cgroups is not None and self.cpus is not None:
+            self.cgroups.unthrottled = self.cpus.owners
         self.performer = Performer(
             self.core,
             runtime,
@@ -114,6 +115,7 @@ class NodeAgent:
             Prober(runtime, self.clock),
             api=api,
             claims=claims,
+            cgroups=self.cgroups,
         )
         self.api = api
         self.ready = asyncio.Event()
@@ -136,10 +138,11 @@ class NodeAgent:
             else None
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn)
+        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
         self._timer: Timer | None = None
         self._timer_at: float | None = None
         self._stopped = False
+        self._writing_soon = False
 
     # ---- Running
 
@@ -159,6 +162,7 @@ class NodeAgent:
                 if isinstance(manager, Reconciles):
                     self._spawn(self._reconcile(manager))
             self._spawn(self._keep_node())
+            self._spawn(self._keep_cgroups())
             self.ready.set()
             await asyncio.Event().wait()
         finally:
@@ -251,8 +255,9 @@ class NodeAgent:
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Release):
                 await self.settle()
-            if isinstance(effect, fx.Admit | fx.Release):
-                await self.write_node()
+            if isinstance(effect, fx.Admit | fx.Release) and not self._writing_soon:
+                self._writing_soon = True
+                self._spawn(self._write_soon())
 
     def _fail(self, failure: fx.Failed) -> None:
         self.counters.failures[type(failure.effect).__name__] += 1
@@ -419,6 +424,11 @@ class NodeAgent:
             elif pod.seen.live:
                 self.watch.look(uid)  # implicit defaults may have changed
 
+    async def _keep_cgroups(self) -> None:
+        while self.cgroups is not None:
+            self.cgroups.reconcile()
+            await self.clock.sleep_until(self.clock.now_ns() + round(PERIOD_SECONDS * NS))
+
     # ---- The node
 
     async def _keep_node(self) -> None:
@@ -430,6 +440,12 @@ class NodeAgent:
             await self.write_node()
             await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.status_seconds * NS))
 
+    async def _write_soon(self) -> None:
+        """The node's summary has changed; many pods that come together change it once."""
+        await self.clock.sleep_until(self.clock.now_ns() + round(SOON_SECONDS * NS))
+        self._writing_soon = False
+        await self.write_node()
+
     async def write_node(self) -> None:
         """Bring the Node object and the lease up to date."""
         if self._registration is None:
@@ -439,7 +455,8 @@ class NodeAgent:
             pods = [pod.admitted_pod() for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, free, self.drivers())
             found |= nodestatus.map_annotations(self.machine, self.managers, pods)
-            await self._registration.keep(self.labels, found, self._node_status)
+            async with self._writing:
+                await self._registration.keep(self.labels, found, self._node_status)
         except (ApiError, Unreachable) as error:
             log.warning("cannot write node %s: %s", self.settings.node_name, error)
 
@@ -479,32 +496,3 @@ def _live_containers(
         for container in one.live:
             if container.name in refs:
                 yield refs[container.name], dict(container.annotations)
-
-
-def _cpu_manager(settings: NodeSettings, machine: Machine) -> CpuManager | None:
-    if settings.cpu_manager_policy != STATIC:
-        return None
-    strict = settings.strict_cpu_reservation
-    return CpuManager(machine, settings.reserved_cpus, settings.cpu_options, strict_reservation=strict)
-
-
-def _memory_manager(settings: NodeSettings, machine: Machine) -> MemoryManager | None:
-    return MemoryManager(machine, settings.reserved_memory) if settings.memory_manager_policy == STATIC else None
-
-
-def _context(settings: NodeSettings, runtime: Runtime, machine: Machine) -> Context:
-    simulated = isinstance(runtime, SimulatedRuntime)
-    unified = simulated or Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    total = nodestatus.capacity(machine, settings)["memory"].value()
-    usable = nodestatus.allocatable(machine, settings)["memory"].value()
-    return Context(
-        log_dir=settings.log_dir,
-        state_dir=settings.state_dir,
-        memory=NodeMemory(max(1, total), usable),
-        cgroups=settings.cgroups,
-        cgroup_driver=settings.cgroup_driver,
-        cgroup_root=settings.cgroup_root,
-        cgroup_version=2 if unified else 1,
-        host_ip=settings.addresses[0] if settings.addresses else "",
-        node_name=settings.node_name,
-    )

@@ -21,6 +21,7 @@ from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import KubeqosError
 from kubeqos.node import effects as fx
 from kubeqos.node.admission import Admission
+from kubeqos.node.cgroupkeeper import CgroupKeeper
 from kubeqos.node.core import Core
 from kubeqos.node.criconfig import (
     ConfigurationProblem,
@@ -76,6 +77,7 @@ class Performer:
         *,
         api: Api | None = None,
         claims: Claims = no_claims,
+        cgroups: CgroupKeeper | None = None,
     ) -> None:
         self._core = core
         self._runtime = runtime
@@ -84,6 +86,7 @@ class Performer:
         self._prober = prober
         self._api = api
         self._claims = claims
+        self._cgroups = cgroups
         self._pending: deque[Update] = deque()
         self._settling = asyncio.Lock()
         self._handlers: dict[type, Callable[[PodRecord, Any], Awaitable[fx.Result]]] = {
@@ -129,6 +132,8 @@ class Performer:
         return refusal if refusal is not None else self._admission.allocation(wished.raw)
 
     async def _release(self, pod: PodRecord, _effect: fx.Release) -> fx.Result:
+        if self._cgroups is not None and pod.source != "runtime":
+            self._cgroups.remove(pod.admitted_pod())
         await self._admission.release(pod.uid)
         self._pending = deque(update for update in self._pending if update.container.pod_uid != pod.uid)
         if pod.ending is not None and pod.ending.cause.cleans_up:
@@ -172,6 +177,10 @@ class Performer:
             if error.code is not Code.NOT_FOUND:
                 raise
 
+    def _keep_cgroups(self) -> None:
+        if self._cgroups is not None:
+            self._cgroups.reconcile()
+
     # ---- Sandboxes
 
     async def _run_sandbox(self, pod: PodRecord, effect: fx.RunSandbox) -> fx.Result:
@@ -179,6 +188,7 @@ class Performer:
         for path in volume_paths(admitted, context).values():
             if context.folders and path.is_relative_to(context.state_dir):
                 path.mkdir(parents=True, exist_ok=True)
+        self._keep_cgroups()
         identity = await self._runtime.run_pod_sandbox(sandbox_config(admitted, effect.attempt, context))
         return seen_sandbox((await self._runtime.pod_sandbox_status(identity)).status)
 
@@ -269,7 +279,9 @@ class Performer:
         admitted = pod.admitted_pod()
         ref = _ref(admitted, effect.container)
         request = resource_update(admitted, ref, effect.id, self._admission.grant(ref), self._context())
+        self._keep_cgroups()
         await self._runtime.update_container_resources(request)
+        self._keep_cgroups()
         await self._admission.told(pod.uid, effect.container)
         return None
 

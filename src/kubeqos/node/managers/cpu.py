@@ -82,6 +82,10 @@ class CpuManager:
     def exclusive_of(self, pod_uid: str, container: str) -> CpuSet:
         return self._exclusive.get((pod_uid, container), NO_CPUS)
 
+    def owners(self) -> set[str]:
+        """Pods that own CPUs."""
+        return {uid for uid, _ in self._exclusive}
+
     def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
         key = (container.pod_uid, container.name)
         if (own := self._exclusive.get(key)) is not None:

@@ -33,7 +33,7 @@ WILD = "…"
 _FENCE = re.compile(r"^(?P<fence>```+)(?P<language>\w*)[ \t]*(?P<rest>.*)$")
 _TITLE = re.compile(r'title="([^"]+)"')
 _LOOKS = re.compile(r"kubeqos (why|describe|classes|quota|map|top)\b|kubectl (get|describe|qos)\b")
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 15.0  # a node writes its summary every ten
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import emit, output_option
 from kubeqos.model.objects import PodView
-from kubeqos.model.published import decode_assignments
+from kubeqos.model.published import SHARED_PART, decode_assignments
 from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
 from kubeqos.rules.podqos import effective_requests, qos_class
 
@@ -76,10 +76,10 @@ def as_text(facts: dict[str, Any]) -> str:
     lines += [
         f"  container  {each['name']}: {each['state']}, {each['restarts']} restarts" for each in facts["containers"]
     ]
-    for name, held in facts["cpus"].items():
+    for held in facts["cpus"]:
         own = "its own" if held["exclusive"] else "shared"
         memory = f", memory of NUMA {held['mems']}" if held["mems"] else ""
-        lines.append(f"  cpus       {name}: {held['cpus']} ({own}){memory}")
+        lines.append(f"  cpus       {held['container']}: {held['cpus']} ({own}){memory}")
     lines += ["  events"] if facts["events"] else []
     for each in facts["events"]:
         times = f" (×{each['count']})" if each["count"] > 1 else ""
@@ -99,17 +99,22 @@ def _placement(pod: PodView) -> str:
     return "none yet; no scheduler has looked at it"
 
 
-def _cpus(pod: PodView, node: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Where the node says the pod's containers run."""
+def _cpus(pod: PodView, node: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Where the node says the pod's containers run; one with CPUs of its own and shared ones has two entries."""
     published = ((node or {}).get("metadata", {}).get("annotations") or {}).get(ASSIGNMENTS_ANNOTATION)
     if not published:
-        return {}
+        return []
     home = f"{pod.metadata.namespace}/{pod.metadata.name}/"
-    return {
-        name.removeprefix(home): {"cpus": str(held.cpus), "exclusive": held.exclusive, "mems": str(held.mems)}
+    return [
+        {
+            "container": name.removeprefix(home).removesuffix(SHARED_PART),
+            "cpus": str(held.cpus),
+            "exclusive": held.exclusive,
+            "mems": str(held.mems),
+        }
         for name, held in decode_assignments(published).containers.items()
         if name.startswith(home)
-    }
+    ]
 
 
 def _state(state: dict[str, Any]) -> str:

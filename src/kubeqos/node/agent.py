@@ -97,6 +97,8 @@ class NodeAgent:
         self.labels = nodestatus.node_labels(settings)
         self.pressure: dict[str, tuple[str, str, str]] = {}
         self._writing = asyncio.Lock()
+        self.annotations: dict[str, str] = {}
+        """More annotations of the Node, from what runs beside the agent."""
         self.serving_port = 0
         """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
         self.drivers: Callable[[], Iterable[str]] = lambda: ()
@@ -396,7 +398,7 @@ class NodeAgent:
             return
         free = self.cpus.free_by_node() if self.cpus is not None else None
         try:
-            found = nodestatus.node_annotations(self.settings, free, self.drivers())
+            found = nodestatus.node_annotations(self.settings, free, self.drivers()) | self.annotations
             async with self._writing:
                 await self._registration.keep(self.labels, found, self._node_status)
         except (ApiError, Unreachable) as error:

@@ -134,7 +134,8 @@ def main() -> None:
     with server() as live:
         live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
         hard = {"pods": "1000000", "requests.cpu": "1000000", "limits.memory": "1000Ti"}
-        live.call("POST", "/api/v1/namespaces/bench/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+        quota = {"metadata": {"name": "q"}, "spec": {"hard": hard}}
+        live.call("POST", "/api/v1/namespaces/bench/resourcequotas", quota)
         rate = creates(live, seconds)
         print(f"durable pod creates, {CONNECTIONS} connections   {rate:8.0f}/s   target ≥ 4000")
         live.call("POST", PODS, pod("one"))

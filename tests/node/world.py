@@ -60,7 +60,7 @@ class World:
             managers=self.managers,
             clock=self.clock,
             boundary=self.boundary,
-            on_event=lambda effect: self.events.append((effect.reason, effect.message)),
+            on_event=lambda reason, message: self.events.append((reason, message)),
         )
         self._task = asyncio.create_task(self.agent.run())
         await self.settle()

@@ -93,6 +93,9 @@ def attributes(route: Route) -> Attributes:
     return Attributes(route.verb, route.group, route.resource, route.subresource, route.namespace, route.name)
 
 
+_RESOURCE_GROUP = "resource.k8s.io"
+
+
 class StoredFacts:
     """The node rule's questions, answered from the store."""
 
@@ -105,23 +108,54 @@ class StoredFacts:
         return (decode_json(stored.value).get("spec") or {}).get("nodeName") if stored else None
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
-        quoted = name.encode()
+        quoted, claims = name.encode(), resource == "configmaps"
         for stored in self._store.range(self._pods.range_prefix(namespace)).items:
-            if quoted in stored.value and node.encode() in stored.value:
+            if node.encode() not in stored.value:
+                continue
+            if quoted in stored.value or (claims and b'"resourceClaims":' in stored.value):
                 pod = decode_json(stored.value)
-                if (pod.get("spec") or {}).get("nodeName") == node and name in referenced(pod, resource):
+                if (pod.get("spec") or {}).get("nodeName") != node:
+                    continue
+                if name in referenced(pod, resource) or (claims and name in self._parameters(pod, namespace)):
                     return True
         return False
+
+    def _parameters(self, pod: JsonObject, namespace: str) -> set[str]:
+        """ConfigMaps that parametrise the pod's claims (KEP-3675): named by claim, template or class."""
+        found: set[str] = set()
+        for kind in ("ResourceClaim", "ResourceClaimTemplate"):
+            named = kind_named(kind, _RESOURCE_GROUP)
+            for name in referenced(pod, named.plural):
+                stored = self._store.get(named.key(namespace, name))
+                spec = (decode_json(stored.value).get("spec") or {}) if stored else {}
+                spec = spec.get("spec") or {} if kind == "ResourceClaimTemplate" else spec
+                found |= self._parameters_of(spec, namespace)
+        return found
+
+    def _parameters_of(self, spec: JsonObject, namespace: str) -> set[str]:
+        references = [spec.get("parametersRef") or {}]
+        stored = self._store.get(
+            kind_named("ResourceClass", _RESOURCE_GROUP).key("", str(spec.get("resourceClassName", "")))
+        )
+        if stored is not None:
+            reference = decode_json(stored.value).get("parametersRef") or {}
+            if reference.get("namespace", namespace) == namespace:
+                references.append(reference)
+        return {str(one["name"]) for one in references if one.get("kind") == "ConfigMap" and one.get("name")}
+
+
+_CLAIM_FIELDS = {"resourceclaims": "resourceClaimName", "resourceclaimtemplates": "resourceClaimTemplateName"}
 
 
 def referenced(pod: JsonObject, resource: str) -> set[str]:
     """The names of the ConfigMaps, Secrets or claims that a pod refers to."""
     found: set[str] = set()
     spec = pod.get("spec") or {}
-    if resource == "resourceclaims":
+    if resource in _CLAIM_FIELDS:
         statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-        sources = [*(spec.get("resourceClaims") or ()), *statuses]
-        return {c["resourceClaimName"] for c in sources if c.get("resourceClaimName")}
+        claims = [*(spec.get("resourceClaims") or ()), *statuses]
+        sources = [*claims, *(claim.get("source") or {} for claim in claims)]
+        return {str(one[_CLAIM_FIELDS[resource]]) for one in sources if one.get(_CLAIM_FIELDS[resource])}
     keys = {
         "configmaps": ("configMap", "configMapRef", "configMapKeyRef"),
         "secrets": ("secret", "secretRef", "secretKeyRef"),

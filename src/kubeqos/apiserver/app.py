@@ -18,7 +18,7 @@ from kubeqos.apiserver.asgi import Receive, Scope, Send, respond
 from kubeqos.apiserver.auth import Attributes, Identity
 from kubeqos.apiserver.discovery import discovery_response
 from kubeqos.apiserver.handlers import Handlers
-from kubeqos.apiserver.kinds import METRICS
+from kubeqos.apiserver.kinds import GROUPS, METRICS
 from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, version_info
 from kubeqos.apiserver.openapi import openapi_response
 from kubeqos.apiserver.requests import Request, Response, Route, parse_query, resolve
@@ -133,7 +133,7 @@ class Application:
             or await self._page(path)
         )
         if found is None:
-            if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in _groups()):
+            if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in GROUPS):
                 raise no_such_resource()
             return Response(404, b"404 page not found\n", TEXT)
         if request.method != "GET":
@@ -152,15 +152,7 @@ class Application:
         return None
 
 
-def _groups() -> tuple[str, ...]:
-    from kubeqos.apiserver.kinds import GROUPS
-
-    return tuple(GROUPS)
-
-
 def _paths() -> list[str]:
-    from kubeqos.apiserver.kinds import GROUPS
-
     groups = [f"/apis/{group}/{version}" for group, versions in GROUPS.items() for version in versions if group]
     others = ["/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"]
     return ["/api", "/api/v1", "/apis", *groups, *others]

@@ -35,16 +35,21 @@ class Chain:
     def __init__(self, store: Store, gates: FeatureGates) -> None:
         self._store = store
         self._gates = gates
+        self._expired: set[str] = set()
+        self._followed = 0
+        self._load()
+        store.on_discard(self._load)
+
+    def _load(self) -> None:
+        """Derive everything from the store, at start and when writes that were already followed have failed."""
         self.ledger = Ledger()
+        self.ledger.expired = self._expired
         self._limits: dict[str, dict[str, Limits]] = {}
         self._priorities: dict[str, JsonObject] = {}
         self._compiled_priorities = PriorityClasses()
         self._offers: dict[str, frozenset[str]] = {}
         self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
-        self._followed = 0
-        self._load()
-
-    def _load(self) -> None:
+        self._followed += 1
         for kind in (_LIMIT_RANGE, _PRIORITY_CLASS, _NODE):
             for stored in self._store.range(kind.prefix).items:
                 obj = decode_json(stored.value)
@@ -111,6 +116,7 @@ class Chain:
             gates=self._gates,
             container_level=self._container_level,
             nodes=self._offers,
+            expired=self.ledger.expired,
         )
 
     # following accepted writes
@@ -179,12 +185,22 @@ class Chain:
         if created is not None and (charge := self.charge(_QUOTA, created)) is not None:
             yield charge
 
-    @staticmethod
-    def charge(kind: Kind, obj: JsonObject) -> Charge | None:
+    def charge(self, kind: Kind, obj: JsonObject) -> Charge | None:
         """What one object costs."""
         if kind.kind == "Pod":
-            return charge_pod(PodView.of(obj))
+            view = PodView.of(obj)
+            return charge_pod(view, expired=view.metadata.uid in self.ledger.expired)
         return charge_of(kind.plural, obj, group=kind.group)
+
+    async def expire(self, pod: JsonObject) -> None:
+        """A pod has outlived its grace period: give back what it used, and write that down."""
+        view = PodView.of(pod)
+        namespace = view.metadata.namespace
+        deltas = self.ledger.expire(namespace, view)
+        if deltas:
+            await self._store.commit(
+                [], {_QUOTA.key(namespace, name): self._status_of(namespace, name) for name in deltas}
+            )
 
     def _status_of(self, namespace: str, name: str) -> Callable[[int], bytes | None]:
         """Renders a quota with the ledger's usage when its transaction is written."""

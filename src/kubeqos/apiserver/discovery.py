@@ -5,6 +5,7 @@ Everything is worked out once from the table of kinds.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from functools import cache
 
@@ -152,8 +153,6 @@ def _legacy_entry(kind: Kind) -> JsonObject:
         entry["categories"] = list(kind.categories)
     if kind.stored:
         # Upstream's recipe: the first eight bytes of the digest of the storage type's name, base64.
-        import base64
-
         digest = hashlib.sha256(f"{kind.group}/{kind.version}/{kind.kind}".encode()).digest()
         entry["storageVersionHash"] = base64.b64encode(digest[:8]).decode()
     return entry

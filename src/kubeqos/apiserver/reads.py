@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ _TOO_OLD_TOKEN = (
     " deleted between the time the first chunk was returned and now may show up in the list."
 )
 _TOO_OLD_VERSION = "The resourceVersion for the provided list is too old."
+_PLAIN = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9._/-]+")
 _SCAN = 2000  # objects read at a time while a selector looks for enough matches
 
 
@@ -38,6 +40,19 @@ def matches(kind: Kind, obj: JsonObject, options: ListOptions) -> bool:
     if options.labels and not options.labels.matches(obj["metadata"].get("labels")):
         return False
     return not options.fields or options.fields.matches(lambda field: kind.read_field(obj, field))
+
+
+def needles(options: ListOptions) -> tuple[bytes, ...]:
+    """Texts that an object must contain to be selected: a look at the bytes saves decoding most of the others.
+
+    Words that can also stand for an absent field (true, false, numbers), or be escaped in JSON, are no help.
+    """
+    words = [value for _, value, equal in options.fields.terms if equal]
+    for requirement in options.labels.requirements:
+        if requirement.operator in ("=", "in", "exists"):
+            words.append(requirement.key)
+            words += requirement.values if len(requirement.values) == 1 else ()
+    return tuple(word.encode() for word in words if _PLAIN.fullmatch(word) and word not in ("true", "false"))
 
 
 def check_not_future(core: Core, version: str) -> None:
@@ -91,8 +106,9 @@ def _selected(
         return Listing(found, core.store.revision)
     at = revision or core.store.revision
     chosen: list[Stored] = []
+    wanted = needles(options)
     for stored in _scan(core, prefix, after, at, limit):
-        if matches(kind, decode(stored), options):
+        if all(word in stored.value for word in wanted) and matches(kind, decode(stored), options):
             if limit and len(chosen) == limit:
                 return Listing(chosen, at, Token(at, chosen[-1].key.removeprefix(prefix)))
             chosen.append(stored)

@@ -24,6 +24,8 @@ from kubeqos.apiserver.auth import (
 from kubeqos.apiserver.bootstrap import bootstrap
 from kubeqos.apiserver.chain import Chain
 from kubeqos.apiserver.core import Core
+from kubeqos.apiserver.eventexpiry import expire_events
+from kubeqos.apiserver.expiry import Expiry
 from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.local import LOCAL, LocalTransport
 from kubeqos.apiserver.nodeproxy import NodeProxy
@@ -118,7 +120,9 @@ class ApiServer:
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(follow_policy(store, server.policy, server._policy_at)),
+                tasks.create_task(Expiry(store, server.chain, server.core.clock).run()),
                 tasks.create_task(server._flush_audit()),
+                tasks.create_task(expire_events(store, server.core.clock)),
             ]
             try:
                 async with serve(server.application, listener, tls):

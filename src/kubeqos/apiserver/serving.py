@@ -41,6 +41,13 @@ class Protocol(PeerCertificateProtocol):
         self._stop_deadline()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """The server stops: an idle client is not asked to say goodbye, which it may never do."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
     def _start_deadline(self) -> None:
         self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
 

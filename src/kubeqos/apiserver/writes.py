@@ -94,6 +94,14 @@ def owner(core: Core, write: Write) -> Writer:
     return Writer(write.manager, write.kind.api_version, now, write.subresource, ignored)
 
 
+def unversioned_equal(new: JsonObject, old: JsonObject) -> bool:
+    """Whether a write changes nothing but the version that every write gets."""
+    if len(new) != len(old) or any(new.get(key) != value for key, value in old.items() if key != "metadata"):
+        return False
+    one, other = new["metadata"], old["metadata"]
+    return {**one, "resourceVersion": ""} == {**other, "resourceVersion": ""}
+
+
 def unowned(obj: JsonObject) -> JsonObject:
     """The object without what says who owns it."""
     metadata = {k: v for k, v in obj["metadata"].items() if k not in ("managedFields", "resourceVersion")}
@@ -247,9 +255,10 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     write.record_owner(core, new, old)
     render = renderer(kind, new)
-    unchanged = render(stored.revision)
-    if write.dry_run or unchanged == stored.value or decode_json(unchanged) == old:
-        return _already(Written(unchanged if write.dry_run else stored.value))
+    if write.dry_run:
+        return _already(Written(render(stored.revision)))
+    if unversioned_equal(new, old):
+        return _already(Written(stored.value))
     if not finished(kind, new):
         commit = core.store.commit([Put(stored.key, render, expect=stored.revision)], admitted.coalesced)
         admitted.accepted()

@@ -73,7 +73,8 @@ class Peer:
         return answer
 
     async def granted(self, parameters: Parameters, available: CpuSet) -> tuple[ResourceSet, ...]:
-        """The verified sets for a claim that the driver must be able to serve."""
+        """The verified sets for a claim that the driver must be able to serve, when nobody else holds anything."""
+        await self.clean()
         answer = await self.admit(parameters.handle(), available)
         if answer.err:
             raise Broken(f"refused {parameters.handle()} with {len(available)} CPUs available: {answer.err}")

@@ -133,10 +133,9 @@ class _Reader:
         while self.text[offset : offset + 1] != closing:
             if members:
                 if self.text[offset : offset + 1] != ",":
-                    raise self.fail(
-                        end if offset < len(self.text) else offset,
-                        f"expected ',' or '{closing}' here, before {self.seen(offset)}",
-                    )
+                    missing = offset < len(self.text) and self.text[offset] not in "/“”„‘’'"
+                    what = f"expected ',' or '{closing}' here, before {self.seen(offset)}"
+                    raise self.fail(end if missing else offset, what)
                 offset = self.skip(offset + 1)
                 if self.text[offset : offset + 1] == closing:
                     raise self.fail(offset, f"unexpected '{closing}' after ','", "remove the last comma")

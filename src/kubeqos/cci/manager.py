@@ -37,6 +37,7 @@ from kubeqos.plugins.managers import (
     AdmittedPod,
     ContainerKind,
     ContainerRef,
+    CpuHolding,
     Grant,
     NodeResource,
     Refusal,
@@ -388,6 +389,16 @@ class CciManager:
     def node_annotations(self) -> Mapping[str, str]:
         """What the scheduler reads to find nodes that run a claim's driver."""
         return {DRIVERS_ANNOTATION: ",".join(sorted(self.drivers.table))}
+
+    def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
+        entry = self.store.entries.get((container.pod_uid, container.name))
+        if entry is None:
+            return None
+        return CpuHolding(running_on(self.store)[container.pod_uid, container.name], entry.whole)
+
+    def cpu_pools(self) -> Mapping[str, CpuSet]:
+        pool = pool_of(self.machine, self.store.available_resources())
+        return {"reserved": self.settings.reserved, "shared": pool}
 
     def owners(self) -> dict[str, CpuSet]:
         """Who has which CPUs, for `kubeqos map` and `kubeqos describe node`."""

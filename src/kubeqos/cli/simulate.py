@@ -1,18 +1,30 @@
-"""`kubeqos simulate`: rehearse a change before making it."""
+"""`kubeqos simulate`: rehearse a change before making it.
+
+`scale-up` and `fit` work on a copy of the cluster; `run` and `compare` on nodes described in a file. Nothing is changed
+anywhere.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, output_option, table
+from kubeqos.cli.output import emit, file_option, output_option, table
 from kubeqos.errors import InputError
+from kubeqos.model.timestamps import human_duration
 
 if TYPE_CHECKING:
     from kubeqos.document import Doc
+    from kubeqos.scheduler.measures import Outcome
+    from kubeqos.scheduler.scenario import Scenario
+
+scenario_argument = click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path))
+seed_option = click.option("--seed", type=int, help="Seed of the random numbers, in place of the scenario's.")
+svg_option = click.option("--svg", "svg_file", type=click.Path(path_type=Path), help="Also draw the charts there.")
 
 MAX_NODES = 100_000
 
@@ -49,6 +61,111 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
     rows = [[name, node, ""] for name, node in outcome.placed.items()]
     rows += [[name, "", why] for name, why in outcome.unplaced.items()]
     click.echo(table(["pod", "would run on", "why not"], rows))
+
+
+@command.command("fit")
+@cluster_options
+@file_option
+@click.option("--nodes", "node_files", multiple=True, help="Node manifests to use in place of a cluster.")
+@output_option
+def fit(target: Target, files: tuple[str, ...], node_files: tuple[str, ...], form: str) -> None:
+    """Tell whether pods would fit, where, and who would be evicted for them.
+
+    Takes pods and workloads with a pod template. The exit code is 1 when one of them does not fit.
+    """
+    from kubeqos.cli import fitting
+
+    answers = fitting.rehearsed(target, files, node_files)
+    if form == "table":
+        click.echo(fitting.as_text(answers))
+    else:
+        emit([fitting.plain(one) for one in answers], form)
+    if not all(one.fits for one in answers):
+        raise click.exceptions.Exit(1)
+
+
+@command.command("run")
+@scenario_argument
+@click.option("--policy", "policy", type=click.Path(path_type=Path), help="A SchedulerConfiguration file.")
+@seed_option
+@svg_option
+@output_option
+def run(scenario_file: Path, policy: Path | None, seed: int | None, svg_file: Path | None, form: str) -> None:
+    """Play a SCENARIO of arriving and leaving pods on virtual time.
+
+    The same scenario, seed and policy give the same result, always.
+    """
+    from kubeqos.cli import outcomes
+
+    scenario = read_scenario(scenario_file, seed)
+    result = _simulated(scenario, policy)
+    if svg_file is not None:
+        _write(svg_file, outcomes.svg([result]))
+    if form == "table":
+        click.echo(outcomes.one(result))
+    else:
+        emit(outcomes.plain(result), form)
+
+
+@command.command("compare")
+@scenario_argument
+@click.option(
+    "--policy",
+    "policies",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    help="A SchedulerConfiguration file; give at least two.",
+)
+@seed_option
+@svg_option
+@output_option
+def compare(
+    scenario_file: Path, policies: tuple[Path, ...], seed: int | None, svg_file: Path | None, form: str
+) -> None:
+    """Play one SCENARIO under two or more policies, with the very same pods."""
+    from kubeqos.cli import outcomes
+
+    if len(policies) < 2:
+        raise click.UsageError("give --policy at least twice; `kubeqos simulate run` plays one")
+    scenario = read_scenario(scenario_file, seed)
+    results = [_simulated(scenario, policy) for policy in policies]
+    if svg_file is not None:
+        _write(svg_file, outcomes.svg(results))
+    if form == "table":
+        click.echo(outcomes.several(results))
+    else:
+        emit([outcomes.plain(one) for one in results], form)
+
+
+def read_scenario(path: Path, seed: int | None) -> Scenario:
+    """The scenario in a file."""
+    from kubeqos.scheduler.scenario import parse
+
+    return parse(_read_yaml(path), str(path), seed)
+
+
+def _simulated(scenario: Scenario, policy: Path | None) -> Outcome:
+    if sys.stderr.isatty():  # a long scenario takes its time; somebody may be waiting
+        name = "the default policy" if policy is None else str(policy)
+        click.echo(f"playing {human_duration(scenario.duration)} under {name} …", err=True)
+    from kubeqos.scheduler import config
+    from kubeqos.scheduler.core import Profile
+    from kubeqos.scheduler.simulation import simulate
+
+    if policy is None:
+        return simulate(scenario, (Profile(),), name="default")
+    try:
+        return simulate(scenario, config.load(policy), name=policy.stem)
+    except InputError as error:
+        raise InputError(error.what, where=f"{policy}: {error.where}", remedy=error.remedy) from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def snapshot(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> tuple[Any, list[Any]]:
@@ -89,6 +206,19 @@ def read_groups(path: Path) -> list[Any]:
     if not groups:
         doc.fail("no node groups found", "list them under `groups:`")
     return groups
+
+
+def _read_yaml(path: Path) -> Any:
+    from kubeqos.codec import YamlError, decode_yaml
+
+    try:
+        return decode_yaml(path.read_text())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {path}: not UTF-8 text") from error
+    except YamlError as error:
+        raise InputError(f"not valid YAML: {error}", where=str(path)) from error
 
 
 def _template(doc: Doc | None) -> Any:

@@ -24,7 +24,7 @@ from kubeqos.controllers.rollout import (
     Scales,
     age,
     annotation,
-    initial_replicas,
+    grown,
     name_of,
     recreate,
     roll,
@@ -127,7 +127,7 @@ def _new_set(deployment: JsonObject, sets: Sets) -> list[Action]:
     """Make the ReplicaSet of the template, or bring its annotations up to date."""
     revision = max((revision_of(old) for old in sets.olds), default=0) + 1
     if sets.new is None:
-        body = _made(deployment, revision, initial_replicas(deployment, sets.olds))
+        body = _made(deployment, revision, grown(deployment, None, sets.olds))
         return [
             Create(REPLICA_SETS, body, f"the template changed: revision {revision}"),
             *_revision(deployment, str(revision)),

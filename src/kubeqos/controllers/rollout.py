@@ -78,12 +78,20 @@ class Bounds:
         return self.replicas - self.unavailable
 
 
-def initial_replicas(deployment: JsonObject, olds: Iterable[JsonObject], current: int = 0) -> int:
+def present(replica_set: JsonObject) -> int:
+    """Pods that a ReplicaSet wants, or still has while it is being scaled down.
+
+    Kubernetes counts only what is wanted, and so has more pods than the surge allows for a moment.
+    """
+    return max(wanted(replica_set), int((replica_set.get("status") or {}).get("replicas") or 0))
+
+
+def grown(deployment: JsonObject, new: JsonObject | None, olds: Iterable[JsonObject]) -> int:
     """How many replicas the new ReplicaSet may have now."""
-    bounds = Bounds.of(deployment)
+    bounds, current = Bounds.of(deployment), wanted(new) if new else 0
     if (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
         return bounds.replicas
-    room = bounds.maximum - sum(map(wanted, olds)) - current
+    room = bounds.maximum - sum(map(present, olds)) - (present(new) if new else 0)
     return current if room <= 0 else current + min(room, bounds.replicas - current)
 
 
@@ -95,9 +103,9 @@ def roll(deployment: JsonObject, new: JsonObject, olds: list[JsonObject]) -> Sca
     bounds, current = Bounds.of(deployment), wanted(new)
     if current > bounds.replicas:
         return {name_of(new): bounds.replicas}
-    grown = initial_replicas(deployment, olds, current)
-    if grown != current:
-        return {name_of(new): grown}
+    size = grown(deployment, new, olds)
+    if size != current:
+        return {name_of(new): size}
     return _shrink(bounds, new, sorted(olds, key=age))
 
 

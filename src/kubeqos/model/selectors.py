@@ -13,65 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.errors import InputError
+from kubeqos.model.names import label_value, qualified_name
 
 _BINARY_OPERATORS = "in, notin, =, ==, !=, gt, lt"
-_NAME_RULE = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
-    " (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is"
-    " '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
-    " end with an alphanumeric character (e.g. 'example.com', regex used for validation is"
-    " '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and"
-    " end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is"
-    " '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class SelectorError(InputError):
     """A selector that cannot be read; the text is Kubernetes' own."""
-
-
-def label_key_problems(key: str) -> list[str]:
-    """Why this is not a label key (empty when it is one)."""
-    prefix, slash, name = key.rpartition("/")
-    if slash and "/" in prefix:
-        return [
-            f"a valid label key {_NAME_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        ]
-    problems = []
-    if slash:
-        if not prefix:
-            problems.append("prefix part must be non-empty")
-        else:
-            if len(prefix) > 253:
-                problems.append("prefix part must be no more than 253 bytes")
-            if not _SUBDOMAIN.fullmatch(prefix):
-                problems.append(f"prefix part {_SUBDOMAIN_RULE}")
-    if not name:
-        problems.append("name part must be non-empty")
-    elif len(name) > 63:
-        problems.append("name part must be no more than 63 bytes")
-    if not _NAME.fullmatch(name):
-        problems.append(f"name part {_NAME_RULE}")
-    return problems
-
-
-def label_value_problems(value: str) -> list[str]:
-    """Why this is not a label value (empty when it is one)."""
-    problems = []
-    if len(value) > 63:
-        problems.append("must be no more than 63 bytes")
-    if value and not _NAME.fullmatch(value):
-        problems.append(_VALUE_RULE)
-    return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +131,7 @@ class _LabelParser:
             token, literal = self._take()
         if token != "identifier":
             raise SelectorError(f"found '{literal}', expected: identifier")
-        _complain("<nil>", literal, label_key_problems(literal))
+        _complain("<nil>", literal, qualified_name(literal))
         if absent:
             return Requirement(literal, "!")
         if self._peek()[0] in (_END, ","):
@@ -269,7 +218,7 @@ def _checked(key: str, operator: str, values: Sequence[str]) -> Requirement:
     for index, value in enumerate(values):
         if operator in ("gt", "lt") and not _INTEGER.fullmatch(value):
             _complain(f"values[{index}]", value, ["for 'Gt', 'Lt' operators, the value must be an integer"])
-        _complain(f"values[{index}][{key}]", value, label_value_problems(value))
+        _complain(f"values[{index}][{key}]", value, label_value(value))
     return Requirement(key, operator, frozenset(values))
 
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubeqos.errors import KubeqosError
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
+from kubeqos.node.effects import Allocation
 from kubeqos.node.fit import NodeFit, Occupancy, occupant_of, refuse, shortage
 from kubeqos.node.grants import Conflict, combine
 from kubeqos.node.ledger import Entry, Ledger
 from kubeqos.node.managers import Adopts, OffersForPods, Resizes
-from kubeqos.node.resizing import resources_of
+from kubeqos.node.resizing import changed_containers, resources_of, with_resources
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerRef, Grant, Refusal, ResourceManager, Update
 from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.hints import Hint, Merged, Offer, Policy, Scope
@@ -100,9 +101,18 @@ class Admission:
                     for earlier in self.managers[:done]:
                         await self._guarded(self._resize_one(earlier, new, old))
                     return refusal
-            self._enter(new)
+            untold = {*changed_containers(old.raw, new.raw), *self.entries[new.uid].untold}
+            self._enter(new, tuple(sorted(untold)))
             self._save()
             return None
+
+    async def told(self, uid: str, container: str) -> None:
+        """A container has been brought to what its pod has now."""
+        async with self._lock:
+            entry = self.entries.get(uid)
+            if entry is not None and container in entry.untold:
+                self.entries[uid] = replace(entry, untold=tuple(one for one in entry.untold if one != container))
+                self._save()
 
     async def release(self, uid: str) -> None:
         """Give back what a pod holds; when this returns, it is given back for good."""
@@ -114,7 +124,10 @@ class Admission:
     async def updates(self) -> list[Update]:
         """What running containers are to be told, in a safe order."""
         async with self._lock:
-            return [update for manager in self.managers for update in await manager.updates()]
+            found = [update for manager in self.managers for update in await manager.updates()]
+            if found:
+                self._save()  # a restart must know what containers may have been told
+            return found
 
     def grant(self, container: ContainerRef) -> Grant:
         """What a container of an admitted pod holds."""
@@ -123,10 +136,10 @@ class Admission:
             raise KubeqosError(f"managers contradict each other: {found}", where=container.name)
         return found
 
-    def allocated(self, uid: str) -> Mapping[str, Any] | None:
-        """The resources that an admitted pod has, by container."""
-        entry = self.entries.get(uid)
-        return entry.resources if entry else None
+    def allocation(self, raw: Mapping[str, Any]) -> Allocation | None:
+        """An admitted pod with the resources that it has."""
+        entry = self.entries.get(raw["metadata"]["uid"])
+        return Allocation(with_resources(raw, entry.resources), frozenset(entry.untold)) if entry else None
 
     # ---- Allocation
 
@@ -203,9 +216,9 @@ class Admission:
         self.why.pop(uid, None)
         self._held.pods.pop(uid, None)
 
-    def _enter(self, pod: AdmittedPod) -> None:
+    def _enter(self, pod: AdmittedPod, untold: tuple[str, ...] = ()) -> None:
         metadata = pod.view.metadata
-        self.entries[pod.uid] = Entry(metadata.namespace, metadata.name, resources_of(pod.raw))
+        self.entries[pod.uid] = Entry(metadata.namespace, metadata.name, resources_of(pod.raw), untold)
         self._held.pods[pod.uid] = occupant_of(pod.view.spec)
 
     def _save(self) -> None:

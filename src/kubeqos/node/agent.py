@@ -14,7 +14,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, cast
 
 from kubeqos.client.api import Api
@@ -23,7 +22,6 @@ from kubeqos.client.events import EventRecorder
 from kubeqos.codec import JsonObject
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.runtime import Runtime
-from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
 from kubeqos.errors import KubeqosError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
@@ -31,29 +29,30 @@ from kubeqos.model.machine import Machine
 from kubeqos.node import effects as fx
 from kubeqos.node import nodestatus
 from kubeqos.node.admission import Admission, TopologySettings
+from kubeqos.node.assembly import cgroup_keeper, context_of, cpu_manager, memory_manager
+from kubeqos.node.cgroupkeeper import PERIOD_SECONDS
 from kubeqos.node.core import Core, describe
-from kubeqos.node.criconfig import Context
 from kubeqos.node.fit import NodeFit
 from kubeqos.node.ledger import Ledger
+from kubeqos.node.managers import Reconciles
 from kubeqos.node.managers.classes import ClassManager
-from kubeqos.node.managers.cpu import CpuManager
-from kubeqos.node.managers.memory import MemoryManager
 from kubeqos.node.performer import Claims, Performer, StartError, no_claims
 from kubeqos.node.podwriter import PodWriter
 from kubeqos.node.prober import Prober
 from kubeqos.node.registration import Registration
 from kubeqos.node.seen import SeenPod
-from kubeqos.node.settings import STATIC, NodeSettings
+from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import ApiPods, LocalPods, PodSink, PodSource
+from kubeqos.node.staticpods import Mirrors, StaticFolder
 from kubeqos.node.status import StatusFacts
 from kubeqos.node.watching import RuntimeWatch
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, ResourceManager
-from kubeqos.rules.cgroups import NodeMemory
 from kubeqos.rules.classes import Catalog, catalog, translate_annotations
 
 log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
+FILE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -80,7 +79,7 @@ class NodeAgent:
         claims: Claims = no_claims,
         clock: Clock | None = None,
         boundary: Callable[[str, fx.Effect], None] | None = None,
-        on_event: Callable[[fx.Record], None] | None = None,
+        on_event: Callable[[str, str], None] | None = None,
     ) -> None:
         settings.check()
         self.settings = settings
@@ -90,8 +89,8 @@ class NodeAgent:
         self.counters = Counters()
         self.core = Core(StatusFacts(settings.addresses))
         self.classes = ClassManager() if settings.gates.enabled(QOS_RESOURCES) else None
-        self.cpus = _cpu_manager(settings, machine)
-        self.memory = _memory_manager(settings, machine)
+        self.cpus = cpu_manager(settings, machine)
+        self.memory = memory_manager(settings, machine)
         own: list[ResourceManager | None] = [self.classes, self.cpus, self.memory]
         self.managers = [*(one for one in own if one is not None), *managers]
         self.labels = nodestatus.node_labels(settings)
@@ -105,7 +104,10 @@ class NodeAgent:
         self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
         self.admission = Admission(machine, self.managers, Ledger(settings.state_dir), self._fit, topology)
-        self.context = _context(settings, runtime, machine)
+        self.context = context_of(settings, runtime, machine)
+        self.cgroups = cgroup_keeper(settings, machine, self.core, lambda: self.context)
+        if self.cgroups is not None and self.cpus is not None:
+            self.cgroups.unthrottled = self.cpus.owners
         self.performer = Performer(
             self.core,
             runtime,
@@ -114,6 +116,7 @@ class NodeAgent:
             Prober(runtime, self.clock),
             api=api,
             claims=claims,
+            cgroups=self.cgroups,
         )
         self.api = api
         self.ready = asyncio.Event()
@@ -121,7 +124,9 @@ class NodeAgent:
         self._on_event = on_event
         self._recorder = EventRecorder(api, "kubelet", host=settings.node_name) if api else None
         self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
-        self._sink: PodSink = PodWriter(api, self._spawn) if api else cast(LocalPods, self.pods)
+        writer = PodWriter(api, self._spawn) if api else None
+        self._sink: PodSink = writer or cast(LocalPods, self.pods)
+        self._mirrors = Mirrors(api, writer, self._spawn) if api and writer else None
         self._registration = (
             Registration(
                 api,
@@ -153,20 +158,28 @@ class NodeAgent:
             await self._take_over()
             self._spawn(self.watch.follow(self.runtime))
             self._spawn(self._relist())
+            for manager in self.managers:
+                if isinstance(manager, Reconciles):
+                    self._spawn(self._reconcile(manager))
             self._spawn(self._keep_node())
+            self._spawn(self._keep_cgroups())
             self.ready.set()
             await asyncio.Event().wait()
         finally:
             await self.stop()
 
-    async def stop(self) -> None:
-        """End every task at once, as a crash would."""
+    def abort(self) -> None:
+        """End everything at once, as a crash would: nothing more is decided, called or written."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
+
+    async def stop(self) -> None:
+        """Abort, and wait until nothing of it is left."""
+        self.abort()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -179,7 +192,7 @@ class NodeAgent:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self._stopped:
             log.error("a task of node %s failed", self.settings.node_name, exc_info=error)
 
     def now(self) -> float:
@@ -201,11 +214,18 @@ class NodeAgent:
             self.watch.look(effect.uid)
         elif isinstance(effect, fx.Forget):
             self._sink.forget(effect.uid)
+            if self._mirrors is not None:
+                self._mirrors.forget(effect.uid)
         elif pod is None:
             return
         elif isinstance(effect, fx.WriteStatus):
-            self._sink.write(pod.raw, effect.status)
+            self._boundary("before", effect)
+            if pod.source == "api":
+                self._sink.write(pod.raw, effect.status)
+            elif self._mirrors is not None:
+                self._mirrors.write(pod.raw, effect.status)
         elif isinstance(effect, fx.DeletePod):
+            self._boundary("before", effect)
             self._sink.delete(pod.raw)
         elif isinstance(effect, fx.Record):
             self._record(pod.raw, effect)
@@ -235,6 +255,8 @@ class NodeAgent:
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Release):
                 await self.settle()
+            if isinstance(effect, fx.Admit | fx.Release):
+                await self.write_node()
 
     def _fail(self, failure: fx.Failed) -> None:
         self.counters.failures[type(failure.effect).__name__] += 1
@@ -263,7 +285,7 @@ class NodeAgent:
 
     def _record(self, raw: fx.Raw, effect: fx.Record) -> None:
         if self._on_event is not None:
-            self._on_event(effect)
+            self._on_event(effect.reason, effect.message)
         if self._recorder is None:
             return
         metadata = raw["metadata"]
@@ -278,6 +300,8 @@ class NodeAgent:
     def record_node(self, reason: str, message: str) -> None:
         """A warning about the node itself."""
         log.warning("%s: %s", reason, message)
+        if self._on_event is not None:
+            self._on_event(reason, message)
         if self._recorder is not None:
             name = self.settings.node_name
             node = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
@@ -310,6 +334,10 @@ class NodeAgent:
         for one in seen:
             self.feed(fx.Observed(one, 0))
         await self.settle()
+        if self.settings.static_pod_dir is not None:
+            folder = StaticFolder(self.settings.static_pod_dir, self.settings.node_name)
+            folder.tell(self.feed, self.record_node)
+            self._spawn(self._follow_folder(folder))
         self.pods.on_change(self._pod_changed)
         if self.pods.synced.is_set():
             self._pods_listed()
@@ -332,7 +360,14 @@ class NodeAgent:
             core.step(fx.PodSet(raw), 0.0)
         return {uid: pod.admitted_pod() for uid, pod in core.pods.items()}
 
+    async def _follow_folder(self, folder: StaticFolder) -> None:
+        while True:
+            await self.clock.sleep_until(self.clock.now_ns() + round(FILE_SECONDS * NS))
+            folder.tell(self.feed, self.record_node)
+
     def _pod_changed(self, change: fx.PodSet | fx.PodGone) -> None:
+        if self._mirrors is not None:
+            self._mirrors.changed(change)
         if isinstance(change, fx.PodSet) and self.settings.gates.enabled(TRANSLATE_METADATA):
             raw = copy.deepcopy(dict(change.raw))
             translate_annotations(raw)
@@ -351,6 +386,13 @@ class NodeAgent:
                 log.warning("cannot list what runs: %s", error)
             if self.performer.unsettled:
                 await self.settle()
+
+    async def _reconcile(self, manager: Reconciles) -> None:
+        """Let a manager look around every period, and tell containers what it found."""
+        while True:
+            if await manager.reconcile():
+                await self.settle()
+            await self.clock.sleep_until(self.clock.now_ns() + round(manager.reconcile_seconds * NS))
 
     async def refresh_runtime(self) -> None:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""
@@ -381,6 +423,11 @@ class NodeAgent:
             elif pod.seen.live:
                 self.watch.look(uid)  # implicit defaults may have changed
 
+    async def _keep_cgroups(self) -> None:
+        while self.cgroups is not None:
+            self.cgroups.reconcile()
+            await self.clock.sleep_until(self.clock.now_ns() + round(PERIOD_SECONDS * NS))
+
     # ---- The node
 
     async def _keep_node(self) -> None:
@@ -398,7 +445,9 @@ class NodeAgent:
             return
         free = self.cpus.free_by_node() if self.cpus is not None else None
         try:
-            found = nodestatus.node_annotations(self.settings, free, self.drivers()) | self.annotations
+            pods = [pod.admitted_pod() for pod in self.core.pods.values()]
+            found = nodestatus.node_annotations(self.settings, free, self.drivers())
+            found |= nodestatus.map_annotations(self.machine, self.managers, pods) | self.annotations
             async with self._writing:
                 await self._registration.keep(self.labels, found, self._node_status)
         except (ApiError, Unreachable) as error:
@@ -440,32 +489,3 @@ def _live_containers(
         for container in one.live:
             if container.name in refs:
                 yield refs[container.name], dict(container.annotations)
-
-
-def _cpu_manager(settings: NodeSettings, machine: Machine) -> CpuManager | None:
-    if settings.cpu_manager_policy != STATIC:
-        return None
-    strict = settings.strict_cpu_reservation
-    return CpuManager(machine, settings.reserved_cpus, settings.cpu_options, strict_reservation=strict)
-
-
-def _memory_manager(settings: NodeSettings, machine: Machine) -> MemoryManager | None:
-    return MemoryManager(machine, settings.reserved_memory) if settings.memory_manager_policy == STATIC else None
-
-
-def _context(settings: NodeSettings, runtime: Runtime, machine: Machine) -> Context:
-    simulated = isinstance(runtime, SimulatedRuntime)
-    unified = simulated or Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    total = nodestatus.capacity(machine, settings)["memory"].value()
-    usable = nodestatus.allocatable(machine, settings)["memory"].value()
-    return Context(
-        log_dir=settings.log_dir,
-        state_dir=settings.state_dir,
-        memory=NodeMemory(max(1, total), usable),
-        cgroups=settings.cgroups,
-        cgroup_driver=settings.cgroup_driver,
-        cgroup_root=settings.cgroup_root,
-        cgroup_version=2 if unified else 1,
-        host_ip=settings.addresses[0] if settings.addresses else "",
-        node_name=settings.node_name,
-    )

@@ -70,8 +70,10 @@ def sandbox_config(pod: AdmittedPod, attempt: int, context: Context) -> cri.PodS
         log_directory=str(pod_log_dir(pod, context)),
         labels={**metadata.labels, **_pod_labels(pod)},
         annotations=metadata.annotations,
-        linux=cri.LinuxPodSandboxConfig(cgroup_parent=pod_cgroup(pod, context)),
     )
+    parent = pod_cgroup(pod, context)
+    # The systemd driver wants the slice alone: its name says where it stands.
+    config.linux.cgroup_parent = parent.rpartition("/")[2] if context.cgroup_driver == "systemd" else parent
     config.linux.security_context.namespace_options.CopyFrom(_namespaces(spec))
     for port in _ports(spec):
         config.port_mappings.add(**port)

@@ -14,8 +14,18 @@ from kubeqos.node.seen import SeenContainer, SeenPod, SeenSandbox
 from kubeqos.plugins.managers import Refusal
 
 Raw = Mapping[str, Any]
-Result = SeenContainer | SeenSandbox | Refusal | str | bool | Mapping[str, Any] | None
-"""What an effect made: a container, a sandbox, a word, a probe's verdict, a refusal, the pod as allocated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A pod with the resources that were reserved for it, and the containers that have not been told yet."""
+
+    raw: Raw
+    untold: frozenset[str] = frozenset()
+
+
+Result = SeenContainer | SeenSandbox | Refusal | Allocation | str | bool | None
+"""What an effect made: a container, a sandbox, an allocation or refusal, a word, a probe's verdict."""
 
 
 # ---- Stimuli

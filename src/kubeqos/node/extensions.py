@@ -19,13 +19,14 @@ from kubeqos.cci.manager import CciManager
 from kubeqos.cci.manager import Settings as CciSettings
 from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
 from kubeqos.client.api import Api
+from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.gates import CCI, QRM
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.performer import Claims, no_claims
 from kubeqos.node.settings import NodeSettings
-from kubeqos.plugins.managers import ResourceManager
+from kubeqos.plugins.managers import Refusal, ResourceManager
 from kubeqos.plugins.registration import Handler, Watcher
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.messages import PLUGIN_TYPE as QRM_TYPE
@@ -33,6 +34,7 @@ from kubeqos.qrm.registry import LegacyRegistry, ResourcePluginHandler, serve_le
 from kubeqos.qrm.settings import RECONCILE_SECONDS
 from kubeqos.qrm.settings import Settings as QrmSettings
 
+_PUBLISH_SECONDS = 0.2
 REGISTRY = "plugins_registry"
 """Folder below the agent's state directory where plugins put their sockets."""
 
@@ -70,6 +72,7 @@ class Extensions:
             tasks = [
                 asyncio.create_task(Watcher([self.folder], handlers).run(), name="plugin watcher"),
                 asyncio.create_task(self._reconcile(agent), name="reconcile"),
+                asyncio.create_task(self._publish(agent), name="publish plugins"),
             ]
             try:
                 yield
@@ -88,6 +91,16 @@ class Extensions:
         while True:
             await asyncio.sleep(self.reconcile_seconds)
             await agent.settle()
+
+    async def _publish(self, agent: NodeAgent) -> None:
+        """The scheduler looks for drivers and plugins' resources in the Node object, so it hears of them at once."""
+        told: list[str] = []
+        while True:
+            await asyncio.sleep(_PUBLISH_SECONDS)
+            found = sorted(self.registered())
+            if found != told and agent.ready.is_set():
+                await agent.write_node()
+                told = found
 
 
 def extensions(settings: NodeSettings, machine: Machine, api: Api | None) -> Extensions:
@@ -111,7 +124,10 @@ def extensions(settings: NodeSettings, machine: Machine, api: Api | None) -> Ext
 
 
 def _claims_from(api: Api) -> Claims:
-    async def claims(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await fetch_claims(api, PodView.of(dict(raw)))
+    async def claims(raw: Mapping[str, Any]) -> Mapping[str, Any] | Refusal:
+        try:
+            return await fetch_claims(api, PodView.of(dict(raw)))
+        except (ApiError, Unreachable) as error:
+            return Refusal("CCIClaimUnreadable", f"cannot read the pod's claims: {error.what}", retry=True)
 
     return claims

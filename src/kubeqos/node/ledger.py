@@ -23,6 +23,8 @@ class Entry:
     namespace: str
     name: str
     resources: Mapping[str, Any]
+    untold: tuple[str, ...] = ()
+    """Containers that run with what they had before a resize."""
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class Ledger:
         self._file = Checkpoint(folder / "ledger.json", format=FORMAT, version=VERSION)
 
     def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
-        pods = {uid: [one.namespace, one.name, one.resources] for uid, one in entries.items()}
+        pods = {uid: [one.namespace, one.name, one.resources, one.untold] for uid, one in entries.items()}
         self._file.save({"pods": pods, "managers": dict(managers)})
 
     def load(self) -> Loaded:
@@ -51,8 +53,8 @@ class Ledger:
         if loaded.data is None:
             return Loaded(damaged=loaded.set_aside)
         try:
-            entries = {uid: Entry(*row) for uid, row in loaded.data["pods"].items()}
+            entries = {uid: Entry(row[0], row[1], row[2], tuple(row[3])) for uid, row in loaded.data["pods"].items()}
             return Loaded(entries, dict(loaded.data["managers"]), loaded.set_aside, True)
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, IndexError):
             # A good checksum over content that is not ours: treat it as damaged, keep the file for the curious.
             return Loaded(damaged=(*loaded.set_aside, "ledger.json (content)"))

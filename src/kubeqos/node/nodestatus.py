@@ -14,11 +14,18 @@ from kubeqos.codec import encode_json
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeQosResources, ResourceList, Taint
+from kubeqos.model.published import Assignments, Holding, encode_assignments, encode_machine
 from kubeqos.model.quantity import Format, Quantity
-from kubeqos.model.wellknown import DRIVERS_ANNOTATION, PROFILE_LABEL, TOPOLOGY_ANNOTATION
+from kubeqos.model.wellknown import (
+    ASSIGNMENTS_ANNOTATION,
+    DRIVERS_ANNOTATION,
+    MACHINE_ANNOTATION,
+    PROFILE_LABEL,
+    TOPOLOGY_ANNOTATION,
+)
 from kubeqos.node.fit import NodeFit
 from kubeqos.node.settings import NodeSettings
-from kubeqos.plugins.managers import NodeResource
+from kubeqos.plugins.managers import AdmittedPod, NodeResource, PlacesOnCpus, ResourceManager
 from kubeqos.rules.classes import Catalog, Level
 from kubeqos.topology.memory import hugepage_resource
 
@@ -113,6 +120,31 @@ def node_annotations(
     found = {TOPOLOGY_ANNOTATION: encode_json(summary).decode()}
     names = sorted(drivers)
     return found | ({DRIVERS_ANNOTATION: ",".join(names)} if names else {})
+
+
+def map_annotations(
+    machine: Machine, managers: Iterable[ResourceManager], pods: Iterable[AdmittedPod]
+) -> dict[str, str]:
+    """What `kubeqos map` draws: the machine, its pools, and on which CPUs every container runs."""
+    placing = [manager for manager in managers if isinstance(manager, PlacesOnCpus)]
+    pools = {name: cpus for manager in placing for name, cpus in manager.cpu_pools().items() if cpus}
+    containers: dict[str, Holding] = {}
+    for pod in pods:
+        label = f"{pod.view.metadata.namespace}/{pod.view.metadata.name}"
+        for ref, _ in pod.containers():
+            for manager in placing:
+                held = manager.cpus_of(ref)
+                if held is None:
+                    continue
+                if held.own:
+                    containers[f"{label}/{ref.name}"] = Holding(held.own, True, held.mems)
+                if rest := held.cpus - held.own:
+                    name = f"{label}/{ref.name} (shared)" if held.own else f"{label}/{ref.name}"
+                    containers[name] = Holding(rest, False, held.mems)
+    return {
+        MACHINE_ANNOTATION: encode_machine(machine),
+        ASSIGNMENTS_ANNOTATION: encode_assignments(Assignments(pools, containers)),
+    }
 
 
 def advertised(info: cri.ResourcesInfo) -> NodeQosResources:

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from kubeqos.node import effects as fx
 from kubeqos.node.probes import note_result
 from kubeqos.node.record import PodRecord, Wait
-from kubeqos.node.resizing import changed_containers
 from kubeqos.node.seen import SeenContainer, SeenPod, SeenSandbox, Stage
 from kubeqos.plugins.managers import Refusal
 
@@ -81,8 +80,8 @@ class Outcomes:
         elif isinstance(result, Refusal):
             pod.refused = Wait(result.reason, result.message)
             self.record(pod, "Warning", result.reason, result.message)
-        elif isinstance(result, dict):
-            pod.allocated = result
+        elif isinstance(result, fx.Allocation):
+            self._allocate(pod, result)
 
     def _resized(self, pod: PodRecord, effect: fx.Resize, result: fx.Result, now: float) -> None:
         if isinstance(result, Refusal):
@@ -92,11 +91,13 @@ class Outcomes:
             else:
                 pod.resize_refused_generation = effect.generation
                 self.record(pod, "Warning", f"Resize{result.reason}", result.message)
-        elif isinstance(result, dict) and pod.allocated is not None:
+        elif isinstance(result, fx.Allocation):
             pod.resize = None
-            changed = changed_containers(pod.allocated, result)
-            pod.allocated = result
-            pod.updates |= {name for name in changed if (one := pod.newest(name)) is not None and one.live}
+            self._allocate(pod, result)
+
+    def _allocate(self, pod: PodRecord, allocation: fx.Allocation) -> None:
+        pod.allocated = allocation.raw
+        pod.updates |= {name for name in allocation.untold if (one := pod.newest(name)) is not None and one.live}
 
     def _updated(self, pod: PodRecord, effect: fx.UpdateResources, _result: fx.Result, _now: float) -> None:
         pod.updates.discard(effect.container)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import KubeqosError
 from kubeqos.node import effects as fx
 from kubeqos.node.admission import Admission
+from kubeqos.node.cgroupkeeper import CgroupKeeper
 from kubeqos.node.core import Core
 from kubeqos.node.criconfig import (
     ConfigurationProblem,
@@ -36,7 +38,6 @@ from kubeqos.node.criconfig import (
 from kubeqos.node.prober import Prober
 from kubeqos.node.probes import FIELDS
 from kubeqos.node.record import PodRecord
-from kubeqos.node.resizing import with_resources
 from kubeqos.node.seen import (
     CONTAINER_NAME_LABEL,
     POD_UID_LABEL,
@@ -46,7 +47,7 @@ from kubeqos.node.seen import (
     seen_container,
     seen_sandbox,
 )
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal, StartHook
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal, StartHook, Update
 
 Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]
 
@@ -76,6 +77,7 @@ class Performer:
         *,
         api: Api | None = None,
         claims: Claims = no_claims,
+        cgroups: CgroupKeeper | None = None,
     ) -> None:
         self._core = core
         self._runtime = runtime
@@ -84,7 +86,8 @@ class Performer:
         self._prober = prober
         self._api = api
         self._claims = claims
-        self._pending: dict[ContainerRef, Grant] = {}
+        self._cgroups = cgroups
+        self._pending: deque[Update] = deque()
         self._settling = asyncio.Lock()
         self._handlers: dict[type, Callable[[PodRecord, Any], Awaitable[fx.Result]]] = {
             fx.Admit: self._admit,
@@ -110,7 +113,7 @@ class Performer:
 
     async def _admit(self, pod: PodRecord, _effect: fx.Admit) -> fx.Result:
         raw = pod.raw
-        if self._admission.allocated(pod.uid) is None:
+        if self._admission.allocation(raw) is None:
             claims = await self._claims(raw)
             if isinstance(claims, Refusal):
                 return claims
@@ -121,31 +124,36 @@ class Performer:
                 return refusal
         # Whoever shares CPUs makes room before the first container of this pod can start.
         await self.settle()
-        return dict(with_resources(raw, self._admission.allocated(pod.uid) or {}))
+        return self._admission.allocation(raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
         wished = PodRecord(pod.uid, pod.raw, pod.view, pod.seen).admitted_pod()
         refusal = await self._admission.resize(pod.admitted_pod(), wished)
-        return refusal if refusal is not None else dict(wished.raw)
+        return refusal if refusal is not None else self._admission.allocation(wished.raw)
 
     async def _release(self, pod: PodRecord, _effect: fx.Release) -> fx.Result:
+        if self._cgroups is not None and pod.source != "runtime":
+            self._cgroups.remove(pod.admitted_pod())
         await self._admission.release(pod.uid)
-        self._pending = {ref: grant for ref, grant in self._pending.items() if ref.pod_uid != pod.uid}
+        self._pending = deque(update for update in self._pending if update.container.pod_uid != pod.uid)
         if pod.ending is not None and pod.ending.cause.cleans_up:
             shutil.rmtree(self._context().state_dir / "pods" / pod.uid, ignore_errors=True)
         return None
 
     async def settle(self) -> None:
-        """Tell running containers what the managers want of them now. What fails is kept, and raised."""
+        """Tell running containers what the managers want of them now. What fails is kept, and raised.
+
+        Each update is safe only after all before it, so none is left out and none overtakes one that failed.
+        """
         async with self._settling:
-            for update in await self._admission.updates():
-                self._pending.pop(update.container, None)
-                self._pending[update.container] = update.grant
-            for ref, grant in list(self._pending.items()):
-                container = self._live(ref)
+            self._pending.extend(await self._admission.updates())
+            while self._pending:
+                update = self._pending[0]
+                container = self._live(update.container)
                 if container is not None:
-                    await self._tell(container.id, grant)
-                self._pending.pop(ref, None)
+                    await self._tell(container.id, update.grant)
+                if self._pending and self._pending[0] is update:
+                    self._pending.popleft()
 
     @property
     def unsettled(self) -> bool:
@@ -169,6 +177,10 @@ class Performer:
             if error.code is not Code.NOT_FOUND:
                 raise
 
+    def _keep_cgroups(self) -> None:
+        if self._cgroups is not None:
+            self._cgroups.reconcile()
+
     # ---- Sandboxes
 
     async def _run_sandbox(self, pod: PodRecord, effect: fx.RunSandbox) -> fx.Result:
@@ -176,6 +188,7 @@ class Performer:
         for path in volume_paths(admitted, context).values():
             if context.folders and path.is_relative_to(context.state_dir):
                 path.mkdir(parents=True, exist_ok=True)
+        self._keep_cgroups()
         identity = await self._runtime.run_pod_sandbox(sandbox_config(admitted, effect.attempt, context))
         return seen_sandbox((await self._runtime.pod_sandbox_status(identity)).status)
 
@@ -266,7 +279,10 @@ class Performer:
         admitted = pod.admitted_pod()
         ref = _ref(admitted, effect.container)
         request = resource_update(admitted, ref, effect.id, self._admission.grant(ref), self._context())
+        self._keep_cgroups()
         await self._runtime.update_container_resources(request)
+        self._keep_cgroups()
+        await self._admission.told(pod.uid, effect.container)
         return None
 
     async def _look_at(self, container_id: str) -> SeenContainer:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.rules.podqos import QosClass
 from kubeqos.topology.hints import Hint, Offer
@@ -176,3 +177,23 @@ class StartHook(Protocol):
         self, pod: AdmittedPod, container: ContainerRef, container_id: str, cgroup_parent: str
     ) -> Refusal | None:
         """Prepare the container; a refusal keeps it from starting and is retried as container starts are."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuHolding:
+    """Where a container runs: all its CPUs, those that nobody else may use, and its memory nodes."""
+
+    cpus: CpuSet
+    own: CpuSet = NO_CPUS
+    mems: NumaSet = NO_NUMA
+
+
+@runtime_checkable
+class PlacesOnCpus(Protocol):
+    """A manager that decides on which CPUs containers run, and can tell."""
+
+    def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
+        """The container's CPUs; None when this manager has none for it."""
+
+    def cpu_pools(self) -> Mapping[str, CpuSet]:
+        """The named pools that containers without CPUs of their own share."""

@@ -46,14 +46,25 @@ def dial(path: Path) -> grpc.aio.Channel:
 
 
 async def call(channel: grpc.aio.Channel, path: str, request: Any, answer: type[Any], *, seconds: float) -> Any:
-    """One unary call with a deadline; every failure is a `RemoteError` with the peer's own words."""
-    stub: Any = channel.unary_unary(
-        path, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
+    """One unary call with a deadline; every failure is a `PluginCallError` with the peer's own words."""
+    return await ask(method(channel, path, type(request), answer), path, request, seconds=seconds)
+
+
+def method(channel: grpc.aio.Channel, path: str, asked: type[Any], answer: type[Any]) -> Any:
+    """A method of the peer, for `ask`; made once by whoever calls it often."""
+    return channel.unary_unary(
+        path, request_serializer=asked.SerializeToString, response_deserializer=answer.FromString
     )
+
+
+async def ask(stub: Any, path: str, request: Any, *, seconds: float) -> Any:
+    """Call a method that `method` made."""
     try:
         return await stub(request, timeout=seconds)
     except grpc.aio.AioRpcError as error:
         raise PluginCallError(path, error.code(), error.details() or "", seconds) from error
+    except grpc.aio.UsageError as error:  # our own end was closed meanwhile
+        raise PluginCallError(path, grpc.StatusCode.UNAVAILABLE, str(error), seconds) from error
 
 
 class PluginCallError(RemoteError):

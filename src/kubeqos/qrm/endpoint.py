@@ -1,13 +1,14 @@
 """One registered plugin as the manager talks to it: a channel, deadlines, and a memory of whether it answers.
 
-A plugin that let a deadline pass is silent: until a probe succeeds, calls to it fail at once, so that it costs each
-pod of its own one answer and everybody else nothing.
+A call that takes long is doubted: a plugin that does not answer a simple question meanwhile hangs, and is silent from
+then on. Until a probe succeeds, calls to it fail at once, so that its own pods wait and nobody else does.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ import grpc
 import grpc.aio
 
 from kubeqos.errors import RemoteError
-from kubeqos.plugins.sockets import PluginCallError, call, dial
+from kubeqos.plugins.sockets import PluginCallError, ask, call, dial, method
 from kubeqos.qrm.asking import Served
 from kubeqos.qrm.messages import METHODS, SERVICE
 from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 
 PROBE_SECONDS = 1.0
+DOUBT_SECONDS = 1.0
 DEFAULT_OPTIONS = pb.ResourcePluginOptions(with_topology_alignment=True, need_reconcile=True)
 """For a plugin that registers without any."""
 
@@ -55,6 +57,7 @@ class Endpoint:
         self._deadline = deadline
         self._clock = clock
         self._channel: grpc.aio.Channel | None = None
+        self._stubs: dict[str, Any] = {}
 
     @property
     def usable(self) -> bool:
@@ -72,7 +75,7 @@ class Endpoint:
         return Served(self.name, options.implicit, options.with_topology_alignment, tuple(options.extra_resources))
 
     def connect(self) -> None:
-        self._channel = dial(self.socket)
+        self._channel, self._stubs = dial(self.socket), {}
         self.silent = None
 
     async def stop(self) -> None:
@@ -89,23 +92,50 @@ class Endpoint:
         self.live, self.stopped_at, self.silent = True, None, None
         self._metrics.up.labels(self.name).set(1)
 
-    async def call(self, method: str, request: Any, *, seconds: float | None = None, raw: bool = False) -> Any:
+    async def call(self, name: str, request: Any, *, seconds: float | None = None, raw: bool = False) -> Any:
         """One call; `RemoteError` says who failed and why. `raw` gives the answer's bytes."""
         if self._channel is None or self.silent is not None:
             raise Unusable(self.name, self.trouble or "is not connected")
-        _, answer, deadline = METHODS[method]
+        asked, answer, deadline = METHODS[name]
         limit = seconds or self._deadline or deadline
         started, code = time.perf_counter(), "OK"
+        sent = ask(self._stub(name, asked, _Bytes if raw else answer), name, request, seconds=limit)
         try:
-            return await call(self._channel, f"/{SERVICE}/{method}", request, _Bytes if raw else answer, seconds=limit)
+            return await self._doubted(sent, name, limit)
         except PluginCallError as error:
             code = error.code.name
             if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                self.silent = f"did not answer {method} in {limit:g} s"
-                self._metrics.up.labels(self.name).set(0)
+                self._fall_silent(f"did not answer {name} in {limit:g} s")
             raise PluginFailure(self.name, error) from error
+        except Unusable:
+            code = "SILENT"
+            raise
         finally:
-            self._metrics.calls.labels(self.name, method, code).observe(time.perf_counter() - started)
+            self._metrics.calls.labels(self.name, name, code).observe(time.perf_counter() - started)
+
+    def _stub(self, name: str, asked: type[Any], answer: type[Any]) -> Any:
+        if name not in self._stubs:
+            assert self._channel is not None
+            self._stubs[name] = method(self._channel, f"/{SERVICE}/{name}", asked, answer)
+        return self._stubs[name]
+
+    async def _doubted(self, sent: Coroutine[Any, Any, Any], name: str, limit: float) -> Any:
+        """The answer; or `Unusable`, long before the deadline, when the plugin answers nothing else either."""
+        waiting = asyncio.ensure_future(sent)
+        try:
+            while True:
+                done, _ = await asyncio.wait((waiting,), timeout=DOUBT_SECONDS)
+                if done:
+                    return waiting.result()
+                if self._channel is None or (limit > DOUBT_SECONDS and not await self.probe() and not waiting.done()):
+                    self._fall_silent(f"hangs: no answer to {name}, nor to a probe")
+                    raise Unusable(self.name, self.trouble or "hangs")
+        finally:
+            waiting.cancel()
+
+    def _fall_silent(self, why: str) -> None:
+        self.silent = why
+        self._metrics.up.labels(self.name).set(0)
 
     async def probe(self) -> bool:
         """Ask a silent plugin whether it is back."""

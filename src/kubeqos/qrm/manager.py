@@ -2,7 +2,8 @@
 
 The node agent owns the transaction: when a container is refused it releases the whole pod, which reaches every plugin.
 A grant may rest on changes of other containers that `updates` tells next; the agent applies these before it starts the
-new container. Unlike the contract demands, pods may be admitted concurrently here: only one pod's own calls are serial.
+new container. The agent calls `reconcile` every period (KEP-3461: 3 s), outside of its lock, and `updates` when that
+found something.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from dataclasses import replace
 from typing import Any
 
 from kubeqos.errors import RemoteError
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
     ContainerRef,
+    CpuHolding,
     Grant,
     NodeResource,
     Refusal,
@@ -61,6 +64,7 @@ class QosResourceManager:
         self.machine = machine
         self.metrics = metrics or Metrics()
         self.emit = emit
+        self.reconcile_seconds = self.settings.reconcile_seconds
         self.endpoints = Endpoints(self.settings, self.metrics, clock)
         self.ledger = Ledger()
         self._pods: dict[str, AdmittedPod] = {}
@@ -226,13 +230,25 @@ class QosResourceManager:
         self._told[container.pod_uid, container.name] = grant, holding.held()
         return grant
 
+    def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
+        holding = self.ledger.get(container.pod_uid, container.name)
+        held = holding.held() if holding is not None else None
+        return None if held is None else CpuHolding(held.cpus, held.cpus if held.owner else NO_CPUS)
+
+    def cpu_pools(self) -> Mapping[str, CpuSet]:
+        return {}  # a plugin's pools are its own affair; `kubeqos plugin cpu pools` shows them
+
     # ---- Adjustment of running containers
 
-    async def updates(self) -> Sequence[Update]:
+    async def reconcile(self) -> bool:
+        """Ask every plugin how things stand; whether there is something to tell containers. Runs beside admissions."""
         with self.metrics.reconciles.time():
             await self.reconciler.round()
-            told = [*self._resume, *self._changes()]
-            self._resume = []
+        return bool(self._resume) or self.ledger.revision != self._told_at
+
+    async def updates(self) -> Sequence[Update]:
+        told = [*self._resume, *self._changes()]
+        self._resume = []
         self.metrics.updates.inc(len(told))
         return told
 

@@ -33,6 +33,8 @@ class Settings:
     """Resources that a built-in manager of this node hands out; a plugin for one of them is refused."""
     implicit: frozenset[str] = frozenset()
     """Resources whose plugins are asked for every container, for plugins that cannot say so themselves."""
+    reconcile_seconds: float = RECONCILE_SECONDS
+    """`--qos-resource-manager-reconcile-period`."""
     deadline_seconds: float | None = None
     stop_grace_seconds: float = STOP_GRACE_SECONDS
     stranger_seconds: float = 60.0

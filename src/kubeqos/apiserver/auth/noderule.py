@@ -28,7 +28,7 @@ class NodeFacts(Protocol):
         """The node that a pod is bound to."""
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
-        """Whether a pod bound to the node refers to this ConfigMap, Secret, PersistentVolumeClaim or ResourceClaim."""
+        """Whether a pod bound to the node refers to this ConfigMap, Secret, volume claim, claim or claim template."""
 
 
 Check = Callable[[NodeFacts, str, Attributes], bool]
@@ -71,6 +71,7 @@ RULES: dict[tuple[str, str], list[tuple[frozenset[str], Check]]] = {
     ("", "secrets"): [(frozenset({"get"}), used)],
     ("", "persistentvolumeclaims"): [(frozenset({"get"}), used)],
     ("resource.k8s.io", "resourceclaims"): [(frozenset({"get"}), used)],
+    ("resource.k8s.io", "resourceclaimtemplates"): [(frozenset({"get"}), used)],
     ("resource.k8s.io", "resourceclasses"): [(READ, anything)],
     ("scheduling.k8s.io", "priorityclasses"): [(READ, anything)],
 }

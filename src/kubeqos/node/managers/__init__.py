@@ -35,3 +35,13 @@ class Adopts(Protocol):
 
     def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
         """True when something was taken over."""
+
+
+@runtime_checkable
+class Reconciles(Protocol):
+    """Looks by itself, every so often, whether running containers should get something else."""
+
+    reconcile_seconds: float
+
+    async def reconcile(self) -> bool:
+        """Whether `updates` has something to tell. Called beside admissions, so a peer that hangs holds up nobody."""

@@ -15,7 +15,16 @@ from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ContainerView
 from kubeqos.model.quantity import Quantity
-from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Grant, NodeResource, Refusal, Update
+from kubeqos.plugins.managers import (
+    AdmittedPod,
+    ContainerKind,
+    ContainerRef,
+    CpuHolding,
+    Grant,
+    NodeResource,
+    Refusal,
+    Update,
+)
 from kubeqos.rules.podqos import QosClass, effective_requests
 from kubeqos.topology.answers import Refused, Violation
 from kubeqos.topology.cpuhints import cpu_hints
@@ -72,6 +81,19 @@ class CpuManager:
 
     def exclusive_of(self, pod_uid: str, container: str) -> CpuSet:
         return self._exclusive.get((pod_uid, container), NO_CPUS)
+
+    def owners(self) -> set[str]:
+        """Pods that own CPUs."""
+        return {uid for uid, _ in self._exclusive}
+
+    def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
+        key = (container.pod_uid, container.name)
+        if (own := self._exclusive.get(key)) is not None:
+            return CpuHolding(own, own)
+        return CpuHolding(self.shared) if key in self._shared else None
+
+    def cpu_pools(self) -> Mapping[str, CpuSet]:
+        return {"reserved": self.reserved, "shared": self.shared - self.reserved}
 
     def free_by_node(self) -> list[int]:
         """Free CPUs of every NUMA node, for the scheduler."""

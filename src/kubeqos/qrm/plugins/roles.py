@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from kubeqos.codec import JsonError, decode_json, decode_yaml
-from kubeqos.errors import ConfigurationError
+from kubeqos.codec import JsonError, decode_json
+from kubeqos.document import parse_document
 from kubeqos.qrm.asking import DEDICATED_CORES, KATALYST, QOS_LEVEL_KEY
 from kubeqos.topology.pools import SHARED
 
@@ -81,9 +81,13 @@ def _on(table: Mapping[str, Any], key: str) -> bool:
     return str(table.get(key, "")).lower() == "true"
 
 
-def read_config(text: str, kind: type[T], where: str) -> T:
-    """A plugin's configuration from YAML; a mistake is one error that names the field."""
+def read_config(text: str, kind: type[T], source: str) -> T:
+    """A plugin's configuration from YAML; a mistake is one error that names the line and the field."""
+    doc = parse_document(text, source)
     try:
-        return msgspec.convert(decode_yaml(text) or {}, kind, strict=False)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise ConfigurationError(f"plugin configuration: {error}", where=where) from error
+        return msgspec.convert(doc.plain() or {}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$")
+        for key in filter(None, path.rstrip("`").split(".")):
+            doc = doc.items().get(key, doc) if doc.is_mapping else doc
+        doc.fail(what)

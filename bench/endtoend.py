@@ -1,0 +1,137 @@
+"""From create to bound: pods through the durable API server and the scheduler, watched by a client, on 5,000 nodes.
+
+API server and scheduler share a process, as in `kubeqos up`; pods are created by wrk over TLS, and a third process
+watches them being bound. Nothing runs the pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.apiserver import CREATE_LUA, PODS, TOKEN, Server, wrk
+from bench.machine import describe
+from bench.scheduler import node, pod
+from kubeqos.codec import encode_json
+
+NODES, SECONDS = 5000, 5
+
+
+async def serve(directory: Path) -> None:
+    """The server process: the API, the scheduler, and so many nodes."""
+    from kubeqos.apiserver.server import ApiServer, Settings
+    from kubeqos.client.resources import NAMESPACES
+    from kubeqos.client.resources import NODES as NODE_RESOURCE
+    from kubeqos.gates import FeatureGates
+    from kubeqos.scheduler.core import Scheduler
+    from kubeqos.scheduler.service import SchedulerService
+
+    gates = FeatureGates.parse("QOSResources=true")
+    settings = Settings(directory / "data", port=0, token_file=directory / "tokens.csv", audit=False, gates=gates)
+    async with ApiServer.start(settings) as server:
+        api = server.local()
+        await api.create(NAMESPACES, {"metadata": {"name": "bench"}})
+        for start in range(0, NODES, 500):
+            await asyncio.gather(*(_make(api, NODE_RESOURCE, number) for number in range(start, start + 500)))
+        service = SchedulerService(server.local(), Scheduler())
+        running = asyncio.create_task(service.run())
+        await service.ready.wait()
+        print(server.application.address, flush=True)
+        await running
+
+
+async def _make(api: object, resource: object, number: int) -> None:
+    raw = {**node(number), "spec": {}}
+    status = raw.pop("status")
+    made = await api.create(resource, raw)  # type: ignore[attr-defined]
+    made["spec"] = {}
+    made = await api.update(resource, made)  # type: ignore[attr-defined]
+    made["status"] = status
+    await api.update(resource, made, subresource="status")  # type: ignore[attr-defined]
+
+
+WATCHER = """
+import json, socket, ssl, sys, time
+port, token, ca, since = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+context = ssl.create_default_context(cafile=ca)
+raw = context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="127.0.0.1")
+path = "/api/v1/namespaces/bench/pods?watch=true&fieldSelector=spec.nodeName!=&resourceVersion=" + since
+raw.sendall(f"GET {path} HTTP/1.1\\r\\nHost: x\\r\\nAuthorization: Bearer {token}\\r\\n\\r\\n".encode())
+raw.settimeout(3)
+bound, first, last, tail = 0, 0.0, 0.0, b""
+print("watching", flush=True)
+try:
+    while chunk := raw.recv(1 << 18):
+        found = (tail + chunk).count(b'{"type":"ADDED"')
+        tail = chunk[-14:]
+        if found:
+            last = time.time()
+            first = first or last
+            bound += found
+except TimeoutError:
+    pass
+print(json.dumps({"bound": bound, "first": first, "last": last}), flush=True)
+"""
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="kubeqos-bench-") as name:
+        directory = Path(name)
+        tokens = directory / "tokens.csv"
+        tokens.write_text(f'{TOKEN},bench,bench,"system:masters"\n')
+        tokens.chmod(0o600)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bench.endtoend", "serve", str(directory)], stdout=subprocess.PIPE, env=os.environ
+        )
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline().decode().rpartition(":")[2])
+            yield Server(process, port, directory)
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def measure(live: Server, *, gold: bool) -> tuple[int, float, float]:
+    """Pods bound, pods bound per second, and pods created per second."""
+    since = json.loads(live.call("GET", f"{PODS}?limit=1")[1])["metadata"]["resourceVersion"]
+    watcher = subprocess.Popen(
+        [sys.executable, "-c", WATCHER, str(live.port), TOKEN, str(live.directory / "data/pki/ca.crt"), since],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watcher.stdout is not None
+    watcher.stdout.readline()
+    raw = pod("NAME", "10m", gold=gold)
+    raw["metadata"] = {"name": "NAME", "labels": {"app": "bench"}}
+    head, tail = encode_json({"apiVersion": "v1", "kind": "Pod", **raw}).decode().split("NAME")
+    values = {"head": head, "tail": tail, "path": PODS, "token": TOKEN, "id": f"{time.time_ns():x}"}
+    created = wrk(CREATE_LUA % values, live.url, SECONDS)
+    found = json.loads(watcher.communicate(timeout=120)[0].strip().splitlines()[-1])
+    return found["bound"], found["bound"] / max(found["last"] - found["first"], 0.001), created
+
+
+def main() -> None:
+    print(describe())
+    with server() as live:
+        for label, gold in (("created → bound, 5,000 nodes", False), ("the same, each asking for a class", True)):
+            bound, rate, created = measure(live, gold=gold)
+            print(f"{label:34} {rate:7.0f}/s  target ≥ 2000  ({bound} pods, created at {created:.0f}/s)")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        import uvloop
+
+        uvloop.run(serve(Path(sys.argv[2])))
+    else:
+        main()

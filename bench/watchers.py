@@ -1,0 +1,98 @@
+"""A thousand watchers and five hundred creates a second: does everybody see everything, and what does it cost?
+
+Run with `python -m bench.watchers`. Watchers are plain TLS connections in this process; the server has one of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+
+import uvloop
+
+from bench.apiserver import TOKEN, Server, server
+from kubeqos.codec import encode_json
+
+WATCHERS = 1000
+RATE = 500
+SECONDS = 6
+HEAD = "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nAccept: application/json\r\n\r\n"
+
+
+POST = HEAD[:-2].replace("GET", "POST") + "Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+WATCHED = "/api/v1/namespaces/bench/configmaps"  # small, so that the machine's TLS is not what is measured
+
+
+class Watcher:
+    """Counts ADDED events on one connection."""
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self.seen = 0
+        self.last = 0.0
+        self.open, self.done = asyncio.Event(), asyncio.Event()
+
+    async def run(self, live: Server, context: ssl.SSLContext, version: str, opening: asyncio.Semaphore) -> None:
+        async with opening:
+            reader, writer = await asyncio.open_connection("127.0.0.1", live.port, ssl=context, limit=1 << 22)
+            path = f"{WATCHED}?watch=true&resourceVersion={version}&timeoutSeconds=120"
+            writer.write(HEAD.format(path=path, token=TOKEN).encode())
+            await reader.readuntil(b"\r\n\r\n")
+        self.open.set()
+        while data := await reader.read(1 << 18):
+            self.seen += data.count(b'{"type":"ADDED"')
+            self.last = time.perf_counter()
+            if self.seen >= self.expected:
+                self.done.set()
+
+
+async def create(live: Server, context: ssl.SSLContext, count: int) -> None:
+    """Creates at a steady rate over 16 connections."""
+    started = time.perf_counter()
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", live.port, ssl=context)
+        for number in numbers:
+            await asyncio.sleep(max(0.0, started + number / RATE - time.perf_counter()))
+            body = encode_json({"metadata": {"name": f"w{number}"}})
+            writer.write(POST.format(path=WATCHED, token=TOKEN, size=len(body)).encode() + body)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert b" 201 " in answer.partition(b"\r\n")[0], answer
+            size = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            await reader.readexactly(size)
+
+    await asyncio.gather(*(worker() for _ in range(16)))
+
+
+async def measure(live: Server) -> None:
+    context = ssl.create_default_context(cafile=str(live.directory / "data/pki/ca.crt"))
+    context.check_hostname = False
+    live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
+    version = str(live.call("GET", WATCHED)[1].partition(b'"resourceVersion":"')[2].partition(b'"')[0].decode())
+    watchers = [Watcher(RATE * SECONDS) for _ in range(WATCHERS)]
+    opening = asyncio.Semaphore(50)
+    tasks = [asyncio.ensure_future(watcher.run(live, context, version, opening)) for watcher in watchers]
+    await asyncio.gather(*(watcher.open.wait() for watcher in watchers))
+    count, cpu, started = RATE * SECONDS, live.cpu_seconds(), time.perf_counter()
+    await create(live, context, count)
+    took = time.perf_counter() - started
+    await asyncio.wait_for(asyncio.gather(*(watcher.done.wait() for watcher in watchers)), 60)
+    lag = max(w.last for w in watchers) - started - took
+    complete = sum(w.seen == count for w in watchers)
+    print(f"{count} creates in {took:.1f} s, {complete}/{WATCHERS} watchers saw every one, the last {lag:.2f} s after")
+    print(f"server CPU {live.cpu_seconds() - cpu:.1f} s for {sum(w.seen for w in watchers)} deliveries")
+    for task in tasks:
+        task.cancel()
+
+
+def main() -> None:
+    os.environ.setdefault("PYTHONHASHSEED", "0")
+    with server() as live:
+        uvloop.run(measure(live))
+
+
+if __name__ == "__main__":
+    main()

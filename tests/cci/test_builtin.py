@@ -1,0 +1,215 @@
+"""The built-in drivers, the factory's skeleton, and the conformance checks that judge them all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kubeqos.cci.builtin.hpc import Hpc
+from kubeqos.cci.builtin.power import Power
+from kubeqos.cci.builtin.reference import Reference
+from kubeqos.cci.builtin.scripted import Scripted
+from kubeqos.cci.conformance import CHECKS, examine
+from kubeqos.cci.parameters import Parameters, parse
+from kubeqos.cci.sdk import Ask, Cores, Driver, End, Start, running
+from kubeqos.cli.cci import command as cci
+from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.machine import Machine
+from kubeqos.model.machines import MACHINES, big384, hybrid20, kep80, laptop8, split80
+from kubeqos.topology.answers import Refused
+from tests.cci.world import KEP_CLAIM, Node, cores, cpus, exclusive, pod
+
+
+@contextlib.asynccontextmanager
+async def served(driver: Driver, folder: Path) -> AsyncIterator[Path]:
+    async with running(driver, folder):
+        socket = folder / f"{driver.name}.sock"
+        while not socket.exists():  # noqa: ASYNC110 - the file system has no events
+            await asyncio.sleep(0.01)
+        yield socket
+
+
+@pytest.fixture
+def sockets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("r")
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+async def test_the_reference_driver_conforms_on_every_machine(machine: object, sockets: Path) -> None:
+    built: Machine = machine()  # type: ignore[operator]
+    async with served(Reference(built), sockets) as socket:
+        assert [one for one in await examine(socket, built) if one.problem] == []
+
+
+@pytest.mark.parametrize("kind", [Power, Hpc])
+async def test_the_other_drivers_conform(kind: type[Reference], sockets: Path) -> None:
+    for machine in (kep80(), split80(), hybrid20()):
+        async with served(kind(machine), sockets) as socket:
+            assert [one for one in await examine(socket, machine) if one.problem] == []
+
+
+class Liar(Driver):
+    """Gives CPU 0 to everybody and never says no."""
+
+    name = "liar.example.com"
+
+    def admit(self, ask: Ask) -> list[set[int]]:
+        return [{0} for _ in ask.groups]
+
+
+async def test_conformance_finds_a_liar_out(sockets: Path) -> None:
+    async with served(Liar(), sockets) as socket:
+        failed = {one.check: one.problem for one in await examine(socket, kep80()) if one.problem}
+    assert failed["stays inside the available CPUs"] == "CPUs 0 are not available"
+    assert failed["refuses when nothing is available, in words"].startswith("admitted a core of none available")
+    assert len(failed) < len(CHECKS)
+
+
+def test_power_takes_efficiency_cores_first_and_packs() -> None:
+    driver = Power(hybrid20())
+    chosen = driver.choose(hybrid20().online, _claim(exclusive(3)))
+    assert not isinstance(chosen, Refused) and chosen[0].cpus <= hybrid20().efficiency
+    fast = driver.choose(
+        hybrid20().online, _claim('{"cores":["2"],"cpu attributes":[["EXCLUSIVE","PERFORMANCE-CORE"]]}')
+    )
+    assert not isinstance(fast, Refused) and fast[0].cpus <= hybrid20().performance
+    many = driver.choose(hybrid20().online, _claim(exclusive(12)))
+    assert not isinstance(many, Refused) and len(many[0].cpus) == 12, "nine or more need fast cores too"
+
+
+def _claim(text: str) -> Parameters:
+    found = parse(text)
+    assert isinstance(found, Parameters)
+    return found
+
+
+def ask(text: str, available: CpuSet, pod_name: str = "p") -> Ask:
+    parameters = _claim(text)
+    groups = tuple(Cores(group.least, group.most, group.exclusive, ()) for group in parameters.groups)
+    return Ask(
+        "default",
+        f"uid-{pod_name}",
+        "claim",
+        pod_name,
+        "main",
+        frozenset(available),
+        groups,
+        "",
+        frozenset(),
+        parameters,
+    )
+
+
+def test_power_keeps_nodes_asleep_and_parks_what_no_claim_uses(tmp_path: Path) -> None:
+    machine = kep80()
+    for cpu in machine.online:
+        folder = tmp_path / f"devices/system/cpu/cpu{cpu}/cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "energy_performance_preference").write_text("default")
+    driver = Power(machine, sysfs=tmp_path)
+    [first] = driver.admit(ask(exclusive(4), machine.online, "a"))
+    [second] = driver.admit(ask(exclusive(4), machine.online - first, "b"))
+    assert machine.numa_of(first) == machine.numa_of(second), "the other node stays asleep"
+
+    def preference(cpu: int) -> str:
+        return (tmp_path / f"devices/system/cpu/cpu{cpu}/cpufreq/energy_performance_preference").read_text()
+
+    assert {preference(cpu) for cpu in first | second} == {"balance_performance"}
+    assert {preference(cpu) for cpu in driver.parked} == {"power"} and len(driver.parked) == 72
+    driver.add(Start("a", "main", "id-a", "/pod"))
+    driver.remove(End("default", "uid-a", "claim", "id-a"))
+    assert {preference(cpu) for cpu in first} == {"power"}
+
+
+def test_hpc_gives_whole_nodes_one_thread_per_core() -> None:
+    machine = big384()
+    driver = Hpc(machine)
+    free = machine.online
+    nodes = []
+    for name in "abcdefgh":
+        [mine] = driver.admit(ask(exclusive(4), free, name))
+        assert len({machine.cpu(cpu).core for cpu in mine}) == 4, "no two threads of a core"
+        nodes.append(machine.numa_of(mine))
+        free -= mine
+    assert len(set(nodes)) == 8, "each claim has a node of its own"
+    answer = driver.choose(free, _claim(exclusive(4)))
+    assert str(answer) == "whole NUMA nodes: nodes none are free, 4 cores wanted"
+    driver.remove(End("default", "uid-c", "claim", ""))
+    assert not isinstance(driver.choose(free, _claim(exclusive(4))), Refused)
+
+
+def test_hpc_takes_near_nodes_together() -> None:
+    machine = big384()
+    [mine] = Hpc(machine).admit(ask(exclusive(30), machine.online))
+    nodes = list(machine.numa_of(mine))
+    assert len(nodes) == 2 and machine.distance(*nodes) == 12, "two nodes of one socket"
+
+
+async def test_the_drivers_serve_a_node(tmp_path: Path) -> None:
+    for kind in (Power, Hpc):
+        async with Node(tmp_path / kind.__name__) as node, node.driver(kind(kep80())) as driver:
+            owner = pod("owner", KEP_CLAIM, driver=driver.name, **{"example.com/eth1": "1"})
+            assert await node.start(owner) is None
+            assert len(node.cpus(owner)) == 25
+            mine = node.manager.store.entries[owner.uid, "main"].whole
+            assert mine <= kep80().numa_cpus[1]
+            await node.stop(owner)
+            assert node.available == cpus("0-79")
+            node.validate()
+
+
+async def test_a_range_gets_as_much_as_there_is(tmp_path: Path) -> None:
+    async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
+        wanted = pod("burst", cores("3-6", cpu=[["EXCLUSIVE"]]))
+        assert await node.start(wanted) is None
+        assert len(node.cpus(wanted)) == 6
+
+
+def test_a_script_with_an_unknown_fault_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('[{"do": "dance"}]')
+    driver = Scripted(laptop8(), script)
+    with pytest.raises(Exception, match="unknown fault 'dance'"):
+        asyncio.run(driver.admit(ask(exclusive(1), cpus("0-7"))))
+
+
+def test_new_writes_a_driver_that_passes_its_own_test(tmp_path: Path) -> None:
+    made = CliRunner().invoke(cci, ["new", "fast.example.com", "--into", str(tmp_path / "fast")])
+    assert made.exit_code == 0, made.output
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "fast")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout
+    again = CliRunner().invoke(cci, ["new", "fast.example.com", "--into", str(tmp_path / "fast")])
+    assert "exists already" in str(again.exception)
+
+
+def test_check_reads_a_claim(tmp_path: Path) -> None:
+    good = CliRunner().invoke(cci, ["check", "-"], input=KEP_CLAIM)
+    assert good.exit_code == 0
+    assert good.output.splitlines()[0] == (
+        "group 0: 5 cores  EXCLUSIVE, CORE-SIBLING-PREFERRED, NUMA-MEM-AFFINITY-BIND-REQUIRED, "
+        "NUMA-DEVICE-AFFINITY-REQUIRED"
+    )
+    assert good.output.splitlines()[-1] == "requests cpu: 25, limits cpu: 25"
+    bad = CliRunner().invoke(cci, ["check", "-"], input='{"cores": ["x"]}')
+    assert bad.exit_code == 1 and "cores[0]: expected a number of cores" in bad.output
+
+
+async def test_conformance_by_command(sockets: Path) -> None:
+    async with served(Reference(laptop8()), sockets) as socket:
+        command = [sys.executable, "-m", "kubeqos.cli.main", "cci", "conformance", str(socket), "--machine", "laptop8"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        output, _ = await process.communicate()
+    assert process.returncode == 0
+    assert output.decode().splitlines()[-1] == f"{len(CHECKS)} of {len(CHECKS)} checks passed"

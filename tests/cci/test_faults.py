@@ -1,0 +1,304 @@
+"""Drivers that die, hang and lie, an agent that dies at each step: no overlap ever, nothing leaked, state recovered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kubeqos.cci.builtin.reference import Reference
+from kubeqos.cci.store import FILE_NAME
+from kubeqos.model.machines import laptop8
+from tests.cci.world import DRIVER, Crash, Node, cores, cpus, driver_process, exclusive, pod
+
+ADMIT, ADD, REMOVE = "CCIAdmit", "CCIAddContainerResource", "CCIRemoveContainerResource"
+
+
+async def test_the_flows_of_figure_4(tmp_path: Path) -> None:
+    """Claims before the driver exists, then it comes up, then it is sick; standard pods never notice."""
+    async with Node(tmp_path, laptop8()) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            first, second = pod("first", exclusive(2)), pod("second", exclusive(2))
+            refusal = await node.start(first)
+            assert refusal is not None and (refusal.reason, refusal.retry) == ("CCIDriverUnavailable", True)
+            assert refusal.message == f"compute driver {DRIVER} is not registered on this node"
+            assert await node.start(pod("standard-1")) is None
+
+            await driver.up()
+            assert await node.start(first) is None
+            assert await node.start(pod("standard-2")) is None
+
+            driver.kill()
+            await node.driver_down()
+            refusal = await node.start(second)
+            assert refusal is not None and refusal.retry
+            assert await node.start(pod("standard-3")) is None
+            assert node.cpus(first) <= laptop8().online and len(node.cpus(first)) == 2, "running pods are left alone"
+
+            await driver.up()
+            assert await node.start(second) is None
+            node.validate()
+
+
+async def test_a_pod_waits_for_its_driver_until_a_timeout(tmp_path: Path) -> None:
+    async with Node(tmp_path, laptop8(), driver_wait_seconds=60) as node:
+        wanted = pod("patient", exclusive(1))
+        for node.time in (0, 30, 59):
+            refusal = await node.start(wanted)
+            assert refusal is not None and refusal.retry
+        node.time = 60
+        refusal = await node.start(wanted)
+        assert refusal is not None and not refusal.retry
+        assert refusal.message.endswith("is not registered on this node (gave up after 60 s)")
+
+
+async def test_the_alpha_rule_runs_a_claim_without_driver_as_a_standard_pod(tmp_path: Path) -> None:
+    async with Node(tmp_path, laptop8(), best_effort_without_driver=True) as node:
+        wanted = pod("bold", exclusive(2))
+        assert await node.start(wanted) is None
+        assert node.cpus(wanted) == cpus("0-7")
+        assert node.manager.story(wanted.uid)[0].startswith("main: runs without claim: compute driver")
+
+
+LIES = [
+    ("outside", "CPUs 8-9 are not available"),
+    ("count", "it answered 3 cores (0-2) where 2 were asked for"),
+    ("malformed", 'its cpuset \'0-,x\' cannot be read: invalid number "" in "0-"'),
+    ("shared", "it answered shared cores where exclusive ones were asked for"),
+    ("nothing", "it named no CPUs"),
+]
+
+
+@pytest.mark.parametrize(("lie", "because"), LIES, ids=[lie for lie, _ in LIES])
+async def test_a_lying_driver_is_not_believed(tmp_path: Path, lie: str, because: str) -> None:
+    async with Node(tmp_path, laptop8()) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            driver.rule({"method": ADMIT, "do": lie, "times": 1})
+            await driver.up()
+            wanted = pod("victim", exclusive(2))
+            refusal = await node.start(wanted)
+            assert refusal is not None and (refusal.reason, refusal.retry) == ("CCIDriverMisbehaved", True)
+            assert refusal.message == f"the answer of compute driver {DRIVER} is not usable: {because}"
+            assert node.available == cpus("0-7") and not node.manager.store.departures
+            assert await node.start(wanted) is None, "the next answer is judged for itself"
+            node.validate()
+
+
+async def test_cores_that_have_an_owner_are_not_given_twice(tmp_path: Path) -> None:
+    async with Node(tmp_path, laptop8()) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            await driver.up()
+            owner = pod("owner", exclusive(2))
+            await node.start(owner)
+            driver.rule({"method": ADMIT, "do": "outside"})
+            refusal = await node.start(pod("thief", exclusive(2)))
+            assert refusal is not None and refusal.message.endswith(f"CPUs {node.cpus(owner)} are not available")
+
+
+@pytest.mark.parametrize("fault", ["die", "hang", "fail"])
+async def test_a_driver_that_breaks_while_it_admits(tmp_path: Path, fault: str) -> None:
+    async with Node(tmp_path, laptop8()) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            driver.rule({"method": ADMIT, "do": fault, "times": 1})
+            await driver.up()
+            web, wanted = pod("web"), pod("wanted", exclusive(2))
+            refusal = await node.start(wanted)
+            assert refusal is not None and refusal.retry and "CCIAdmit" in refusal.message
+            assert node.available == cpus("0-7")
+            assert await node.start(web) is None, "pods without claims are not touched"
+            if fault == "die":
+                await driver.up()
+            await node.driver_up()
+            await node.until("the driver heard", lambda: not node.manager.store.departures)
+            assert await node.start(wanted) is None
+            assert node.cpus(web) == cpus("0-7") - node.cpus(wanted)
+            node.validate()
+
+
+@pytest.mark.parametrize("fault", ["die", "hang", "refuse"])
+async def test_a_driver_that_breaks_while_it_adds(tmp_path: Path, fault: str) -> None:
+    async with Node(tmp_path, laptop8()) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            driver.rule({"method": ADD, "do": fault, "times": 1, "text": "cgroup is frozen"})
+            await driver.up()
+            wanted = pod("wanted", exclusive(2))
+            refusal = await node.start(wanted)
+            assert refusal is not None and refusal.retry
+            assert ("cgroup is frozen" if fault == "refuse" else "CCIAddContainerResource") in refusal.message
+            if fault == "die":
+                await driver.up()
+            await node.driver_up()
+            [(ref, _)] = wanted.containers()
+            assert await node.run(wanted, ref) is None, "its cores were kept for it"
+            await node.stop(wanted)
+            assert node.available == cpus("0-7")
+
+
+@pytest.mark.parametrize("fault", ["die", "hang", "refuse"])
+async def test_a_driver_that_breaks_while_it_removes(tmp_path: Path, fault: str) -> None:
+    """Cores stay held until the driver knows, but not for ever."""
+    async with Node(tmp_path, laptop8(), departure_seconds=60) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            await driver.up()
+            web, wanted = pod("web"), pod("wanted", exclusive(2))
+            await node.start(web)
+            await node.start(wanted)
+            mine = node.cpus(wanted)
+            driver.rule({"method": REMOVE, "do": fault, "times": 1})
+            await node.stop(wanted)
+            if node.manager.store.departures:
+                assert node.available == cpus("0-7") - mine == node.cpus(web)
+            if fault == "die":
+                await driver.up()
+            await node.until("the driver heard", lambda: not node.manager.store.departures)
+            await node.apply()
+            assert node.cpus(web) == node.available == cpus("0-7")
+            node.validate()
+
+
+async def test_a_driver_that_never_comes_back_cannot_keep_cores(tmp_path: Path) -> None:
+    async with Node(tmp_path, laptop8(), departure_seconds=60) as node:
+        async with node.driver(Reference(laptop8())):
+            wanted = pod("wanted", exclusive(2))
+            await node.start(wanted)
+        await node.driver_down()
+        await node.stop(wanted)
+        assert len(node.available) == 6
+        await node.restart()
+        assert len(node.available) == 6, "what is outstanding survives a restart"
+        await node.manager.settle()
+        node.time += 61
+        await node.manager.settle()
+        assert node.available == cpus("0-7")
+
+
+async def test_a_hung_driver_holds_up_one_admission_and_not_the_next(tmp_path: Path) -> None:
+    async with Node(tmp_path, laptop8()) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            driver.rule({"method": ADMIT, "do": "hang"})
+            await driver.up()
+            hung = asyncio.create_task(node.start(pod("hung", exclusive(1))))
+            await asyncio.sleep(0.05)
+            web = asyncio.create_task(node.start(pod("web")))
+            await asyncio.sleep(0.05)
+            assert not web.done(), "admissions exclude each other (Figure 4)"
+            assert await hung is not None and await web is None
+            refusal = await node.start(pod("next", exclusive(1)))
+            assert refusal is not None and refusal.retry
+
+
+def crash_at(node: Node, wanted: str) -> Callable[[str], None]:
+    def boundary(step: str) -> None:
+        if step == wanted:
+            node.boundary = lambda _step: None
+            raise Crash(step)
+
+    return boundary
+
+
+STARTING = ["allocate main", "ledger", "update main", "sandbox", "create main", "add main", "start main"]
+
+
+@pytest.mark.parametrize("step", STARTING)
+async def test_an_agent_that_dies_while_a_pod_starts(tmp_path: Path, step: str) -> None:
+    async with Node(tmp_path, laptop8()) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            await driver.up()
+            web, wanted = pod("web"), pod("wanted", exclusive(3))
+            await node.start(web)
+            node.boundary = crash_at(node, step)
+            with pytest.raises(Crash):
+                await node.start(wanted)
+            await node.restart()
+            await node.driver_up()
+            node.validate()
+            if wanted.uid not in node.pods:
+                await node.until("nothing is left of it", lambda: node.available == cpus("0-7"))
+                assert await node.admit(wanted) is None
+            [(ref, _)] = wanted.containers()
+            assert await node.run(wanted, ref) is None
+            assert len(node.cpus(wanted)) == 3 and node.cpus(web) == cpus("0-7") - node.cpus(wanted)
+            await node.stop(wanted)
+            assert node.available == node.cpus(web) == cpus("0-7") and not node.manager.store.departures
+            node.validate()
+
+
+@pytest.mark.parametrize("step", ["stop", "release", "forget", "update main"])
+async def test_an_agent_that_dies_while_a_pod_ends(tmp_path: Path, step: str) -> None:
+    async with Node(tmp_path, laptop8()) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            await driver.up()
+            web, wanted = pod("web"), pod("wanted", exclusive(3))
+            await node.start(web)
+            await node.start(wanted)
+            node.boundary = crash_at(node, step)
+            with pytest.raises(Crash):
+                await node.stop(wanted)
+            await node.restart()
+            await node.driver_up()
+            await node.stop(wanted)
+            await node.until("the driver heard", lambda: not node.manager.store.departures)
+            await node.apply()
+            assert node.available == node.cpus(web) == cpus("0-7")
+            node.validate()
+
+
+async def test_a_restart_applies_the_stored_sets_again(tmp_path: Path) -> None:
+    async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
+        web, owner, shared = pod("web"), pod("owner", exclusive(2)), pod("shared", cores("2"))
+        for each in (web, owner, shared):
+            await node.start(each)
+        before = {each.uid: node.cpus(each) for each in (web, owner, shared)}
+        node.writes.clear()
+        assert await node.restart() == []
+        assert sorted(node.writes) == sorted(
+            (one.view.metadata.name, str(before[one.uid])) for one in (web, owner, shared)
+        )
+        assert {each.uid: node.cpus(each) for each in (web, owner, shared)} == before
+        node.writes.clear()
+        await node.apply()
+        assert node.writes == [], "unchanged state makes no calls"
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"format": "other", "data": 1}'])
+async def test_a_damaged_store_falls_back_to_the_previous_one(tmp_path: Path, damage: bytes) -> None:
+    async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
+        owner = pod("owner", exclusive(2))
+        await node.start(owner)
+        await node.start(pod("web"))
+        mine = node.cpus(owner)
+        (tmp_path / "state" / FILE_NAME).write_bytes(damage)
+        repaired = await node.restart()
+        assert repaired[0] == f"{FILE_NAME}.damaged-1 was damaged and set aside"
+        assert node.manager.store.entries[owner.uid, "main"].whole == mine
+        node.validate()
+
+
+async def test_a_lost_store_is_rebuilt_from_what_containers_were_created_with(tmp_path: Path) -> None:
+    async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
+        owner = pod("owner", exclusive(2))
+        await node.start(owner)
+        mine = node.cpus(owner)
+        for file in (tmp_path / "state").iterdir():
+            file.unlink()
+        repaired = await node.restart()
+        assert repaired == ["default/owner/main has claims and no stored CPUs: it must be admitted again"]
+        [(ref, _)] = owner.containers()
+        marks = node.runtime.core.containers[node.ids[owner.uid, "main"]].config.annotations
+        assert node.manager.adopt(owner, ref, dict(marks))
+        assert node.available == cpus("0-7") - mine
+        assert not node.manager.adopt(owner, ref, {}), "nothing can be learned from nothing"
+        node.validate()
+
+
+async def test_a_full_disk_refuses_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
+        owner = pod("owner", exclusive(2))
+        node.manager.path = tmp_path / "nowhere" / FILE_NAME
+        refusal = await node.start(owner)
+        assert refusal is not None and (refusal.reason, refusal.retry) == ("CCIStateError", True)
+        assert node.available == cpus("0-7") and not node.manager.store.entries
+        node.manager.path = tmp_path / "state" / FILE_NAME
+        assert await node.start(owner) is None

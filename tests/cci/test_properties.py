@@ -1,0 +1,205 @@
+"""Laws on random machines: exclusive sets stay disjoint, available = all − reserved − exclusive, attributes hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubeqos.cci.answers import verified
+from kubeqos.cci.builtin.reference import Reference
+from kubeqos.cci.drivers import Driver as Registered
+from kubeqos.cci.manager import HOLDINGS_ANNOTATION, CciManager, Settings
+from kubeqos.cci.parameters import Group, Parameters
+from kubeqos.cci.proto import cci_pb2 as pb
+from kubeqos.cci.sdk import Servicer
+from kubeqos.cci.store import ResourceSet, Store
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.model.machine import CoreKind, Machine
+from kubeqos.model.machines import laptop8
+from kubeqos.plugins.managers import AdmittedPod, Grant
+from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings, violations
+from kubeqos.topology.hints import ANYWHERE
+from tests.cci.world import DRIVER, overlaps, owned_by, pod
+from tests.topology.strategies import machines
+
+
+class Direct:
+    """The driver directory with a driver that is called without sockets, so that hundreds of cases run."""
+
+    def __init__(self, manager: CciManager, machine: Machine) -> None:
+        self.servicer = Servicer(Reference(machine, DRIVER), Path("/nowhere"))
+        manager.drivers.table[DRIVER] = Registered(None, "v1alpha1", None)  # type: ignore[arg-type]
+        object.__setattr__(manager.drivers, "choose", lambda _name: Named())
+        object.__setattr__(manager.drivers, "invoke", self.invoke)
+
+    async def invoke(self, driver: Any, method: str, request: Any) -> Any:
+        return await getattr(self.servicer, method)(request, None)
+
+
+class Named:
+    name = DRIVER
+
+
+@st.composite
+def claims(draw: st.DrawFn) -> str:
+    """One or two groups with any legal attributes."""
+    count = draw(st.integers(1, 2))
+    cpu, mem, numbers = [], [], []
+    for _ in range(count):
+        own = draw(st.booleans())
+        siblings = draw(st.sampled_from(["", "REQUIRED", "PREFERRED"] + (["DENIED"] if own else [])))
+        cpu.append(["EXCLUSIVE" if own else "SHARED", *([f"CORE-SIBLING-{siblings}"] if siblings else [])])
+        mem.append(draw(st.sampled_from([one.value for one in MemoryAffinity])))
+        least = draw(st.integers(1, 4))
+        most = least + draw(st.sampled_from([0, 0, 2]))
+        numbers.append(str(least) if most == least else f"{least}-{most}")
+    return json.dumps({"cores": numbers, "cpu attributes": cpu, "mem attributes": mem})
+
+
+steps = st.lists(st.one_of(claims(), st.just(""), st.integers(0, 9)), max_size=14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(machines(), steps, st.integers(0, 2))
+def test_claims_and_removals_on_random_machines(machine: Machine, plan: list[Any], reserved: int) -> None:
+    if len(machine.online) > reserved:
+        asyncio.run(_live(machine, plan, machine.online.lowest(reserved)))
+
+
+async def _live(machine: Machine, plan: list[Any], reserved: CpuSet) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        manager = CciManager(machine, Path(folder), Settings(reserved=reserved))
+        Direct(manager, machine)
+        running: list[AdmittedPod] = []
+        told: dict[str, CpuSet] = {}
+        for number, step in enumerate(plan):
+            if isinstance(step, int):
+                if running:
+                    gone = running.pop(step % len(running))
+                    told.pop(gone.uid)
+                    await manager.release(gone.uid)
+            else:
+                wanted = pod(f"p{number}", step)
+                [(ref, _)] = wanted.containers()
+                if isinstance(await manager.allocate(wanted, ref, ANYWHERE), Grant):
+                    running.append(wanted)
+                else:
+                    await manager.release(wanted.uid)
+            for update in await manager.updates():
+                told[update.container.pod_uid] = CpuSet.parse(str(update.grant.properties["cpuset_cpus"]))
+                _no_overlap(manager, told)
+            for each in running:
+                [(ref, _)] = each.containers()
+                grant = manager.grant(ref)
+                assert grant is not None
+                told[each.uid] = CpuSet.parse(str(grant.properties["cpuset_cpus"]))
+            _laws(manager, machine, reserved, told)
+        again = CciManager(machine, Path(folder), Settings(reserved=reserved))
+        await again.restore(None, {each.uid: each for each in running})
+        assert again.store.dump() == manager.store.dump(), "a restart changes nothing"
+
+
+def _no_overlap(manager: CciManager, told: dict[str, CpuSet]) -> None:
+    for entry in manager.store.entries.values():
+        if entry.whole and entry.pod in told:
+            others = [uid for uid, cpus in told.items() if uid != entry.pod and cpus & entry.whole]
+            assert not others
+
+
+def _laws(manager: CciManager, machine: Machine, reserved: CpuSet, told: dict[str, CpuSet]) -> None:
+    assert manager.validate() == []
+    owned = NO_CPUS
+    for entry in manager.store.entries.values():
+        assert not owned & entry.whole
+        owned |= entry.whole
+        for holding in entry.holdings:
+            for group, held in holding.pairs():
+                assert group is not None
+                others = machine.online - reserved - _owned_by_others(manager.store, entry.key)
+                assert not violations(machine, others & group.region(machine), group.request(), held.cpus)
+    assert manager.store.available_resources() == machine.online - reserved - owned
+    assert all(told.values())
+    _no_overlap(manager, told)
+
+
+def _owned_by_others(store: Store, key: tuple[str, str]) -> CpuSet:
+    mask = 0
+    for entry in store.entries.values():
+        mask |= entry.whole.mask if entry.key != key else 0
+    return CpuSet(mask)
+
+
+answers = st.builds(
+    lambda sets, text: pb.AdmitResponse(
+        rSet=pb.ResourceSet(cpuset=text, exclusive=bool(sets and sets[0][1])),
+        sets=[pb.ResourceSet(cpuset=str(CpuSet(mask)), exclusive=own) for mask, own in sets],
+    ),
+    st.lists(st.tuples(st.integers(0, 1 << 10), st.booleans()), max_size=3),
+    st.one_of(st.integers(0, 1 << 10).map(lambda mask: str(CpuSet(mask))), st.text(max_size=6)),
+)
+kinds = st.builds(
+    Group,
+    least=st.integers(1, 3),
+    most=st.just(3),
+    exclusive=st.booleans(),
+    siblings=st.sampled_from([Siblings.ANY, Siblings.REQUIRED, Siblings.PREFERRED]),
+    memory=st.sampled_from(MemoryAffinity),
+    device=st.sampled_from(DeviceAffinity),
+    kind=st.sampled_from([None, *CoreKind]),
+    isolation=st.sampled_from([Isolation.NO, Isolation.ALLOWED]),
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(kinds, min_size=1, max_size=2), answers, st.integers(0, 255))
+def test_only_true_answers_are_believed(groups: list[Group], answer: pb.AdmitResponse, free: int) -> None:
+    """Whatever a driver says: what passes is inside, of the right size, disjoint, and of the right sort."""
+    available = CpuSet(free)
+    found = verified(laptop8(), available, Parameters(tuple(groups)), answer)
+    if isinstance(found, tuple):
+        used = NO_CPUS
+        for one in found:
+            assert one.cpus <= available and not one.cpus & used
+            used |= one.cpus
+        assert sum(group.least for group in groups) <= len(used) <= sum(group.most for group in groups)
+        if len(found) == len(groups):
+            assert [one.exclusive for one in found] == [group.exclusive for group in groups]
+
+
+def test_a_true_answer_is_believed() -> None:
+    parameters = Parameters((Group(2, 2, exclusive=True), Group(3, 3)))
+    answer = pb.AdmitResponse(
+        rSet=pb.ResourceSet(cpuset="0-4", exclusive=True),
+        sets=[pb.ResourceSet(cpuset="0-1", exclusive=True), pb.ResourceSet(cpuset="2-4")],
+    )
+    assert verified(laptop8(), laptop8().online, parameters, answer) == (
+        ResourceSet(CpuSet.parse("0-1"), CpuSet.parse("0-1")),
+        ResourceSet(CpuSet.parse("2-4")),
+    )
+
+
+async def test_the_observer_sees_an_overlap() -> None:
+    """The judge of the other tests is judged itself."""
+    runtime = SimulatedRuntime(laptop8(), logs=False)
+    holdings = json.dumps({"holdings": [{"sets": [{"cpuset": "0-1", "exclusive": True}]}]})
+    assert owned_by(holdings) == CpuSet.parse("0-1")
+    for uid, marks, cpuset in (("a", {HOLDINGS_ANNOTATION: holdings}, "0-1"), ("b", {}, "1-7")):
+        config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name=uid, uid=uid, namespace="default"))
+        sandbox = await runtime.run_pod_sandbox(config)
+        described = cri.ContainerConfig(
+            metadata=cri.ContainerMetadata(name="main"),
+            image=cri.ImageSpec(image="example.org/app:1"),
+            annotations=marks,
+            linux=cri.LinuxContainerConfig(resources=cri.LinuxContainerResources(cpuset_cpus=cpuset)),
+        )
+        await runtime.start_container(await runtime.create_container(sandbox, described, config))
+    assert len(overlaps(runtime)) == 1
+    await runtime.close()

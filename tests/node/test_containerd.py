@@ -1,0 +1,171 @@
+"""The node agent on real containerd: real processes on the CPUs they own, a real OOM kill."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.codec import decode_json
+from kubeqos.cri.client import CriClient
+from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.sysfs import read_machine
+from kubeqos.node.agent import NodeAgent
+from kubeqos.node.settings import NodeSettings
+from kubeqos.node.sources import LocalPods
+from tests.cri.containerd import CGROUPS, Containerd
+from tests.cri.images import BUSYBOX_IMAGE
+from tests.node.pods import container, pod, resources
+from tests.node.test_live import until
+
+pytestmark = pytest.mark.containerd
+
+
+class RealNode:
+    def __init__(self, agent: NodeAgent, pods: LocalPods) -> None:
+        self.agent = agent
+        self.pods = pods
+
+    def status(self, uid: str) -> dict[str, Any]:
+        found: dict[str, Any] = (self.pods.pods.get(uid) or {}).get("status") or {}
+        return found
+
+    def container(self, uid: str, name: str = "main") -> dict[str, Any]:
+        return next((one for one in self.status(uid).get("containerStatuses", ()) if one["name"] == name), {})
+
+    async def running(self, uid: str) -> None:
+        async def runs() -> bool:
+            return self.status(uid).get("phase") == "Running" and all(
+                one["ready"] for one in self.status(uid)["containerStatuses"]
+            )
+
+        await until(f"{uid} runs; story: {self.agent.core.story(uid)[-5:]}", runs)
+
+    async def gone(self, uid: str) -> None:
+        self.pods.end(uid, self.agent.now(), 1)
+
+        async def went() -> bool:
+            return uid not in self.pods.pods
+
+        await until(f"{uid} goes; story: {self.agent.core.story(uid)[-5:]}", went, 40)
+
+    async def cpus(self, uid: str, name: str = "main") -> CpuSet:
+        """Where the kernel lets the container's process run."""
+        identity = self.container(uid, name)["containerID"].rpartition("/")[2]
+        answer = await self.agent.runtime.container_status(identity, verbose=True)
+        lines = Path(f"/proc/{decode_json(answer.info['info'].encode())['pid']}/status").read_text().splitlines()
+        return CpuSet.parse(next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list:")))
+
+
+@contextlib.asynccontextmanager
+async def real_node(containerd: Containerd, folder: Path, **settings: Any) -> AsyncIterator[RealNode]:
+    machine = read_machine(Path("/sys"), name="n1")
+    pods = LocalPods()
+    chosen = NodeSettings(
+        "n1",
+        folder / "state",
+        log_dir=folder / "logs",
+        cgroup_root=containerd.cgroup_parent,
+        cgroup_fs=CGROUPS,
+        **settings,
+    )
+    async with CriClient(containerd.endpoint, relist_seconds=0.1) as client:
+        agent = NodeAgent(chosen, client, machine, pods=pods)
+        task = asyncio.create_task(agent.run())
+        try:
+            await asyncio.wait_for(agent.ready.wait(), 20)
+            node = RealNode(agent, pods)
+            yield node
+            assert agent.validate() == []
+            for uid in list(pods.pods):
+                await node.gone(uid)
+            assert not await client.list_containers() and not await client.list_pod_sandboxes()
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            assert agent.cgroups is not None
+            agent.cgroups.files.remove(f"{containerd.cgroup_parent}/kubepods")  # tiers outlive agents
+
+
+def busybox(name: str, script: str, **fields: Any) -> dict[str, Any]:
+    command = ["sh", "-c", f"trap 'exit 0' TERM; {script}"]
+    return container(name, image=BUSYBOX_IMAGE, imagePullPolicy="IfNotPresent", command=command, **fields)
+
+
+def kernel_says(controller: str, path: str, file: str) -> str:
+    return (CGROUPS / controller / path.strip("/") / file).read_text().strip()
+
+
+SLEEP = "while true; do sleep 0.1; done"
+
+
+async def test_a_guaranteed_pod_owns_its_cpus_and_the_kernel_says_so(containerd: Containerd, tmp_path: Path) -> None:
+    online = read_machine(Path("/sys")).online
+    reserved = CpuSet.of(online.first())
+    async with real_node(containerd, tmp_path, cpu_manager_policy="static", reserved_cpus=reserved) as node:
+        shared = node.pods.set(pod("shared", busybox("main", SLEEP), hostNetwork=True))
+        await node.running(shared)
+        assert await node.cpus(shared) == online
+        owner = node.pods.set(
+            pod("owner", busybox("main", SLEEP, resources=resources(cpu="1", memory="64Mi")), hostNetwork=True)
+        )
+        await node.running(owner)
+        owned = await node.cpus(owner)
+        assert len(owned) == 1 and not owned & reserved
+        pod_cgroup = f"{containerd.cgroup_parent}/kubepods/pod{owner}"
+        assert kernel_says("cpu", pod_cgroup, "cpu.cfs_quota_us") == "-1"  # it owns its CPU
+        assert kernel_says("memory", pod_cgroup, "memory.limit_in_bytes") == str(64 << 20)
+        assert await node.cpus(shared) == online - owned
+        await node.gone(owner)
+
+        async def widened() -> bool:
+            return await node.cpus(shared) == online
+
+        await until("the shared pool gets its CPUs back", widened)
+
+
+async def test_a_memory_hog_is_killed_and_restarted_alone(containerd: Containerd, tmp_path: Path) -> None:
+    async with real_node(containerd, tmp_path) as node:
+        limit = {"limits": {"memory": "24Mi"}, "requests": {"memory": "24Mi"}}
+        hog = busybox("hog", "sleep 1; tail /dev/zero", resources=limit)
+        uid = node.pods.set(pod("mixed", hog, busybox("calm", SLEEP), hostNetwork=True))
+        await node.running(uid)
+        calm = node.container(uid, "calm")["containerID"]
+
+        async def killed() -> Any:
+            found = node.container(uid, "hog")
+            ended = found["lastState"].get("terminated") or found["state"].get("terminated")
+            return ended if found["restartCount"] >= 1 and ended else None
+
+        ended = await until("the hog is killed and restarted", killed, 30)
+        assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+        assert node.container(uid, "calm")["containerID"] == calm
+
+
+async def test_a_new_agent_finds_what_the_old_one_started(containerd: Containerd, tmp_path: Path) -> None:
+    async with real_node(containerd, tmp_path) as node:
+        uid = node.pods.set(pod("web", busybox("main", SLEEP), hostNetwork=True))
+        await node.running(uid)
+        before = node.container(uid)["containerID"]
+        kept = dict(node.pods.pods)
+        node.pods.pods.clear()  # so that leaving the block ends nothing
+        await node.agent.stop()
+        async with CriClient(containerd.endpoint) as client:
+            assert len(await client.list_containers()) == 1
+            pods = LocalPods()
+            pods.pods.update(kept)
+            agent = NodeAgent(node.agent.settings, client, node.agent.machine, pods=pods)
+            task = asyncio.create_task(agent.run())
+            await asyncio.wait_for(agent.ready.wait(), 20)
+            again = RealNode(agent, pods)
+            await again.running(uid)
+            assert again.container(uid)["containerID"] == before and again.container(uid)["restartCount"] == 0
+            await again.gone(uid)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

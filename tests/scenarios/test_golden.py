@@ -1,0 +1,158 @@
+"""Every subcommand's output to the letter: at 80 and 200 columns, on a terminal and in a pipe.
+
+The expected texts are files under golden/, one per command; equal outputs of several variants stand there once. After a
+change on purpose, `KUBEQOS_GOLDEN=write pytest tests/scenarios/test_golden.py` writes them anew, to be read in a diff.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kubeqos.cli.main import COMMANDS
+from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.machines import regular
+from kubeqos.model.published import Assignments, Holding, encode_assignments, encode_machine
+from tests.scenarios.cluster import ScenarioCluster, needs_kubectl, scenario_cluster
+from tests.scenarios.terminal import environment, on_terminal, piped
+from tests.scenarios.test_cli import QOS
+from tests.scenarios.test_scheduling import condition, pod
+
+FOLDER = Path(__file__).parent / "golden"
+COLUMNS = (80, 200)
+SIMULATE = "examples/simulate"
+POLICIES = f"--policy {SIMULATE}/spread.yaml --policy {SIMULATE}/pack.yaml"
+OFFLINE = {
+    "map-help": "map --help",
+    "classify": "classify -f examples/qos-classes/pod.yaml",
+    "check": "check -f examples/quota-scoping/quota-terminating.yaml -f examples/quota-scoping/pods.yaml",
+    "map-machine": "map --machine split80",
+    "map-machine-yaml": "map --machine tiny2 -o yaml",
+    "simulate-run": f"simulate run {SIMULATE}/scenario.yaml",
+    "simulate-run-json": f"simulate run {SIMULATE}/scenario.yaml -o json --seed 3",
+    "simulate-compare": f"simulate compare {SIMULATE}/scenario.yaml {POLICIES}",
+    "simulate-fit": f"simulate fit -f {SIMULATE}/deployment.yaml --nodes {SIMULATE}/nodes.yaml",
+    "no-cluster": "classes --kubeconfig /nonexistent/kubeconfig",
+    "usage": "describe planet earth",
+}
+ONLINE = {
+    "classes": "classes",
+    "classes-wide": "classes -o wide",
+    "classes-name": "classes -o name",
+    "describe-node": "describe node node-a",
+    "describe-pod": "describe pod first",
+    "describe-quota": "describe quota limits",
+    "quota": "quota",
+    "quota-name": "quota -o name",
+    "why": "why first",
+    "why-pending": "why second",
+    "map": "map node-a",
+    "map-json": "map node-a -o json",
+    "map-unpublished": "map node-b",
+    "top-nodes": "top nodes",
+    "top-pods": "top pods",
+    "top-classes": "top classes",
+    "simulate-scale-up": f"simulate scale-up --node-group {SIMULATE}/groups.yaml",
+    "simulate-fit-cluster": f"simulate fit -f {SIMULATE}/deployment.yaml",
+    "not-found": "why nobody",
+}
+MASKS = (
+    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "<time>"),
+    (re.compile(r"https://127\.0\.0\.1:\d+"), "<server>"),
+    (re.compile(r"\(×\d+\)"), "(×<count>)"),
+)
+
+
+def recorded(words: str, env: dict[str, str]) -> str:
+    """All variants of one command's output, equal ones together."""
+    runs = [(columns, place, run) for columns in COLUMNS for place, run in (("pipe", piped), ("terminal", on_terminal))]
+    with ThreadPoolExecutor(len(runs)) as pool:
+        texts = list(pool.map(lambda each: each[2](words.split(), env, each[0]), runs))
+    variants: dict[str, list[str]] = {}
+    for (columns, place, _), text in zip(runs, texts, strict=True):
+        for mask, instead in MASKS:
+            text = mask.sub(instead, text)
+        variants.setdefault(text, []).append(f"{columns} {place}")
+    told = [f"=== {', '.join(names)}\n{text}" for text, names in variants.items()]
+    return f"$ kubeqos {words}\n" + "".join(told)
+
+
+def compare(name: str, words: str, env: dict[str, str]) -> None:
+    path = FOLDER / f"{name}.txt"
+    found = recorded(words, env)
+    if os.environ.get("KUBEQOS_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(found)
+    assert found == path.read_text()
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_without_a_cluster(name: str) -> None:
+    compare(name, OFFLINE[name], environment())
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioCluster]:
+    """One node with classes and a machine, one without, a pod that runs, one that waits, a full quota."""
+    machine = regular(sockets=2, cores_per_uncore=24, devices=(), name="node-a")
+    assignments = Assignments(
+        {"reserved": CpuSet.parse("0,48"), "shared": CpuSet.parse("1-47,49-95")},
+        {
+            "default/db/main": Holding(CpuSet.parse("24-27,72-75"), True, NumaSet.of(1)),
+            "default/first/c": Holding(CpuSet.parse("1-23,28-47,49-71,76-95")),
+        },
+    )
+    with scenario_cluster(tmp_path_factory.mktemp("golden")) as made:
+        made.node("node-a", qos=QOS)
+        made.kubectl(
+            *("annotate", "node", "node-a", f"kubeqos.io/machine={encode_machine(machine)}"),
+            f"kubeqos.io/assignments={encode_assignments(assignments)}",
+        )
+        made.node("node-b", cpu="1")
+        first = pod("first", ("rdt", "gold"))
+        first["spec"]["qosResources"] = [{"name": "network", "class": "fast"}]
+        made.apply(first)
+        made.wait("first is bound", lambda: made.pod("first")["spec"].get("nodeName"))
+        made.apply(pod("second", ("rdt", "gold")))
+        made.wait("second waits", lambda: condition(made.pod("second")))
+        made.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": "limits"},
+                "spec": {"hard": {"pods": "2", "requests.cpu": "1"}, "scopes": ["NotTerminating"]},
+            }
+        )
+        made.wait("usage is known", lambda: made.get("quota", "limits")["status"].get("used", {}).get("pods") == "2")
+        made.wait("events are there", lambda: len(made.get("events")["items"]) >= 2)
+        yield made
+
+
+@pytest.mark.kubectl
+@needs_kubectl
+@pytest.mark.parametrize("name", ONLINE)
+def test_against_a_cluster(name: str, cluster: ScenarioCluster) -> None:
+    compare(name, ONLINE[name], environment({"KUBECONFIG": str(cluster.live.kubeconfig)}))
+
+
+def test_there_is_no_colour_where_it_is_not_wanted(cluster: ScenarioCluster) -> None:
+    env = environment({"KUBECONFIG": str(cluster.live.kubeconfig)})
+    assert "␛[" in on_terminal(["quota"], env, 80)
+    for refused in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert "␛[" not in on_terminal(["quota"], {**env, **refused}, 80)
+        assert "␛[" not in on_terminal(["map", "node-a"], {**env, **refused}, 80)
+
+
+def test_help_lists_every_command_with_what_it_is_for() -> None:
+    shown = " ".join(piped(["--help"], environment(), 200).split())
+    for name, (_, about) in COMMANDS.items():
+        assert f"{name} {about}" in shown
+
+
+def test_no_file_is_left_behind() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == {*OFFLINE, *ONLINE}

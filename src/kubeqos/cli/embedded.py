@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -78,11 +79,13 @@ async def running(
         _start(cluster, "scheduler", cluster.scheduler.run())
         await _ready(cluster, "scheduler", cluster.scheduler.ready)
         progress("scheduler")
+        # A socket's path may have 107 bytes, and a data directory may lie deep.
+        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubeqos-")))
         controllers = ControllerManager(server.local())
         _start(cluster, "controllers", controllers.run())
-        for node in plan.nodes:
+        for number, node in enumerate(plan.nodes):
             state = data_dir / NODES / node.name
-            cluster.agents[node.name] = await _start_node(cluster, stack, node, state)
+            cluster.agents[node.name] = await _start_node(cluster, stack, node, state, sockets / str(number))
         await _ready(cluster, "controllers", controllers.ready)
         progress("controllers")
         for name, agent in cluster.agents.items():
@@ -138,17 +141,20 @@ async def _stop(cluster: Embedded) -> None:
             log.warning("%s took long to stop", name)
 
 
-async def _start_node(cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path) -> NodeAgent:
+async def _start_node(
+    cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path, sockets: Path
+) -> NodeAgent:
     """A node: its agent, the managers of its profile, and their plugins as processes."""
-    state.mkdir(parents=True, exist_ok=True)
+    for folder in (state, sockets):
+        folder.mkdir(parents=True, exist_ok=True)
     api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
     settings = _settings(plan, state)
-    beside = extensions(settings, plan.machine, api)
+    beside = extensions(settings, plan.machine, api, sockets)
     runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=False)
     agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
     cluster.beside[plan.name] = beside
     await stack.enter_async_context(beside.running(agent))
-    await stack.enter_async_context(plugin_processes(plan, state))
+    await stack.enter_async_context(plugin_processes(plan, state, sockets))
     _start(cluster, f"node {plan.name}", agent.run())
     return agent
 

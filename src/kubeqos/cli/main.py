@@ -93,13 +93,35 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
-    except KubeqosError as error:
-        print("\n".join(_worded(error)), file=sys.stderr)
-        sys.exit(1)
     except BrokenPipeError:
         # The reader went away (`| head`): not our error, and nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except Exception as error:
+        known = _known(error)
+        if known is None and os.environ.get("KUBEQOS_DEBUG"):
+            raise
+        said = _worded(known) if known is not None else _unexpected(error)
+        print("\n".join(said), file=sys.stderr)
+        sys.exit(1)
+
+
+def _known(error: BaseException) -> KubeqosError | None:
+    """The error to tell, also where several tasks failed together."""
+    if isinstance(error, KubeqosError):
+        return error
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return next((found for each in inner if (found := _known(each)) is not None), None)
+
+
+def _unexpected(error: BaseException) -> list[str]:
+    """A bug of ours, in a form that can be reported."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return [
+        f"Error: something went wrong inside kubeqos: {type(error).__name__}: {error}",
+        "  set KUBEQOS_DEBUG=1 to see where, and please report it",
+    ]
 
 
 def _worded(error: KubeqosError) -> list[str]:

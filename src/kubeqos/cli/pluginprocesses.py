@@ -23,12 +23,12 @@ PROGRAMS: Mapping[str, Sequence[tuple[str, ...]]] = {
 
 
 @contextlib.asynccontextmanager
-async def plugin_processes(plan: NodePlan, state: Path) -> AsyncIterator[None]:
+async def plugin_processes(plan: NodePlan, state: Path, sockets: Path) -> AsyncIterator[None]:
     """Run the profile's plugins for the duration of a block; one that dies is started again."""
     machine = state / "machine.yaml"
     machine.write_text(machine_to_yaml(plan.machine))
     keepers = [
-        asyncio.create_task(_keep(words, machine, state), name=f"{plan.name} {' '.join(words)}")
+        asyncio.create_task(_keep(words, machine, state, sockets), name=f"{plan.name} {' '.join(words)}")
         for words in PROGRAMS.get(plan.profile, ())
     ]
     try:
@@ -39,9 +39,9 @@ async def plugin_processes(plan: NodePlan, state: Path) -> AsyncIterator[None]:
         await asyncio.gather(*keepers, return_exceptions=True)
 
 
-async def _keep(words: tuple[str, ...], machine: Path, state: Path) -> None:
+async def _keep(words: tuple[str, ...], machine: Path, state: Path, sockets: Path) -> None:
     """Keep one program running; its output goes to a log beside the node's state."""
-    options = ["--machine", str(machine), "--registry", str(state / REGISTRY)]
+    options = ["--machine", str(machine), "--registry", str(sockets / REGISTRY)]
     if words[0] == "plugin":
         options += ["--state", str(state / f"{words[1]}_plugin_state")]
     pause = 0.5

@@ -103,9 +103,10 @@ class Extensions:
                 told = found
 
 
-def extensions(settings: NodeSettings, machine: Machine, api: Api | None) -> Extensions:
-    """What the node's gates ask for."""
-    made = Extensions(settings.state_dir / REGISTRY)
+def extensions(settings: NodeSettings, machine: Machine, api: Api | None, sockets: Path | None = None) -> Extensions:
+    """What the node's gates ask for. `sockets` is where plugins meet us, the state directory if left out."""
+    sockets = sockets or settings.state_dir
+    made = Extensions(sockets / REGISTRY)
     if settings.gates.enabled(QRM):
         built_in = {
             name
@@ -113,7 +114,7 @@ def extensions(settings: NodeSettings, machine: Machine, api: Api | None) -> Ext
             if policy != "none"
         }
         made.qrm = QosResourceManager(QrmSettings(built_in=frozenset(built_in)), machine)
-        made.legacy_folder = settings.state_dir / "resource-plugins"
+        made.legacy_folder = sockets / "resource-plugins"
         made.managers.append(made.qrm)
     if settings.gates.enabled(CCI):
         made.cci = CciManager(machine, settings.state_dir, CciSettings(reserved=settings.reserved_cpus))

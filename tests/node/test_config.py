@@ -82,7 +82,7 @@ def test_flags_have_the_forms_of_kubernetes() -> None:
         feature_gates="QOSResources=true",
         reserved_cpus="0-3",
         cpu_cfs_quota="false",
-        hostname_override="me",
+        node_name="me",
         register_with_taints="a=b:NoSchedule,c:NoExecute",
     )
     assert found.kube_reserved["memory"].value() == 2 << 30
@@ -222,10 +222,6 @@ def test_a_mistake_is_told_with_its_line(text: str, expected: list[str]) -> None
         (
             "simulatedMachine: kep80\ncontainerRuntimeEndpoint: unix:///c.sock\n",
             ["node configuration: simulatedMachine and containerRuntimeEndpoint are both set"],
-        ),
-        (
-            "imageGCLowThresholdPercent: 90\n",
-            ["node configuration: imageGCLowThresholdPercent 90 is not below imageGCHighThresholdPercent 85"],
         ),
         (
             "featureGates: {MemoryQoS: false}\nmemoryReservationPolicy: TieredReservation\n",

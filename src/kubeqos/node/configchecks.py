@@ -152,13 +152,6 @@ def _runtime(config: NodeConfiguration) -> Iterator[Contradiction]:
             ("containerRuntimeEndpoint",),
             "write it like unix:///run/containerd/containerd.sock",
         )
-    if config.image_gc_low >= config.image_gc_high:
-        low, high = config.image_gc_low, config.image_gc_high
-        yield Contradiction(
-            f"imageGCLowThresholdPercent {low} is not below imageGCHighThresholdPercent {high}",
-            ("imageGCLowThresholdPercent", "imageGCHighThresholdPercent"),
-            "lower imageGCLowThresholdPercent, or raise imageGCHighThresholdPercent",
-        )
 
 
 _CHECKS: tuple[Callable[[NodeConfiguration], Iterator[Contradiction]], ...] = (

@@ -38,7 +38,7 @@ resources:
   level: container
   mutable: true
   default: silver
-  classes: [{name: gold, capacity: 2}, {name: silver}, {name: bronze}]
+  classes: [{name: exclusive, capacity: 1}, {name: gold, capacity: 2}, {name: silver}, {name: bronze}, {name: limited}]
 - name: blockio
   level: container
   default: normal

@@ -47,6 +47,7 @@ class Embedded:
 
     server: ApiServer
     scheduler: SchedulerService
+    sockets: Path
     agents: dict[str, NodeAgent] = field(default_factory=dict)
     beside: dict[str, Extensions] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -74,18 +75,18 @@ async def running(
         settings = Settings(data_dir, port=port, gates=SERVER_GATES)
         server = await stack.enter_async_context(ApiServer.start(settings))
         progress(f"API server on https://{server.application.address}")
-        cluster = Embedded(server, SchedulerService(server.local(), Scheduler()))
+        # A socket's path may have 107 bytes, and a data directory may lie deep.
+        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubeqos-")))
+        cluster = Embedded(server, SchedulerService(server.local(), Scheduler()), sockets)
         stack.push_async_callback(_stop, cluster)
         _start(cluster, "scheduler", cluster.scheduler.run())
         await _ready(cluster, "scheduler", cluster.scheduler.ready)
         progress("scheduler")
-        # A socket's path may have 107 bytes, and a data directory may lie deep.
-        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubeqos-")))
         controllers = ControllerManager(server.local())
         _start(cluster, "controllers", controllers.run())
-        for number, node in enumerate(plan.nodes):
+        for node in plan.nodes:
             state = data_dir / NODES / node.name
-            cluster.agents[node.name] = await _start_node(cluster, stack, node, state, sockets / str(number))
+            cluster.agents[node.name] = await _start_node(cluster, stack, node, state, sockets / node.name[:40])
         await _ready(cluster, "controllers", controllers.ready)
         progress("controllers")
         for name, agent in cluster.agents.items():

@@ -31,6 +31,8 @@ class Running:
 
     pid: int
     port: int
+    sockets: Path
+    """Where the plugins of each node meet it: a folder per node name."""
 
 
 class Instance:
@@ -61,15 +63,16 @@ class Instance:
         """The cluster that uses this directory, if its process lives."""
         try:
             record = decode_json(self._record.read_bytes())
-            found = Running(int(record["pid"]), int(record["port"]))
+            found = Running(int(record["pid"]), int(record["port"]), Path(record["sockets"]))
         except (OSError, JsonError, KeyError, TypeError, ValueError):
             return None
         return found if _is_ours(found.pid) else None
 
     @contextmanager
-    def recorded(self, pid: int, port: int) -> Iterator[None]:
+    def recorded(self, running: Running) -> Iterator[None]:
         """Be found by others while the block runs."""
-        self._record.write_bytes(encode_json({"pid": pid, "port": port}))
+        record = {"pid": running.pid, "port": running.port, "sockets": str(running.sockets)}
+        self._record.write_bytes(encode_json(record))
         try:
             yield
         finally:

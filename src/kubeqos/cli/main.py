@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": ("kubeqos.cli.up", "Start a cluster on this machine."),
     "down": ("kubeqos.cli.down", "Stop the cluster on this machine."),
     "status": ("kubeqos.cli.status", "Show whether the cluster on this machine runs."),
+    "demo": ("kubeqos.cli.demo", "Walk through the five proposals on the cluster on this machine."),
     "classify": ("kubeqos.cli.classify", "Show a pod's QoS class, effective resources, cgroup values and classes."),
     "check": ("kubeqos.cli.check", "Check a set of manifests together, as a server would."),
     "classes": ("kubeqos.cli.classes", "Show QoS classes: capacity and use over all nodes."),

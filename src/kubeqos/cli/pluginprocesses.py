@@ -15,6 +15,17 @@ from kubeqos.node.extensions import REGISTRY
 
 _STOP_SECONDS = 5.0
 
+# KEP-3461, Example 1: online services and offline jobs in pools of their own, and some CPUs for everybody else.
+CPU_CONFIG = """
+pools:
+  online: {size: 72}
+  offline: {size: 4}
+roles:
+  online-micro_service: {pool: online}
+  ETL: {pool: offline}
+"""
+CONFIGS: Mapping[tuple[str, ...], str] = {("plugin", "cpu"): CPU_CONFIG}
+
 PROGRAMS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "qrm": (("plugin", "cpu"), ("plugin", "memory"), ("plugin", "nic")),
     "cci": (("driver", "reference"),),
@@ -42,6 +53,10 @@ async def plugin_processes(plan: NodePlan, state: Path, sockets: Path) -> AsyncI
 async def _keep(words: tuple[str, ...], machine: Path, state: Path, sockets: Path) -> None:
     """Keep one program running; its output goes to a log beside the node's state."""
     options = ["--machine", str(machine), "--registry", str(sockets / REGISTRY)]
+    if words in CONFIGS:
+        config = state / f"{'-'.join(words)}.yaml"
+        config.write_text(CONFIGS[words])
+        options += ["--config", str(config)]
     if words[0] == "plugin":
         options += ["--state", str(state / f"{words[1]}_plugin_state")]
     pause = 0.5

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from kubeqos.cli.instance import Instance, data_dir_option
+from kubeqos.cli.instance import Instance, Running, data_dir_option
 from kubeqos.errors import ConfigurationError, KubeqosError
 
 _DETACH_SECONDS = 60.0
@@ -61,7 +61,7 @@ async def _run(instance: Instance, port: int, config_file: Path | None, nodes: i
 
     async with running(plan, instance.data_dir, port, progress) as cluster:
         bound = int(cluster.server.application.address.rpartition(":")[2])
-        with instance.recorded(os.getpid(), bound):
+        with instance.recorded(Running(os.getpid(), bound, cluster.sockets)):
             click.echo(f"ready in {time.monotonic() - started:.1f} s")
             click.echo(_next_steps(instance))
             ended = asyncio.create_task(cluster.wait())
@@ -105,5 +105,5 @@ def _next_steps(instance: Instance) -> str:
         f"\n  export KUBECONFIG={instance.kubeconfig}\n"
         "  kubectl get nodes -o wide\n"
         "  kubectl apply -f examples/qos-classes/pod.yaml\n"
-        "  kubeqos why qos-resource-example\n"
+        "  kubeqos demo\n"
     )

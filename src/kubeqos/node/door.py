@@ -89,8 +89,7 @@ class NodeDoor:
     # ---- Statistics
 
     async def summary(self) -> JsonObject:
-        """Fresh, so that `kubectl top` right after a start shows what runs."""
-        return summary(self.agent.settings.node_name, self.housekeeper.last)
+        return summary(self.agent.settings.node_name, await self.housekeeper.latest())
 
     def pods(self) -> bytes:
         """The pods of this node as the agent knows them."""

@@ -10,7 +10,7 @@ import logging
 import re
 import time
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubeqos.apiserver.access import Access, attributes
@@ -95,6 +95,9 @@ class Application:
             if route is None:
                 return None, await self._other_path(request)
             self.access.check(request.identity, attributes(route))
+            if request.protocols and route.subresource:
+                # A WebSocket begins with GET, but who only may read must not run commands with it.
+                self.access.check(request.identity, attributes(replace(route, verb="create")))
             return route, await self._dispatch(request, route)
         except ApiError as error:
             return route, _failure(error)

@@ -29,6 +29,8 @@ from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
 
 DIAL_SECONDS, SUMMARY_SECONDS = 5.0, 10.0
+Address = tuple[str, int, str]
+"""Host, port, and the authority (PEM) of the certificate."""
 
 
 class NodeEndpoint(Protocol):
@@ -51,7 +53,7 @@ class NodeProxy:
     credentials: Callable[[], tuple[Path, Path]]
     """Certificate and key files that agents know us by."""
     local: dict[str, NodeEndpoint] = field(default_factory=dict)
-    _remote: dict[tuple[str, int, str], HttpEndpoint] = field(default_factory=dict)
+    _remote: dict[str, tuple[Address, HttpEndpoint]] = field(default_factory=dict)
 
     async def open(self, request: Request, pod: JsonObject, subresource: str) -> Response:
         """Answer a request for a pod's logs or streams."""
@@ -85,10 +87,12 @@ class NodeProxy:
         if where is None:
             what = f'no node agent serves node "{name}": it has not registered an address'
             raise ApiError(404, "NotFound", what, details={})
-        if where not in self._remote:
+        known = self._remote.get(name)
+        if known is None or known[0] != where:
             host, port, authority = where
-            self._remote[where] = HttpEndpoint(host, port, client_context(*self.credentials(), authority))
-        return self._remote[where]
+            known = where, HttpEndpoint(host, port, client_context(*self.credentials(), authority))
+            self._remote[name] = known
+        return known[1]
 
     async def summaries(self, nodes: Sequence[str]) -> Mapping[str, JsonObject]:
         """The summaries of those nodes that answer."""
@@ -103,7 +107,7 @@ class NodeProxy:
             return None
 
     async def close(self) -> None:
-        for endpoint in self._remote.values():
+        for _, endpoint in self._remote.values():
             await endpoint.close()
 
 
@@ -124,7 +128,7 @@ def container_of(pod: JsonObject, asked: str | None) -> str:
     raise bad_request(f"a container name must be specified for pod {name}, {choices}")
 
 
-def address_of(node: JsonObject) -> tuple[str, int, str] | None:
+def address_of(node: JsonObject) -> Address | None:
     """Where a node's agent listens, and its certificate; None while it does not say."""
     status = node.get("status") or {}
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0

@@ -220,6 +220,10 @@ def test_a_mistake_is_told_with_its_line(text: str, expected: list[str]) -> None
         ),
         ("classesFile: classes.yaml\n", ["node configuration: classesFile is set, but the gate QOSResources is off"]),
         (
+            "featureGates: {QOSResources: true}\nclassesFile: c.yaml\ncontainerRuntimeEndpoint: unix:///c.sock\n",
+            ["node configuration: classesFile is set, but containerRuntimeEndpoint names a real runtime"],
+        ),
+        (
             "simulatedMachine: kep80\ncontainerRuntimeEndpoint: unix:///c.sock\n",
             ["node configuration: simulatedMachine and containerRuntimeEndpoint are both set"],
         ),
@@ -297,3 +301,10 @@ def test_every_setting_has_one_flag_and_a_help_text() -> None:
         SETTINGS["cpuCFSQuota"].flag == "cpu-cfs-quota"
         and SETTINGS["memoryManagerPolicy"].flag == "memory-manager-policy"
     )
+
+
+def test_the_manual_names_every_setting() -> None:
+    manual = (Path(__file__).parents[2] / "docs/node-configuration.md").read_text()
+    for setting in SETTINGS.values():
+        assert f"| `{setting.key}` | `--{setting.flag}`" in manual
+        assert f"| {setting.about} |" in manual

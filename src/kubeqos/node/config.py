@@ -90,7 +90,7 @@ class NodeConfiguration:
         "simulatedMachine", "", _text, "Simulate this machine: its name, or a file.", also="simulated"
     )
     classes_file: Path | None = _setting(
-        "classesFile", None, _path, "QoS-class resources of this node (KEP-3008).", also="classes"
+        "classesFile", None, _path, "QoS-class resources of the simulated machine (KEP-3008).", also="classes"
     )
     pod_logs_dir: Path = _setting(
         "podLogsDir", Path("/var/log/pods"), _path, "Folder of container logs.", also="log-dir"

@@ -146,6 +146,12 @@ def _runtime(config: NodeConfiguration) -> Iterator[Contradiction]:
             ("simulatedMachine", "containerRuntimeEndpoint"),
             "a simulated machine has its own runtime: remove one of them",
         )
+    if config.classes_file is not None and config.runtime_endpoint:
+        yield Contradiction(
+            "classesFile is set, but containerRuntimeEndpoint names a real runtime",
+            ("classesFile", "containerRuntimeEndpoint"),
+            "give the file to `kubeqos relay` and let containerRuntimeEndpoint be the relay's socket",
+        )
     if config.runtime_endpoint and not config.runtime_endpoint.startswith("unix://"):
         yield Contradiction(
             f'containerRuntimeEndpoint is "{config.runtime_endpoint}", which is not a socket',

@@ -131,11 +131,13 @@ def test_metrics_of_nodes_that_do_not_answer_are_left_out(server: LiveServer) ->
     assert server.call("GET", "/apis/metrics.k8s.io/v1beta1").body["resources"][0]["kind"] == "NodeMetrics"
 
 
-def test_a_node_without_a_certificate_has_no_address() -> None:
+def test_where_an_agent_listens() -> None:
     node: dict[str, Any] = {"metadata": {}, "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}
-    assert address_of(node) is None
+    with pytest.raises(ApiError) as caught:
+        address_of(node)
+    assert str(caught.value) == "no preferred addresses found; known addresses: [InternalIP:10.0.0.1]"
     node["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 10250}}
-    assert address_of(node) is None
+    assert address_of(node) == ("10.0.0.1", 10250, "")
     node["metadata"]["annotations"] = {SERVING_CERTIFICATE_ANNOTATION: "PEM"}
     assert address_of(node) == ("10.0.0.1", 10250, "PEM")
 

@@ -48,9 +48,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         (
             "maxPods: 5\n",
             [],
-            "Error: say where containers run\n"
-            "  pass --runtime-endpoint SOCKET or --simulated MACHINE, or set containerRuntimeEndpoint or "
-            "simulatedMachine in the file\n",
+            "Error: node configuration: say where containers run\n"
+            "  set containerRuntimeEndpoint (--runtime-endpoint) or simulatedMachine (--simulated), one of them\n",
         ),
     ],
 )

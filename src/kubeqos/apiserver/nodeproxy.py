@@ -1,16 +1,16 @@
 """The API server's way to node agents: logs and exec of pods, and what nodes and pods use.
 
-An agent in this process is asked directly (`NodeEndpoint`), any other by HTTPS at the address and port that its Node
-object names. The agent's certificate is the one that its Node object carries, so that nobody else can answer for it.
+An agent in this process is asked directly (`NodeEndpoint`), any other by HTTPS as kube-apiserver asks a kubelet: at the
+address and port that its Node object names, with a client certificate of the cluster's own authority. The agent's
+certificate must be signed by the authority that its Node object carries, or else by the cluster's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlencode
 
@@ -18,10 +18,11 @@ import httpx2
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
-from kubeqos.apiserver.auth import client_context
+from kubeqos.apiserver.auth import Pki, client_context
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.kinds import kind_named
 from kubeqos.apiserver.objects import decode
+from kubeqos.apiserver.options import parse_int
 from kubeqos.apiserver.requests import Query, Request, Response
 from kubeqos.apiserver.sockets import Socket, choose_protocol
 from kubeqos.apiserver.status import ApiError, bad_request
@@ -30,7 +31,8 @@ from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
 
 DIAL_SECONDS, SUMMARY_SECONDS = 5.0, 10.0
 Address = tuple[str, int, str]
-"""Host, port, and the authority (PEM) of the certificate."""
+"""Host, port, and the agent's own authority (PEM), empty when it has none."""
+_NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")
 
 
 class NodeEndpoint(Protocol):
@@ -50,8 +52,7 @@ class NodeProxy:
     """Finds the agent of a node and carries requests to it."""
 
     core: Core
-    credentials: Callable[[], tuple[Path, Path]]
-    """Certificate and key files that agents know us by."""
+    pki: Pki
     local: dict[str, NodeEndpoint] = field(default_factory=dict)
     _remote: dict[str, tuple[Address, HttpEndpoint]] = field(default_factory=dict)
 
@@ -60,8 +61,12 @@ class NodeProxy:
         metadata, node = pod["metadata"], pod["spec"]["nodeName"]
         container = container_of(pod, request.first("container"))
         endpoint = self.endpoint(node)
+        query = {name: values for name, values in request.query.items() if name != "container"}
         if subresource == "log":
-            return await endpoint.logs(metadata["namespace"], metadata["name"], container, request.query)
+            for name in _NUMBERS:
+                if name in query and parse_int(query[name][0]) < 0:
+                    raise bad_request(f"{name}: Invalid value: {query[name][0]}: must be greater than or equal to 0")
+            return await endpoint.logs(metadata["namespace"], metadata["name"], container, query)
         if subresource != "exec":
             raise bad_request(f"pods/{subresource} is not supported: use exec or logs")
         protocol = choose_protocol(request.protocols)
@@ -71,7 +76,7 @@ class NodeProxy:
             )
 
         async def streams(socket: Socket) -> None:
-            await endpoint.execute(metadata["namespace"], metadata["name"], container, request.query, socket)
+            await endpoint.execute(metadata["namespace"], metadata["name"], container, query, socket)
 
         return Response(101, streams=streams, protocol=protocol)
 
@@ -84,13 +89,12 @@ class NodeProxy:
         if stored is None:
             raise ApiError(404, "NotFound", f'nodes "{name}" not found', details={"name": name, "kind": "nodes"})
         where = address_of(decode(stored))
-        if where is None:
-            what = f'no node agent serves node "{name}": it has not registered an address'
-            raise ApiError(404, "NotFound", what, details={})
         known = self._remote.get(name)
         if known is None or known[0] != where:
-            host, port, authority = where
-            known = where, HttpEndpoint(host, port, client_context(*self.credentials(), authority))
+            host, port, own = where
+            tls = client_context(*self.pki.node_client_files(), own or self.pki.ca_pem.decode())
+            tls.check_hostname = not own  # an agent's own authority signs for it alone, the cluster's for many
+            known = where, HttpEndpoint(host, port, tls)
             self._remote[name] = known
         return known[1]
 
@@ -128,14 +132,18 @@ def container_of(pod: JsonObject, asked: str | None) -> str:
     raise bad_request(f"a container name must be specified for pod {name}, {choices}")
 
 
-def address_of(node: JsonObject) -> Address | None:
-    """Where a node's agent listens, and its certificate; None while it does not say."""
+def address_of(node: JsonObject) -> Address:
+    """Where a node's agent listens; 400 in Kubernetes' words while it does not say."""
     status = node.get("status") or {}
-    port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
-    certificate = (node["metadata"].get("annotations") or {}).get(SERVING_CERTIFICATE_ANNOTATION, "")
-    known = {one.get("type"): one.get("address") for one in status.get("addresses") or ()}
-    host = known.get("InternalIP") or known.get("Hostname")
-    return (str(host), int(port), str(certificate)) if host and port and certificate else None
+    port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port")
+    addresses = status.get("addresses") or ()
+    known = {one.get("type"): str(one.get("address")) for one in reversed(addresses)}
+    host = next((known[kind] for kind in ("InternalIP", "Hostname", "ExternalIP") if kind in known), "")
+    if not host or not port:
+        listed = " ".join(f"{one.get('type')}:{one.get('address')}" for one in addresses)
+        raise bad_request(f"no preferred addresses found; known addresses: [{listed}]")
+    own = (node["metadata"].get("annotations") or {}).get(SERVING_CERTIFICATE_ANNOTATION, "")
+    return host, int(port), str(own)
 
 
 class HttpEndpoint:

@@ -69,7 +69,7 @@ class ApiServer:
         self.policy, self._policy_at = load_policy(store), store.revision
         self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store)))
         self.watching = Watching(self.core)
-        self.nodes = NodeProxy(self.core, pki.node_client_files)
+        self.nodes = NodeProxy(self.core, pki)
         self.subresources = Subresources(self.core, self.nodes, tokens=signer)
         self.metrics = Metrics()
         self.health = Health()
@@ -108,12 +108,15 @@ class ApiServer:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         listener = listen(settings.host, settings.port)
         host, port = listener.getsockname()[:2]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # "every address" is none to connect to
         pki = Pki(settings.data_dir / "pki")
         store = Store.open(settings.data_dir / "kubeqos.db")
         server = cls(settings, store, pki)
-        server.application.address = f"{host}:{port}"
+        server.application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         await bootstrap(server.core)
-        write_kubeconfig(server.kubeconfig, server=f"https://{host}:{port}", authority=pki.ca_pem, client=pki.admin())
+        write_kubeconfig(
+            server.kubeconfig, server=f"https://{server.application.address}", authority=pki.ca_pem, client=pki.admin()
+        )
         gc.collect()
         gc.freeze()  # what was loaded at start stays: a full collection need not walk it (python-stack §0.1)
         tls = server_context(*pki.server_files([host, "localhost"]), pki.ca_file)

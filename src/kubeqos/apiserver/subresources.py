@@ -168,11 +168,12 @@ class Subresources:
     async def _scale(self, request: Request, route: Route, kind: Kind) -> Response:
         if route.verb == "get":
             return Response(200, encode_json(_scale_of(decode(self.core.stored(kind, route.namespace, route.name)))))
+        version = ""
         if route.verb == "patch":
             replicas = _replicas_patch(request)
         else:
             scale = read_object(request, "Scale", "autoscaling", "v1", field_validation(request))
-            replicas = (scale.get("spec") or {}).get("replicas", 0)
+            replicas, version = (scale.get("spec") or {}).get("replicas", 0), scale["metadata"].get("resourceVersion")
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
             why = f"Invalid value: {encode_json(replicas).decode()}: must be greater than or equal to 0"
             causes = [cause("spec.replicas", "FieldValueInvalid", why)]
@@ -182,6 +183,8 @@ class Subresources:
 
         def scaled(obj: JsonObject) -> JsonObject:
             obj.setdefault("spec", {})["replicas"] = replicas
+            if version:
+                obj["metadata"]["resourceVersion"] = version
             return obj
 
         write = Write(kind, route.namespace, route.name, "scale", dry_run=dry_run(request, "UpdateOptions"))

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kubeqos.node.config import NodeConfiguration
 
 
+CGROUP_FS = Path("/sys/fs/cgroup")
+
+
 def setting_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add a flag for every setting, in the order of the table."""
     for setting in reversed(list(SETTINGS.values())):
@@ -51,9 +54,8 @@ def command(kubeconfig: Path | None, config_file: Path | None, **given: str | No
     config = load(config_file, flags)
     if not config.runtime_endpoint and not config.simulated_machine:
         raise ConfigurationError(
-            "say where containers run",
-            remedy="pass --runtime-endpoint SOCKET or --simulated MACHINE, or set containerRuntimeEndpoint or "
-            "simulatedMachine in the file",
+            "node configuration: say where containers run",
+            remedy="set containerRuntimeEndpoint (--runtime-endpoint) or simulatedMachine (--simulated), one of them",
         )
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_run(config, kubeconfig))
@@ -64,12 +66,16 @@ async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
 
     from kubeqos.client.http import HttpApi
     from kubeqos.node.agent import NodeAgent
-    from kubeqos.node.configured import node_extensions, node_settings, service_settings
+    from kubeqos.node.assembly import settings_of
+    from kubeqos.node.configchecks import refuse_machine
+    from kubeqos.node.configured import node_extensions, service_settings
     from kubeqos.node.services import serve_node
 
     config = dataclasses.replace(config, node_name=config.node_name or socket.gethostname().lower())
     runtime, machine = _runtime(config)
-    settings = node_settings(config, machine)
+    refuse_machine(config, machine)
+    owned = CGROUP_FS if config.runtime_endpoint and config.cgroups_per_qos else None
+    settings = settings_of(config, machine, cgroup_fs=owned)
     api = HttpApi.from_kubeconfig(kubeconfig)
     beside = node_extensions(config, settings, machine, api)
     agent = NodeAgent(settings, runtime, machine, api=api, managers=beside.managers, claims=beside.claims)

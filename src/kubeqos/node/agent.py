@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 FILE_SECONDS = 2.0
+SOON_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -139,10 +140,11 @@ class NodeAgent:
             else None
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn)
+        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
         self._timer: Timer | None = None
         self._timer_at: float | None = None
         self._stopped = False
+        self._writing_soon = False
 
     # ---- Running
 
@@ -255,8 +257,9 @@ class NodeAgent:
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Release):
                 await self.settle()
-            if isinstance(effect, fx.Admit | fx.Release):
-                await self.write_node()
+            if isinstance(effect, fx.Admit | fx.Release) and not self._writing_soon:
+                self._writing_soon = True
+                self._spawn(self._write_soon())
 
     def _fail(self, failure: fx.Failed) -> None:
         self.counters.failures[type(failure.effect).__name__] += 1
@@ -438,6 +441,12 @@ class NodeAgent:
                 self.runtime_facts = replace(self.runtime_facts, problem=f"container runtime is down: {error.details}")
             await self.write_node()
             await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.status_seconds * NS))
+
+    async def _write_soon(self) -> None:
+        """The node's summary has changed; many pods that come together change it once."""
+        await self.clock.sleep_until(self.clock.now_ns() + round(SOON_SECONDS * NS))
+        self._writing_soon = False
+        await self.write_node()
 
     async def write_node(self) -> None:
         """Bring the Node object and the lease up to date."""

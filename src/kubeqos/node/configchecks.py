@@ -192,6 +192,13 @@ def _machine_problems(config: NodeConfiguration, machine: Machine) -> Iterator[C
             ("topologyManagerPolicyOptions.max-allowable-numa-nodes", "topologyManagerPolicyOptions"),
             "raise max-allowable-numa-nodes, or leave it out",
         )
+    kept = sum(one.get("cpu", Quantity.ZERO).milli() for one in (config.kube_reserved, config.system_reserved))
+    if kept > len(machine.online) * 1000:
+        yield Contradiction(
+            f"kubeReserved and systemReserved keep {Quantity.from_milli(kept)} CPUs of {len(machine.online)}",
+            ("systemReserved", "kubeReserved"),
+            "reserve fewer CPUs",
+        )
     yield from _reserved_memory(config, machine)
 
 

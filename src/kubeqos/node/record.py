@@ -130,8 +130,10 @@ class PodRecord:
     """Containers that were just started: their postStart hook is still to run."""
     hooked: set[str] = field(default_factory=set)
     """Containers whose preStop hook has run."""
-    broken: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """Containers that could not be started (when, why): they count as ended."""
+    broken: set[str] = field(default_factory=set)
+    """Containers that could not be started: they are removed and made anew."""
+    unsure: bool = False
+    """A call to the runtime failed, and may have been carried out all the same: look before anything else is done."""
     kill: dict[str, str] = field(default_factory=dict)
     """Containers to be stopped while the pod lives on: a failed liveness probe or hook (id → why)."""
     probes: dict[tuple[str, str], ProbeState] = field(default_factory=dict)
@@ -182,12 +184,13 @@ class PodRecord:
         return [one for one in self.view.spec.init_containers if one.is_sidecar]
 
     def newest(self, name: str) -> SeenContainer | None:
-        """The newest instance; one that could not be started counts as ended."""
-        found = self.seen.newest(name)
-        if found is not None and found.stage is Stage.CREATED and found.id in self.broken:
-            at, why = self.broken[found.id]
-            return _ended(found, at, why)
-        return found
+        """The newest instance that could be started, or may be."""
+        if not self.broken:
+            return self.seen.newest(name)
+        return next((one for one in self.seen.instances(name) if not self.is_broken(one)), None)
+
+    def is_broken(self, container: SeenContainer) -> bool:
+        return container.stage is Stage.CREATED and container.id in self.broken
 
     def is_busy(self, *prefixes: str) -> bool:
         return any(key.startswith(prefixes) for key in self.busy)
@@ -218,20 +221,3 @@ class PodRecord:
             if seen is not None and seen.live:
                 found.append(UpdateResources(self.uid, name, seen.id))
         return found
-
-
-def _ended(container: SeenContainer, at: float, why: str) -> SeenContainer:
-    return SeenContainer(
-        id=container.id,
-        name=container.name,
-        attempt=container.attempt,
-        stage=Stage.EXITED,
-        created=container.created,
-        finished=at,
-        exit_code=128,
-        reason="StartError",
-        message=why,
-        image=container.image,
-        image_id=container.image_id,
-        classes=container.classes,
-    )

@@ -72,6 +72,8 @@ class QosResourceManager:
         self._told_at = -1
         self._resume: list[Update] = []
         self._admitting: dict[str, int] = {}
+        self._unheard: dict[tuple[str, str, str], RemoteError] = {}
+        """Why a plugin gave no hints, by pod, container and resource, until its allocation is asked for."""
         self.reconciler = Reconciler(
             self.ledger, self.endpoints, self._pods, machine, emit, lambda: self._admitting.keys()
         )
@@ -93,12 +95,15 @@ class QosResourceManager:
             return Offer(self.name, question.resource, hints)
         endpoint = self.endpoints.get(question.plugin)
         assert endpoint is not None
+        failure = pod.uid, ref.name, question.resource
+        self._unheard.pop(failure, None)
         try:
             answer = await endpoint.call("GetTopologyHints", request_for(pod, ref, question, None))
-        except RemoteError:
-            # Allocate says why; until then an ignored plugin has no opinion and any other rules everything out.
-            ignored = self.settings.on_error.get(question.resource) is OnError.IGNORE
-            return Offer(self.name, question.resource, None if ignored else ())
+        except RemoteError as error:
+            # Only `allocate` can say why, and that it may be tried again; so there is no opinion until then.
+            if not (isinstance(error, PluginFailure) and error.unimplemented):
+                self._unheard[failure] = error
+            return Offer(self.name, question.resource, None)
         found = hints_from_wire(answer.resource_hints, question.resource, question.spelled)
         return Offer(self.name, question.resource, self._possible(found))
 
@@ -174,6 +179,9 @@ class QosResourceManager:
         assert endpoint is not None
         where = f"container {ref.name}: {question.resource}"
         try:
+            unheard = self._unheard.pop((pod.uid, ref.name, question.resource), None)
+            if unheard is not None:
+                raise unheard
             if endpoint.trouble:
                 raise Unusable(endpoint.name, endpoint.trouble)
             given = await ask(endpoint, pod, ref, question, hint, self.machine)
@@ -216,6 +224,7 @@ class QosResourceManager:
     async def release(self, pod_uid: str) -> None:
         self.ledger.drop(pod_uid)
         self._pods.pop(pod_uid, None)
+        self._unheard = {key: error for key, error in self._unheard.items() if key[0] != pod_uid}
         for key in [key for key in self._told if key[0] == pod_uid]:
             del self._told[key]
         await self.endpoints.release(pod_uid)
@@ -350,6 +359,7 @@ class QosResourceManager:
         return self.ledger.validate()
 
     async def close(self) -> None:
+        await self.reconciler.close()
         await self.endpoints.close()
 
 

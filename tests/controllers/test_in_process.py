@@ -1,0 +1,147 @@
+"""The controllers inside the API server's process: exact counts, restarts in the middle, and rest when all is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.apiserver.server import ApiServer, Settings
+from kubeqos.client import Api
+from kubeqos.client.resources import DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS, RESOURCE_QUOTAS
+from kubeqos.codec import decode_json
+from kubeqos.controllers.manager import ControllerManager
+from kubeqos.controllers.quota import QuotaAudit
+from tests.client.test_informer import until
+from tests.controllers.cluster import QUICK
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    async with ApiServer.start(Settings(tmp_path / "data", port=0)) as made:
+        yield made
+
+
+@asynccontextmanager
+async def managed(server: ApiServer) -> AsyncIterator[ControllerManager]:
+    """Controllers for as long as the block lasts; then they are cut off wherever they are."""
+    manager = ControllerManager(server.local(), QUICK)
+    task = asyncio.create_task(manager.run())
+    try:
+        yield manager
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def replica_set(name: str, replicas: int) -> dict[str, Any]:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+async def objects(api: Api, resource: Any, namespace: str = "default") -> list[Any]:
+    return [decode_json(raw) for raw in (await api.list(resource, namespace)).items]
+
+
+@asynccontextmanager
+async def counted_pods(server: ApiServer) -> AsyncIterator[list[str]]:
+    """The key of every pod that is created while the block lasts, gone or not."""
+    created: list[str] = []
+    watch = server.store.watch("/registry/core/pods/", server.store.revision)
+
+    async def count() -> None:
+        async for events in watch:
+            created.extend(event.key for event in events if event.type == "ADDED")
+
+    task = asyncio.create_task(count())
+    yield created
+    task.cancel()
+
+
+async def test_no_pod_is_made_twice(server: ApiServer) -> None:
+    api = server.local()
+    async with counted_pods(server) as created, managed(server):
+        for name in ("a", "b", "c"):
+            await api.create(REPLICA_SETS, replica_set(name, 40))
+        await until(lambda: len(server.store.range("/registry/core/pods/").items) == 120)
+        await asyncio.sleep(0.3)
+    assert len(created) == len(set(created)) == 120
+
+
+async def test_cut_off_anywhere_they_finish_what_was_begun(server: ApiServer) -> None:
+    api = server.local()
+    async with counted_pods(server) as created:
+        await api.create(REPLICA_SETS, replica_set("a", 60))
+        for number in (1, 4, 8, 20, 33, 59):
+            async with managed(server):
+                while len(created) < number:  # noqa: ASYNC110 - the moment is what matters
+                    await asyncio.sleep(0)
+            await asyncio.sleep(0.05)  # what the server had accepted is durable before others come to look
+        async with managed(server):
+            await until(lambda: len(server.store.range("/registry/core/pods/").items) >= 60)
+            await asyncio.sleep(0.2)
+    assert len(created) == 60
+
+
+async def test_when_all_is_done_nothing_is_written(server: ApiServer) -> None:
+    api = server.local()
+    body = replica_set("web", 3)
+    await api.create(DEPLOYMENTS, {**body, "kind": "Deployment"})
+    quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"pods": "10"}}}
+    await api.create(RESOURCE_QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    async with managed(server) as manager:
+        await manager.ready.wait()
+        await until(lambda: len(server.store.range("/registry/core/pods/").items) == 3)
+        await asyncio.sleep(0.5)
+        before = server.store.revision
+        manager.controller("deployment").queue.add("default/web")
+        for found in await objects(api, REPLICA_SETS):
+            manager.controller("replicaset").queue.add(f"default/{found['metadata']['name']}")
+        await asyncio.sleep(0.8)
+        assert manager.idle
+        assert server.store.revision == before
+        assert manager.metrics.audits._value.get() > 0
+
+
+async def test_the_audit_reports_drift_and_only_drift(server: ApiServer) -> None:
+    api = server.local()
+    await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "t"}})
+    quota = {"metadata": {"name": "q", "namespace": "t"}, "spec": {"hard": {"pods": "50"}}}
+    await api.create(RESOURCE_QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    async with managed(server) as manager:
+        audit = manager.controller("resourcequota")
+        assert isinstance(audit, QuotaAudit)
+        for number in range(30):
+            pod = {
+                "metadata": {"name": f"p{number}", "namespace": "t"},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            }
+            await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod})
+            if number % 3 == 0:
+                await api.delete(PODS, f"p{number}", "t")
+            audit.queue.add("t")
+        await until(lambda: manager.metrics.audits._value.get() > 0)
+        assert audit.drifts == {}
+        known = server.chain.ledger.quota("t", "q")
+        assert known is not None
+        known.used["pods"].nanos += 7_000_000_000  # what must never happen
+        known.used["pods"].parts = dict.fromkeys(known.used["pods"].parts, known.used["pods"].nanos)
+        await api.delete(PODS, "p1", "t")
+        await until(lambda: bool(audit.drifts))
+        [drift] = audit.drifts["t"]
+        assert (drift.quota, drift.resource, str(drift.recorded), str(drift.actual)) == ("q", "pods", "26", "19")
+        await manager.context.events.flushed()
+        events = server.store.range("/registry/core/events/t/").items
+        assert any(b"26 is recorded as used, the objects use 19" in event.value for event in events)
+        assert manager.metrics.drift._value.get() == 1

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 FILE_SECONDS = 2.0
-SOON_SECONDS = 0.2
+SOON_SECONDS = 1.0
 
 
 @dataclass(slots=True)

@@ -97,6 +97,7 @@ class NodeAgent:
         self.managers = [*(one for one in own if one is not None), *managers]
         self.labels = nodestatus.node_labels(settings)
         self.pressure: dict[str, tuple[str, str, str]] = {}
+        self.plugin_conditions: Callable[[], nodestatus.Conditions] = dict
         self._writing = asyncio.Lock()
         self.serving_port = 0
         """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
@@ -448,7 +449,9 @@ class NodeAgent:
         status: dict[str, Any] = {
             "capacity": nodestatus.texts(nodestatus.capacity(self.machine, self.settings, extra)),
             "allocatable": nodestatus.texts(nodestatus.allocatable(self.machine, self.settings, extra)),
-            "conditions": nodestatus.conditions(self.runtime_facts, self.pressure, known, now),
+            "conditions": nodestatus.conditions(
+                self.runtime_facts, {**self.pressure, **self.plugin_conditions()}, known, now
+            ),
             "addresses": [*addresses, {"type": "Hostname", "address": self.settings.node_name}],
             "nodeInfo": nodestatus.node_info(self.runtime_facts),
         }

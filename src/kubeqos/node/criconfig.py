@@ -343,15 +343,26 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
 # ---- Files and rights
 
 
+VOLUME_FOLDERS: Mapping[str, str] = {
+    "emptyDir": "kubernetes.io~empty-dir",
+    "configMap": "kubernetes.io~configmap",
+    "secret": "kubernetes.io~secret",
+    "downwardAPI": "kubernetes.io~downward-api",
+    "projected": "kubernetes.io~projected",
+}
+"""Volumes that live in the agent's own folder; `node.volumes` fills them."""
+
+
 def volume_paths(pod: AdmittedPod, context: Context) -> dict[str, Path]:
     """Where each volume that needs no plugin lives on the host."""
     paths: dict[str, Path] = {}
     for volume in (pod.raw.get("spec") or {}).get("volumes") or ():
         if "hostPath" in volume:
             paths[volume["name"]] = Path(volume["hostPath"].get("path", "/"))
-        elif "emptyDir" in volume:
-            folder = context.state_dir / "pods" / pod.uid / "volumes" / "kubernetes.io~empty-dir"
-            paths[volume["name"]] = folder / volume["name"]
+            continue
+        for kind, folder in VOLUME_FOLDERS.items():
+            if kind in volume:
+                paths[volume["name"]] = context.state_dir / "pods" / pod.uid / "volumes" / folder / volume["name"]
     return paths
 
 

@@ -99,6 +99,8 @@ class NodeAgent:
         self.pressure: dict[str, tuple[str, str, str]] = {}
         self.plugin_conditions: Callable[[], nodestatus.Conditions] = dict
         self._writing = asyncio.Lock()
+        self.annotations: dict[str, str] = {}
+        """More annotations of the Node, from what runs beside the agent."""
         self.serving_port = 0
         """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
         self.drivers: Callable[[], Iterable[str]] = lambda: ()
@@ -437,7 +439,7 @@ class NodeAgent:
         try:
             pods = [pod.admitted_pod() for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, free, self.drivers())
-            found |= nodestatus.map_annotations(self.machine, self.managers, pods)
+            found |= nodestatus.map_annotations(self.machine, self.managers, pods) | self.annotations
             async with self._writing:
                 await self._registration.keep(self.labels, found, self._node_status)
         except (ApiError, Unreachable) as error:

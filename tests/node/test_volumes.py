@@ -103,8 +103,18 @@ async def test_everything_of_a_pod_goes_with_it(tmp_path: Path) -> None:
         uid = await node.start(
             pod("web", container(volumeMounts=mounts), volumes=[{"name": "scratch", "emptyDir": {}}])
         )
-        (mount,) = node.running(uid)["main"].config.mounts
+        mount, _ = node.running(uid)["main"].config.mounts  # the other is for its last words
         assert Path(mount.host_path).is_dir() and mount.container_path == "/tmp"
         await node.end(uid)
         await node.advance(3)
         assert not Path(mount.host_path).exists() and not list((tmp_path / "logs").iterdir())
+
+
+async def test_last_words_are_shown_in_status(tmp_path: Path) -> None:
+    async with World(tmp_path) as node:
+        uid = await node.start(pod("web", container(command=["sh", "-c", "sleep 2"]), restartPolicy="Never"))
+        (words,) = node.running(uid)["main"].config.mounts
+        assert words.container_path == "/dev/termination-log"
+        Path(words.host_path).write_text("out of luck")
+        await node.advance(3)
+        assert node.container(uid)["state"]["terminated"]["message"] == "out of luck"

@@ -146,6 +146,9 @@ def container_config(
         tty=raw.get("tty", False),
     )
     config.mounts.extend(_mounts(pod, raw, context))
+    if context.folders:
+        host = str(termination_log(pod, ref.name, attempt, context))
+        config.mounts.add(container_path=raw.get("terminationMessagePath") or TERMINATION_PATH, host_path=host)
     for mount in grant.mounts:
         config.mounts.add(container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only)
     for device in grant.devices:
@@ -341,6 +344,14 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
 
 
 # ---- Files and rights
+
+
+TERMINATION_PATH = "/dev/termination-log"
+
+
+def termination_log(pod: AdmittedPod, container: str, attempt: int, context: Context) -> Path:
+    """The file in which a container may leave its last words."""
+    return context.state_dir / "pods" / pod.uid / "containers" / container / str(attempt)
 
 
 VOLUME_FOLDERS: Mapping[str, str] = {

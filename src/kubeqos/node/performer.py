@@ -10,6 +10,7 @@ import asyncio
 import shutil
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kubeqos.client.api import Api
@@ -34,6 +35,7 @@ from kubeqos.node.criconfig import (
     references,
     resource_update,
     sandbox_config,
+    termination_log,
 )
 from kubeqos.node.prober import Prober
 from kubeqos.node.probes import FIELDS
@@ -49,6 +51,7 @@ from kubeqos.node.seen import (
 )
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal, StartHook, Update
 
+LONGEST_MESSAGE = 4096
 Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]
 
 
@@ -234,6 +237,9 @@ class Performer:
             raise StartError("CreateContainerConfigError", problem.what) from problem
         if context.folders:
             (pod_log_dir(admitted, context) / ref.name).mkdir(parents=True, exist_ok=True)
+            words = termination_log(admitted, ref.name, effect.attempt, context)
+            words.parent.mkdir(parents=True, exist_ok=True)
+            words.touch()
         described = sandbox_config(admitted, sandbox.attempt, context)
         identity = await self._runtime.create_container(effect.sandbox_id, config, described)
         # While it was being created others may have taken what was shared: it must know before it starts.
@@ -299,7 +305,20 @@ class Performer:
         return None
 
     async def _look_at(self, container_id: str) -> SeenContainer:
-        return seen_container((await self._runtime.container_status(container_id)).status)
+        return self._seen((await self._runtime.container_status(container_id)).status)
+
+    def _seen(self, status: cri.ContainerStatus) -> SeenContainer:
+        """A container with its last words, if it left any."""
+        found, context = seen_container(status), self._context()
+        pod = self._core.pods.get(status.labels.get(POD_UID_LABEL, ""))
+        if found.stage is not Stage.EXITED or found.message or pod is None or not context.folders:
+            return found
+        try:
+            with termination_log(pod.admitted_pod(), found.name, found.attempt, context).open("rb") as file:
+                said = file.read(LONGEST_MESSAGE).decode(errors="replace")
+        except OSError:
+            return found
+        return replace(found, message=said) if said else found
 
     # ---- Hooks and probes
 
@@ -336,7 +355,7 @@ class Performer:
         for container in await self._runtime.list_containers(cri.ContainerFilter(label_selector=labels)):
             answer = await _or_none(self._runtime.container_status(container.id))
             if answer is not None:
-                containers.append(seen_container(answer.status))
+                containers.append(self._seen(answer.status))
         return SeenPod(uid, namespace, name, tuple(sandboxes), tuple(containers))
 
     async def stages(self) -> dict[str, dict[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,15 @@ class Extensions:
                 told = found
 
 
-def extensions(settings: NodeSettings, machine: Machine, api: Api | None, sockets: Path | None = None) -> Extensions:
+def extensions(
+    settings: NodeSettings,
+    machine: Machine,
+    api: Api | None,
+    sockets: Path | None = None,
+    *,
+    qrm: QrmSettings | None = None,
+    cci: CciSettings | None = None,
+) -> Extensions:
     """What the node's gates ask for. `sockets` is where plugins meet us, the state directory if left out."""
     sockets = sockets or settings.state_dir
     made = Extensions(sockets / REGISTRY)
@@ -110,11 +118,13 @@ def extensions(settings: NodeSettings, machine: Machine, api: Api | None, socket
             for name, policy in (("cpu", settings.cpu_manager_policy), ("memory", settings.memory_manager_policy))
             if policy != "none"
         }
-        made.qrm = QosResourceManager(QrmSettings(built_in=frozenset(built_in)), machine)
+        made.qrm = QosResourceManager(replace(qrm or QrmSettings(), built_in=frozenset(built_in)), machine)
         made.legacy_folder = sockets / "resource-plugins"
         made.managers.append(made.qrm)
     if settings.gates.enabled(CCI):
-        made.cci = CciManager(machine, settings.state_dir, CciSettings(reserved=settings.reserved_cpus))
+        made.cci = CciManager(
+            machine, settings.state_dir, replace(cci or CciSettings(), reserved=settings.reserved_cpus)
+        )
         made.managers.append(made.cci)
         if api is not None:
             made.claims = _claims_from(api)

@@ -21,6 +21,7 @@ from kubeqos.errors import ConfigurationError, InputError
 from kubeqos.node.config import SETTINGS, load
 
 if TYPE_CHECKING:
+    from kubeqos.cci.manager import Settings as CciSettings
     from kubeqos.cri.runtime import Runtime
     from kubeqos.model.machine import Machine
     from kubeqos.node.config import NodeConfiguration
@@ -70,7 +71,7 @@ async def run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
     runtime, machine = runtime_of(config)
     settings = settings_of(config, machine, cgroup_fs=CGROUP_FS if config.runtime_endpoint else None)
     api = HttpApi.from_kubeconfig(kubeconfig)
-    beside = extensions(settings, machine, api)
+    beside = extensions(settings, machine, api, cci=cci_settings(config))
     agent = NodeAgent(settings, runtime, machine, api=api, managers=beside.managers, claims=beside.claims)
     click.echo(f"node {settings.node_name} on {runtime.endpoint}: {len(machine.online)} CPUs", err=True)
     pressure = PressureSettings(
@@ -88,6 +89,19 @@ async def run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
     finally:
         await runtime.close()
         await api.close()
+
+
+def cci_settings(config: NodeConfiguration) -> CciSettings:
+    from kubeqos.cci.drivers import Deadlines
+    from kubeqos.cci.manager import Settings
+
+    return Settings(
+        standard_minimum=config.cci_standard_minimum,
+        several_drivers=config.cci_several_drivers,
+        best_effort_without_driver=config.cci_fallback,
+        driver_wait_seconds=config.cci_driver_timeout,
+        deadlines=Deadlines(call=config.cci_call_timeout),
+    )
 
 
 def runtime_of(config: NodeConfiguration) -> tuple[Runtime, Machine]:

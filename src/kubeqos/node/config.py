@@ -170,7 +170,16 @@ class NodeConfiguration:
         "qosResourceManagerReconcilePeriod", 3.0, _duration, "How often resource plugins are asked for changes."
     )
     cci_driver_timeout: float = _setting(
-        "cciDriverTimeout", 30.0, _duration, "How long a claim waits for its driver (KEP-3675)."
+        "cciDriverTimeout", 300.0, _duration, "How long a claim waits for its driver (KEP-3675)."
+    )
+    cci_call_timeout: float = _setting(
+        "cciCallTimeout", 2.0, _duration, "How long a compute driver may take for one call."
+    )
+    cci_several_drivers: bool = _setting(
+        "cciSeveralDrivers", False, _flag, "Let several compute drivers register; the claim's class chooses."
+    )
+    cci_standard_minimum: int = _setting(
+        "cciStandardMinimumCPUs", 1, read.whole(1, 8192), "CPUs that exclusive claims leave to pods without claims."
     )
     cci_fallback: bool = _setting(
         "cciBestEffortFallback", False, _flag, "Run pods without their claim when the driver is gone (KEP-3675, Alpha)."

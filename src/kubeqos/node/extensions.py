@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,13 @@ class Extensions:
                 told = found
 
 
-def extensions(settings: NodeSettings, machine: Machine, api: Api | None, sockets: Path | None = None) -> Extensions:
+def extensions(
+    settings: NodeSettings,
+    machine: Machine,
+    api: Api | None,
+    sockets: Path | None = None,
+    cci: CciSettings | None = None,
+) -> Extensions:
     """What the node's gates ask for. `sockets` is where plugins meet us, the state directory if left out."""
     sockets = sockets or settings.state_dir
     made = Extensions(sockets / REGISTRY)
@@ -117,7 +123,9 @@ def extensions(settings: NodeSettings, machine: Machine, api: Api | None, socket
         made.legacy_folder = sockets / "resource-plugins"
         made.managers.append(made.qrm)
     if settings.gates.enabled(CCI):
-        made.cci = CciManager(machine, settings.state_dir, CciSettings(reserved=settings.reserved_cpus))
+        made.cci = CciManager(
+            machine, settings.state_dir, replace(cci or CciSettings(), reserved=settings.reserved_cpus)
+        )
         made.managers.append(made.cci)
         if api is not None:
             made.claims = _claims_from(api)

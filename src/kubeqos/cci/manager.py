@@ -24,6 +24,7 @@ from kubeqos.cci.departures import Departures
 from kubeqos.cci.devices import DeviceLocator, locate_by_name
 from kubeqos.cci.drivers import Deadlines, Driver, Drivers, watched
 from kubeqos.cci.metrics import Metrics
+from kubeqos.cci.parameters import Parameters
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sharing import memory_nodes, place, pool_of, running_on
 from kubeqos.cci.startup import check_reserved
@@ -169,20 +170,12 @@ class CciManager:
         for holding in before:
             for held in holding.sets:
                 available -= held.whole | held.cpus
-        request = pb.AdmitRequest(
-            namespace=ask.namespace,
-            claim_uid=ask.claim_uid,
-            claim_name=ask.claim_name,
-            availableCpus=str(available),
-            pod=pod.uid,
-            container=view.name,
-            resource_handle=parameters.handle(),
-        )
         holding = Holding(driver.name, ask.namespace, ask.claim_uid, ask.claim_name, parameters, ())
         # A removal that arrived after this admission would take away what it gives.
         if not await self.departures.settled(ask.claim_uid):
             return Refusal(UNAVAILABLE, f"compute driver {driver.name} did not confirm an earlier removal", retry=True)
         try:
+            request = _admit_request(pod, view.name, ask, parameters, available)
             answer = await self.drivers.invoke(driver, "CCIAdmit", request)
         except asyncio.CancelledError:
             self.departures.add(holding)  # it may reserve something that nobody waits for any more
@@ -452,6 +445,20 @@ class CciManager:
     def _measure(self) -> None:
         available = self.store.available_resources()
         self.metrics.cpus(available, self.machine.online - self.settings.reserved - available)
+
+
+def _admit_request(
+    pod: AdmittedPod, container: str, ask: Ask, parameters: Parameters, available: CpuSet
+) -> pb.AdmitRequest:
+    return pb.AdmitRequest(
+        namespace=ask.namespace,
+        claim_uid=ask.claim_uid,
+        claim_name=ask.claim_name,
+        availableCpus=str(available),
+        pod=pod.uid,
+        container=container,
+        resource_handle=parameters.handle(),
+    )
 
 
 def _label(pod: AdmittedPod) -> str:

@@ -235,3 +235,17 @@ async def test_a_policy_that_only_the_driver_knows_is_the_drivers_to_judge(tmp_p
         refusal = await node.start(admitted("odd", one, annotations=marks))
         assert refusal is not None
         assert "policy 'other-policy' is unknown to driver reference.cci.kubeqos.io" in refusal.message
+
+
+async def test_a_pod_may_say_next_to_which_device_it_wants_to_be(tmp_path: Path) -> None:
+    """A NIC is shared: pods align to it without owning it."""
+    async with Node(tmp_path) as node, node.driver(Reference(kep80())):
+        claims = {"compute": KEP_CLAIM}
+        one = container("main", "compute", KEP_CLAIM)
+        near = admitted("near", one, claims=claims, annotations={"cci.kubeqos.io/align-to": "eth1"})
+        assert await node.start(near) is None
+        assert node.manager.store.entries[near.uid, "main"].whole <= kep80().numa_cpus[1]
+        lost = admitted("lost", one, claims=claims, annotations={"cci.kubeqos.io/align-to": "eth7"})
+        refusal = await node.start(lost)
+        assert refusal is not None and not refusal.retry
+        assert refusal.message == "this node has no device 'eth7' with a known place (it has: eth0, eth1)"

@@ -35,7 +35,6 @@ class Reviews:
             case _:
                 status = self._decide(request.identity, route, kind, spec)
         review["status"] = status
-        review["metadata"].setdefault("creationTimestamp", None)
         return Response(201, encode_json(ordered(kind, review, None)))
 
     def _decide(self, caller: Identity, route: Route, kind: Kind, spec: JsonObject) -> JsonObject:

@@ -166,7 +166,10 @@ class CciManager:
         self.metrics.requested(ask.driver if isinstance(driver, str) else driver.name)
         if isinstance(driver, str):
             return Refusal(UNAVAILABLE, driver, retry=True)
-        parameters = replace(ask.parameters, device_numa=self._locate_devices(self.machine, pod, view))
+        devices = self._locate_devices(self.machine, pod, view)
+        if isinstance(devices, str):
+            return Refusal(INVALID, devices)
+        parameters = replace(ask.parameters, device_numa=devices)
         available = self.store.available_resources(pod.uid)
         for holding in before:
             for held in holding.sets:
@@ -308,15 +311,22 @@ class CciManager:
         if isinstance(planned, Refused):
             log.error("cannot move containers", reason=str(planned))
             return ()
-        wanted = running_on(self.store)
-        written = {step.key for step in planned}
         writes = [(step.key, step.cpus) for step in planned]
-        writes += [(key, wanted[key]) for key in sorted(self._unsure - written)]
+        if self._unsure:
+            wanted, written = running_on(self.store), {step.key for step in planned}
+            writes += [(key, wanted[key]) for key in sorted(self._unsure - written)]
         self._unsure.clear()
         found = []
+        alike: dict[CpuSet, Grant] = {}  # standard containers mostly get one and the same
         for key, cpus in writes:
+            entry = self.store.entries[key]
+            grant = alike.get(cpus) if entry.standard else None
+            if grant is None:
+                grant = self._grant(entry, cpus)
+                if entry.standard:
+                    alike[cpus] = grant
             self._told[key] = cpus
-            found.append(Update(self._refs[key], self._grant(self.store.entries[key], cpus)))
+            found.append(Update(self._refs[key], grant))
         return found
 
     def not_applied(self, container: ContainerRef) -> None:

@@ -8,7 +8,6 @@ real node.
 from __future__ import annotations
 
 import asyncio
-import logging
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -39,7 +38,6 @@ _FLEET = 50
 _PLUGIN_SECONDS = 20.0
 NODES = "nodes"
 SERVER_GATES = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
-log = logging.getLogger("kubeqos.up")
 
 Progress = Callable[[str], None]
 
@@ -139,12 +137,10 @@ async def _ready(cluster: Embedded, name: str, event: asyncio.Event) -> None:
 
 
 async def _stop(cluster: Embedded) -> None:
-    for name, task in reversed(cluster._tasks.items()):
+    """Nodes and controllers together, before the server that they speak to."""
+    for task in cluster._tasks.values():
         task.cancel()
-        started = time.monotonic()
-        await asyncio.gather(task, return_exceptions=True)
-        if time.monotonic() - started > 5:
-            log.warning("%s took long to stop", name)
+    await asyncio.gather(*cluster._tasks.values(), return_exceptions=True)
 
 
 async def _start_node(

@@ -46,7 +46,6 @@ def node_extensions(config: NodeConfiguration, settings: NodeSettings, machine: 
     qrm = QrmSettings(names=config.qrm_names, reconcile_seconds=config.qrm_reconcile_period)
     made = extensions(settings, machine, api, qrm=qrm, cci=cci)
     made.folder = config.plugin_registration_dir
-    made.reconcile_seconds = config.qrm_reconcile_period
     if made.qrm is not None:
         made.legacy_folder = config.qrm_plugin_dir
     return made

@@ -230,7 +230,8 @@ class Outcomes:
             pod.retry_later(f"image/{name}", now)
             image = pod.raw_container(name).get("image", "")
             message = f'Failed to pull image "{image}": {message}'
-        elif isinstance(effect, fx.StartContainer):
+        elif isinstance(effect, fx.StartContainer) and not failure.reason:
+            # With a reason it was a manager that held the start back: the container is as good as it was.
             pod.broken.add(effect.id)
         self.record(pod, "Warning", "Failed", f"Error: {message}", name)
 

@@ -146,7 +146,8 @@ class Performer:
         Each update is safe only after all before it, so none is left out and none overtakes one that failed.
         """
         async with self._settling:
-            self._pending.extend(await self._admission.updates())
+            found = await self._admission.updates()
+            self._pending.extend(found)  # not in one line: a release may have replaced the queue meanwhile
             while self._pending:
                 update = self._pending[0]
                 container = self._live(update.container)

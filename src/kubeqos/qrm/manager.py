@@ -43,6 +43,7 @@ from kubeqos.topology.changes import Held
 from kubeqos.topology.hints import Hint, Offer
 
 REASON = "UnexpectedAdmissionError"
+CONDITION = "ResourcePluginsReady"
 Answer = dict[str, Allocation] | Refusal | None
 
 
@@ -75,7 +76,7 @@ class QosResourceManager:
         self._unheard: dict[tuple[str, str, str], RemoteError] = {}
         """Why a plugin gave no hints, by pod, container and resource, until its allocation is asked for."""
         self.reconciler = Reconciler(
-            self.ledger, self.endpoints, self._pods, machine, emit, lambda: self._admitting.keys()
+            self.ledger, self.endpoints, self._pods, machine, lambda event: self.emit(event), self._admitting.keys
         )
 
     # ---- Admission
@@ -354,6 +355,17 @@ class QosResourceManager:
 
     def node_resources(self) -> Sequence[NodeResource]:
         return self.endpoints.node_resources()
+
+    def conditions(self) -> dict[str, tuple[str, str, str]]:
+        """The health of all plugins as one condition of the Node: type → (status, reason, message)."""
+        known = list(self.endpoints)
+        if not known:
+            return {}
+        sick = [f"plugin {endpoint.name} {endpoint.trouble}" for endpoint in known if endpoint.trouble]
+        if sick:
+            return {CONDITION: ("False", "ResourcePluginNotReady", "; ".join(sick))}
+        names = ", ".join(sorted(endpoint.name for endpoint in known))
+        return {CONDITION: ("True", "ResourcePluginsReady", f"plugins answer: {names}")}
 
     def validate(self) -> list[str]:
         return self.ledger.validate()

@@ -132,7 +132,8 @@ async def measure(folder: Path) -> None:
         print(f"    p50 {p50:7.2f} ms   {verdict(p50, P50_MS)}")
         print(f"    p99 {p99:7.2f} ms   {verdict(p99, P99_MS)}")
         print(
-            f"    of that: driver call {driver_ms(manager):.2f} ms on average, durable store {store_ms(manager):.2f} ms at p50"
+            f"    of that: driver call {driver_ms(manager):.2f} ms on average, "
+            f"durable store {store_ms(manager):.2f} ms at p50"
         )
         print(f"  removal                p50 {quantiles(removals)[0]:7.2f} ms   p99 {quantiles(removals)[1]:7.2f} ms")
         first, last = statistics.median(times[:100]), statistics.median(times[-100:])

@@ -12,7 +12,7 @@ import pytest
 
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client import Answer, Api, Call, Transport, TransportApi, Unreachable, WorkQueue
-from kubeqos.client.resources import DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS, RESOURCE_QUOTAS
+from kubeqos.client.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from kubeqos.codec import decode_json
 from kubeqos.controllers.deployments import template_hash
 from kubeqos.controllers.manager import ControllerManager
@@ -216,3 +216,28 @@ async def test_the_audit_reports_drift_and_only_drift(server: ApiServer) -> None
         events = server.store.range("/registry/core/events/t/").items
         assert any(b"26 is recorded as used, the objects use 19" in event.value for event in events)
         assert manager.metrics.drift._value.get() == 1
+
+
+async def test_server_and_audit_agree_on_pods_that_outlive_their_grace_period(server: ApiServer) -> None:
+    api = server.local()
+    quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"pods": "5"}}}
+    await api.create(RESOURCE_QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    await api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}})
+    spec = {"nodeName": "silent", "containers": [{"name": "c", "image": "i"}]}
+    async with managed(server) as manager:
+        audit = manager.controller("resourcequota")
+        assert isinstance(audit, QuotaAudit)
+        for name in ("a", "b"):
+            body = {
+                "metadata": {"name": name, "namespace": "default", "finalizers": ["example.com/held"]},
+                "spec": spec,
+            }
+            await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", **body})
+        await api.delete(PODS, "a", "default", grace_seconds=1)
+        async with asyncio.timeout(20):
+            while (await api.get(RESOURCE_QUOTAS, "q", "default"))["status"]["used"] != {"pods": "1"}:
+                audit.queue.add("default")
+                await asyncio.sleep(0.05)
+        audited = manager.metrics.audits._value.get()
+        await until(lambda: manager.metrics.audits._value.get() > audited + 2)
+        assert audit.drifts == {}

@@ -51,9 +51,11 @@ class Cluster:
         assert process.returncode == 0, output.decode()
         return output.decode()
 
-    async def pod(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = decode_json((await self.kubectl("get", "pod", name, "-o", "json")).encode())
-        return found
+    async def refused(self, *words: str, stdin: str = "") -> str:
+        """What kubectl says when it fails, as it must."""
+        with pytest.raises(AssertionError) as failure:
+            await self.kubectl(*words, stdin=stdin)
+        return str(failure.value)
 
     def cpus(self, name: str) -> CpuSet:
         """The cpuset of a running container, as the runtime has it."""
@@ -101,13 +103,52 @@ async def test_the_example_claim_through_kubectl(cluster: Cluster) -> None:
     assert manager.validate() == [] and not manager.store.departures
 
 
-async def test_a_claim_that_does_not_match_is_explained(cluster: Cluster) -> None:
+async def test_a_claim_that_does_not_match_is_refused_at_once(cluster: Cluster) -> None:
     text = EXAMPLE.read_text().replace('cpu: "25"', 'cpu: "24"')
-    await cluster.kubectl("apply", "--validate=false", "-f", "-", stdin=text)
-    for _ in range(200):
-        status = (await cluster.pod("hpc")).get("status") or {}
-        if status.get("phase") == "Failed":
+    said = await cluster.refused("apply", "--validate=false", "-f", "-", stdin=text)
+    assert 'The Pod "hpc" is invalid' in said
+    for kind in ("requests", "limits"):
+        field = f"spec.containers[0].resources.{kind}[cpu]"
+        assert f'{field}: Invalid value: "24": must be 25, the cores of the container\'s claims' in said
+
+
+async def test_the_example_as_the_proposal_prints_it(cluster: Cluster) -> None:
+    """Without its comma: the ConfigMap is a text like any other until a claim refers to it."""
+    text = EXAMPLE.read_text().replace('],\n        "cpu attributes"', ']\n        "cpu attributes"')
+    said = await cluster.refused("apply", "--validate=false", "-f", "-", stdin=text)
+    assert 'The ResourceClaimTemplate "example-compute-claim-parameters-template" is invalid' in said
+    assert (
+        'ConfigMap "default/example-compute-claim-parameters": data[config.json]: '
+        "line 10, column 6: expected ',' or '}' here, before '\"cpu attributes\"'"
+    ) in said
+    assert "   10 |     ]" in said
+
+
+async def test_a_claims_parameters_cannot_be_broken_later(cluster: Cluster) -> None:
+    await cluster.kubectl("apply", "--validate=false", "-f", str(EXAMPLE))
+    broken = EXAMPLE.read_text().split("---")[1].replace("EXCLUSIVE", "EXCLUSIV")
+    said = await cluster.refused("apply", "-f", "-", stdin=broken)
+    assert 'cpu attributes[0][0]: unknown attribute "EXCLUSIV" (did you mean "EXCLUSIVE"?)' in said
+
+
+async def test_a_sick_driver_keeps_only_its_own_pods_waiting(cluster: Cluster) -> None:
+    """Figure 4 through kubectl: the pod says why it waits, and a standard pod runs."""
+    manager = cluster.manager
+    assert manager is not None
+    manager.drivers.table[DRIVER].sick = "the test says so"
+    object.__setattr__(manager.drivers, "probe", _never)
+    await cluster.kubectl("apply", "--validate=false", "-f", str(EXAMPLE))
+    await cluster.until("the standard pod runs", lambda: cluster.runs("web"))
+    assert not cluster.runs("solver")
+    for _ in range(100):
+        events = await cluster.kubectl("get", "events", "-o", "jsonpath={.items[*].message}")
+        if "is unhealthy: the test says so" in events:
             break
         await asyncio.sleep(0.1)
-    assert status["reason"] == "CCIClaimInvalid"
-    assert "must be 25, the cores of the container's claims" in status["message"]
+    assert f"compute driver {DRIVER} is unhealthy: the test says so" in events
+    manager.drivers.table[DRIVER].sick = ""
+    await cluster.until("the claim is served", lambda: cluster.runs("solver"), 60)
+
+
+async def _never(_driver: object) -> None:
+    """A probe that finds nothing out."""

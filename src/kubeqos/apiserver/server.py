@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubeqos.apiserver.access import Access, follow_policy, load_policy, node_rule
+from kubeqos.apiserver.admission import Check
 from kubeqos.apiserver.app import Application
 from kubeqos.apiserver.auth import (
     Authenticator,
@@ -51,6 +52,7 @@ class Settings:
     token_file: Path | None = None
     audit: bool = True
     gates: FeatureGates = FeatureGates.default()  # noqa: RUF009 - frozen value
+    checks: tuple[Check, ...] = ()
 
 
 class ApiServer:
@@ -60,7 +62,7 @@ class ApiServer:
         self.settings = settings
         self.store = store
         self.pki = pki
-        self.chain = Chain(store, settings.gates)
+        self.chain = Chain(store, settings.gates, settings.checks)
         self.core = Core(store, self.chain)
         signer = TokenSigner(pki.token_key(), self.core.clock)
         sources: list[StaticTokens | TokenSigner] = [signer]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kubeqos.apiserver.auth import Identity
 from kubeqos.apiserver.server import ApiServer, Settings
+from kubeqos.cci.admission import check_claims
 from kubeqos.cli.clusterfile import ClusterPlan, NodePlan
 from kubeqos.cli.pluginprocesses import PROGRAMS, plugin_processes
 from kubeqos.controllers.manager import ControllerManager
@@ -73,7 +74,7 @@ async def running(
 ) -> AsyncIterator[Embedded]:
     """Start everything, in the order in which it depends on each other; stop it in reverse."""
     async with AsyncExitStack() as stack:
-        settings = Settings(data_dir, port=port, gates=SERVER_GATES)
+        settings = Settings(data_dir, port=port, gates=SERVER_GATES, checks=(check_claims,))
         server = await stack.enter_async_context(ApiServer.start(settings))
         progress(f"API server on https://{server.application.address}")
         # A socket's path may have 107 bytes, and a data directory may lie deep.

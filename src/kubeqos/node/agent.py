@@ -31,7 +31,7 @@ from kubeqos.node.assembly import cgroup_keeper, context_of, cpu_manager, memory
 from kubeqos.node.cgroupkeeper import PERIOD_SECONDS
 from kubeqos.node.core import Core, describe
 from kubeqos.node.fit import NodeFit
-from kubeqos.node.ledger import Ledger
+from kubeqos.node.ledger import FileLedger, Ledger
 from kubeqos.node.managers import Reconciles
 from kubeqos.node.managers.classes import ClassManager
 from kubeqos.node.performer import Claims, Performer, StartError, no_claims
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 FILE_SECONDS = 2.0
-SOON_SECONDS = 0.2
+SOON_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -81,6 +81,7 @@ class NodeAgent:
         boundary: Callable[[str, fx.Effect], None] | None = None,
         on_event: Callable[[str, str], None] | None = None,
         activity: Activity | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         settings.check()
         self.settings = settings
@@ -104,8 +105,9 @@ class NodeAgent:
         """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
         self.drivers: Callable[[], Iterable[str]] = lambda: ()
         self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
+        kept = ledger or FileLedger(settings.state_dir, threaded=isinstance(self.clock, WallClock))
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
-        self.admission = Admission(machine, self.managers, Ledger(settings.state_dir), self._fit, topology)
+        self.admission = Admission(machine, self.managers, kept, self._fit, topology)
         self.context = context_of(settings, runtime, machine)
         self.cgroups = cgroup_keeper(settings, machine, self.core, lambda: self.context)
         if self.cgroups is not None and self.cpus is not None:

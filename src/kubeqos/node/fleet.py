@@ -17,6 +17,7 @@ from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
 from kubeqos.cri.simulated.clock import Clock, WallClock
 from kubeqos.model.machine import Machine
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.ledger import LocalLedger
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import LocalPods
 from kubeqos.node.telling import Activity
@@ -93,6 +94,7 @@ class Fleet:
             managers=managers,
             clock=self.clock,
             activity=self._activity,
+            ledger=LocalLedger(),
         )
         agent.context = replace(agent.context, folders=False)
         node = FleetNode(agent, runtime, pods, asyncio.get_running_loop().create_task(agent.run(), name=name))

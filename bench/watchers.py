@@ -6,13 +6,13 @@ Run with `python -m bench.watchers`. Watchers are plain TLS connections in this 
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import time
 
 import uvloop
 
 from bench.apiserver import TOKEN, Server, server
+from bench.machine import describe
 from kubeqos.codec import encode_json
 
 WATCHERS = 1000
@@ -91,10 +91,10 @@ async def measure(live: Server) -> None:
 
 
 def main() -> None:
-    os.environ.setdefault("PYTHONHASHSEED", "0")
     with server() as live:
         uvloop.run(measure(live))
 
 
 if __name__ == "__main__":
+    print(describe())
     main()

@@ -224,3 +224,13 @@ async def test_a_stuck_pod_delays_nobody(tmp_path: Path) -> None:
         await node.end(stuck, grace=100_000)
         others = [await node.start(pod(f"web-{number}")) for number in range(5)]
         assert [node.status(uid)["phase"] for uid in others] == ["Running"] * 5
+
+
+async def test_a_container_that_cannot_start_is_made_anew_and_holds_nothing_meanwhile(tmp_path: Path) -> None:
+    async with World(tmp_path) as node:
+        fault = {"simulate.kubeqos.io/fail.main": "StartContainer code=UNKNOWN message='no shell' times=2"}
+        uid = await node.start(pod("web", annotations=fault))
+        assert node.container(uid)["state"]["waiting"] == {"reason": "RunContainerError", "message": "no shell"}
+        assert not node.runtime.core.containers
+        await node.advance(10)
+        assert node.status(uid)["phase"] == "Running" and node.container(uid)["restartCount"] == 0

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,6 +53,7 @@ ONLINE = {
     "quota-name": "quota -o name",
     "why": "why first",
     "why-pending": "why second",
+    "why-yaml": "why first -o yaml",
     "map": "map node-a",
     "map-json": "map node-a -o json",
     "map-unpublished": "map node-b",
@@ -146,6 +149,26 @@ def test_there_is_no_colour_where_it_is_not_wanted(cluster: ScenarioCluster) -> 
     for refused in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert "␛[" not in on_terminal(["quota"], {**env, **refused}, 80)
         assert "␛[" not in on_terminal(["map", "node-a"], {**env, **refused}, 80)
+
+
+def test_a_watched_map_is_drawn_again_when_something_moves(cluster: ScenarioCluster) -> None:
+    env = {**environment({"KUBECONFIG": str(cluster.live.kubeconfig)}), "COLUMNS": "80", "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "kubeqos.cli.main", "map", "node-c", "-w"]
+    cluster.node("node-c")
+    machine = encode_machine(regular(name="node-c"))
+    cluster.kubectl("annotate", "node", "node-c", f"kubeqos.io/machine={machine}")
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        before = [process.stdout.readline() for _ in range(4)]
+        moved = encode_assignments(Assignments({}, {"default/db/main": Holding(CpuSet.of(1, 5), True)}))
+        cluster.kubectl("annotate", "node", "node-c", "unrelated=true")
+        cluster.kubectl("annotate", "node", "node-c", f"kubeqos.io/assignments={moved}")
+        after = [process.stdout.readline() for _ in range(6)]
+        cluster.kubectl("delete", "node", "node-c")
+        assert process.wait(20) == 1
+        assert process.stderr.read() == "Error: node 'node-c' was deleted\n"
+    assert before[3] == "    L3 0  .. .. .. ..  0-7\n"
+    assert after[3:] == ["    L3 0  .. AA .. ..  0-7\n", "\n", "A default/db/main     2  1,5\n"]
 
 
 def test_help_lists_every_command_with_what_it_is_for() -> None:

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeqos.codec import encode_json
+from kubeqos.document import Doc, parse_document
 from kubeqos.errors import InputError
 from kubeqos.placement.score import Weights
 from kubeqos.scheduler.core import Profile
@@ -34,7 +36,7 @@ def scenario(
     nodes: list[dict[str, Any]], *workloads: dict[str, Any], duration: str = "100s", seed: int = 1
 ) -> Scenario:
     document = {"apiVersion": "kubeqos.io/v1alpha1", "kind": "Scenario", "seed": seed, "duration": duration}
-    return parse({**document, "nodes": nodes, "workloads": list(workloads)}, "scenario.yaml")
+    return parse(Doc.of({**document, "nodes": nodes, "workloads": list(workloads)}, "scenario.yaml"))
 
 
 def lives(outcome: Outcome) -> dict[str, tuple[float | None, float | None, str]]:
@@ -173,45 +175,45 @@ def test_nothing_is_overbooked_and_nobody_is_lost(seed: int, count: int, kinds: 
 @pytest.mark.parametrize(
     ("change", "what", "where"),
     [
-        ({"kind": "Scenery"}, "not a scenario", "s.yaml"),
-        ({"durration": "1h"}, "unknown setting 'durration'", "s.yaml"),
-        ({"duration": "soon"}, "'soon' is not a duration", "s.yaml: duration"),
-        ({"seed": "x"}, "expected a whole number, not 'x'", "s.yaml: seed"),
-        ({"nodes": []}, "expected a list with at least one entry", "s.yaml: nodes"),
-        ({"nodes": [{"name": "n"}]}, "how much CPU has the node?", "s.yaml: nodes[0].template"),
-        ({"nodes": [{"name": "n", "machine": "cray"}]}, "no machine is called 'cray'", "s.yaml: nodes[0].machine"),
+        ({"kind": "Scenery"}, "'Scenery' is not Scenario", "kind"),
+        ({"durration": "1h"}, "durration: unknown key", "durration"),
+        ({"duration": "soon"}, "'soon' is not a duration", "duration"),
+        ({"seed": "x"}, "expected a whole number", "seed"),
+        ({"nodes": []}, "no nodes", ""),
+        ({"nodes": [{"name": "n"}]}, "how much CPU has the node?", "nodes[0]"),
+        ({"nodes": [{"name": "n", "machine": "cray"}]}, "'cray' is none of", "nodes[0].machine"),
+        ({"nodes": [{"name": "n", "reserved": "0"}]}, "needs a machine", "nodes[0].reserved"),
         (
             {"nodes": [{"name": "n", "machine": "tiny2", "reserved": "7"}]},
-            "reserved CPUs 7 are not on the machine",
-            "s.yaml: nodes[0].reserved",
+            "CPUs 7 are not on the machine",
+            "nodes[0].reserved",
         ),
-        ({"nodes": [node(), node()]}, "two nodes are named 'n'", "s.yaml"),
+        ({"nodes": [node(), node()]}, "two nodes are named 'n'", "nodes[1]"),
         (
-            {"workloads": [workload("w", "1", arrivals={"perHour": 0})]},
-            "arrivals must be some time apart",
-            "s.yaml: workloads[0].arrivals",
+            {"workloads": [workload("w", "1", arrivals={"every": "0s"})]},
+            "pods must come some time apart",
+            "workloads[0].arrivals",
         ),
         (
             {"workloads": [workload("w", "1", runs={"between": ["2m", "1m"]})]},
-            "between needs a shortest and a longest time",
-            "s.yaml: workloads[0].runs.between",
+            "needs a shortest and a longest time",
+            "workloads[0].runs.between",
         ),
+        ({"workloads": [workload("w", "lots")]}, "quantities must match the regular", "workloads[0].template"),
         (
-            {"workloads": [workload("w", "lots")]},
-            "quantities must match the regular expression",
-            "s.yaml: workloads[0].template: ",
+            {"workloads": [{"name": "w", "template": {"spec": {}}}]},
+            "a pod needs containers",
+            "workloads[0].template.spec",
         ),
-        ({"workloads": [{"name": "w", "template": {"spec": {}}}]}, "a pod needs containers", None),
     ],
 )
-def test_what_is_wrong_with_a_scenario_is_said_with_its_place(
-    change: dict[str, Any], what: str, where: str | None
-) -> None:
+def test_what_is_wrong_with_a_scenario_is_said_with_its_place(change: dict[str, Any], what: str, where: str) -> None:
     document = {"apiVersion": "kubeqos.io/v1alpha1", "kind": "Scenario", "nodes": [node()]}
     with pytest.raises(InputError) as caught:
-        parse({**document, "workloads": [workload("w", "1")], **change}, "s.yaml")
+        made = {**document, "workloads": [workload("w", "1")], **change}
+        parse(parse_document(encode_json(made).decode(), "s.yaml", InputError))
     assert what in caught.value.what
-    assert where is None or str(caught.value.where).startswith(where)
+    assert str(caught.value.where).startswith(f"s.yaml:1  {where}".rstrip())
 
 
 def test_a_configuration_without_the_pods_scheduler_is_refused() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.store import Compacted, Delete, Event, FutureRevision, Put, Store, Watch
+from kubeqos.store import Compacted, Delete, Event, FutureRevision, Interest, Put, Store, Watch
 from kubeqos.store import watch as watch_module
 
 
@@ -211,3 +211,32 @@ async def test_closing_ends_the_iteration(store: Store) -> None:
     await asyncio.sleep(0)
     await store.close()
     assert await other is None
+
+
+async def test_an_interest_wakes_only_for_its_topic_and_misses_nothing(tmp_path: Path) -> None:
+    """Given watchers of two topics: each is woken by its own events alone, and still sees all of them, in order."""
+    store = Store.open(tmp_path / "db")
+    woken: dict[str, list[list[bytes]]] = {"a": [], "b": []}
+
+    def topics(event: Event) -> list[str]:
+        return [event.value[:1].decode()]
+
+    async def follow(topic: str) -> None:
+        async for events in store.watch("/k/", 0, Interest(topics, topic)):
+            woken[topic].append([event.value for event in events])
+
+    tasks = [asyncio.create_task(follow(topic)) for topic in woken]
+    await asyncio.sleep(0)
+    for number, value in enumerate((b"a1", b"b1", b"a2", b"a3", b"b2")):
+        await store.commit([Put(f"/k/{number}", value)])
+        await asyncio.sleep(0.01)
+    own = {
+        topic: [v for batch in batches for v in batch if v.startswith(topic.encode())]
+        for topic, batches in woken.items()
+    }
+    assert own == {"a": [b"a1", b"a2", b"a3"], "b": [b"b1", b"b2"]}
+    assert len(woken["b"]) == 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await store.close()

@@ -8,6 +8,7 @@ follows terminating pods and tells the admission chain, which gives back what th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -74,10 +75,9 @@ class Expiry:
                 del self._due[key]
                 await self._end(key)
             left = min(self._due.values(), default=now + 3600) - self._clock()
-            try:
-                await asyncio.wait_for(self._sooner.wait(), max(left, 0) + 0.01)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(left, 0) + 0.01):
+                    await self._sooner.wait()
 
     async def _end(self, key: str) -> None:
         stored = self._store.get(key, pending=True)

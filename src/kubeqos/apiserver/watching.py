@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from kubeqos.apiserver.requests import Response
 from kubeqos.apiserver.status import ApiError, expired, too_large_version
 from kubeqos.apiserver.tables import partial_metadata, table
 from kubeqos.codec import JsonObject, decode_json, encode_json
-from kubeqos.store import Compacted, Event, FutureRevision, Watch
+from kubeqos.store import Compacted, Event, FutureRevision, Interest, Watch
 
 BOOKMARK_SECONDS = 60.0
 MIN_TIMEOUT_SECONDS = 1800.0
@@ -31,6 +32,14 @@ PAUSE_PER_WATCHER = 0.0001
 LONGEST_PAUSE = 0.2
 _SHARED_BATCHES = 64
 _PREFIX = {name: b'{"type":"%b","object":' % name.encode() for name in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")}
+
+
+_NODE_NAME = re.compile(rb'"nodeName":"([^"\\]*)"')
+
+
+def nodes_of(event: Event) -> set[str]:
+    """The nodes a pod's event is about: where it is, and where it was. A label of that name only adds to them."""
+    return {name.decode() for value in (event.value, event.previous or b"") for name in _NODE_NAME.findall(value)}
 
 
 @dataclass(slots=True)
@@ -114,7 +123,7 @@ class Watcher:
             if options.version in ("", "0"):
                 return Response(200, stream=self._from_now(send_state=False))
             after = parse_version(options.version)
-            watch = core.store.watch(self._prefix, after)
+            watch = core.store.watch(self._prefix, after, self._interest)
         except FutureRevision as error:
             raise too_large_version(error.requested, error.current) from error
         except Compacted:
@@ -128,11 +137,17 @@ class Watcher:
         # A watch of one object need not look at its neighbours (names have no "/" so the match below stays exact).
         return prefix + named if named and (self.namespace or not self.kind.namespaced) else prefix
 
+    @property
+    def _interest(self) -> Interest | None:
+        """A node agent watches the pods of its node: it need not wake for the pods of a thousand others."""
+        node = self.options.fields.exact("spec.nodeName") if self.kind.kind == "Pod" else None
+        return Interest(nodes_of, node) if node else None
+
     async def _from_now(self, *, send_state: bool) -> AsyncIterator[bytes]:
         core = self.shared.core
         selection = ListOptions(self.options.labels, self.options.fields)
         listing = list_objects(core, self.kind, self.namespace, selection)
-        watch = core.store.watch(self._prefix, listing.revision)
+        watch = core.store.watch(self._prefix, listing.revision, self._interest)
         if send_state:
             for start in range(0, len(listing.items), INITIAL_CHUNK):
                 yield b"".join(self._wrap("ADDED", s.value) for s in listing.items[start : start + INITIAL_CHUNK])

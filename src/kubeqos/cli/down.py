@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from kubeqos.cli.instance import Instance, data_dir_option
+from kubeqos.cli.instance import Instance, data_dir_option, process_lives
 from kubeqos.errors import KubeqosError
 
 _STOP_SECONDS = 20.0
@@ -28,7 +28,7 @@ def command(data_dir: Path, delete: bool) -> None:
     else:
         os.kill(running.pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_SECONDS
-        while instance.running() is not None:
+        while process_lives(running.pid):
             if time.monotonic() > deadline:
                 raise KubeqosError(
                     f"process {running.pid} did not stop within {_STOP_SECONDS:.0f} s", where=str(instance.log_file)

@@ -66,7 +66,7 @@ class Instance:
             found = Running(int(record["pid"]), int(record["port"]), Path(record["sockets"]))
         except (OSError, JsonError, KeyError, TypeError, ValueError):
             return None
-        return found if _is_ours(found.pid) else None
+        return found if process_lives(found.pid) else None
 
     @contextmanager
     def recorded(self, running: Running) -> Iterator[None]:
@@ -79,11 +79,11 @@ class Instance:
             self._record.unlink(missing_ok=True)
 
 
-def _is_ours(pid: int) -> bool:
+def process_lives(pid: int) -> bool:
     """Whether a process lives and is one of ours, not a later one with the same number."""
     try:
         os.kill(pid, 0)
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()  # empty once it has ended and nobody has asked how
     except ProcessLookupError:
         return False
     except OSError:

@@ -14,6 +14,7 @@ from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import coloured, columns, emit, output_option, paint, table
 from kubeqos.errors import InputError, KubeqosError
+from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.machinefile import machine_from_yaml, machine_to_dict
 from kubeqos.model.published import Assignments, assignments_to_dict, decode_assignments, decode_machine
@@ -110,14 +111,30 @@ def show(machine: Machine, assignments: Assignments, form: str) -> None:
 
 def drawn(machine: Machine, assignments: Assignments) -> str:
     """The map, then the containers that share CPUs."""
-    lines = render_map(machine, assignments.owners(), width=columns()).rstrip("\n")
+    lines = render_map(machine, _owners(machine, assignments), width=columns()).rstrip("\n")
     if coloured():
         lines = "\n".join(_coloured(line) for line in lines.splitlines())
     sharing = assignments.sharing()
     if not sharing:
         return lines
-    rows = [[name, held.cpus, held.mems or None] for name, held in sorted(sharing.items())]
+    rows = [[name, held.cpus, held.mems or "all"] for name, held in sorted(sharing.items())]
     return f"{lines}\n\n{table(['container', 'shares cpus', 'memory of'], rows)}"
+
+
+def _owners(machine: Machine, assignments: Assignments) -> dict[str, CpuSet]:
+    """Who has which CPUs; containers that share a part of the machine among themselves own it together."""
+    owners = assignments.owners()
+    taken = machine.offline
+    for cpus in owners.values():
+        taken |= cpus
+    together: dict[CpuSet, list[str]] = {}
+    for name, held in sorted(assignments.sharing().items()):
+        together.setdefault(held.cpus, []).append(name)
+    for cpus, sharers in together.items():
+        apart = all(cpus.isdisjoint(other) for other in together if other != cpus)
+        if apart and cpus.isdisjoint(taken) and cpus < machine.online:
+            owners[sharers[0] + (f" and {len(sharers) - 1} more" if len(sharers) > 1 else "")] = cpus
+    return owners
 
 
 def _coloured(line: str) -> str:

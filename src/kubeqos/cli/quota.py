@@ -69,7 +69,7 @@ def _class_rows(allowed: dict[str, Any], usage: dict[str, Any]) -> list[list[str
                 capacity = cls.get("capacity")
                 label = f"{resource['name']}={cls['name']} ({level})"
                 if capacity is None:
-                    rows.append([label, "", f"{taken}/inf"])
+                    rows.append([label, " ", f"{taken}/inf"])
                 else:
                     rows.append([label, bar(str(taken), str(capacity)), f"{taken}/{capacity}"])
     return rows

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from kubeqos.scheduler.measures import Outcome
     from kubeqos.scheduler.scenario import Scenario
 
+MAX_NODES = 100_000
+
 scenario_argument = click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path))
 seed_option = click.option("--seed", type=int, help="Seed of the random numbers, in place of the scenario's.")
 svg_option = click.option("--svg", "svg_file", type=click.Path(path_type=Path), help="Also draw the charts there.")
-
-MAX_NODES = 100_000
 
 
 @click.group("simulate")
@@ -96,8 +96,9 @@ def run(scenario_file: Path, policy: Path | None, seed: int | None, svg_file: Pa
     The same scenario, seed and policy give the same result, always.
     """
     from kubeqos.cli import outcomes
+    from kubeqos.scheduler.scenario import load
 
-    scenario = read_scenario(scenario_file, seed)
+    scenario = load(scenario_file, seed)
     result = _simulated(scenario, policy)
     if svg_file is not None:
         _write(svg_file, outcomes.svg([result]))
@@ -125,10 +126,11 @@ def compare(
 ) -> None:
     """Play one SCENARIO under two or more policies, with the very same pods."""
     from kubeqos.cli import outcomes
+    from kubeqos.scheduler.scenario import load
 
     if len(policies) < 2:
         raise click.UsageError("give --policy at least twice; `kubeqos simulate run` plays one")
-    scenario = read_scenario(scenario_file, seed)
+    scenario = load(scenario_file, seed)
     results = [_simulated(scenario, policy) for policy in policies]
     if svg_file is not None:
         _write(svg_file, outcomes.svg(results))
@@ -136,13 +138,6 @@ def compare(
         click.echo(outcomes.several(results))
     else:
         emit([outcomes.plain(one) for one in results], form)
-
-
-def read_scenario(path: Path, seed: int | None) -> Scenario:
-    """The scenario in a file."""
-    from kubeqos.scheduler.scenario import parse
-
-    return parse(_read_yaml(path), str(path), seed)
 
 
 def _simulated(scenario: Scenario, policy: Path | None) -> Outcome:
@@ -206,19 +201,6 @@ def read_groups(path: Path) -> list[Any]:
     if not groups:
         doc.fail("no node groups found", "list them under `groups:`")
     return groups
-
-
-def _read_yaml(path: Path) -> Any:
-    from kubeqos.codec import YamlError, decode_yaml
-
-    try:
-        return decode_yaml(path.read_text())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {path}: not UTF-8 text") from error
-    except YamlError as error:
-        raise InputError(f"not valid YAML: {error}", where=str(path)) from error
 
 
 def _template(doc: Doc | None) -> Any:

@@ -8,40 +8,82 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.output import emit, output_option
 from kubeqos.model.objects import PodView
-from kubeqos.model.wellknown import PLACEMENT_ANNOTATION
+from kubeqos.model.published import SHARED_PART, decode_assignments
+from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
 from kubeqos.rules.podqos import effective_requests, qos_class
 
 
 @click.command("why")
 @cluster_options
+@output_option
 @click.argument("name", shell_complete=names.complete("pod"))
-def command(target: Target, name: str) -> None:
+def command(target: Target, form: str, name: str) -> None:
     """Tell why a pod has its class, is where it is, waits, was rejected or evicted."""
     raw = target.api.get(target.path("pods", name))
     uid = raw["metadata"].get("uid", "")
     events = target.api.items(target.path("events"), fieldSelector=f"involvedObject.uid={uid}")
-    click.echo(story(raw, events))
+    on = (raw.get("spec") or {}).get("nodeName")
+    facts = story(raw, events, target.api.get_or_none(f"/api/v1/nodes/{on}") if on else None)
+    if form == "table":
+        click.echo(as_text(facts))
+    else:
+        emit(facts, form)
 
 
-def story(raw: dict[str, Any], events: list[dict[str, Any]]) -> str:
-    """Class, placement, admission, containers, then what happened, oldest first."""
+def story(raw: dict[str, Any], events: list[dict[str, Any]], node: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Class, placement, admission, containers and their CPUs, then what happened, oldest first."""
     pod = PodView.of(raw)
     decision = qos_class(pod)
-    requests = ", ".join(f"{name}={amount}" for name, amount in sorted(effective_requests(pod.spec).items()))
+    return {
+        "pod": f"{pod.metadata.namespace}/{pod.metadata.name}",
+        "phase": pod.status.phase,
+        "qosClass": str(pod.status.qos_class or decision.qos_class),
+        "because": decision.because,
+        "requests": {name: str(amount) for name, amount in sorted(effective_requests(pod.spec).items())},
+        "node": pod.spec.node_name,
+        "placement": _placement(pod),
+        "status": ": ".join(filter(None, (pod.status.reason, pod.status.message))),
+        "containers": [
+            {"name": status.name, "state": _state(status.state), "restarts": status.restart_count}
+            for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        ],
+        "cpus": _cpus(pod, node),
+        "events": [
+            {
+                "time": _moment(event)[0],
+                "reason": event.get("reason", ""),
+                "count": event.get("count") or 1,
+                "message": event.get("message", ""),
+            }
+            for event in sorted(events, key=_moment)
+        ],
+    }
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """The story as a person reads it."""
+    requests = ", ".join(f"{name}={amount}" for name, amount in facts["requests"].items())
     lines = [
-        f"{pod.metadata.namespace}/{pod.metadata.name} is {pod.status.phase or 'unknown'}",
-        f"  class      {pod.status.qos_class or decision.qos_class}: {decision.because}",
+        f"{facts['pod']} is {facts['phase'] or 'unknown'}",
+        f"  class      {facts['qosClass']}: {facts['because']}",
         f"  requests   {requests or '<none>'}",
-        f"  placement  {_placement(pod)}",
+        f"  placement  {facts['placement']}",
     ]
-    if pod.status.reason or pod.status.message:
-        lines.append(f"  status     {': '.join(filter(None, (pod.status.reason, pod.status.message)))}")
+    if facts["status"]:
+        lines.append(f"  status     {facts['status']}")
     lines += [
-        f"  container  {status.name}: {_state(status.state)}, {status.restart_count} restarts"
-        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        f"  container  {each['name']}: {each['state']}, {each['restarts']} restarts" for each in facts["containers"]
     ]
-    lines += _events(events)
+    for held in facts["cpus"]:
+        own = "its own" if held["exclusive"] else "shared"
+        memory = f", memory of NUMA {held['mems']}" if held["mems"] else ""
+        lines.append(f"  cpus       {held['container']}: {held['cpus']} ({own}){memory}")
+    lines += ["  events"] if facts["events"] else []
+    for each in facts["events"]:
+        times = f" (×{each['count']})" if each["count"] > 1 else ""
+        lines.append(f"    {each['time']}  {each['reason']}{times}: {each['message']}")
     return "\n".join(lines)
 
 
@@ -57,6 +99,24 @@ def _placement(pod: PodView) -> str:
     return "none yet; no scheduler has looked at it"
 
 
+def _cpus(pod: PodView, node: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Where the node says the pod's containers run; one with CPUs of its own and shared ones has two entries."""
+    published = ((node or {}).get("metadata", {}).get("annotations") or {}).get(ASSIGNMENTS_ANNOTATION)
+    if not published:
+        return []
+    home = f"{pod.metadata.namespace}/{pod.metadata.name}/"
+    return [
+        {
+            "container": name.removeprefix(home).removesuffix(SHARED_PART),
+            "cpus": str(held.cpus),
+            "exclusive": held.exclusive,
+            "mems": str(held.mems),
+        }
+        for name, held in decode_assignments(published).containers.items()
+        if name.startswith(home)
+    ]
+
+
 def _state(state: dict[str, Any]) -> str:
     for name, detail in state.items():
         words = [name, detail.get("reason") or "", detail.get("message") or ""]
@@ -66,14 +126,8 @@ def _state(state: dict[str, Any]) -> str:
     return "not started"
 
 
-def _events(events: list[dict[str, Any]]) -> list[str]:
-    if not events:
-        return []
-    ordered = sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or "")
-    lines = ["  events"]
-    for event in ordered:
-        count = event.get("count") or 1
-        times = f" (×{count})" if count > 1 else ""
-        when = event.get("lastTimestamp") or event.get("eventTime") or ""
-        lines.append(f"    {when}  {event.get('reason', '')}{times}: {event.get('message', '')}")
-    return lines
+def _moment(event: dict[str, Any]) -> tuple[str, int]:
+    """When it was last seen; within a second, in the order in which it was written."""
+    revision = str(event["metadata"].get("resourceVersion") or "")
+    seen = event.get("lastTimestamp") or event.get("eventTime") or ""
+    return seen, int(revision) if revision.isdecimal() else 0

@@ -118,7 +118,9 @@ class Controller:
 
     async def _synced(self, cache: Cache) -> None:
         try:
-            await asyncio.wait_for(cache.informer.synced.wait(), None if self.patient else SYNC_SECONDS)
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event is set.
+            async with asyncio.timeout(None if self.patient else SYNC_SECONDS):
+                await cache.informer.synced.wait()
         except TimeoutError:
             log.warning("working without", controller=self.name, resource=cache.resource.plural)
 

@@ -20,6 +20,9 @@ from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
 
 S = TypeVar("S", CpuSet, NumaSet)
 
+SHARED_PART = " (shared)"
+"""Follows the name of a container that has CPUs of its own, for the entry with those that it shares."""
+
 
 @dataclass(frozen=True, slots=True)
 class Holding:

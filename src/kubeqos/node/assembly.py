@@ -1,4 +1,4 @@
-"""Makes the parts of a node agent from its settings: managers, cgroups, and what CRI configurations depend on."""
+"""Makes the parts of a node agent: its settings from a configuration, its managers, its cgroups, what CRI is told."""
 
 from __future__ import annotations
 
@@ -7,16 +7,79 @@ from pathlib import Path
 
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.gates import MEMORY_QOS
+from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.model.machine import Machine
+from kubeqos.model.quantity import Quantity
 from kubeqos.node import nodestatus
 from kubeqos.node.cgroupfiles import CgroupFiles
 from kubeqos.node.cgroupkeeper import CgroupKeeper
+from kubeqos.node.config import NodeConfiguration
 from kubeqos.node.core import Core
 from kubeqos.node.criconfig import Context
 from kubeqos.node.managers.cpu import CpuManager
 from kubeqos.node.managers.memory import MemoryManager
 from kubeqos.node.settings import STATIC, NodeSettings
-from kubeqos.rules.cgroups import NodeMemory
+from kubeqos.rules.cgroups import CgroupSettings, MemoryPolicy, NodeMemory
+from kubeqos.topology.cpus import take_cpus
+
+
+def settings_of(config: NodeConfiguration, machine: Machine, *, cgroup_fs: Path | None = None) -> NodeSettings:
+    """What the agent needs of a node's configuration. Without a list, reserved CPUs are taken by topology."""
+    reserved = config.reserved_cpus
+    static = config.cpu_manager_policy == STATIC
+    if static and not reserved:
+        kept = [one.get("cpu", Quantity.ZERO) for one in (config.kube_reserved, config.system_reserved)]
+        reserved = take_cpus(machine, machine.online, (kept[0] + kept[1]).value()) or NO_CPUS
+    hard = config.eviction_hard.get("memory.available", "")
+    memory = sum(node.memory_bytes for node in machine.nodes)
+    return NodeSettings(
+        node_name=config.node_name,
+        state_dir=config.state_dir,
+        log_dir=config.pod_logs_dir,
+        max_pods=config.max_pods,
+        system_reserved=config.system_reserved,
+        kube_reserved=config.kube_reserved,
+        eviction_hard_memory=_threshold(hard, memory),
+        cgroups=CgroupSettings(
+            config.memory_policy if config.gates.enabled(MEMORY_QOS) else MemoryPolicy.OFF,
+            config.throttling_factor,
+            config.cpu_cfs_quota,
+            round(config.cpu_cfs_quota_period * 1_000_000),
+        ),
+        cgroup_driver=config.cgroup_driver,
+        cgroup_root=config.cgroup_root,
+        cgroup_fs=cgroup_fs,
+        cpu_manager_policy=config.cpu_manager_policy,
+        cpu_options=config.cpu_options.allocation,
+        strict_cpu_reservation=config.cpu_options.strict_reservation,
+        reserved_cpus=reserved,
+        memory_manager_policy=config.memory_manager_policy.lower(),
+        reserved_memory={
+            numa: {name: amount.value() for name, amount in kept.items()}
+            for numa, kept in config.reserved_memory.items()
+        },
+        topology_policy=config.topology_policy,
+        topology_scope=config.topology_scope,
+        prefer_closest_numa=config.topology_options.prefer_closest_numa,
+        gates=config.gates,
+        profile=config.profile,
+        labels=config.node_labels,
+        taints=config.taints,
+        addresses=config.node_ips,
+        static_pod_dir=config.static_pod_path,
+        qos_class_eviction=config.qos_class_eviction,
+        register=config.register_node,
+        lease_seconds=config.lease_seconds,
+        status_seconds=config.node_status_period,
+    )
+
+
+def _threshold(text: str, memory_bytes: int) -> Quantity:
+    """A threshold in bytes; a percentage is one of the node's memory."""
+    if text.endswith("%"):
+        return Quantity.from_int(int(memory_bytes * float(text[:-1]) / 100))
+    return Quantity.parse(text) if text else Quantity.ZERO
 
 
 def cgroup_keeper(

@@ -56,6 +56,8 @@ class Plan:
 def keep_running(pod: PodRecord, now: float) -> Plan:
     """What a pod that is to run needs next."""
     plan = Plan()
+    if pod.unsure:
+        return plan
     if _over(pod):
         plan.completed = True
         return plan
@@ -150,6 +152,8 @@ def _needs_start(pod: PodRecord, container: ContainerView, sandbox: SeenSandbox)
 def _bring_up(pod: PodRecord, container: ContainerView, sandbox: SeenSandbox, plan: Plan, now: float) -> None:
     """The next step towards a running container: back-off, image, create, start."""
     newest = pod.newest(container.name)
+    if any(pod.is_broken(one) for one in pod.seen.instances(container.name)):
+        return  # what it holds is given back first
     if newest is not None and newest.stage is Stage.CREATED:
         plan.start(pod, fx.StartContainer(pod.uid, container.name, newest.id), now)
         return
@@ -202,7 +206,10 @@ def _run_probes(pod: PodRecord, plan: Plan, now: float) -> None:
 
 
 def _collect_garbage(pod: PodRecord, plan: Plan, now: float) -> None:
-    """Of each container the present instance and the one before are kept, and one sandbox."""
+    """Of each container the present instance and the one before are kept, and one sandbox; nothing that never ran."""
+    for seen in pod.seen.containers:
+        if pod.is_broken(seen):
+            plan.start(pod, fx.RemoveContainer(pod.uid, seen.name, seen.id), now)
     for container in pod.containers():
         for old in pod.seen.instances(container.name)[2:]:
             plan.start(pod, fx.RemoveContainer(pod.uid, old.name, old.id), now)
@@ -222,6 +229,8 @@ def wind_down(pod: PodRecord, now: float) -> Plan:
     plan = Plan()
     ending = pod.ending
     assert ending is not None
+    if pod.unsure:
+        return plan
     live = pod.seen.live
     if live:
         for container in _next_to_stop(pod, live):

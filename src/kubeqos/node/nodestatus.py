@@ -14,7 +14,7 @@ from kubeqos.codec import encode_json
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeQosResources, ResourceList, Taint
-from kubeqos.model.published import Assignments, Holding, encode_assignments, encode_machine
+from kubeqos.model.published import SHARED_PART, Assignments, Holding, encode_assignments, encode_machine
 from kubeqos.model.quantity import Format, Quantity
 from kubeqos.model.wellknown import (
     ASSIGNMENTS_ANNOTATION,
@@ -139,7 +139,7 @@ def map_annotations(
                 if held.own:
                     containers[f"{label}/{ref.name}"] = Holding(held.own, True, held.mems)
                 if rest := held.cpus - held.own:
-                    name = f"{label}/{ref.name} (shared)" if held.own else f"{label}/{ref.name}"
+                    name = f"{label}/{ref.name}{SHARED_PART}" if held.own else f"{label}/{ref.name}"
                     containers[name] = Holding(rest, False, held.mems)
     return {
         MACHINE_ANNOTATION: encode_machine(machine),

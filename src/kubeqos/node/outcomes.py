@@ -160,7 +160,7 @@ class Outcomes:
 
     def _removed(self, pod: PodRecord, effect: fx.RemoveContainer, _result: fx.Result, _now: float) -> None:
         pod.seen = pod.seen.without_container(effect.id)
-        pod.broken.pop(effect.id, None)
+        pod.broken.discard(effect.id)
 
     def _hook_ran(self, pod: PodRecord, effect: fx.RunHook, _result: fx.Result, _now: float) -> None:
         if effect.hook == "postStart":
@@ -181,14 +181,13 @@ class Outcomes:
     # ---- What the runtime tells
 
     def observed(self, pod: PodRecord, seen: SeenPod) -> None:
-        """Forget what was remembered of containers that have gone on."""
+        """A fresh look: what was doubtful is known, and what is over need not be remembered."""
+        pod.unsure = False
         for container in seen.containers:
             if container.stage is Stage.EXITED:
                 pod.kill.pop(container.id, None)
                 pod.hooks.discard(container.id)
-        known = {one.id for one in seen.containers}
-        for identity in [one for one in pod.broken if one not in known]:
-            del pod.broken[identity]
+        pod.broken &= {one.id for one in seen.containers if one.stage is Stage.CREATED}
 
     # ---- Failures
 
@@ -204,12 +203,13 @@ class Outcomes:
         pod.retry_later(fx.target(effect), now)
         if isinstance(effect, RUNTIME_EFFECTS):
             pod.serial += 1
+            pod.unsure = True
             self.add(pod.uid, fx.Look(pod.uid))
         if isinstance(effect, fx.EnsureImage | fx.CreateContainer | fx.StartContainer):
             self._start_failed(pod, effect, failure, now)
         elif isinstance(effect, fx.RunSandbox):
-            text = f"Failed to create pod sandbox: {message}"
-            self.record(pod, "Warning", "FailedCreatePodSandBox", text)
+            text = message if failure.reason else f"Failed to create pod sandbox: {message}"
+            self.record(pod, "Warning", failure.reason or "FailedCreatePodSandBox", text)
         elif isinstance(effect, fx.StopContainer | fx.StopSandbox):
             self.record(pod, "Warning", "FailedKillPod", f"error killing pod: {message}")
         elif isinstance(effect, fx.UpdateResources):
@@ -230,9 +230,9 @@ class Outcomes:
             pod.retry_later(f"image/{name}", now)
             image = pod.raw_container(name).get("image", "")
             message = f'Failed to pull image "{image}": {message}'
-        elif isinstance(effect, fx.StartContainer):
-            pod.succeeded(fx.target(effect))
-            pod.broken[effect.id] = (now, message)
+        elif isinstance(effect, fx.StartContainer) and not failure.reason:
+            # With a reason it was a manager that held the start back: the container is as good as it was.
+            pod.broken.add(effect.id)
         self.record(pod, "Warning", "Failed", f"Error: {message}", name)
 
     def _hook_failed(self, pod: PodRecord, effect: fx.RunHook, message: str) -> None:

@@ -130,8 +130,10 @@ class PodRecord:
     """Containers that were just started: their postStart hook is still to run."""
     hooked: set[str] = field(default_factory=set)
     """Containers whose preStop hook has run."""
-    broken: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """Containers that could not be started (when, why): they count as ended."""
+    broken: set[str] = field(default_factory=set)
+    """Containers that could not be started: they are removed and made anew."""
+    unsure: bool = False
+    """A call to the runtime failed, and may have been carried out all the same: look before anything else is done."""
     kill: dict[str, str] = field(default_factory=dict)
     """Containers to be stopped while the pod lives on: a failed liveness probe or hook (id → why)."""
     probes: dict[tuple[str, str], ProbeState] = field(default_factory=dict)
@@ -144,6 +146,7 @@ class PodRecord:
     """Condition type → (status, last transition time)."""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
     wake: float | None = None
+    shown_to_managers: AdmittedPod | None = None
 
     @property
     def key(self) -> str:
@@ -160,9 +163,12 @@ class PodRecord:
         return self.raw if self.allocated is None else self.allocated
 
     def admitted_pod(self) -> AdmittedPod:
+        """The pod as managers see it, with the resources that it has now."""
         raw = self.in_force
-        view = self.view if raw is self.raw else PodView.of(dict(raw))
-        return AdmittedPod(view, raw, effective_class(view))
+        if self.shown_to_managers is None or self.shown_to_managers.raw is not raw:
+            view = self.view if raw is self.raw else PodView.of(dict(raw))
+            self.shown_to_managers = AdmittedPod(view, raw, effective_class(view))
+        return self.shown_to_managers
 
     def raw_container(self, name: str) -> dict[str, Any]:
         spec = self.raw.get("spec") or {}
@@ -182,12 +188,13 @@ class PodRecord:
         return [one for one in self.view.spec.init_containers if one.is_sidecar]
 
     def newest(self, name: str) -> SeenContainer | None:
-        """The newest instance; one that could not be started counts as ended."""
-        found = self.seen.newest(name)
-        if found is not None and found.stage is Stage.CREATED and found.id in self.broken:
-            at, why = self.broken[found.id]
-            return _ended(found, at, why)
-        return found
+        """The newest instance that could be started, or may be."""
+        if not self.broken:
+            return self.seen.newest(name)
+        return next((one for one in self.seen.instances(name) if not self.is_broken(one)), None)
+
+    def is_broken(self, container: SeenContainer) -> bool:
+        return container.stage is Stage.CREATED and container.id in self.broken
 
     def is_busy(self, *prefixes: str) -> bool:
         return any(key.startswith(prefixes) for key in self.busy)
@@ -218,20 +225,3 @@ class PodRecord:
             if seen is not None and seen.live:
                 found.append(UpdateResources(self.uid, name, seen.id))
         return found
-
-
-def _ended(container: SeenContainer, at: float, why: str) -> SeenContainer:
-    return SeenContainer(
-        id=container.id,
-        name=container.name,
-        attempt=container.attempt,
-        stage=Stage.EXITED,
-        created=container.created,
-        finished=at,
-        exit_code=128,
-        reason="StartError",
-        message=why,
-        image=container.image,
-        image_id=container.image_id,
-        classes=container.classes,
-    )

@@ -9,12 +9,14 @@ from typing import Any
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
+from kubeqos.cri.simulated.clock import NS, Clock
 from kubeqos.node import effects as fx
 from kubeqos.node.core import Core
 from kubeqos.node.performer import Performer
 from kubeqos.node.seen import SeenPod
 
 log = logging.getLogger(__name__)
+RETRY_NS = NS
 
 _NO_NEWS: dict[int, frozenset[str | None]] = {
     cri.CONTAINER_CREATED_EVENT: frozenset({"created", "running", "exited", "True", "False"}),
@@ -40,11 +42,13 @@ class RuntimeWatch:
         performer: Performer,
         feed: Callable[[fx.Stimulus], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
+        clock: Clock,
     ) -> None:
         self._core = core
         self._performer = performer
         self._feed = feed
         self._spawn = spawn
+        self._clock = clock
         self._looking: set[str] = set()
         self._again: set[str] = set()
         self.looks = 0
@@ -88,11 +92,15 @@ class RuntimeWatch:
                 pod = self._core.pods.get(uid)
                 since = pod.serial if pod is not None else 0
                 self.looks += 1
-                self._feed(fx.Observed(await self._performer.look(uid), since))
+                try:
+                    seen = await self._performer.look(uid)
+                except CallError as error:
+                    log.warning("cannot look at pod %s: %s", uid, error)
+                    await self._clock.sleep_until(self._clock.now_ns() + RETRY_NS)
+                    continue
+                self._feed(fx.Observed(seen, since))
                 if uid not in self._again:
                     return
-        except CallError as error:
-            log.warning("cannot look at pod %s: %s", uid, error)
         finally:
             self._looking.discard(uid)
 

@@ -25,6 +25,7 @@ from kubeqos.qrm.settings import Settings
 log = structlog.get_logger("kubeqos.qrm")
 
 MOST_OWED = 10_000
+RELEASE_SECONDS = 2.0
 Synchronise = Callable[[Endpoint], Awaitable[None]]
 
 
@@ -37,6 +38,7 @@ class Endpoints:
         self.clock = clock
         self._by_name: dict[str, Endpoint] = {}
         self._owed: dict[str, dict[str, None]] = {}
+        self._releasing: set[asyncio.Task[bool]] = set()
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(list(self._by_name.values()))
@@ -87,10 +89,18 @@ class Endpoints:
             await synchronise(fresh)
         except RemoteError as error:
             await fresh.stop()
+            self._forget(fresh, current)
             return error.what
         fresh.go_live()
         log.info("resource plugin is in use", resource=name, socket=str(socket))
         return None
+
+    def _forget(self, failed: Endpoint, before: Endpoint | None) -> None:
+        """A plugin that never came to be used must not make its resource one that pods wait for."""
+        if self._by_name.get(failed.name) is failed:
+            del self._by_name[failed.name]
+            if before is not None:
+                self._by_name[failed.name] = before
 
     async def _introduce(self, endpoint: Endpoint, options: pb.ResourcePluginOptions | None) -> None:
         try:
@@ -120,6 +130,8 @@ class Endpoints:
         self._by_name.setdefault(name, endpoint)
 
     async def close(self) -> None:
+        for task in self._releasing:
+            task.cancel()
         for endpoint in self:
             await endpoint.stop()
 
@@ -141,7 +153,12 @@ class Endpoints:
         """Tell every plugin that a pod is gone; who cannot be told now is told later, and holds up nobody."""
         for name in self._by_name:
             self.owe(name, pod_uid)
-        await asyncio.gather(*(self._tell_gone(endpoint, pod_uid) for endpoint in self))
+        told = [asyncio.create_task(self._tell_gone(endpoint, pod_uid)) for endpoint in self]
+        if told:
+            _, slow = await asyncio.wait(told, timeout=RELEASE_SECONDS)
+            self._releasing |= slow
+            for task in slow:
+                task.add_done_callback(self._releasing.discard)
 
     async def settle(self, endpoint: Endpoint) -> None:
         """Tell one plugin everything that it has missed."""
@@ -156,6 +173,9 @@ class Endpoints:
             owed.pop(pod_uid, None)
             return True
         except PluginFailure as error:
+            if error.unimplemented:
+                owed.pop(pod_uid, None)
+                return True
             log.warning("release is not acknowledged", resource=endpoint.name, pod=pod_uid, error=error.what)
         except RemoteError:
             return False  # away or silent: it has said so once, and is told when it is back

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import msgspec
+import structlog
 from google.protobuf.message import DecodeError
 
 from kubeqos.errors import RemoteError
@@ -17,7 +19,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef
 from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of
 from kubeqos.qrm.asking import DEDICATED_CORES, Question, level_of, request_for, wire_kind
-from kubeqos.qrm.endpoint import Endpoint
+from kubeqos.qrm.endpoint import Endpoint, PluginFailure
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.ledger import Findings, Ledger, Report
 from kubeqos.qrm.messages import Allocation, allocations_from_wire
@@ -26,6 +28,9 @@ from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.settings import Event, EventSink
 from kubeqos.topology.changes import Held
 from kubeqos.topology.hints import Hint
+
+log = structlog.get_logger("kubeqos.qrm")
+PATIENCE_SECONDS = 1.0
 
 
 class Reconciler:
@@ -48,10 +53,31 @@ class Reconciler:
         self.admitting = admitting
         self._seen: dict[str, tuple[bytes, int]] = {}
         self._strangers: dict[tuple[str, str], float] = {}
+        self._tending: dict[str, asyncio.Task[None]] = {}
 
     async def round(self) -> None:
-        """One period: silent plugins are probed, missed releases sent, reports and capacities read, all at once."""
-        await asyncio.gather(*(self._tend(endpoint) for endpoint in self.endpoints))
+        """One period: silent plugins are probed, missed releases sent, reports and capacities read, all at once.
+
+        A plugin that takes longer is not waited for; what it says counts in a later period.
+        """
+        for endpoint in self.endpoints:
+            if endpoint.name not in self._tending:
+                task = asyncio.create_task(self._tend(endpoint), name=f"tend {endpoint.name}")
+                self._tending[endpoint.name] = task
+                task.add_done_callback(partial(self._tended, endpoint.name))
+        if self._tending:
+            await asyncio.wait(self._tending.values(), timeout=PATIENCE_SECONDS)
+
+    def _tended(self, name: str, task: asyncio.Task[None]) -> None:
+        self._tending.pop(name, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("reconcile failed", resource=name, exc_info=error)
+
+    async def close(self) -> None:
+        tasks = list(self._tending.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def refresh(self, plugins: Iterable[str]) -> None:
         """Read the reports of these plugins now."""
@@ -75,7 +101,12 @@ class Reconciler:
         if not endpoint.options.need_reconcile:
             return
         before = {(holding.ref.pod_uid, holding.ref.name) for holding in self.ledger}
-        sent: bytes = await endpoint.call("GetResourcesAllocation", pb.GetResourcesAllocationRequest(), raw=True)
+        try:
+            sent: bytes = await endpoint.call("GetResourcesAllocation", pb.GetResourcesAllocationRequest(), raw=True)
+        except PluginFailure as error:
+            if error.unimplemented:
+                return  # it has no report to give, whatever its options say
+            raise
         if self._seen.get(endpoint.name) == (sent, self.ledger.revision):
             return
         try:

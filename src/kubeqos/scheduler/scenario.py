@@ -14,37 +14,35 @@
       template: {labels: {tier: fast}, taints: [], allocatable: {}, qosResources: {}}
     workloads:
     - name: batch
-      arrivals: {perHour: 60}              # or {every: 30s}, or {at: [0s, 10m]}
+      arrivals: {perHour: 60}              # or {every: 30s}, or {at: [0s, 10m]}; left out: one at the start
       runs: {between: [5m, 20m]}           # or 10m, or {mean: 10m}; left out: to the end
       template: {metadata: {labels: {}}, spec: {containers: []}}
 
-Strict: an unknown member is an error that names the nearest known one. The random numbers of a workload follow from the
-seed and its name, so a second policy meets the very same pods.
+The random numbers of a workload follow from the seed and its name, so a second policy meets the very same pods.
 """
 
 from __future__ import annotations
 
-import difflib
 import random
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from kubeqos.document import Doc, check_kind, read_document
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.machinefile import machine_from_dict
 from kubeqos.model.machines import MACHINES
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.model.timestamps import parse_duration
+from kubeqos.model.reading import cpu_set, seconds
 from kubeqos.rules.podqos import default_pod_level, default_requests
 from kubeqos.topology.hints import Policy, Scope
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "Scenario"
-MOST_PODS = 200_000
-_NODE = ("name", "count", "machine", "reserved", "cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope",
-         "template")  # fmt: skip
-_WORKLOAD = ("name", "arrivals", "from", "until", "count", "runs", "replace", "template")
+MOST = 200_000
+"""Nodes or pods of one scenario."""
+_POLICIES = tuple(policy.value for policy in Policy if policy is not Policy.NUMERIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,82 +86,93 @@ class Scenario:
     seed: int = 0
 
 
-def parse(raw: Any, where: str, seed: int | None = None) -> Scenario:
+def load(path: Path, seed: int | None = None) -> Scenario:
+    """Read the file, or say what is wrong with it and where."""
+    return parse(read_document(path, "scenario", InputError), seed)
+
+
+def parse(doc: Doc, seed: int | None = None) -> Scenario:
     """Read the document; `seed` stands in for the document's own."""
-    _only(raw, ("apiVersion", "kind", "seed", "duration", "nodes", "workloads"), where)
-    if raw.get("apiVersion") != API_VERSION or raw.get("kind") != KIND:
-        raise InputError("not a scenario", where=where, remedy=f"set apiVersion: {API_VERSION} and kind: {KIND}")
-    chosen = _whole(raw.get("seed", 0), f"{where}: seed") if seed is None else seed
-    duration = _seconds(raw.get("duration", "1h"), f"{where}: duration")
-    nodes = [
-        node
-        for index, each in enumerate(_list(raw.get("nodes"), f"{where}: nodes"))
-        for node in _nodes(each, f"{where}: nodes[{index}]")
-    ]
-    workloads = [
-        _workload(each, duration, chosen, f"{where}: workloads[{index}]")
-        for index, each in enumerate(_list(raw.get("workloads"), f"{where}: workloads"))
-    ]
-    for what, names in (("nodes", [n.name for n in nodes]), ("workloads", [w.name for w in workloads])):
-        twice = next((name for name in names if names.count(name) > 1), None) if len(names) < 2000 else None
-        if twice:
-            raise InputError(f"two {what} are named {twice!r}", where=where, remedy="name each once")
-    return Scenario(duration, tuple(nodes), tuple(workloads), chosen)
+    fields = doc.fields(("apiVersion", "kind", "seed", "duration", "nodes", "workloads"))
+    check_kind(doc, fields, API_VERSION, KIND)
+    if seed is None:
+        seed = fields["seed"].integer(0, 1 << 63) if "seed" in fields else 0
+    duration = seconds(fields["duration"]) if "duration" in fields else 3600.0
+    nodes: dict[str, SimulatedNode] = {}
+    for each in doc.required(fields, "nodes").elements():
+        for node in _nodes(each):
+            if node.name in nodes:
+                each.fail(f"two nodes are named {node.name!r}", "name each once")
+            nodes[node.name] = node
+    workloads: dict[str, Workload] = {}
+    for each in doc.required(fields, "workloads").elements():
+        workload = _workload(each, duration, seed)
+        if workload.name in workloads:
+            each.fail(f"two workloads are named {workload.name!r}", "name each once")
+        workloads[workload.name] = workload
+    if not nodes:
+        doc.fail("no nodes", "list at least one under `nodes:`")
+    return Scenario(duration, tuple(nodes.values()), tuple(workloads.values()), seed)
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
+_NODE = ("name", "count", "machine", "reserved", "cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope",
+         "template")  # fmt: skip
 
-def _nodes(raw: Any, where: str) -> list[SimulatedNode]:
-    _only(raw, _NODE, where)
-    name, count = _name(raw, where), _whole(raw.get("count", 1), f"{where}.count")
-    machine = _machine(raw["machine"], f"{where}.machine") if "machine" in raw else None
-    reserved = CpuSet.parse(str(raw.get("reserved", "")))
-    if machine is None and (reserved or {"cpuManagerPolicy", "topologyManagerPolicy"} & set(raw)):
-        raise InputError("reserved CPUs and policies need a machine", where=where, remedy="add `machine:`")
+
+def _nodes(doc: Doc) -> list[SimulatedNode]:
+    fields = doc.fields(_NODE)
+    name = doc.required(fields, "name").text()
+    names = [name]
+    if "count" in fields:
+        names = [f"{name}-{number}" for number in range(1, fields["count"].integer(1, MOST) + 1)]
+    machine = _machine(fields["machine"]) if "machine" in fields else None
+    for key in ("reserved", "cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope"):
+        if machine is None and key in fields:
+            fields[key].fail("needs a machine", "add `machine:` to the node")
+    reserved = cpu_set(fields["reserved"]) if "reserved" in fields else CpuSet()
     if machine is not None and not reserved <= machine.online:
-        raise InputError(f"reserved CPUs {reserved - machine.online} are not on the machine", where=f"{where}.reserved")
-    static = _choice(raw, "cpuManagerPolicy", ("none", "static"), where) == "static"
-    policies = [one.value for one in Policy if one is not Policy.NUMERIC]
-    policy = Policy(_choice(raw, "topologyManagerPolicy", policies, where))
-    scope = Scope(_choice(raw, "topologyManagerScope", [one.value for one in Scope], where))
-    template = _template(raw.get("template") or {}, machine, reserved, f"{where}.template")
-    return [
-        SimulatedNode(each, _named(template, each), machine, reserved, static, policy, scope)
-        for each in ([name] if "count" not in raw else [f"{name}-{number}" for number in range(1, count + 1)])
-    ]
+        fields["reserved"].fail(f"CPUs {reserved - machine.online} are not on the machine")
+    static = "cpuManagerPolicy" in fields and fields["cpuManagerPolicy"].one_of(("none", "static")) == "static"
+    policy, scope = Policy.NONE, Scope.CONTAINER
+    if "topologyManagerPolicy" in fields:
+        policy = Policy(fields["topologyManagerPolicy"].one_of(_POLICIES))
+    if "topologyManagerScope" in fields:
+        scope = Scope(fields["topologyManagerScope"].one_of([one.value for one in Scope]))
+    template = _template(doc, fields.get("template"), machine, reserved)
+    return [SimulatedNode(each, _named(template, each), machine, reserved, static, policy, scope) for each in names]
 
 
-def _machine(raw: Any, where: str) -> Machine:
-    if isinstance(raw, str):
-        if raw not in MACHINES:
-            raise InputError(f"no machine is called {raw!r}", where=where, remedy=f"known: {', '.join(MACHINES)}")
-        return MACHINES[raw]()
+def _machine(doc: Doc) -> Machine:
+    if not doc.is_mapping:
+        return MACHINES[doc.one_of(tuple(MACHINES))]()
     try:
-        return machine_from_dict(raw)
+        return machine_from_dict(doc.plain())
     except InputError as error:
-        raise InputError(error.what, where=f"{where}: {error.where}", remedy=error.remedy) from error
+        raise InputError(error.what, where=f"{doc.where}: {error.where}", remedy=error.remedy) from error
 
 
-def _template(raw: Any, machine: Machine | None, reserved: CpuSet, where: str) -> dict[str, Any]:
-    _only(raw, ("labels", "annotations", "taints", "allocatable", "qosResources"), where)
+def _template(node: Doc, doc: Doc | None, machine: Machine | None, reserved: CpuSet) -> dict[str, Any]:
+    fields = doc.fields(("labels", "annotations", "taints", "allocatable", "qosResources")) if doc else {}
+    given = {key: child.plain() for key, child in fields.items()}
     amounts = {"pods": "110"}
     if machine is not None:
         amounts["cpu"] = str(len(machine.online - reserved))
-        amounts["memory"] = str(sum(node.memory_bytes - node.hugepage_bytes() for node in machine.nodes))
-    amounts |= raw.get("allocatable") or {}
+        amounts["memory"] = str(sum(numa.memory_bytes - numa.hugepage_bytes() for numa in machine.nodes))
+    amounts |= given.get("allocatable") or {}
     if "cpu" not in amounts:
-        raise InputError("how much CPU has the node?", where=where, remedy="add `machine:` or `allocatable: {cpu: …}`")
-    node = {
-        "metadata": {"labels": raw.get("labels") or {}, "annotations": raw.get("annotations") or {}},
-        "spec": {"taints": raw.get("taints") or []},
-        "status": {"allocatable": amounts, "qosResources": raw.get("qosResources") or {}},
+        (doc or node).fail("how much CPU has the node?", "add `machine:` or `template: {allocatable: {cpu: …}}`")
+    made = {
+        "metadata": {"labels": given.get("labels") or {}, "annotations": given.get("annotations") or {}},
+        "spec": {"taints": given.get("taints") or []},
+        "status": {"allocatable": amounts, "qosResources": given.get("qosResources") or {}},
     }
     try:
-        NodeView.of(node)
+        NodeView.of(made)
     except InputError as error:
-        raise InputError(error.what, where=f"{where}: {error.where}") from error
-    return node
+        raise InputError(error.what, where=f"{(doc or node).where}: {error.where}") from error
+    return made
 
 
 def _named(template: dict[str, Any], name: str) -> dict[str, Any]:
@@ -173,123 +182,72 @@ def _named(template: dict[str, Any], name: str) -> dict[str, Any]:
 # -- workloads ---------------------------------------------------------------------------------------------------------
 
 
-def _workload(raw: Any, duration: float, seed: int, where: str) -> Workload:
-    _only(raw, _WORKLOAD, where)
-    name = _name(raw, where)
+def _workload(doc: Doc, duration: float, seed: int) -> Workload:
+    fields = doc.fields(("name", "arrivals", "from", "until", "count", "runs", "replace", "template"))
+    name = doc.required(fields, "name").text()
     chance = random.Random(f"{seed}/{name}")
-    first = _seconds(raw.get("from", 0), f"{where}.from")
-    last = min(duration, _seconds(raw["until"], f"{where}.until")) if "until" in raw else duration
-    most = _whole(raw.get("count", MOST_PODS), f"{where}.count")
-    times = _times(raw.get("arrivals", {"at": [first]}), chance, first, last, most, f"{where}.arrivals")
-    arrivals = tuple(Arrival(at, _runtime(raw.get("runs"), chance, f"{where}.runs")) for at in times)
-    replace = raw.get("replace", False)
-    if not isinstance(replace, bool):
-        raise InputError("replace must be true or false", where=f"{where}.replace")
-    return Workload(name, _pod_template(raw.get("template"), f"{where}.template"), arrivals, replace)
+    first = seconds(fields["from"]) if "from" in fields else 0.0
+    last = min(duration, seconds(fields["until"])) if "until" in fields else duration
+    most = fields["count"].integer(0, MOST) if "count" in fields else MOST
+    times = _times(fields["arrivals"], chance, first, last, most) if "arrivals" in fields else [first]
+    return Workload(
+        name,
+        _pod_template(doc.required(fields, "template")),
+        tuple(Arrival(at, _runtime(fields["runs"], chance) if "runs" in fields else None) for at in times),
+        "replace" in fields and fields["replace"].boolean(),
+    )
 
 
-def _times(raw: Any, chance: random.Random, first: float, last: float, most: int, where: str) -> list[float]:
-    _only(raw, ("every", "perHour", "at"), where)
-    if len(raw) != 1:
-        raise InputError("arrivals need exactly one of every, perHour and at", where=where)
-    if "at" in raw:
-        given = sorted(_seconds(one, f"{where}.at") for one in _list(raw["at"], f"{where}.at"))
+def _times(doc: Doc, chance: random.Random, first: float, last: float, most: int) -> list[float]:
+    fields = doc.fields(("every", "perHour", "at"))
+    if len(fields) != 1:
+        doc.fail("needs exactly one of every, perHour and at")
+    if "at" in fields:
+        given = sorted(seconds(each) for each in fields["at"].elements())
         return [at for at in given if at < last][:most]
-    if "every" in raw:
-        gap = _seconds(raw["every"], f"{where}.every")
-        rate = None
+    if "every" in fields:
+        gap, random_gap = seconds(fields["every"]), False
     else:
-        rate = raw["perHour"]
-        gap = 3600 / rate if isinstance(rate, int | float) and rate > 0 else 0.0
+        gap, random_gap = 3600 / fields["perHour"].integer(1, 1_000_000_000), True
     if gap <= 0:
-        raise InputError("arrivals must be some time apart", where=where, remedy="write {every: 30s} or {perHour: 60}")
+        doc.fail("pods must come some time apart", "write {every: 30s} or {perHour: 60}")
     found: list[float] = []
-    at = first if rate is None else first + chance.expovariate(1 / gap)
+    at = first + (chance.expovariate(1 / gap) if random_gap else 0.0)
     while at < last and len(found) < most:
-        if len(found) >= MOST_PODS:
-            raise InputError(f"more than {MOST_PODS} pods", where=where, remedy="arrive less often or set count")
         found.append(at)
-        at += gap if rate is None else chance.expovariate(1 / gap)
+        at += chance.expovariate(1 / gap) if random_gap else gap
+    if len(found) == MOST:
+        doc.fail(f"{MOST} pods or more", "let them come less often, or set count")
     return found
 
 
-def _runtime(raw: Any, chance: random.Random, where: str) -> float | None:
-    if raw is None:
-        return None
-    if not isinstance(raw, Mapping):
-        return _seconds(raw, where)
-    _only(raw, ("mean", "between"), where)
-    if len(raw) != 1:
-        raise InputError("runs needs exactly one of mean and between", where=where)
-    if "mean" in raw:
-        return chance.expovariate(1 / max(_seconds(raw["mean"], f"{where}.mean"), 1e-9))
-    ends = [_seconds(one, f"{where}.between") for one in _list(raw["between"], f"{where}.between")]
+def _runtime(doc: Doc, chance: random.Random) -> float:
+    if not doc.is_mapping:
+        return seconds(doc)
+    fields = doc.fields(("mean", "between"))
+    if len(fields) != 1:
+        doc.fail("needs exactly one of mean and between")
+    if "mean" in fields:
+        mean = seconds(fields["mean"])
+        return chance.expovariate(1 / mean) if mean else 0.0
+    ends = [seconds(each) for each in fields["between"].elements()]
     if len(ends) != 2 or ends[0] > ends[1]:
-        raise InputError("between needs a shortest and a longest time", where=f"{where}.between")
+        fields["between"].fail("needs a shortest and a longest time")
     return chance.uniform(*ends)
 
 
-def _pod_template(raw: Any, where: str) -> dict[str, Any]:
-    _only(raw, ("metadata", "spec"), where)
-    spec = raw.get("spec")
-    pod = {"metadata": dict(raw.get("metadata") or {}), "spec": spec}
+def _pod_template(doc: Doc) -> dict[str, Any]:
+    fields = doc.fields(("metadata", "spec"))
+    spec = doc.required(fields, "spec").plain()
+    if not isinstance(spec, dict) or not spec.get("containers"):
+        fields["spec"].fail("a pod needs containers")
+    pod = {"metadata": dict(fields["metadata"].plain() or {}) if "metadata" in fields else {}, "spec": spec}
     try:
-        if not isinstance(spec, dict) or not spec.get("containers"):
-            raise InputError("a pod needs containers", where="spec.containers")
         default_requests(spec)
         default_pod_level(spec)
         PodView.of(pod)
     except InputError as error:
-        raise InputError(error.what, where=f"{where}: {error.where}" if error.where else where) from error
+        raise InputError(error.what, where=f"{doc.where}: {error.where}" if error.where else doc.where) from error
     except (AttributeError, TypeError) as error:
-        raise InputError("the pod is not well-formed", where=where) from error
+        raise InputError("the pod is not well-formed", where=doc.where) from error
     return pod
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
-def _only(raw: Any, known: Collection[str], where: str) -> None:
-    if not isinstance(raw, Mapping):
-        raise InputError("expected a map of settings", where=where)
-    for key in raw:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, 1)
-            remedy = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
-            raise InputError(f"unknown setting {key!r}", where=where, remedy=remedy)
-
-
-def _list(raw: Any, where: str) -> list[Any]:
-    if not isinstance(raw, list) or not raw:
-        raise InputError("expected a list with at least one entry", where=where)
-    return raw
-
-
-def _name(raw: Mapping[str, Any], where: str) -> str:
-    name = raw.get("name")
-    if not isinstance(name, str) or not name:
-        raise InputError("a name is missing", where=where, remedy="add `name:`")
-    return name
-
-
-def _whole(value: Any, where: str) -> int:
-    if type(value) is not int or value < 0:
-        raise InputError(f"expected a whole number, not {value!r}", where=where)
-    return value
-
-
-def _choice(raw: Mapping[str, Any], key: str, known: Collection[str], where: str) -> str:
-    value = raw.get(key, next(iter(known)))
-    if value not in known:
-        raise InputError(f"{key} cannot be {value!r}", where=where, remedy=f"use one of: {', '.join(known)}")
-    return str(value)
-
-
-def _seconds(value: Any, where: str) -> float:
-    """A duration as people write it, or a number of seconds."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return float(value)
-    try:
-        return parse_duration(str(value)) / 1e9
-    except InputError as error:
-        raise InputError(error.what, where=where, remedy=error.remedy) from error

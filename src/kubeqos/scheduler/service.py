@@ -102,7 +102,8 @@ class SchedulerService:
 
     async def _synced(self, informer: Informer) -> None:
         try:
-            await asyncio.wait_for(informer.synced.wait(), 10)
+            async with asyncio.timeout(10):
+                await informer.synced.wait()
         except TimeoutError:
             log.warning("continuing without", resource=informer.resource.plural)
 

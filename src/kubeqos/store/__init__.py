@@ -8,7 +8,7 @@ and the batches, `watch` the cursors, `database` the file.
 from kubeqos.store.errors import Compacted, Conflict, FutureRevision, ReadOnly, StoreError
 from kubeqos.store.records import Delete, Event, Page, Put, Retention, Statistics, Stored
 from kubeqos.store.store import Store
-from kubeqos.store.watch import Watch
+from kubeqos.store.watch import Interest, Watch
 
 __all__ = [
     "Compacted",
@@ -16,6 +16,7 @@ __all__ = [
     "Delete",
     "Event",
     "FutureRevision",
+    "Interest",
     "Page",
     "Put",
     "ReadOnly",

@@ -20,7 +20,7 @@ from kubeqos.store.database import PLACE_BITS, Database, Row, row_id
 from kubeqos.store.errors import Compacted, Conflict, FutureRevision, ReadOnly, StoreError
 from kubeqos.store.index import KeyIndex
 from kubeqos.store.records import Delete, Event, Page, Put, Retention, Statistics, Stored, Value
-from kubeqos.store.watch import Feed, Watch
+from kubeqos.store.watch import Feed, Interest, Watch
 
 Render = Callable[[int], bytes | None]
 
@@ -128,13 +128,13 @@ class Store:
         remaining = total - len(items)
         return Page(items, remaining > 0, remaining, at)
 
-    def watch(self, prefix: str, after: int) -> Watch:
-        """Every event of the prefix above a revision."""
+    def watch(self, prefix: str, after: int, interest: Interest | None = None) -> Watch:
+        """Every event of the prefix above a revision; with an interest, at least those about its topic."""
         if after > self.revision:
             raise FutureRevision(after, self.revision)
         if after < self.compacted:
             raise Compacted(self.compacted)
-        return Watch(self._feed, prefix, after)
+        return Watch(self._feed, prefix, after, interest)
 
     def commit(self, ops: Sequence[Put | Delete], coalesced: Mapping[str, Render] | None = None) -> Awaitable[int]:
         """Write atomically; resolves with the revision once it is durable. Conflict is raised at once.

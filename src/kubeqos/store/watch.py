@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 from kubeqos.store.database import Database
@@ -26,6 +27,60 @@ CROWD = 50
 PAUSE_PER_WATCHER, LONGEST_PAUSE = 20e-6, 0.05
 
 by_revision = attrgetter("revision")
+
+Topics = Callable[[Event], Iterable[str]]
+"""What an event is about, in the words of one kind of watcher: the node of a pod, for example."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """A watcher that cares for one topic only. It is not woken for others, though it may be shown them."""
+
+    topics: Topics
+    topic: str
+
+
+class Waiters:
+    """Those who wait for events of one prefix: all of them, or those about one topic."""
+
+    __slots__ = ("about", "anything")
+
+    def __init__(self) -> None:
+        self.anything: set[Waiter] = set()
+        self.about: dict[Topics, dict[str, set[Waiter]]] = {}
+
+    def add(self, waiter: Waiter, interest: Interest | None) -> None:
+        self._group(interest).add(waiter)
+
+    def discard(self, waiter: Waiter, interest: Interest | None) -> None:
+        group = self._group(interest)
+        group.discard(waiter)
+        if interest is not None and not group:
+            table = self.about[interest.topics]
+            del table[interest.topic]
+            if not table:
+                del self.about[interest.topics]
+
+    def concerned(self, events: Sequence[Event]) -> Iterator[Waiter]:
+        """Whom these events wake. An event is asked once what it is about, however many watch."""
+        yield from self.anything
+        for topics, table in self.about.items():
+            for topic in {topic for event in events for topic in topics(event)}:
+                yield from table.get(topic, ())
+
+    def __iter__(self) -> Iterator[Waiter]:
+        yield from self.anything
+        for table in self.about.values():
+            for group in table.values():
+                yield from group
+
+    def __bool__(self) -> bool:
+        return bool(self.anything or self.about)
+
+    def _group(self, interest: Interest | None) -> set[Waiter]:
+        if interest is None:
+            return self.anything
+        return self.about.setdefault(interest.topics, {}).setdefault(interest.topic, set())
 
 
 class Waiter:
@@ -57,7 +112,7 @@ class Feed:
         self._log_bytes = 0
         self.announced = revision  # who waits has seen everything of theirs up to this revision
         self._unannounced: list[Event] = []
-        self._waiting: dict[str, set[Waiter]] = {}
+        self._waiting: dict[str, Waiters] = {}
         self._waiters = 0
         self._next_wake = 0.0
         self._wake_timer: asyncio.TimerHandle | None = None
@@ -94,8 +149,9 @@ class Feed:
             pause = min(self._waiters * PAUSE_PER_WATCHER, LONGEST_PAUSE)
             self._next_wake = asyncio.get_running_loop().time() + pause
         for prefix, waiting in self._waiting.items():
-            if any(event.key.startswith(prefix) for event in events):
-                for waiter in waiting:
+            found = [event for event in events if event.key.startswith(prefix)]
+            if found:
+                for waiter in waiting.concerned(found):
                     waiter.wake(before)
 
     def _trim(self) -> None:
@@ -131,16 +187,16 @@ class Feed:
         start = bisect_right(self._log, cursor, key=by_revision)
         return [event for event in self._log[start:] if event.key.startswith(prefix)]
 
-    def wait(self, prefix: str) -> Waiter:
-        """To be woken by the next event of the prefix, or when the feed closes."""
+    def wait(self, prefix: str, interest: Interest | None) -> Waiter:
+        """To be woken by the next event of the prefix that is of interest, or when the feed closes."""
         waiter = Waiter()
-        self._waiting.setdefault(prefix, set()).add(waiter)
+        self._waiting.setdefault(prefix, Waiters()).add(waiter, interest)
         self._waiters += 1
         return waiter
 
-    def leave(self, prefix: str, waiter: Waiter) -> None:
+    def leave(self, prefix: str, waiter: Waiter, interest: Interest | None) -> None:
         waiting = self._waiting[prefix]
-        waiting.discard(waiter)
+        waiting.discard(waiter, interest)
         self._waiters -= 1
         if not waiting:
             del self._waiting[prefix]
@@ -158,8 +214,9 @@ class Feed:
 class Watch(AsyncIterator[list[Event]]):
     """The events of a prefix above a revision, as lists of whole revisions; ends when the store closes."""
 
-    def __init__(self, feed: Feed, prefix: str, after: int) -> None:
+    def __init__(self, feed: Feed, prefix: str, after: int, interest: Interest | None = None) -> None:
         self._feed = feed
+        self._interest = interest
         self._prefix = prefix
         self._cursor = after
         self._waiter: Waiter | None = None
@@ -184,13 +241,13 @@ class Watch(AsyncIterator[list[Event]]):
         raise StopAsyncIteration
 
     async def _wait(self) -> None:
-        waiter = self._waiter = self._feed.wait(self._prefix)
+        waiter = self._waiter = self._feed.wait(self._prefix, self._interest)
         try:
             await waiter.future
         finally:  # a wait that is cancelled, to send a bookmark for example, has seen that there was nothing
             self._cursor = self._seen_by(waiter)
             self._waiter = None
-            self._feed.leave(self._prefix, waiter)
+            self._feed.leave(self._prefix, waiter, self._interest)
 
     def close(self) -> None:
         """Stop; a pending `__anext__` ends the iteration."""

@@ -80,21 +80,36 @@ async def _tasks(servicer: Servicer, options: Options, install: Install) -> Asyn
     """What a plugin does besides answering; when some of it fails for good, so does the block."""
     introduction = Introduction(PLUGIN_TYPE, servicer.resource, (VERSION,))
     socket = options.socket(servicer.resource)
-    chores = [keep_registered(socket, introduction, install, _log_status)]
+    ready = asyncio.Event()
+    chores = [keep_registered(socket, introduction, install, _log_status, ready=ready)]
     if options.legacy is not None:
         chores.append(_push(servicer, options.legacy, socket))
     if hasattr(servicer.plugin, "run"):
         chores.append(servicer.plugin.run())
+    block = asyncio.current_task()
+    failures: list[BaseException] = []
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            failures.append(error)
+            if block is not None:
+                block.cancel()
+
+    tasks = [asyncio.create_task(chore) for chore in chores]
+    for task in tasks:
+        task.add_done_callback(ended)
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(chore) for chore in chores]
-            try:
-                yield
-            finally:
-                for task in tasks:
-                    task.cancel()
-    except* RemoteError as errors:
-        raise errors.exceptions[0] from None
+        await ready.wait()
+        yield
+    except asyncio.CancelledError:
+        if failures and block is not None:
+            block.uncancel()
+            raise failures[0] from None
+        raise
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _log_status(registered: bool, error: str) -> None:

@@ -1,0 +1,127 @@
+"""Every command in README and docs runs and prints what the page says; links lead somewhere; the site is complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubeqos.codec import decode_yaml_all
+from tests.docs.pages import ROOT, Session, blocks, has_sessions, matches, needs_cluster, pages, play, steps
+from tests.scenarios.cluster import KUBECTL
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@contextmanager
+def cluster() -> Iterator[Path]:
+    """`kubeqos up`, as a reader of the page would have it; in a folder with a short name, as sockets need one."""
+    with tempfile.TemporaryDirectory(prefix="kubeqos-") as name, started(Path(name)) as kubeconfig:
+        yield kubeconfig
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[Path]:
+    command = [sys.executable, "-m", "kubeqos.cli.main"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with (folder / "up.log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "up", "--data-dir", str(folder / "cluster"), "--port", "0"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            pytest.fail(f"the cluster did not start: {(folder / 'up.log').read_text()}")
+        yield folder / "cluster" / "kubeconfig"
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if has_sessions(page)], ids=named)
+def test_commands_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "page"
+    folder.mkdir()
+    if not needs_cluster(page):
+        wrong = play(page, Session(folder, None))
+    elif KUBECTL is None:
+        pytest.skip("kubectl is not on PATH")
+    else:
+        with cluster() as kubeconfig:
+            wrong = play(page, Session(folder, kubeconfig))
+    assert not wrong, "\n\n".join(wrong)
+
+
+@pytest.mark.parametrize("page", pages(), ids=named)
+def test_commands_are_marked(page: Path) -> None:
+    """A console block without a prompt would look as if it were tested."""
+    for block in blocks(page):
+        if block.language == "console":
+            assert steps(block), f"{named(page)}:{block.line}: no `$ ` in a console block; write ```sh"
+            assert block.rest in ("", "cluster"), f"{named(page)}:{block.line}: unknown mark {block.rest!r}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=named)
+def test_yaml_is_yaml(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "yaml":
+            assert decode_yaml_all(block.text), f"{named(page)}:{block.line}"
+
+
+@pytest.mark.parametrize("page", [*pages(), ROOT / "CONTRIBUTING.md"], ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    for block in blocks(page):
+        text = text.replace(block.text, "")
+    for target in LINK.findall(text):
+        if not target.startswith(("http://", "https://", "#")):
+            assert (page.parent / target.partition("#")[0]).exists(), f"{named(page)} links to {target}"
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    listed: list[str] = []
+
+    def walk(entries: list[object]) -> None:
+        for entry in entries:
+            assert isinstance(entry, dict), "every entry has a title"
+            for target in entry.values():
+                walk(target) if isinstance(target, list) else listed.append(target)
+
+    walk(site["nav"])
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in pages()[1:])
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "agrees"),
+    [
+        (["a"], "a\n", True),
+        (["a"], "b\n", False),
+        (["a … c"], "a b c\n", True),
+        (["a", "…", "z"], "a\nb\nc\nz\n", True),
+        (["a", "…", "z"], "a\nz\n", True),
+        (["a", "…", "z"], "a\nb\n", False),
+        ([], "", True),
+        ([], "surprise\n", False),
+        (["a.c"], "abc\n", False),
+        (["a", ""], "a\n", True),
+    ],
+)
+def test_how_output_is_compared(expected: list[str], actual: str, agrees: bool) -> None:
+    assert matches(expected, actual) is agrees

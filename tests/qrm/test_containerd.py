@@ -1,0 +1,100 @@
+"""Pools on a real machine: a resize reaches the cpuset of containers that run in a real containerd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.cri.client import CriClient
+from kubeqos.gates import QRM, FeatureGates
+from kubeqos.model.sysfs import read_machine
+from kubeqos.node import effects as fx
+from kubeqos.node.agent import NodeAgent
+from kubeqos.node.settings import NodeSettings
+from kubeqos.qrm.manager import QosResourceManager
+from kubeqos.qrm.registry import registering
+from kubeqos.qrm.settings import Settings
+from kubeqos.topology.hints import Policy
+from tests.cri.containerd import CGROUPS, Containerd
+from tests.cri.images import BUSYBOX_IMAGE
+from tests.qrm.harness import PluginProcess, plugin_processes, pod, until
+
+pytestmark = pytest.mark.containerd
+
+
+def runnable(name: str, role: str) -> dict[str, Any]:
+    raw = pod(name, role, cpu="100m")
+    [container] = raw["spec"]["containers"]
+    container |= {"image": BUSYBOX_IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "1000"]}
+    raw["spec"]["hostNetwork"] = True
+    return raw
+
+
+def remove_empty_groups(parent: str) -> None:
+    """The groups of pods, which the runtime makes for their containers and leaves when these are gone."""
+    for top in CGROUPS.glob(f"*/{parent.strip('/')}/kubepods"):
+        for group in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):
+            group.rmdir()
+        top.rmdir()
+
+
+async def test_a_pool_resize_moves_running_containers(folder: Path, containerd: Containerd) -> None:
+    machine = read_machine(Path("/sys"), name="local")
+    if len(machine.online) < 2:
+        pytest.skip("needs two CPUs")
+    first, last = min(machine.online), max(machine.online)
+    config = f"""
+pools:
+  online: {{cpus: "{first}"}}
+  offline: {{cpus: "{last}"}}
+roles:
+  web: {{pool: online}}
+  etl: {{pool: offline}}
+"""
+    cpu = PluginProcess(folder, "cpu", machine, config)
+    manager = QosResourceManager(Settings(reconcile_seconds=0.2), machine)
+    runtime = CriClient(containerd.endpoint)
+    settings = NodeSettings(
+        "n1",
+        folder / "node",
+        log_dir=folder / "logs",
+        cgroup_root=containerd.cgroup_parent,
+        gates=FeatureGates.default().set({QRM: True}),
+        topology_policy=Policy.RESTRICTED,
+    )
+    agent = NodeAgent(settings, runtime, machine, managers=[manager])
+
+    def cpuset(name: str) -> str:
+        """What the kernel has for the pod's container."""
+        seen = agent.core.pods[f"uid-{name}"].seen.newest("container0")
+        if seen is None or not seen.live:
+            return ""
+        files = list(CGROUPS.glob(f"cpuset/{containerd.cgroup_parent.strip('/')}/**/{seen.id}/cpuset.cpus"))
+        return files[0].read_text().strip() if files else ""
+
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(registering(manager, watched=folder / "r", scan_seconds=0.05))
+        stack.enter_context(plugin_processes(cpu))
+        task = asyncio.create_task(agent.run())
+        stack.callback(task.cancel)
+        await asyncio.wait_for(agent.ready.wait(), 30)
+        await until("plugin", lambda: (e := manager.endpoints.get("cpu")) and e.usable)
+        for name, role in (("one", "web"), ("two", "etl")):
+            agent.feed(fx.PodSet(runnable(name, role)))
+        await until("both run", lambda: (cpuset("one"), cpuset("two")) == (str(first), str(last)))
+
+        assert cpu.set_pool(f"online={last}-{last}", f"offline={first}-{first}").returncode == 0
+        await until("both moved", lambda: (cpuset("one"), cpuset("two")) == (str(last), str(first)))
+
+        for name in ("one", "two"):
+            agent.feed(fx.PodGone(f"uid-{name}"))
+        await until("both gone", lambda: not agent.core.pods)
+        assert manager.ledger.pods == frozenset()
+    await asyncio.wait([task])
+    await manager.close()
+    await runtime.close()
+    remove_empty_groups(containerd.cgroup_parent)

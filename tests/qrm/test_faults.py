@@ -1,0 +1,296 @@
+"""Plugins that die, hang, forget, lie and quarrel; agents that die half way. Nothing is lost or owned twice, others are
+not held up, and somebody is told."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.model.machines import kep80
+from kubeqos.plugins import sockets
+from kubeqos.plugins.managers import Refusal
+from kubeqos.qrm import endpoint as endpoint_module
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+from kubeqos.qrm.sdk import Allocation, Request
+from kubeqos.qrm.settings import Settings
+from kubeqos.topology.hints import Policy
+from tests.qrm.harness import PluginProcess, plugin_processes, pod, qrm_node, until
+from tests.qrm.live import Scripted, bench, cpus, serving_raw
+
+ROLES = """
+reserved: "0-1,40-41"
+roles:
+  storage-service: {dedicated: true, numa: bind}
+"""
+
+
+def refusal(outcome: Any) -> Refusal:
+    assert isinstance(outcome, Refusal), outcome
+    return outcome
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(endpoint_module, "DOUBT_SECONDS", 0.2)
+
+
+# ---- Death
+
+
+async def test_a_plugin_killed_during_allocate(folder: Path) -> None:
+    """The pod is refused for now, and is admitted once the plugin is back."""
+    cpu = PluginProcess(folder, "cpu", kep80(), ROLES)
+    async with qrm_node(folder, kep80()) as node:
+        with plugin_processes(cpu):
+            await node.plugins("cpu")
+            assert cpu.process is not None
+            cpu.process.send_signal(signal.SIGSTOP)
+            node.submit(pod("web", "storage-service", cpu="20"))
+            await asyncio.sleep(0.1)
+            cpu.kill()
+            await until("noticed", lambda: not node.manager.endpoints.get("cpu").live)  # type: ignore[union-attr]
+            assert not node.running("uid-web")
+            cpu.start()
+            await until("runs", lambda: node.running("uid-web"))
+            assert node.resources("uid-web")["cpuset_cpus"] == "2-21"
+
+
+async def test_a_plugin_restarted_with_its_state_goes_on(folder: Path) -> None:
+    cpu = PluginProcess(folder, "cpu", kep80(), ROLES)
+    async with qrm_node(folder, kep80()) as node:
+        with plugin_processes(cpu):
+            await node.plugins("cpu")
+            await node.run(pod("web", "storage-service", cpu="20"))
+            cpu.kill()
+            await until("noticed", lambda: not node.manager.endpoints.get("cpu").live)  # type: ignore[union-attr]
+            cpu.start()
+            await node.plugins("cpu")
+            next_one = await node.run(pod("next", "storage-service", cpu="10"))
+            assert next_one["cpuset_cpus"] == "22-31"
+            assert node.calls == []
+
+
+async def test_a_plugin_restarted_with_an_empty_state_gives_nothing_twice(folder: Path) -> None:
+    cpu = PluginProcess(folder, "cpu", kep80(), ROLES)
+    async with qrm_node(folder, kep80()) as node:
+        with plugin_processes(cpu):
+            await node.plugins("cpu")
+            await node.run(pod("web", "storage-service", cpu="20"))
+            await node.run(pod("db", "storage-service", cpu="4"))
+            cpu.kill()
+            for file in folder.glob("cpu.state*"):
+                file.unlink()
+            await until("noticed", lambda: not node.manager.endpoints.get("cpu").live)  # type: ignore[union-attr]
+            cpu.start()
+            await node.plugins("cpu")
+            await node.run(pod("next", "storage-service", cpu="10"))
+            held = [node.resources(f"uid-{name}")["cpuset_cpus"] for name in ("web", "db", "next")]
+            assert held == ["2-21", "22-25", "26-35"]
+
+
+# ---- Hanging
+
+
+async def test_t28_a_hung_plugin_holds_up_only_its_own_pods(folder: Path) -> None:
+    async def hang(_request: Request) -> Allocation:
+        await asyncio.sleep(3600)
+        return Allocation()
+
+    async with bench(folder) as node:
+        slow = Scripted("slow", hang)
+        async with node.plugin(slow), node.plugin(Scripted("cpu", cpus("0-3"))):
+            waiting = asyncio.create_task(node.admit(pod("stuck", slow="1")))
+            await until("asked", lambda: slow.asked)
+            async with asyncio.timeout(5):
+                assert isinstance(await node.admit(pod("web", cpu="1")), list)
+                assert await node.told() == []
+            waiting.cancel()
+
+
+async def test_a_stopped_process_is_silent_soon_and_heard_again(folder: Path) -> None:
+    cpu = PluginProcess(folder, "cpu", kep80(), ROLES)
+    async with bench(folder) as node:
+        with plugin_processes(cpu):
+            await node.usable("cpu")
+            assert cpu.process is not None
+            cpu.process.send_signal(signal.SIGSTOP)
+            outcome = refusal(await node.admit(pod("web", cpu="1"), Policy.BEST_EFFORT))
+            assert outcome.retry
+            assert "plugin cpu hangs: no answer to GetTopologyHints, nor to a probe" in outcome.message
+            cpu.process.send_signal(signal.SIGCONT)
+            await node.manager.reconcile()
+            assert isinstance(await node.admit(pod("web", cpu="1")), list)
+
+
+async def test_a_slow_plugin_that_answers_probes_is_waited_for(folder: Path) -> None:
+    async def slowly(_request: Request) -> Allocation:
+        await asyncio.sleep(0.7)
+        return cpus("0-3")
+
+    async with bench(folder) as node, node.plugin(Scripted("cpu", slowly)):
+        assert isinstance(await node.admit(pod("web", cpu="1")), list)
+
+
+async def test_a_plugin_that_never_worked_is_not_waited_for(folder: Path) -> None:
+    def broken(_request: Any) -> Any:
+        raise RuntimeError("not today")
+
+    async with bench(folder) as node, serving_raw(folder, "x", {"GetResourcePluginOptions": broken}):
+        socket = folder / "r" / "x.sock"
+        told = await node.manager.endpoints.attach("x", socket, node.manager.reconciler.collect)
+        assert told is not None and told.startswith("plugin x: GetResourcePluginOptions")
+        assert isinstance(await node.admit(pod("web", x="1")), list)
+
+
+# ---- Nonsense
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (cpus("0-3", 1), "cpu: 2 requested, 1 allocated"),
+        (cpus("0-3", float("nan")), "allocated quantity nan is not a quantity"),
+        (cpus("0-3", -4), "allocated quantity -4.0 is not a quantity"),
+        (cpus("0-3,x"), 'invalid number "x"'),
+        (cpus("0-200"), "80-200 do not exist on this machine"),
+        (Allocation(property="CpusetMems", result="0-7"), "2-7 do not exist on this machine"),
+        (Allocation(property="CpuSpeed", result="1"), "unknown property 'CpuSpeed'"),
+        (Allocation(property="HugepageLimits", result="1"), "unknown property 'HugepageLimits'"),
+        (Allocation(property="CpuShares", result="many"), "CpuShares must be a whole number"),
+        (Allocation(property="CpuShares", result=str(1 << 70)), "CpuShares is out of range"),
+        (Allocation(property="Unified", result="io.weight=1"), "Unified must be a JSON object"),
+    ],
+)
+async def test_t17_nonsense_is_refused_at_admission(folder: Path, given: Allocation, complaint: str) -> None:
+    async with bench(folder) as node, node.plugin(Scripted("cpu", given)) as plugin:
+        outcome = refusal(await node.admit(pod("web", cpu="2")))
+        assert "plugin cpu gave a wrong answer" in outcome.message
+        assert complaint in outcome.message
+        assert plugin.released == ["uid-web"]
+
+
+async def test_two_owners_of_one_cpu_are_refused(folder: Path) -> None:
+    async with bench(folder) as node, node.plugin(Scripted("cpu", cpus("0-3", exclusive=True))):
+        assert isinstance(await node.admit(pod("one", cpu="1")), list)
+        outcome = refusal(await node.admit(pod("two", cpu="1")))
+        assert "both hold 0-3, which is exclusive" in outcome.message
+        assert node.manager.validate() == []
+
+
+async def test_katalysts_dedicated_cores_are_exclusive(folder: Path) -> None:
+    level = {"katalyst.kubewharf.io/qos_level": "dedicated_cores"}
+    async with bench(folder) as node, node.plugin(Scripted("cpu", cpus("0-3"))):
+        assert isinstance(await node.admit(pod("one", cpu="1", annotations=level)), list)
+        refusal(await node.admit(pod("two", cpu="1", annotations=level)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        (cpus("4-7", exclusive=True), "both hold 4-7, which is exclusive"),
+        (cpus("0-500", exclusive=True), "do not exist on this machine"),
+        (Allocation(property="CpuSpeed", result="1"), "unknown property"),
+    ],
+)
+async def test_nonsense_in_a_report_leaves_the_last_good_state(
+    folder: Path, changed: Allocation, complaint: str
+) -> None:
+    plugin = Scripted("cpu", lambda request: cpus("0-3" if request.pod == "one" else "4-7", exclusive=True))
+    async with bench(folder) as node, node.plugin(plugin):
+        await node.admit(pod("one", cpu="1"))
+        await node.admit(pod("two", cpu="1"))
+        plugin.book["uid-one"]["container0"]["cpu"] = changed
+        assert await node.told() == []
+        assert complaint in node.events[0].message
+        assert node.manager.ledger.get("uid-one", "container0").resources["cpu"].result == "0-3"  # type: ignore[union-attr]
+        plugin.book["uid-one"]["container0"]["cpu"] = cpus("0-1", exclusive=True)
+        assert await node.told() == [("uid-one", "0-1")]
+
+
+async def test_an_endless_answer_is_refused_while_it_arrives(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = pb.ResourceAllocationResponse()
+    huge.allocation_result.resource_allocation["big"].allocation_result = "x" * (100 << 20)
+    async with bench(folder) as node:
+        monkeypatch.setattr(sockets, "LIMITS", [("grpc.max_send_message_length", -1)])  # of the plugin alone
+        async with serving_raw(folder, "big", {"Allocate": lambda _request: huge}):
+            await node.usable("big")
+            outcome = refusal(await node.admit(pod("web", big="1"), Policy.BEST_EFFORT))
+    assert "RESOURCE_EXHAUSTED" in outcome.message
+
+
+# ---- Death of the agent
+
+
+async def test_an_agent_killed_between_allocate_and_checkpoint(folder: Path) -> None:
+    """The plugin has given, the ledger does not know: the pod's next admission gets the same, nobody else does."""
+    runtime = SimulatedRuntime(kep80(), logs=False)
+    cpu = PluginProcess(folder, "cpu", kep80(), ROLES)
+    with plugin_processes(cpu):
+        async with qrm_node(folder, kep80(), runtime=runtime) as node:
+            await node.plugins("cpu")
+            await node.run(pod("before", "storage-service", cpu="4"))
+
+            def die(*_: Any) -> None:
+                raise asyncio.CancelledError
+
+            node.agent.admission._save = die  # type: ignore[method-assign]
+            node.submit(pod("web", "storage-service", cpu="20"))
+            await until("given", lambda: "uid-web" in node.manager.ledger)
+            await asyncio.sleep(0.1)
+            assert not node.running("uid-web")
+        async with qrm_node(folder, kep80(), runtime=runtime) as node:
+            node.submit(pod("before", "storage-service", cpu="4"))
+            await node.plugins("cpu")
+            found = await node.run(pod("web", "storage-service", cpu="20"))
+            assert found["cpuset_cpus"] == "6-25"
+            other = await node.run(pod("other", "storage-service", cpu="4"))
+            assert other["cpuset_cpus"] == "26-29"
+            assert node.resources("uid-before")["cpuset_cpus"] == "2-5"
+    await runtime.close()
+
+
+async def test_an_agent_killed_between_two_updates(folder: Path) -> None:
+    """Half of the containers were told: after the restart all are, and no CPU had two owners meanwhile."""
+    runtime = SimulatedRuntime(kep80(), logs=False)
+    pools = "pools: {a: {size: 40}, b: {size: 40}}\nroles: {a: {pool: a}, b: {pool: b}}\n"
+    cpu = PluginProcess(folder, "cpu", kep80(), pools)
+    pods = [pod(f"{role}{n}", role, cpu="1") for role in "ab" for n in range(3)]
+    with plugin_processes(cpu):
+        async with qrm_node(folder, kep80(), runtime=runtime, settings=Settings(reconcile_seconds=3600)) as node:
+            await node.plugins("cpu")
+            for raw in pods:
+                await node.run(raw)
+            assert cpu.set_pool("a=10", "b=70").returncode == 0
+            assert await node.manager.reconcile()
+            told = 0
+            tell = node.agent.performer._tell
+
+            async def dying(*args: Any) -> None:
+                nonlocal told
+                told += 1
+                if told > 2:
+                    raise asyncio.CancelledError
+                await tell(*args)
+
+            node.agent.performer._tell = dying  # type: ignore[method-assign]
+            with pytest.raises(asyncio.CancelledError):
+                await node.agent.performer.settle()
+            sets = [node.resources(raw["metadata"]["uid"])["cpuset_cpus"] for raw in pods]
+            assert sets == ["0-5,40-43"] * 2 + ["0-19,40-59"] + ["20-39,60-79"] * 3
+        async with qrm_node(folder, kep80(), runtime=runtime) as node:
+            for raw in pods:
+                node.submit(raw)
+            await node.plugins("cpu")
+            wanted = ["0-5,40-43"] * 3 + ["6-39,44-79"] * 3
+
+            def sets_now() -> bool:
+                return [node.resources(raw["metadata"]["uid"])["cpuset_cpus"] for raw in pods] == wanted
+
+            await until("everybody was told", sets_now)
+    await runtime.close()

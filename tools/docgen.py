@@ -1,0 +1,294 @@
+"""Writes the reference pages under docs/reference from the code: gates, flags, fields, metrics, events, names.
+
+    python -m tools.docgen            write the pages
+    python -m tools.docgen --check    say which of them are not what the code says
+
+A test runs the check, so a page never tells what was true once.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from kubeqos.cli.main import COMMANDS
+from kubeqos.gates import GATES
+from tools.nodepage import node_configuration
+from tools.schema_proposals import ADDED_FIELDS, ADDED_TYPES
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "kubeqos"
+FOLDER = ROOT / "docs" / "reference"
+NOTE = "<!-- Written by tools/docgen.py from the code; change it there and run `python -m tools.docgen`. -->"
+
+Row = list[str]
+
+
+def table(headers: Row, rows: list[Row]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(headers) + " |", "|" + "---|" * len(headers)]
+    return "\n".join(lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows])
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+# -- gates -------------------------------------------------------------------------------------------------------------
+
+
+def gates() -> str:
+    """Every feature gate."""
+    rows = [
+        [
+            code(gate.name),
+            gate.stage.value,
+            "on" if gate.default else "off",
+            ", ".join(map(code, gate.needs)),
+            gate.about,
+        ]
+        for gate in GATES.values()
+    ]
+    return (
+        "# Feature gates\n\n"
+        "Set with `--feature-gates A=true,B=false`; `AllAlpha` and `AllBeta` stand for every gate of a stage. A "
+        "component run alone has the defaults below; `kubeqos up` turns on what its nodes need.\n\n"
+        + table(["gate", "stage", "default", "needs", "what it brings"], rows)
+    )
+
+
+# -- flags -------------------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Every command with its flags."""
+    parts = [
+        "# Commands and flags\n\nInstalled as `kubeqos` and as the kubectl plugin `kubectl qos`. Commands that talk to "
+        "a cluster take kubectl's `--kubeconfig`, `--context`, `-n`, `-A` and `-l`. No colour in pipes or with "
+        "`NO_COLOR`."
+    ]
+    for name in sorted(COMMANDS):
+        found: click.Command = importlib.import_module(COMMANDS[name][0]).command
+        parts += _command(found, f"kubeqos {name}")
+    return "\n\n".join(parts)
+
+
+def _command(command: click.Command, path: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    yield f"## {path}\n\n{code(usage)}\n\n{_prose(command.help or '')}"
+    rows = [
+        [code(", ".join(sorted(option.opts + option.secondary_opts, key=len))), _value(option), option.help or ""]
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+    ]
+    if rows:
+        yield table(["flag", "value", "about"], rows)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None and not below.hidden:
+                yield from _command(below, f"{path} {name}")
+
+
+def _prose(text: str) -> str:
+    paragraphs = re.split(r"\n\s*\n", text.replace("\b", "").strip())
+    return "\n\n".join(" ".join(each.split()) for each in paragraphs)
+
+
+def _value(option: click.Option) -> str:
+    if option.is_flag:
+        return ""
+    kind = option.type
+    shown = "\\|".join(kind.choices) if isinstance(kind, click.Choice) else option.metavar or kind.name
+    default = option.default
+    plain = isinstance(default, str | int | float) and not isinstance(default, bool) and option.show_default
+    return f"{shown}, default `{default}`".replace("\\|", "|") if plain and default != "" else shown.replace("\\|", "|")
+
+
+# -- fields ------------------------------------------------------------------------------------------------------------
+
+
+def fields() -> str:
+    """What the proposals add to the API."""
+    parts = [
+        "# API fields\n\nWhat kubeqos serves beside Kubernetes' own API. Everything else is as in Kubernetes. "
+        "A name in **bold** is required."
+    ]
+    parts.append("## Added to existing types")
+    rows = [
+        [code(kind), _field_name(name), code(spec.split()[0]), about]
+        for kind, added in ADDED_FIELDS.items()
+        for name, spec, about in added
+    ]
+    parts.append(table(["type", "field", "of type", "about"], rows))
+    for kind, (about, members) in ADDED_TYPES.items():
+        parts.append(f"## {kind}\n\n{about}")
+        parts.append(
+            table(
+                ["field", "of type", "about"],
+                [[_field_name(name), code(spec.split()[0]), text] for name, spec, text in members],
+            )
+        )
+    return "\n\n".join(parts)
+
+
+def _field_name(name: str) -> str:
+    return f"**{code(name[:-1])}**" if name.endswith("!") else code(name)
+
+
+# -- metrics and events, read from the source --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Found:
+    """Something the code names: where, what, and about it."""
+
+    room: str
+    name: str
+    kind: str
+    about: str
+
+
+_METRICS = {
+    "Counter": "counter",
+    "Gauge": "gauge",
+    "Histogram": "histogram",
+    "Summary": "summary",
+    "CounterMetricFamily": "counter",
+    "GaugeMetricFamily": "gauge",
+    "HistogramMetricFamily": "histogram",
+    "gauge": "gauge",
+}
+_METRIC_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
+
+
+def metrics() -> str:
+    """Every metric that a component declares."""
+    found = {each for path in _sources() for each in _metrics_in(path)}
+    rows = [
+        [each.room, code(each.name + ("_total" if each.kind == "counter" else "")), each.kind, each.about]
+        for each in sorted(found)
+    ]
+    return (
+        "# Metrics\n\nServed in the Prometheus text format at `/metrics` of each component. Where Kubernetes has a "
+        "name for something, that is used.\n\n" + table(["room", "metric", "kind", "about"], rows)
+    )
+
+
+def _metrics_in(path: Path) -> Iterator[Found]:
+    for call in _calls(path):
+        kind = _METRICS.get(_called(call))
+        words = [each.value for each in call.args[:2] if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        if kind and len(words) == 2 and _METRIC_NAME.fullmatch(words[0]):
+            yield Found(_room(path), words[0].removesuffix("_total"), kind, words[1])
+
+
+_TYPES = ("Normal", "Warning")
+_EVENT_CALLS = ("record", "record_node", "Record", "Tell", "Event", "NodeEvent")
+_REASON = re.compile(r"[A-Z][A-Za-z]{3,}")
+
+
+def events() -> str:
+    """Every reason that an event can have, where the code names it."""
+    found = sorted({each for path in _sources() for each in _events_in(path)})
+    rows = [[each.room, code(each.name), each.kind] for each in found]
+    return (
+        "# Events and reasons\n\nReasons of the events that components write; `kubectl get events` and `kubeqos why "
+        "POD` show them with their messages. Reasons that a manager or plugin gives for refusing a pod are passed on "
+        "as they are and are not listed.\n\n" + table(["room", "reason", "type"], rows)
+    )
+
+
+def _events_in(path: Path) -> Iterator[Found]:
+    """Calls of `record` and constructors of events: a reason, beside the words Normal or Warning or their default."""
+    for call in _calls(path):
+        if _called(call) not in _EVENT_CALLS or _room(path) == "store":
+            continue
+        words = [*call.args, *(each.value for each in call.keywords)]
+        texts = [each.value for each in words if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        usual = "Warning" if _called(call) in ("record_node", "NodeEvent") or _room(path) == "qrm" else "Normal"
+        reason = next((text for text in texts if _REASON.fullmatch(text) and text not in _TYPES), None)
+        if reason:
+            yield Found(_room(path), reason, next((text for text in texts if text in _TYPES), usual), "")
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def names() -> str:
+    """Labels and annotations by which components speak to each other."""
+    tree = ast.parse((SOURCE / "model" / "wellknown.py").read_text())
+    rows = []
+    for assigned, about in zip(tree.body, tree.body[1:], strict=False):
+        if (
+            isinstance(assigned, ast.AnnAssign)
+            and isinstance(assigned.value, ast.Constant)
+            and isinstance(about, ast.Expr)
+            and isinstance(about.value, ast.Constant)
+        ):
+            rows.append([code(str(assigned.value.value)), " ".join(str(about.value.value).split())])
+    return "# Labels and annotations\n\n" + table(["name", "about"], sorted(rows))
+
+
+# -- the source --------------------------------------------------------------------------------------------------------
+
+
+def _sources() -> list[Path]:
+    return [path for path in sorted(SOURCE.rglob("*.py")) if not path.stem.endswith(("_pb2", "_pb2_grpc"))]
+
+
+def _calls(path: Path) -> Iterator[ast.Call]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            yield node
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "gates": gates,
+    "cli": commands,
+    "api": fields,
+    "metrics": metrics,
+    "events": events,
+    "names": names,
+    "node-configuration": lambda: node_configuration(table),
+}
+
+
+def written(page: str) -> str:
+    """A page as it should be."""
+    return f"{NOTE}\n\n{PAGES[page]()}\n"
+
+
+def main(words: list[str]) -> int:
+    stale = [
+        page for page in PAGES if not (path := FOLDER / f"{page}.md").exists() or path.read_text() != written(page)
+    ]
+    if "--check" in words:
+        for page in stale:
+            print(f"docs/reference/{page}.md is not what the code says: run python -m tools.docgen", file=sys.stderr)
+        return bool(stale)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for page in stale:
+        (FOLDER / f"{page}.md").write_text(written(page))
+        print(f"wrote docs/reference/{page}.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

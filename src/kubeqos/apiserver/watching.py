@@ -165,15 +165,15 @@ class Watcher:
         try:
             yield b""  # the answer's head goes out before the first event
             while True:
-                try:
-                    async with asyncio.timeout_at(min(end, bookmark_at)):
-                        events = await anext(watch)
-                except TimeoutError:
+                if loop.time() >= min(end, bookmark_at):
                     if self.options.bookmarks:
                         yield self._bookmark(watch.revision)
                     if loop.time() >= end:
                         return
                     bookmark_at = loop.time() + BOOKMARK_SECONDS
+                # Among a thousand watchers there is something to read after every pause: no timer is needed for that.
+                events = watch.ready() or await _next(watch, min(end, bookmark_at))
+                if events is None:
                     continue
                 chunk = self._encode(events)
                 if chunk:
@@ -230,6 +230,15 @@ class Watcher:
 
     def _error(self, error: ApiError) -> bytes:
         return encode_json({"type": "ERROR", "object": error.body()}) + b"\n"
+
+
+async def _next(watch: Watch, deadline: float) -> list[Event] | None:
+    """The next events; None when there were none in time."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await anext(watch)
+    except TimeoutError:
+        return None
 
 
 def _departed(kind: Kind, event: Event) -> bytes:

@@ -230,6 +230,13 @@ class Watch(AsyncIterator[list[Event]]):
     def _seen_by(self, waiter: Waiter) -> int:
         return max(self._cursor, self._feed.announced if waiter.seen is None else waiter.seen)
 
+    def ready(self) -> list[Event]:
+        """What can be handed out at once; nothing where waiting, or a look into the database, is needed for it."""
+        if self._closed or self._feed.closed or self._cursor < self._feed.floor:
+            return []
+        events, self._cursor = self._feed.read(self._prefix, self._cursor)
+        return events
+
     async def __anext__(self) -> list[Event]:
         while not (self._closed or self._feed.closed):
             if self._cursor < self._feed.floor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -100,7 +101,9 @@ class NodeDoor:
         return [pod for pod in self.agent.core.pods.values() if pod.source != "runtime"]
 
     def metrics(self) -> bytes:
-        return generate_latest(self.registry)
+        """The agent's own counters, and those of managers that count."""
+        measured: list[Any] = [manager for manager in self.agent.managers if hasattr(manager, "metrics")]
+        return b"".join(map(generate_latest, (self.registry, *(one.metrics.registry for one in measured))))
 
     def resource_metrics(self) -> bytes:
         return generate_latest(self._resources)

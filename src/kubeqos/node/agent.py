@@ -149,6 +149,7 @@ class NodeAgent:
         self._timer_at: float | None = None
         self._stopped = False
         self._writing_soon = False
+        self._written_ns = 0
 
     # ---- Running
 
@@ -426,9 +427,10 @@ class NodeAgent:
             await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.status_seconds * NS))
 
     async def _write_soon(self) -> None:
-        """The node's summary has changed; many pods that come together change it once."""
-        await self.clock.sleep_until(self.clock.now_ns() + round(SOON_SECONDS * NS))
+        """The node's summary has changed: one pod is shown at once, many that come together are shown together."""
+        await self.clock.sleep_until(self._written_ns + round(SOON_SECONDS * NS))
         self._writing_soon = False
+        self._written_ns = self.clock.now_ns()
         await self.write_node()
 
     async def write_node(self) -> None:

@@ -182,6 +182,12 @@ class NodeConfiguration:
     cci_driver_wait: float = _setting(
         "cciDriverWaitPeriod", 300.0, _duration, "How long a claim waits for its driver (KEP-3675)."
     )
+    cci_call_timeout: float = _setting(
+        "cciCallTimeout", 2.0, _duration, "How long a compute driver may take for one call."
+    )
+    cci_several_drivers: bool = _setting(
+        "cciSeveralDrivers", False, _flag, "Let several compute drivers register; the claim's class chooses."
+    )
     cci_standard_minimum: int = _setting(
         "cciStandardMinimumCPUs", 1, read.whole(1, 4096), "CPUs that claims leave to pods without claims."
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kubeqos.cci.drivers import Deadlines
 from kubeqos.cci.manager import Settings as CciSettings
 from kubeqos.client.api import Api
 from kubeqos.model.machine import Machine
@@ -42,6 +43,8 @@ def node_extensions(config: NodeConfiguration, settings: NodeSettings, machine: 
         standard_minimum=config.cci_standard_minimum,
         best_effort_without_driver=config.cci_fallback,
         driver_wait_seconds=config.cci_driver_wait,
+        several_drivers=config.cci_several_drivers,
+        deadlines=Deadlines(call=config.cci_call_timeout),
     )
     qrm = QrmSettings(names=config.qrm_names, reconcile_seconds=config.qrm_reconcile_period)
     made = extensions(settings, machine, api, qrm=qrm, cci=cci)

@@ -159,7 +159,9 @@ class NodeAgent:
             await self._meet_runtime()
             self._spawn(self.pods.run())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.pods.synced.wait(), SYNC_SECONDS)
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event is set.
+                async with asyncio.timeout(SYNC_SECONDS):
+                    await self.pods.synced.wait()
             self._spawn(self._teller.run())
             await self._take_over()
             self._spawn(self.watch.follow(self.runtime))

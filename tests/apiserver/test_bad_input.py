@@ -76,37 +76,42 @@ def test_any_json_as_a_patch(live: LiveServer, patch: Any, kind: str, target: st
     refused_politely(answer.code, answer.body)
 
 
-@QUIET
-@given(
-    query=st.dictionaries(
-        st.sampled_from(
-            [
-                "limit",
-                "continue",
-                "resourceVersion",
-                "resourceVersionMatch",
-                "labelSelector",
-                "fieldSelector",
-                "watch",
-                "timeoutSeconds",
-                "dryRun",
-                "includeObject",
-            ]
-        ),
-        st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=12) | st.integers(0, 5).map(str),
-        max_size=4,
-    )
+PARAMETERS = (
+    "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector", "timeoutSeconds",
+    "dryRun", "includeObject", "sendInitialEvents", "allowWatchBookmarks", "pretty",
+)  # fmt: skip
+QUERIES = st.dictionaries(
+    st.sampled_from(PARAMETERS),
+    st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=12) | st.integers(0, 5).map(str),
+    max_size=4,
 )
+
+
+@QUIET
+@given(query=QUERIES)
 def test_any_query(live: LiveServer, query: dict[str, str]) -> None:
-    if "watch" in query:
-        query["timeoutSeconds"] = "1"
-        query.pop("watch")
     answer = live.call("GET", "/api/v1/namespaces/default/pods?" + urlencode(query))
     # A version from the future is 504 by protocol: client-go waits and asks again.
     if answer.code == 504:
         assert "Too large resource version" in answer.body["message"]
     else:
         refused_politely(answer.code, answer.body)
+
+
+@settings(QUIET, max_examples=12)
+@given(query=QUERIES)
+def test_any_watch(live: LiveServer, query: dict[str, str]) -> None:
+    """A watch is refused, or it is a stream of events that ends when it was asked to."""
+    answer = live.call(
+        "GET", "/api/v1/namespaces/default/pods?" + urlencode({**query, "watch": "1", "timeoutSeconds": "1"})
+    )
+    if answer.code == 504:
+        assert "Too large resource version" in answer.body["message"]
+    elif answer.code != 200:
+        refused_politely(answer.code, answer.body)
+    else:
+        for line in answer.raw.splitlines():
+            assert json.loads(line).keys() == {"type", "object"}
 
 
 @pytest.mark.parametrize(
@@ -165,3 +170,29 @@ def test_a_request_that_never_ends_is_cut_off(live: LiveServer, monkeypatch: pyt
             assert tls.recv(100) == b""
         except ssl.SSLEOFError:
             return  # cut without a TLS goodbye
+
+
+def test_a_watcher_that_does_not_read_holds_nobody_up(live: LiveServer) -> None:
+    """It is a cursor into the log, not a queue: what it does not read costs nothing but the socket's own buffer."""
+    base = "/api/v1/namespaces/default/configmaps"
+    version = live.call("GET", base).body["metadata"]["resourceVersion"]
+    raw = socket.create_connection((live.host, live.port))
+    with live.tls.wrap_socket(raw, server_hostname="localhost") as tls:
+        tls.sendall(f"GET {base}?watch=1&resourceVersion={version} HTTP/1.1\r\nHost: x\r\n"
+                    f"Authorization: Bearer {ADMIN_TOKEN}\r\n\r\n".encode())  # fmt: skip
+        tls.settimeout(10)
+        tls.recv(1000)
+        live.call("POST", base, {"metadata": {"name": "big"}, "data": {"a": ""}})
+        before = live.server.watching.delivered
+        for number in range(150):
+            body = {"metadata": {"name": "big"}, "data": {"a": str(number) + "x" * 500_000}}
+            assert live.call("PUT", f"{base}/big", body).code == 200
+        assert live.server.watching.delivered - before < 100, "what nobody reads is not sent"
+        seen = []
+        lines = tls.makefile("rb")
+        while len(seen) < 151:
+            line = lines.readline()
+            if line.startswith(b'{"type"'):
+                seen.append(json.loads(line)["object"]["metadata"]["resourceVersion"])
+        assert sorted(set(seen), key=int) == seen, "and what it missed is all there when it reads again"
+    live.call("DELETE", f"{base}/big")

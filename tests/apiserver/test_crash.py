@@ -1,32 +1,31 @@
-"""Kill the server with SIGKILL while it is written to: what it acknowledged is there, and quotas add up.
-
-The number of rounds is KUBEQOS_CRASHES (default 12; CI runs 200).
-"""
+"""Kill the server with SIGKILL while it is written to: what it acknowledged is there, and quotas add up."""
 
 from __future__ import annotations
 
 import http.client
 import os
 import random
-import signal
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kubeqos.codec import decode_json, encode_json
+from tests.apiserver import crash_server
+from tests.victims import kills, nursery
 
-ROUNDS = int(os.environ.get("KUBEQOS_CRASHES", "12"))
+KILLS = kills(local=25)
+KILLS_PER_DIRECTORY = 25  # a young database also meets kills, and an old one does not make every check long
+WRITERS = 6
 TOKEN = "crash"
 PODS = "/api/v1/namespaces/default/pods"
 QUOTA = "/api/v1/namespaces/default/resourcequotas/q"
 
 
-class Process:
+class Server:
     """`kubeqos apiserver` in a process of its own."""
 
     def __init__(self, directory: Path) -> None:
@@ -34,31 +33,30 @@ class Process:
         tokens.write_text(f'{TOKEN},crash,crash,"system:masters"\n')
         tokens.chmod(0o600)
         self.directory = directory
-        arguments = [
-            "--data-dir",
-            str(directory / "data"),
-            "--port",
-            "0",
-            "--token-auth-file",
-            str(tokens),
-            "--no-audit",
-        ]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "kubeqos.cli.apiserver", *arguments], stdout=subprocess.PIPE, text=True
-        )
-        assert self.process.stdout is not None
-        self.port = int(self.process.stdout.readline().split()[1].rpartition(":")[2])
+        data = str(directory / "data")
+        arguments = ["--data-dir", data, "--port", "0", "--token-auth-file", str(tokens), "--no-audit"]
+        context = nursery()
+        ours, theirs = context.Pipe(duplex=False)
+        self.process = context.Process(target=crash_server.run, args=(arguments, theirs))
+        self.process.start()
+        theirs.close()
+        with os.fdopen(os.dup(ours.fileno())) as output:
+            line = output.readline()
+        ours.close()
+        assert line.startswith("serving https://"), line
+        self.port = int(line.split()[1].rpartition(":")[2])
+        self.tls = ssl.create_default_context(cafile=str(directory / "data/pki/ca.crt"))
 
     def connect(self) -> http.client.HTTPSConnection:
-        context = ssl.create_default_context(cafile=str(self.directory / "data/pki/ca.crt"))
-        return http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=20)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, context=self.tls, timeout=20)
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        assert self.process.is_alive(), "the server died by itself"
+        self.process.kill()
+        self.process.join()
 
 
-def call(connection: http.client.HTTPSConnection, method: str, path: str, body: object = None) -> tuple[int, object]:
+def call(connection: http.client.HTTPSConnection, method: str, path: str, body: object = None) -> tuple[int, Any]:
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     connection.request(method, path, None if body is None else encode_json(body), headers)
     response = connection.getresponse()
@@ -68,77 +66,111 @@ def call(connection: http.client.HTTPSConnection, method: str, path: str, body: 
 class Writer(threading.Thread):
     """Creates and deletes pods until the connection dies, and remembers what was acknowledged."""
 
-    def __init__(self, server: Process, prefix: str) -> None:
+    def __init__(self, server: Server, prefix: str) -> None:
         super().__init__(daemon=True)
         self.server, self.prefix = server, prefix
         self.alive_names: dict[str, int] = {}
         self.deleted: set[str] = set()
-        self.unsure: set[str] = set()
+        self.unsure = ""
+        self.surprise: Any = None
+        self.acknowledged = 0
 
     def run(self) -> None:
         try:
             connection = self.server.connect()
-            for number in range(100_000):
-                name = f"{self.prefix}-{number}"
-                self.unsure = {name}
-                spec = {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "100m"}}}]}
-                code, obj = call(connection, "POST", PODS, {"metadata": {"name": name}, "spec": spec})
-                assert code == 201, obj
-                self.alive_names[name] = int(obj["metadata"]["resourceVersion"])  # type: ignore[index]
-                self.unsure = set()
-                if number % 3 == 2:
-                    victim = f"{self.prefix}-{number - 1}"
-                    self.unsure = {victim}
-                    code, _ = call(connection, "DELETE", f"{PODS}/{victim}")
-                    assert code == 200
-                    self.alive_names.pop(victim)
-                    self.deleted.add(victim)
-                    self.unsure = set()
+            for number in range(1_000_000):
+                if not self.create(connection, f"{self.prefix}-{number}"):
+                    return
+                if number % 3 == 2 and not self.delete(connection, f"{self.prefix}-{number - 1}"):
+                    return
         except (OSError, http.client.HTTPException):
             return  # the server is gone: that is the point
 
+    def create(self, connection: http.client.HTTPSConnection, name: str) -> bool:
+        cpu = {"requests": {"cpu": "100m"}}
+        spec = {"containers": [{"name": "c", "image": "x", "resources": cpu}]}
+        self.unsure = name
+        code, obj = call(connection, "POST", PODS, {"metadata": {"name": name}, "spec": spec})
+        if code != 201:
+            self.surprise = obj
+            return False
+        self.alive_names[name] = int(obj["metadata"]["resourceVersion"])
+        self.acknowledged += 1
+        return True
 
-def check(server: Process, writers: list[Writer], newest: int) -> int:
+    def delete(self, connection: http.client.HTTPSConnection, name: str) -> bool:
+        self.unsure = name
+        code, obj = call(connection, "DELETE", f"{PODS}/{name}")
+        if code != 200:
+            self.surprise = obj
+            return False
+        self.alive_names.pop(name)
+        self.deleted.add(name)
+        self.acknowledged += 1
+        return True
+
+
+def check(server: Server, writers: list[Writer], newest: int, story: str) -> int:
+    """Every acknowledgement holds, and the quota counts the pods that are there; the revision the server is at."""
     connection = server.connect()
     code, listed = call(connection, "GET", PODS)
     assert code == 200
-    found = {pod["metadata"]["name"]: pod for pod in listed["items"]}  # type: ignore[index]
-    revision = int(listed["metadata"]["resourceVersion"])  # type: ignore[index]
-    assert revision >= newest, "revisions only grow"
+    found = {pod["metadata"]["name"]: int(pod["metadata"]["resourceVersion"]) for pod in listed["items"]}
+    revision = int(listed["metadata"]["resourceVersion"])
+    assert revision >= newest, f"revisions only grow, {story}"
     for writer in writers:
+        assert writer.surprise is None, (writer.surprise, story)
         for name, version in writer.alive_names.items():
-            if name not in writer.unsure:
-                assert name in found, f"{name} was acknowledged at {version}"
-                assert int(found[name]["metadata"]["resourceVersion"]) == version
-        assert not writer.deleted & found.keys(), "an acknowledged deletion came back"
+            if name != writer.unsure or name in found:
+                assert found.get(name) == version, f"{name} was acknowledged at {version}, {story}"
+        assert not writer.deleted & found.keys(), f"an acknowledged deletion came back, {story}"
     _, quota = call(connection, "GET", QUOTA)
-    used = quota["status"]["used"]  # type: ignore[index]
-    assert used["pods"] == str(len(found))
+    used = quota["status"]["used"]
+    assert used["pods"] == str(len(found)), story
     millis = 100 * len(found)
-    assert used["requests.cpu"] == (str(millis // 1000) if millis % 1000 == 0 else f"{millis}m")
+    assert used["requests.cpu"] == (str(millis // 1000) if millis % 1000 == 0 else f"{millis}m"), story
+    connection.close()
     return revision
 
 
-@pytest.mark.slow
-def test_acknowledged_writes_survive_kill_9(tmp_path: Path) -> None:
-    random.seed(7)
-    server = Process(tmp_path)
+def one_directory(directory: Path, chance: random.Random, rounds: int, story: str) -> int:
+    """Kill the server of one data directory so often; how many writes it acknowledged."""
+    directory.mkdir()
+    server = Server(directory)
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1000000", "requests.cpu": "1000000"}}}
     assert call(server.connect(), "POST", QUOTA.rpartition("/")[0], quota)[0] == 201
     everyone: list[Writer] = []
     newest = 0
     try:
-        for round_number in range(ROUNDS):
-            writers = [Writer(server, f"r{round_number}-w{number}") for number in range(6)]
+        for number in range(rounds):
+            writers = [Writer(server, f"r{number}-w{writer}") for writer in range(WRITERS)]
             for writer in writers:
                 writer.start()
-            time.sleep(random.uniform(0.05, 0.35))
+            started = time.monotonic()
+            enough = chance.randint(1, 20)
+            while sum(writer.acknowledged for writer in writers) < enough and time.monotonic() - started < 10:
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0, 0.1))
             server.kill()
             for writer in writers:
                 writer.join(20)
             everyone += writers
-            server = Process(tmp_path)
-            newest = check(server, everyone, newest)
+            server = Server(directory)
+            newest = check(server, everyone, newest, f"{story}, round {number} in {directory.name}")
     finally:
         server.kill()
-    assert sum(len(writer.alive_names) for writer in everyone) > ROUNDS
+    return sum(writer.acknowledged for writer in everyone)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("total", [pytest.param(KILLS, id=f"{KILLS} kills")])
+def test_acknowledged_writes_survive_kill_9(tmp_path: Path, total: int) -> None:
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    acknowledged = 0
+    for start in range(0, total, KILLS_PER_DIRECTORY):
+        rounds = min(KILLS_PER_DIRECTORY, total - start)
+        acknowledged += one_directory(tmp_path / f"directory-{start}", chance, rounds, f"seed {seed}")
+    print(f"{total} kills, {acknowledged} acknowledged writes, none lost")
+    assert acknowledged > total

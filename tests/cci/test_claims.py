@@ -73,9 +73,13 @@ async def test_a_template_leads_to_driver_and_parameters() -> None:
 
 
 async def test_a_claim_that_a_controller_made_wins_over_its_template() -> None:
-    made = {**CLAIM, "metadata": {"name": "hpc-cores", "namespace": "default", "uid": "made-uid"}}
+    metadata = {"name": "hpc-cores", "namespace": "default", "uid": "made-uid"}
+    made = {**CLAIM, "metadata": {**metadata, "ownerReferences": [{"uid": "pod-uid"}]}}
     claim = await found(pod(BY_TEMPLATE), *EVERYTHING, (RESOURCE_CLAIMS, made))
     assert isinstance(claim, ResolvedClaim) and claim.claim_uid == "made-uid"
+    foreign = {**CLAIM, "metadata": metadata}
+    claim = await found(pod(BY_TEMPLATE), *EVERYTHING, (RESOURCE_CLAIMS, foreign))
+    assert claim == Unresolved('ResourceClaim "default/hpc-cores" exists already and belongs to somebody else')
 
 
 async def test_an_existing_claim_by_name() -> None:

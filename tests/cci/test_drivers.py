@@ -35,7 +35,7 @@ async def test_one_driver_per_node_by_default(tmp_path: Path) -> None:
     async with Node(tmp_path) as node, node.driver(Reference(kep80())):
         assert node.manager.drivers.validate(plugin()) == (
             f"this node runs one compute driver and {DRIVER} is registered; "
-            "stop it, or allow several with cci.severalDrivers"
+            "stop it, or allow several with cciSeveralDrivers"
         )
         async with running(Reference(kep80(), "second.example.com"), node.registry):
             await asyncio.sleep(0.3)

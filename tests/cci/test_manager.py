@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kubeqos.cci.builtin.reference import Reference
+from kubeqos.cci.manager import CciManager, Settings
+from kubeqos.errors import ConfigurationError
+from kubeqos.gates import FeatureGates
 from kubeqos.model.machines import kep80, laptop8
 from kubeqos.model.objects import PodView
+from kubeqos.node.extensions import extensions
+from kubeqos.node.settings import NodeSettings
 from kubeqos.plugins.managers import AdmittedPod
+from kubeqos.topology.hints import Policy
 from tests.cci.world import KEP_CLAIM, Node, admitted, container, cores, cpus, exclusive, pod
 
 
@@ -235,3 +243,63 @@ async def test_a_policy_that_only_the_driver_knows_is_the_drivers_to_judge(tmp_p
         refusal = await node.start(admitted("odd", one, annotations=marks))
         assert refusal is not None
         assert "policy 'other-policy' is unknown to driver reference.cci.kubeqos.io" in refusal.message
+
+
+async def test_a_pod_may_say_next_to_which_device_it_wants_to_be(tmp_path: Path) -> None:
+    """A NIC is shared: pods align to it without owning it."""
+    async with Node(tmp_path) as node, node.driver(Reference(kep80())):
+        claims = {"compute": KEP_CLAIM}
+        one = container("main", "compute", KEP_CLAIM)
+        near = admitted("near", one, claims=claims, annotations={"cci.kubeqos.io/align-to": "eth1"})
+        assert await node.start(near) is None
+        assert node.manager.store.entries[near.uid, "main"].whole <= kep80().numa_cpus[1]
+        lost = admitted("lost", one, claims=claims, annotations={"cci.kubeqos.io/align-to": "eth7"})
+        refusal = await node.start(lost)
+        assert refusal is not None and not refusal.retry
+        assert refusal.message == "this node has no device 'eth7' with a known place (it has: eth0, eth1)"
+
+
+async def test_admissions_race_and_stay_disjoint(tmp_path: Path) -> None:
+    """Twenty pods at once for sixteen cores: eight of two cores are served, each alone, and the others are told no."""
+    machine = kep80()
+    async with Node(tmp_path, machine, reserved=machine.online - cpus("0-16")) as node, node.driver(Reference(machine)):
+        wanted = [pod(f"racer-{number}", exclusive(2)) for number in range(20)]
+        answers = await asyncio.gather(*(node.admit(each) for each in wanted))
+        winners = [each for each, refusal in zip(wanted, answers, strict=True) if refusal is None]
+        assert len(winners) == 8 and node.available == cpus("16")
+        assert all(refusal is None or refusal.reason == "CCIAdmissionError" for refusal in answers)
+        await asyncio.gather(*(node.manager.release(each.uid) for each in winners))
+        assert node.available == cpus("0-16")
+        node.validate()
+
+
+def test_the_gate_decides_whether_a_node_has_the_manager(tmp_path: Path) -> None:
+    for text, present in (("CCIResourceManager=true", True), ("CCIResourceManager=false", False)):
+        settings = NodeSettings("n1", tmp_path, gates=FeatureGates.parse(text), reserved_cpus=cpus("0"))
+        made = extensions(settings, laptop8(), None)
+        assert (made.cci is not None) == present and len(made.managers) == present
+        if made.cci is not None:
+            assert made.cci.settings.reserved == cpus("0")
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ({"cpu_manager_policy": "static", "reserved_cpus": cpus("0")}, "cpuManagerPolicy"),
+        ({"memory_manager_policy": "static"}, "memoryManagerPolicy"),
+        ({"topology_policy": Policy.RESTRICTED}, "topologyManagerPolicy"),
+    ],
+)
+def test_other_managers_must_be_off(tmp_path: Path, setting: dict[str, Any], name: str) -> None:
+    settings = NodeSettings("n1", tmp_path, gates=FeatureGates.parse("CCIResourceManager=true"), **setting)
+    with pytest.raises(ConfigurationError, match=f"CCIResourceManager is on, but {name} is"):
+        settings.check()
+
+
+@pytest.mark.parametrize(
+    ("reserved", "minimum", "text"),
+    [("0-7", 1, "0 CPUs are left for pods"), ("0-3", 5, "4 CPUs are left"), ("9", 1, "reserved CPUs 9 do not exist")],
+)
+def test_settings_that_starve_standard_pods_are_refused(tmp_path: Path, reserved: str, minimum: int, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        CciManager(laptop8(), tmp_path, Settings(reserved=cpus(reserved), standard_minimum=minimum))

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from kubeqos.cci.answers import verified
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.drivers import Driver as Registered
-from kubeqos.cci.manager import HOLDINGS_ANNOTATION, CciManager, Settings
+from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.parameters import Group, Parameters
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sdk import Servicer
 from kubeqos.cci.store import ResourceSet, Store
+from kubeqos.cci.telling import HOLDINGS_ANNOTATION
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.cpuset import NO_CPUS, CpuSet

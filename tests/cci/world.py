@@ -22,9 +22,10 @@ from typing import Any
 
 from kubeqos.cci.claims import ResolvedClaim
 from kubeqos.cci.drivers import PLUGIN_TYPE, Deadlines
-from kubeqos.cci.manager import HOLDINGS_ANNOTATION, CciManager, Settings
+from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.sdk import Driver, running
 from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
+from kubeqos.cci.telling import HOLDINGS_ANNOTATION
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.state import State

@@ -69,7 +69,8 @@ class Agents:
             elif status.get("phase") == "Pending" and BROKEN not in (metadata.get("labels") or {}):
                 now = timestamp(time.time())
                 ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
-                patch = {"metadata": {"uid": metadata["uid"]}, "status": {"phase": "Running", "conditions": [ready]}}
+                seen = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+                patch = {"metadata": seen, "status": {"phase": "Running", "conditions": [ready]}}
                 await self._api.patch(PODS, name, patch, namespace, type=PatchType.STRATEGIC, subresource="status")
         except ApiError as error:
             if not (error.not_found or error.conflict):

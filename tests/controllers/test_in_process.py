@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kubeqos.apiserver.server import ApiServer, Settings
-from kubeqos.client import Api
-from kubeqos.client.resources import DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS, RESOURCE_QUOTAS
+from kubeqos.client import Answer, Api, Call, Transport, TransportApi, Unreachable, WorkQueue
+from kubeqos.client.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from kubeqos.codec import decode_json
+from kubeqos.controllers.deployments import template_hash
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.controllers.quota import QuotaAudit
 from tests.client.test_informer import until
@@ -94,6 +95,76 @@ async def test_cut_off_anywhere_they_finish_what_was_begun(server: ApiServer) ->
     assert len(created) == 60
 
 
+class Faltering:
+    """A way to the server on which answers get lost: the request was carried out, the caller never hears of it."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.lost = 0
+
+    async def send(self, call: Call) -> Answer:
+        answer = await self.inner.send(call)
+        if call.method == "POST" and call.path.endswith("/pods") and self.lost < 5 and answer.status == 201:
+            self.lost += 1
+            raise Unreachable("connection reset", where="test", applied=True)
+        return answer
+
+    async def stream(self, call: Call) -> AsyncGenerator[bytes, None]:
+        """News comes late: whoever does not know its own writes acts on an old picture."""
+        async with aclosing(self.inner.stream(call)) as chunks:
+            async for chunk in chunks:
+                await asyncio.sleep(0.2)
+                yield chunk
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def test_a_create_whose_answer_was_lost_is_not_made_again(server: ApiServer) -> None:
+    transport = Faltering(server.local().transport)
+    manager = ControllerManager(TransportApi(transport), QUICK)
+    async with counted_pods(server) as created:
+        task = asyncio.create_task(manager.run())
+        await server.local().create(REPLICA_SETS, replica_set("a", 20))
+        await until(lambda: len(created) >= 20)
+        await asyncio.sleep(0.8)
+        assert transport.lost == 5
+        assert len(created) == 20
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_name_that_another_replica_set_has_is_avoided(server: ApiServer) -> None:
+    api = server.local()
+    made = await api.create(DEPLOYMENTS, {**replica_set("web", 1), "kind": "Deployment"})
+    taken = f"web-{template_hash(made['spec']['template'], 0)}"
+    await api.create(REPLICA_SETS, {**replica_set("other", 0), "metadata": {"name": taken, "namespace": "default"}})
+    async with managed(server):
+        await until(lambda: len(server.store.range("/registry/core/pods/").items) == 1)
+        found = await api.get(DEPLOYMENTS, "web", "default")
+        assert found["status"]["collisionCount"] == 1
+        names = [each["metadata"]["name"] for each in await objects(api, REPLICA_SETS)]
+        assert sorted(names) == sorted([taken, f"web-{template_hash(made['spec']['template'], 1)}"])
+
+
+async def test_a_quota_that_gives_room_is_used_at_once(server: ApiServer) -> None:
+    api = server.local()
+    quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"pods": "1"}}}
+    await api.create(RESOURCE_QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    async with managed(server) as manager:
+        sets = manager.controller("replicaset")
+        sets.queue = WorkQueue(first_delay=1000.0)  # nothing is tried again just because time passes
+        await api.create(REPLICA_SETS, replica_set("a", 3))
+        await until(lambda: "default/a" in sets.queue._timers)
+        await asyncio.sleep(0.3)  # its own status, which says why, makes it look once more
+        before = server.store.revision
+        await asyncio.sleep(0.3)
+        assert sets.queue.idle
+        assert server.store.revision == before, "then it rests"
+        await api.patch(RESOURCE_QUOTAS, "q", {"spec": {"hard": {"pods": "3"}}}, "default")
+        await until(lambda: len(server.store.range("/registry/core/pods/").items) == 3)
+
+
 async def test_when_all_is_done_nothing_is_written(server: ApiServer) -> None:
     api = server.local()
     body = replica_set("web", 3)
@@ -145,3 +216,28 @@ async def test_the_audit_reports_drift_and_only_drift(server: ApiServer) -> None
         events = server.store.range("/registry/core/events/t/").items
         assert any(b"26 is recorded as used, the objects use 19" in event.value for event in events)
         assert manager.metrics.drift._value.get() == 1
+
+
+async def test_server_and_audit_agree_on_pods_that_outlive_their_grace_period(server: ApiServer) -> None:
+    api = server.local()
+    quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"pods": "5"}}}
+    await api.create(RESOURCE_QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    await api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}})
+    spec = {"nodeName": "silent", "containers": [{"name": "c", "image": "i"}]}
+    async with managed(server) as manager:
+        audit = manager.controller("resourcequota")
+        assert isinstance(audit, QuotaAudit)
+        for name in ("a", "b"):
+            body = {
+                "metadata": {"name": name, "namespace": "default", "finalizers": ["example.com/held"]},
+                "spec": spec,
+            }
+            await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", **body})
+        await api.delete(PODS, "a", "default", grace_seconds=1)
+        async with asyncio.timeout(20):
+            while (await api.get(RESOURCE_QUOTAS, "q", "default"))["status"]["used"] != {"pods": "1"}:
+                audit.queue.add("default")
+                await asyncio.sleep(0.05)
+        audited = manager.metrics.audits._value.get()
+        await until(lambda: manager.metrics.audits._value.get() > audited + 2)
+        assert audit.drifts == {}

@@ -56,7 +56,7 @@ def take(made: World, what: str, which: int) -> None:
             made.scale(which % 12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 10), AMOUNT, AMOUNT, SCALED)
 def test_it_converges_whatever_happened(size: int, surge: Any, unavailable: Any, steps: list[tuple[str, int]]) -> None:
     made = world(size, surge, unavailable)
@@ -73,7 +73,7 @@ def test_it_converges_whatever_happened(size: int, surge: Any, unavailable: Any,
     assert len(made.sets) <= 4, "the new one and three of its history"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(1, 10), AMOUNT, AMOUNT, WILD)
 def test_there_are_never_more_pods_than_replicas_and_surge(
     size: int, surge: Any, unavailable: Any, steps: list[tuple[str, int]]
@@ -85,7 +85,7 @@ def test_there_are_never_more_pods_than_replicas_and_surge(
         assert len(made.active) <= most
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(1, 10), AMOUNT, AMOUNT, CALM)
 def test_a_rollout_without_failures_keeps_the_minimum_available(
     size: int, surge: Any, unavailable: Any, steps: list[tuple[str, int]]
@@ -98,7 +98,7 @@ def test_a_rollout_without_failures_keeps_the_minimum_available(
     made.settle()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10), SCALED)
 def test_looking_again_changes_nothing(size: int, steps: list[tuple[str, int]]) -> None:
     made = world(size, "25%", "25%")
@@ -112,7 +112,7 @@ def test_looking_again_changes_nothing(size: int, steps: list[tuple[str, int]]) 
     assert made._made == made_before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 6), WILD)
 def test_recreate_never_runs_two_templates_at_once(size: int, steps: list[tuple[str, int]]) -> None:
     made = World(size, strategy={"type": "Recreate"})

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.kubectl, needs_kubectl]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlledCluster]:
     with controlled_cluster(tmp_path_factory.mktemp("controllers")) as made:
         yield made
+        assert made.manager.metrics.audits._value.get() > 0
         drift = made.manager.controller("resourcequota").drifts  # type: ignore[attr-defined]
         assert drift == {}, "the audit found usage that is not the sum over the objects"
 

@@ -82,7 +82,7 @@ def test_flags_have_the_forms_of_kubernetes() -> None:
         feature_gates="QOSResources=true",
         reserved_cpus="0-3",
         cpu_cfs_quota="false",
-        hostname_override="me",
+        node_name="me",
         register_with_taints="a=b:NoSchedule,c:NoExecute",
     )
     assert found.kube_reserved["memory"].value() == 2 << 30
@@ -220,12 +220,12 @@ def test_a_mistake_is_told_with_its_line(text: str, expected: list[str]) -> None
         ),
         ("classesFile: classes.yaml\n", ["node configuration: classesFile is set, but the gate QOSResources is off"]),
         (
-            "simulatedMachine: kep80\ncontainerRuntimeEndpoint: unix:///c.sock\n",
-            ["node configuration: simulatedMachine and containerRuntimeEndpoint are both set"],
+            "featureGates: {QOSResources: true}\nclassesFile: c.yaml\ncontainerRuntimeEndpoint: unix:///c.sock\n",
+            ["node configuration: classesFile is set, but containerRuntimeEndpoint names a real runtime"],
         ),
         (
-            "imageGCLowThresholdPercent: 90\n",
-            ["node configuration: imageGCLowThresholdPercent 90 is not below imageGCHighThresholdPercent 85"],
+            "simulatedMachine: kep80\ncontainerRuntimeEndpoint: unix:///c.sock\n",
+            ["node configuration: simulatedMachine and containerRuntimeEndpoint are both set"],
         ),
         (
             "featureGates: {MemoryQoS: false}\nmemoryReservationPolicy: TieredReservation\n",
@@ -301,3 +301,10 @@ def test_every_setting_has_one_flag_and_a_help_text() -> None:
         SETTINGS["cpuCFSQuota"].flag == "cpu-cfs-quota"
         and SETTINGS["memoryManagerPolicy"].flag == "memory-manager-policy"
     )
+
+
+def test_the_manual_names_every_setting() -> None:
+    manual = (Path(__file__).parents[2] / "docs/node-configuration.md").read_text()
+    for setting in SETTINGS.values():
+        assert f"| `{setting.key}` | `--{setting.flag}`" in manual
+        assert f"| {setting.about} |" in manual

@@ -78,8 +78,7 @@ async def test_a_plugin_is_found_told_and_forgotten(watcher: Watcher, folder: Pa
         await until(lambda: told)
         assert told == [(True, "")]
         assert only(watcher).plugin == Plugin("ResourcePlugin", "cpu", path, ("v1alpha1",), path)
-    await until(lambda: book.said == ["+cpu", "-cpu"])
-    assert watcher.health() == []
+    await until(lambda: book.said == ["+cpu", "-cpu"] and watcher.health() == [])
 
 
 @pytest.mark.parametrize(

@@ -336,3 +336,17 @@ def test_an_object_that_did_not_change_is_a_valid_update_of_itself(served, seed)
     stored = made(kind, raw, group, version)
     if not validate(kind, stored):
         assert messages(kind, copy.deepcopy(stored), old=stored, operation="update") == []
+
+
+def test_a_resize_may_change_classes_and_not_remove_them():
+    """KEP-3008: whether a class is mutable only its node knows."""
+    old = container(resources={"requests": {"cpu": "1"}, "qosResources": [{"name": "blockio", "class": "slow"}]})
+    resize = {"old": old, "operation": "update", "subresource": "resize"}
+    new = copy.deepcopy(old)
+    wanted = [{"name": "blockio", "class": "fast"}, {"name": "rdt", "class": "gold"}]
+    new["spec"]["containers"][0]["resources"]["qosResources"] = wanted
+    assert messages("Pod", new, **resize) == []
+    del new["spec"]["containers"][0]["resources"]["qosResources"]
+    assert messages("Pod", new, **resize) == [
+        "spec.containers[0].resources.qosResources: Forbidden: classes may be changed, not removed"
+    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import random
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from kubeqos.store import Store, Stored
 from tests.store import crash_writer
+from tests.victims import nursery
 
 KILLS = 200
 KILLS_PER_FILE = 25  # a young file also meets kills while it is being made
@@ -29,8 +29,7 @@ async def test_kill_9_never_loses_an_acknowledged_write(tmp_path: Path) -> None:
 
 
 async def one_file(path: Path, chance: random.Random, story: str) -> int:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.store.crash_writer"])
+    context = nursery()
     seen = Seen()
     for life in range(KILLS_PER_FILE):
         ours, theirs = context.Pipe(duplex=False)

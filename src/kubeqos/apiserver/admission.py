@@ -6,13 +6,15 @@ purpose: between a decision and its commit nothing else can happen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.codec import JsonObject
+from kubeqos.rules.fielderror import FieldError
 from kubeqos.rules.quota import Charge
+from kubeqos.store import Store
 
 Coalesced = dict[str, Callable[[int], bytes | None]]
 
@@ -45,6 +47,10 @@ class Admitted:
     warnings: list[str] = field(default_factory=list)
     coalesced: Coalesced = field(default_factory=dict)
     accepted: Callable[[], None] = _nothing
+
+
+Check = Callable[[Attempt, JsonObject, Store], Sequence[FieldError]]
+"""A further opinion on an object that passed everything else, for rooms that the server does not know."""
 
 
 class Admission(Protocol):

@@ -10,26 +10,23 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubeqos.apiserver.access import Access, attributes
+from kubeqos.apiserver.asgi import Receive, Scope, Send, respond
 from kubeqos.apiserver.auth import Attributes, Identity
 from kubeqos.apiserver.discovery import discovery_response
 from kubeqos.apiserver.handlers import Handlers
-from kubeqos.apiserver.kinds import GROUPS
+from kubeqos.apiserver.kinds import GROUPS, METRICS
 from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, version_info
 from kubeqos.apiserver.openapi import openapi_response
 from kubeqos.apiserver.requests import Request, Response, Route, parse_query, resolve
+from kubeqos.apiserver.resourcemetrics import resource_metrics
 from kubeqos.apiserver.reviews import Reviews
 from kubeqos.apiserver.status import ApiError, bad_request, method_not_allowed, no_such_resource
 from kubeqos.codec import encode_json
 from kubeqos.store import StoreError
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_BODY = 3 << 20  # Kubernetes' limit
 PEER = "kubeqos.peer"
@@ -60,24 +57,19 @@ class Application:
         self._verbs = self.handlers.table()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await _refuse_websocket(scope, receive, send)
-            return
         started, clock = time.time(), time.perf_counter()
         headers = _headers(scope["headers"])
         request = Request(
-            scope["method"],
+            scope.get("method", "GET"),
             scope["path"],
             parse_query(scope["query_string"]),
             headers.get(b"accept", b"").decode("latin-1"),
             headers.get(b"content-type", b"").decode("latin-1"),
             user_agent=headers.get(b"user-agent", b"").decode("latin-1"),
+            protocols=tuple(scope.get("subprotocols", ())),
         )
         route, response = await self._answer(request, scope.get(PEER), headers, receive)
-        if response.stream is not None:
-            await self._stream(response, request, receive, send)
-        else:
-            await _send(response, request, send)
+        await respond(response, _head(response, request), scope, receive, send)
         seconds = time.perf_counter() - clock
         self.metrics.observe(route, request.method, response.code, seconds, dry_run="dryRun" in request.query)
         if self.audit is not None:
@@ -103,6 +95,9 @@ class Application:
             if route is None:
                 return None, await self._other_path(request)
             self.access.check(request.identity, attributes(route))
+            if request.protocols and route.subresource:
+                # A WebSocket begins with GET, but who only may read must not run commands with it.
+                self.access.check(request.identity, attributes(replace(route, verb="create")))
             return route, await self._dispatch(request, route)
         except ApiError as error:
             return route, _failure(error)
@@ -120,6 +115,10 @@ class Application:
         if not kind.stored:
             if kind.kind == "Binding":
                 return await self.handlers.subresources.bind(request, route.namespace, "")
+            if kind.group == METRICS:
+                return await resource_metrics(
+                    self.handlers.core, self.handlers.subresources.nodes, request, route, kind
+                )
             return await self.reviews.create(request, route, kind)
         if route.subresource:
             return await self.handlers.subresources.handle(request, route, kind)
@@ -154,19 +153,6 @@ class Application:
             case "":
                 return Response(200, encode_json({"paths": _paths()}))
         return None
-
-    async def _stream(self, response: Response, request: Request, receive: Receive, send: Send) -> None:
-        """Send chunks until the stream ends or the client goes away."""
-        assert response.stream is not None
-        sender = asyncio.ensure_future(_send_stream(response, request, send))
-        listener = asyncio.ensure_future(_disconnected(receive))
-        try:
-            await asyncio.wait((sender, listener), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sender, listener):
-                if not task.done():
-                    task.cancel()
-            await asyncio.gather(sender, listener, return_exceptions=True)
 
 
 def _paths() -> list[str]:
@@ -242,30 +228,3 @@ def _warning(text: str) -> tuple[bytes, bytes]:
     """A Warning header; a header cannot carry control characters, and need not carry novels."""
     safe = _CONTROL.sub(" ", text[:MAX_WARNING]).replace("\\", "\\\\").replace('"', '\\"')
     return b"warning", f'299 - "{safe}"'.encode("utf-8", "replace")
-
-
-async def _send(response: Response, request: Request, send: Send) -> None:
-    headers = _head(response, request)
-    if response.code != 204:
-        headers.append((b"content-length", str(len(response.body)).encode()))
-    await send({"type": "http.response.start", "status": response.code, "headers": headers})
-    await send({"type": "http.response.body", "body": response.body})
-
-
-async def _send_stream(response: Response, request: Request, send: Send) -> None:
-    assert response.stream is not None
-    await send({"type": "http.response.start", "status": response.code, "headers": _head(response, request)})
-    async for chunk in response.stream:
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.close", "code": 1008})

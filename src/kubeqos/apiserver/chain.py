@@ -7,9 +7,9 @@ through accepted writes; the quotas' statuses are rendered once per transaction 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from kubeqos.apiserver.admission import Admitted, Attempt, Coalesced
+from kubeqos.apiserver.admission import Admitted, Attempt, Check, Coalesced
 from kubeqos.apiserver.kinds import KINDS, Kind, kind_named
 from kubeqos.apiserver.objects import renderer
 from kubeqos.apiserver.status import ApiError
@@ -19,6 +19,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.rules import admission
 from kubeqos.rules.admission import Operation, Refused, Request, Surroundings
 from kubeqos.rules.classes import WELL_KNOWN
+from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
 from kubeqos.rules.quota import Charge, Ledger, Quota, charge_of, charge_pod
@@ -32,9 +33,10 @@ Key = tuple[str, str]
 class Chain:
     """The admission chain of one API server."""
 
-    def __init__(self, store: Store, gates: FeatureGates) -> None:
+    def __init__(self, store: Store, gates: FeatureGates, checks: Sequence[Check] = ()) -> None:
         self._store = store
         self._gates = gates
+        self._checks = tuple(checks)
         self._expired: set[str] = set()
         self._followed = 0
         self._load()
@@ -87,7 +89,13 @@ class Chain:
             attempt.old,
             attempt.new,
         )
-        return self._admitted(attempt, admission.admit(request, self._surroundings(attempt)))
+        outcome = admission.admit(request, self._surroundings(attempt))
+        if isinstance(outcome, admission.Admitted) and outcome.object is not None:
+            errors = [error for check in self._checks for error in check(attempt, outcome.object, self._store)]
+            if errors:
+                refusal = Invalid(kind.kind, kind.group, attempt.name, errors)
+                raise ApiError(refusal.code, refusal.reason, refusal.message, details=refusal.details)
+        return self._admitted(attempt, outcome)
 
     def _admitted(self, attempt: Attempt, outcome: admission.Admitted | Refused) -> Admitted:
         kind = attempt.kind

@@ -173,6 +173,7 @@ POD_SUBRESOURCES = (
 )
 NAMESPACE_SUBRESOURCES = (Subresource("finalize", ("update",)), STATUS)
 RESOURCE, RBAC = "resource.k8s.io", "rbac.authorization.k8s.io"
+METRICS = "metrics.k8s.io"
 AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 
 
@@ -222,6 +223,8 @@ KINDS: tuple[Kind, ...] = (
     review(AUTHZ, "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
     review(AUTHZ, "subjectaccessreviews", "SubjectAccessReview"),
     Kind("coordination.k8s.io", "v1", "leases", "Lease", columns=columns.LEASE, lifecycle=lifecycle.LEASE),
+    Kind(METRICS, "v1beta1", "nodes", "NodeMetrics", False, verbs=("get", "list"), stored=False),
+    Kind(METRICS, "v1beta1", "pods", "PodMetrics", verbs=("get", "list"), stored=False),
     Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short=("pdb",), subresources=(STATUS,),
          columns=columns.POD_DISRUPTION_BUDGET, lifecycle=lifecycle.DISRUPTION_BUDGET),
     Kind(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False, columns=columns.ROLE_BINDING,

@@ -167,6 +167,8 @@ def _field(owner: TypeSchema, name: str, field: Field) -> JsonObject:
         out = {"description": about, **out}
     if field.default is not None:
         out["default"] = field.default
+    if schema.may_be_null(field):
+        out["nullable"] = True
     if field.shape.kind == "list":
         out["x-kubernetes-list-type"] = field.list_type
         if field.list_keys:
@@ -246,20 +248,24 @@ def _operation(kind: Kind, verb: str, method: str, sub: str = "", *, everywhere:
     if found:
         group, version, name = found.group, found.version, found.kind
     answer = f"{name}List" if verb in ("list", "deletecollection") and not sub else name
+    content = _content(group, version, answer)
+    if verb == "delete" and not kind.lifecycle.answers_object:
+        # Gone at once: a Status. Still there, since a finalizer or a grace period holds it: the object.
+        content = {JSON: {"schema": {"anyOf": [content[JSON]["schema"], _content("", "v1", "Status")[JSON]["schema"]]}}}
     scope = "ForAllNamespaces" if everywhere else "Namespaced" if kind.namespaced else ""
     operation: JsonObject = {
         "tags": [f"{kind.group.partition('.')[0] or 'core'}_{kind.version}"],
         "operationId": _operation_id(kind, verb, scope, sub),
         "parameters": list(_PARAMETERS.get(verb, ())),
         "responses": {
-            "200": {"description": "OK", "content": _content(group, version, answer)},
+            "200": {"description": "OK", "content": content},
             "401": {"description": "Unauthorized"},
         },
         "x-kubernetes-action": _ACTIONS.get(verb, verb),
         "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": name},
     }
     if verb == "create":
-        operation["responses"]["201"] = {"description": "Created", "content": _content(group, version, answer)}
+        operation["responses"]["201"] = {"description": "Created", "content": content}
     body = _request_body(verb, group, version, name)
     if body:
         operation["requestBody"] = body

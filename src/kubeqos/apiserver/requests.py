@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
 from kubeqos.apiserver.auth import ANONYMOUS, Identity
 from kubeqos.apiserver.kinds import BY_PATH, GROUPS, Kind
+from kubeqos.apiserver.sockets import Socket
 from kubeqos.apiserver.status import method_not_allowed, no_such_resource
 
 Query = Mapping[str, list[str]]
@@ -30,6 +31,8 @@ class Request:
     body: bytes = b""
     user_agent: str = ""
     identity: Identity = ANONYMOUS
+    protocols: tuple[str, ...] = ()
+    """What a WebSocket client offers to speak; empty for a plain request."""
     warnings: list[str] = field(default_factory=list)
 
     def first(self, name: str) -> str | None:
@@ -46,6 +49,9 @@ class Response:
     content_type: str = JSON
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     stream: AsyncIterator[bytes] | None = None
+    streams: Callable[[Socket], Awaitable[None]] | None = None
+    """Takes over the WebSocket, which speaks `protocol`."""
+    protocol: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,11 @@ from kubeqos.codec import JsonObject, encode_json
 
 _ACCESS = ("SelfSubjectAccessReview", "SubjectAccessReview", "LocalSubjectAccessReview")
 
+_EVERYTHING: tuple[JsonObject, ...] = (
+    {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+    {"verbs": ["*"], "nonResourceURLs": ["*"]},
+)
+
 
 @dataclass
 class Reviews:
@@ -35,7 +40,6 @@ class Reviews:
             case _:
                 status = self._decide(request.identity, route, kind, spec)
         review["status"] = status
-        review["metadata"].setdefault("creationTimestamp", None)
         return Response(201, encode_json(ordered(kind, review, None)))
 
     def _decide(self, caller: Identity, route: Route, kind: Kind, spec: JsonObject) -> JsonObject:
@@ -60,8 +64,9 @@ class Reviews:
     def _rules(self, identity: Identity, namespace: str) -> JsonObject:
         rules = self.access.authorizer.policy.rules_for(identity, namespace)
         if "system:masters" in identity.groups:
-            everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-            rules = [everything, {"verbs": ["*"], "nonResourceURLs": ["*"]}, *rules]
+            # They may do everything even when nobody binds cluster-admin to them.
+            everything = [rule for rule in _EVERYTHING if rule not in rules]
+            rules = [*everything, *rules]
         return {
             "resourceRules": [rule for rule in rules if rule.get("resources")],
             "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],

@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kubeqos.apiserver.access import Access, follow_policy, load_policy, node_rule
+from kubeqos.apiserver.admission import Check
 from kubeqos.apiserver.app import Application
-from kubeqos.apiserver.auth import Authenticator, Authorizer, Identity, Pki, StaticTokens, TokenSigner, write_kubeconfig
+from kubeqos.apiserver.auth import (
+    Authenticator,
+    Authorizer,
+    Identity,
+    Pki,
+    StaticTokens,
+    TokenSigner,
+    server_context,
+    write_kubeconfig,
+)
 from kubeqos.apiserver.bootstrap import bootstrap
 from kubeqos.apiserver.chain import Chain
 from kubeqos.apiserver.core import Core
@@ -20,14 +29,13 @@ from kubeqos.apiserver.eventexpiry import expire_events
 from kubeqos.apiserver.expiry import Expiry
 from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.local import LOCAL, LocalTransport
-from kubeqos.apiserver.nodeproxy import NodeAgents
+from kubeqos.apiserver.nodeproxy import NodeProxy
 from kubeqos.apiserver.observe import Audit, Health, Metrics
 from kubeqos.apiserver.reviews import Reviews
-from kubeqos.apiserver.serving import serve
+from kubeqos.apiserver.serving import listen, serve
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.watching import Watching
 from kubeqos.client import TransportApi
-from kubeqos.errors import ConfigurationError
 from kubeqos.gates import FeatureGates
 from kubeqos.store import Store
 
@@ -44,6 +52,7 @@ class Settings:
     token_file: Path | None = None
     audit: bool = True
     gates: FeatureGates = FeatureGates.default()  # noqa: RUF009 - frozen value
+    checks: tuple[Check, ...] = ()
 
 
 class ApiServer:
@@ -53,7 +62,7 @@ class ApiServer:
         self.settings = settings
         self.store = store
         self.pki = pki
-        self.chain = Chain(store, settings.gates)
+        self.chain = Chain(store, settings.gates, settings.checks)
         self.core = Core(store, self.chain)
         signer = TokenSigner(pki.token_key(), self.core.clock)
         sources: list[StaticTokens | TokenSigner] = [signer]
@@ -62,8 +71,8 @@ class ApiServer:
         self.policy, self._policy_at = load_policy(store), store.revision
         self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store)))
         self.watching = Watching(self.core)
-        self.agents = NodeAgents(self.core, pki)
-        self.subresources = Subresources(self.core, self.agents, tokens=signer)
+        self.nodes = NodeProxy(self.core, pki)
+        self.subresources = Subresources(self.core, self.nodes, tokens=signer)
         self.metrics = Metrics()
         self.health = Health()
         self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
@@ -99,7 +108,7 @@ class ApiServer:
     async def start(cls, settings: Settings) -> AsyncIterator[ApiServer]:
         """Open the data directory, listen, and serve until the block ends."""
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        listener = _listen(settings.host, settings.port)
+        listener = listen(settings.host, settings.port)
         host, port = listener.getsockname()[:2]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # "every address" is none to connect to
         pki = Pki(settings.data_dir / "pki")
@@ -112,6 +121,7 @@ class ApiServer:
         )
         gc.collect()
         gc.freeze()  # what was loaded at start stays: a full collection need not walk it (python-stack §0.1)
+        tls = server_context(*pki.server_files([host, "localhost"]), pki.ca_file)
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(follow_policy(store, server.policy, server._policy_at)),
@@ -120,12 +130,12 @@ class ApiServer:
                 tasks.create_task(expire_events(store, server.core.clock)),
             ]
             try:
-                async with serve(server.application, listener, pki, [host, "localhost"]):
+                async with serve(server.application, listener, tls):
                     yield server
             finally:
                 for task in background:
                     task.cancel()
-                await server.agents.close()
+                await server.nodes.close()
                 await store.close()
                 if server.audit is not None:
                     server.audit.close()
@@ -134,22 +144,3 @@ class ApiServer:
         while self.audit is not None:
             await asyncio.sleep(AUDIT_FLUSH_SECONDS)
             self.audit.flush()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted sockets inherit it; head and body of an answer must not wait for each other's acknowledgement.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigurationError(
-            f"cannot listen: {error.strerror}",
-            where=f"{host}:{port}",
-            remedy="choose another address with --host, --port",
-        ) from error
-    listener.listen(1024)
-    return listener

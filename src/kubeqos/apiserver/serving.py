@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Sequence
+import ssl
+from collections.abc import AsyncIterator
 from typing import Any
 
 import uvicorn
 
-from kubeqos.apiserver.app import Application
-from kubeqos.apiserver.auth import PeerCertificateProtocol, Pki, server_context
+from kubeqos.apiserver.auth import PeerCertificateProtocol, PeerCertificateSocket
+from kubeqos.errors import ConfigurationError
 
 REQUEST_SECONDS = 30.0  # head and body must have arrived by then
 KEEP_ALIVE_SECONDS = 75
@@ -72,16 +73,33 @@ class _Server(uvicorn.Server):
         yield
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """An open socket, or what keeps it from opening."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Accepted sockets inherit it; head and body of an answer must not wait for each other's acknowledgement.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"cannot listen: {error.strerror}",
+            where=f"{host}:{port}",
+            remedy="choose another address with --host, --port",
+        ) from error
+    listener.listen(1024)
+    return listener
+
+
 @contextlib.asynccontextmanager
-async def serve(
-    application: Application, listener: socket.socket, pki: Pki, hosts: Sequence[str]
-) -> AsyncIterator[None]:
+async def serve(application: Any, listener: socket.socket, tls: ssl.SSLContext) -> AsyncIterator[None]:
     """Serve on an open socket until the block ends."""
-    certificate, key = pki.server_files(hosts)
     config = uvicorn.Config(
         application,
         http=Protocol,
-        ws="none",
+        ws=PeerCertificateSocket,
         lifespan="off",
         loop="none",
         access_log=False,
@@ -94,7 +112,7 @@ async def serve(
         h11_max_incomplete_event_size=64 << 10,
     )
     config.load()
-    config.ssl = server_context(certificate, key, pki.ca_file)
+    config.ssl = tls
     server = _Server(config)
     task = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:

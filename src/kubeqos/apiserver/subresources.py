@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from kubeqos.apiserver.auth import TokenSigner
 from kubeqos.apiserver.bodies import object_body, read_object
@@ -17,6 +16,7 @@ from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete
 from kubeqos.apiserver.documents import Unreadable, parse_json
 from kubeqos.apiserver.kinds import Kind, kind_named
+from kubeqos.apiserver.nodeproxy import NodeProxy
 from kubeqos.apiserver.objects import decode
 from kubeqos.apiserver.options import (
     DeleteOptions,
@@ -40,19 +40,12 @@ TOKEN_SECONDS = 3600
 MAX_TOKEN_SECONDS = 365 * 86400
 
 
-class NodeProxy(Protocol):
-    """The way to a pod's node agent; whoever runs nodes registers one."""
-
-    async def open(self, request: Request, pod: JsonObject, subresource: str) -> Response:
-        """Carry a request for a pod's logs or streams to its node."""
-
-
 @dataclass
 class Subresources:
     """The handlers of everything below an object's path."""
 
     core: Core
-    nodes: NodeProxy | None = None
+    nodes: NodeProxy
     tokens: TokenSigner | None = None
 
     async def handle(self, request: Request, route: Route, kind: Kind) -> Response:
@@ -224,11 +217,6 @@ class Subresources:
             if route.subresource == "log":
                 return Response(204, content_type="")
             raise bad_request(f"pod {route.name} does not have a host assigned")
-        if self.nodes is None:
-            node = pod["spec"]["nodeName"]
-            raise ApiError(
-                404, "NotFound", f'no node agent serves node "{node}": it has not registered an address', details={}
-            )
         return await self.nodes.open(request, pod, route.subresource)
 
 

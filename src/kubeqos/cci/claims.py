@@ -113,7 +113,10 @@ class _Resolver:
             return Unresolved(f"claim {named.name!r} names neither a ResourceClaim nor a template", retry=False)
         raw = self.look(RESOURCE_CLAIMS, namespace, made)
         if raw is not None:
-            return self.existing(named, raw)
+            owners = (raw.get("metadata") or {}).get("ownerReferences") or ()
+            if any(owner.get("uid") == self.pod.metadata.uid for owner in owners):
+                return self.existing(named, raw)
+            return Unresolved(f'ResourceClaim "{namespace}/{made}" exists already and belongs to somebody else')
         template = self.look(RESOURCE_CLAIM_TEMPLATES, namespace, origin.resource_claim_template_name)
         if template is None:
             absent = f'ResourceClaimTemplate "{namespace}/{origin.resource_claim_template_name}" does not exist'

@@ -96,7 +96,7 @@ class Drivers:
         if others and not self.several:
             return (
                 f"this node runs one compute driver and {others[0]} is registered; "
-                f"stop it, or allow several with cci.severalDrivers"
+                f"stop it, or allow several with cciSeveralDrivers"
             )
         known = self.table.get(plugin.name)
         if known and not known.sick and known.plugin.socket != plugin.socket:

@@ -24,10 +24,12 @@ from kubeqos.cci.departures import Departures
 from kubeqos.cci.devices import DeviceLocator, locate_by_name
 from kubeqos.cci.drivers import Deadlines, Driver, Drivers, watched
 from kubeqos.cci.metrics import Metrics
+from kubeqos.cci.parameters import Parameters
 from kubeqos.cci.proto import cci_pb2 as pb
-from kubeqos.cci.sharing import memory_nodes, place, pool_of, running_on, steps, trespassers
+from kubeqos.cci.sharing import memory_nodes, place, pool_of, running_on
 from kubeqos.cci.startup import check_reserved
 from kubeqos.cci.store import FILE_NAME, Entry, Holding, Key, Store
+from kubeqos.cci.telling import HOLDINGS_ANNOTATION, Telling, because
 from kubeqos.errors import RemoteError, StateError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
@@ -51,9 +53,6 @@ UNAVAILABLE = "CCIDriverUnavailable"
 REFUSED = "CCIAdmissionError"
 MISBEHAVED = "CCIDriverMisbehaved"
 NOT_STORED = "CCIStateError"
-
-HOLDINGS_ANNOTATION = "cci.kubeqos.io/holdings"
-"""On containers with claims: what they hold, so that the runtime can tell when everything else is lost."""
 
 log = structlog.get_logger("kubeqos.cci")
 
@@ -103,9 +102,7 @@ class CciManager:
         self._locate_devices = locate_devices
         self._clock = clock
         self._admission = asyncio.Lock()
-        self._told: dict[Key, CpuSet] = {}
-        self._unsure: set[Key] = set()
-        self._refs: dict[Key, ContainerRef] = {}
+        self._telling = Telling(self.store)
         self._unsaved = False
         self._waiting_since: dict[str, float] = {}
         self._story: dict[str, list[str]] = {}
@@ -128,8 +125,7 @@ class CciManager:
                     return self._refused(pod, answer)
                 known = answer
             self._waiting_since.pop(pod.uid, None)
-            self._refs[key] = container
-            return self._tell(known)
+            return self._telling.tell(known, container)
 
     async def _admit(self, pod: AdmittedPod, container: ContainerRef) -> Entry | Refusal:
         view, path = _find(pod, container)
@@ -166,25 +162,20 @@ class CciManager:
         self.metrics.requested(ask.driver if isinstance(driver, str) else driver.name)
         if isinstance(driver, str):
             return Refusal(UNAVAILABLE, driver, retry=True)
-        parameters = replace(ask.parameters, device_numa=self._locate_devices(self.machine, pod, view))
+        devices = self._locate_devices(self.machine, pod, view)
+        if isinstance(devices, str):
+            return Refusal(INVALID, devices)
+        parameters = replace(ask.parameters, device_numa=devices)
         available = self.store.available_resources(pod.uid)
         for holding in before:
             for held in holding.sets:
                 available -= held.whole | held.cpus
-        request = pb.AdmitRequest(
-            namespace=ask.namespace,
-            claim_uid=ask.claim_uid,
-            claim_name=ask.claim_name,
-            availableCpus=str(available),
-            pod=pod.uid,
-            container=view.name,
-            resource_handle=parameters.handle(),
-        )
         holding = Holding(driver.name, ask.namespace, ask.claim_uid, ask.claim_name, parameters, ())
         # A removal that arrived after this admission would take away what it gives.
         if not await self.departures.settled(ask.claim_uid):
             return Refusal(UNAVAILABLE, f"compute driver {driver.name} did not confirm an earlier removal", retry=True)
         try:
+            request = _admit_request(pod, view.name, ask, parameters, available)
             answer = await self.drivers.invoke(driver, "CCIAdmit", request)
         except asyncio.CancelledError:
             self.departures.add(holding)  # it may reserve something that nobody waits for any more
@@ -214,7 +205,7 @@ class CciManager:
             for key, old in before.items():
                 self.store.remove_resource(key) if old is None else self.store.add_resource(old)
             return Refusal(NOT_STORED, " ".join(error.lines()), retry=True)
-        self._note(pod.uid, f"{entry.container}: {self._because(entry)}")
+        self._note(pod.uid, f"{entry.container}: {because(entry)}")
         self._measure()
         return entry
 
@@ -248,7 +239,8 @@ class CciManager:
         entry = self.store.entries.get(key)
         if entry is None:
             return Refusal(REFUSED, f"container {container.name!r} was not admitted", retry=True)
-        for other in trespassers(self.store, self._told, entry):
+        other = self._telling.in_the_way_of(entry)
+        if other is not None:
             text = f"{other.label}/{other.container} still runs on cores of {entry.label}/{entry.container}"
             return Refusal(REFUSED, text, retry=True)
         for name in dict.fromkeys(holding.driver for holding in entry.holdings):
@@ -300,31 +292,16 @@ class CciManager:
 
     def grant(self, container: ContainerRef) -> Grant | None:
         entry = self.store.entries.get((container.pod_uid, container.name))
-        return self._tell(entry) if entry else None
+        return self._telling.tell(entry, container) if entry else None
 
     async def updates(self) -> Sequence[Update]:
         """Writes for containers whose set has changed since they were told, in a safe order."""
-        planned = steps(self.store, self._told)
-        if isinstance(planned, Refused):
-            log.error("cannot move containers", reason=str(planned))
-            return ()
-        wanted = running_on(self.store)
-        written = {step.key for step in planned}
-        writes = [(step.key, step.cpus) for step in planned]
-        writes += [(key, wanted[key]) for key in sorted(self._unsure - written)]
-        self._unsure.clear()
-        found = []
-        for key, cpus in writes:
-            self._told[key] = cpus
-            found.append(Update(self._refs[key], self._grant(self.store.entries[key], cpus)))
-        return found
+        return self._telling.updates()
 
     def not_applied(self, container: ContainerRef) -> None:
         """An update of this container failed: it may have any CPUs until it is told again."""
-        key = (container.pod_uid, container.name)
-        if key in self.store.entries:
-            self._told[key] = self.machine.online
-            self._unsure.add(key)
+        if (container.pod_uid, container.name) in self.store.entries:
+            self._telling.doubt(container)
 
     # ---- State
 
@@ -351,12 +328,9 @@ class CciManager:
 
     def _adopted(self, ref: ContainerRef) -> bool:
         """Whether a running container is in the store; it is told its set again in any case."""
-        key = (ref.pod_uid, ref.name)
-        self._refs[key] = ref
-        if key not in self.store.entries:
+        if (ref.pod_uid, ref.name) not in self.store.entries:
             return False
-        self._told[key] = self.machine.online
-        self._unsure.add(key)
+        self._telling.doubt(ref)
         return True
 
     def _adopt(self, pod: AdmittedPod, ref: ContainerRef, view: ContainerView) -> str:
@@ -394,7 +368,8 @@ class CciManager:
         entry = self.store.entries.get((container.pod_uid, container.name))
         if entry is None:
             return None
-        return CpuHolding(running_on(self.store)[container.pod_uid, container.name], entry.whole)
+        cpus = running_on(self.store)[container.pod_uid, container.name]
+        return CpuHolding(cpus, entry.whole, memory_nodes(self.machine, entry))
 
     def cpu_pools(self) -> Mapping[str, CpuSet]:
         pool = pool_of(self.machine, self.store.available_resources())
@@ -413,7 +388,7 @@ class CciManager:
 
     def validate(self) -> list[str]:
         wrong = self.store.validate()
-        wrong += [f"{key} was told CPUs and is unknown" for key in self._told if key not in self.store.entries]
+        wrong += [f"{key} was told CPUs and is unknown" for key in self._telling.told if key not in self.store.entries]
         wrong += [f"{key} would have no CPUs" for key, cpus in running_on(self.store).items() if not cpus]
         return wrong
 
@@ -459,33 +434,7 @@ class CciManager:
 
     def _forget(self, key: Key) -> None:
         self.store.remove_resource(key)
-        self._told.pop(key, None)
-        self._unsure.discard(key)
-        self._refs.pop(key, None)
-
-    def _tell(self, entry: Entry) -> Grant:
-        pool = pool_of(self.machine, self.store.available_resources())
-        cpus = pool if entry.standard else entry.cpus
-        self._told[entry.key] = cpus
-        self._unsure.discard(entry.key)
-        return self._grant(entry, cpus)
-
-    def _grant(self, entry: Entry, cpus: CpuSet) -> Grant:
-        properties: dict[str, str | int] = {"cpuset_cpus": str(cpus)}
-        memory = memory_nodes(self.machine, entry)
-        if memory:
-            properties["cpuset_mems"] = str(memory)
-        marks = {} if entry.standard else {HOLDINGS_ANNOTATION: self.store.dump_entry(entry)}
-        return Grant(properties, annotations=marks, because=self._because(entry))
-
-    def _because(self, entry: Entry) -> str:
-        if entry.standard:
-            return "no claim: all CPUs that nobody holds exclusively"
-        said = []
-        for holding in entry.holdings:
-            sets = " and ".join(f"{'exclusive' if one.exclusive else 'shared'} {one.cpus}" for one in holding.sets)
-            said.append(f"claim {holding.claim_name} by driver {holding.driver}: {sets}")
-        return "; ".join(said)
+        self._telling.forget(key)
 
     def _note(self, pod_uid: str, what: str) -> None:
         told = self._story.setdefault(pod_uid, [])
@@ -496,6 +445,20 @@ class CciManager:
     def _measure(self) -> None:
         available = self.store.available_resources()
         self.metrics.cpus(available, self.machine.online - self.settings.reserved - available)
+
+
+def _admit_request(
+    pod: AdmittedPod, container: str, ask: Ask, parameters: Parameters, available: CpuSet
+) -> pb.AdmitRequest:
+    return pb.AdmitRequest(
+        namespace=ask.namespace,
+        claim_uid=ask.claim_uid,
+        claim_name=ask.claim_name,
+        availableCpus=str(available),
+        pod=pod.uid,
+        container=container,
+        resource_handle=parameters.handle(),
+    )
 
 
 def _label(pod: AdmittedPod) -> str:

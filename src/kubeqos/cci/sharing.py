@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from kubeqos.cci.parameters import Group
 from kubeqos.cci.store import Entry, Holding, Key, ResourceSet, Store
-from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
+from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Allocated, Refused, Violation
 from kubeqos.topology.attributes import violations
@@ -29,13 +29,14 @@ def place(store: Store, entry: Entry, minimum: int) -> tuple[Entry, ...] | Refus
     """The entries to write when `entry` joins: itself, and shared holders that had to make room for it."""
     available = store.available_resources() - entry.whole
     pool = pool_of(store.machine, available)
-    if entry.whole and len(pool) < minimum:
+    if len(pool) < minimum and entry.whole:
         detail = f"{len(pool)} cpus would be left for pods without claims, at least {minimum} must stay"
         return Refused((Violation("standard pods", detail),))
     moved = []
-    for other in store.entries.values():
-        if other.key != entry.key and other.pod != entry.pod and other.cpus & entry.whole:
-            answer = _make_room(store.machine, available, other, entry.whole)
+    taken = entry.whole
+    for other in store.entries.values() if taken else ():
+        if other.holdings and other.pod != entry.pod and other.cpus & taken:
+            answer = _make_room(store.machine, available, other, taken)
             if isinstance(answer, Refused):
                 return answer
             moved.append(answer)
@@ -94,6 +95,8 @@ def memory_nodes(machine: Machine, entry: Entry) -> NumaSet:
                 mask |= machine.numa.mask
             elif group is not None and group.memory.bind:
                 mask |= machine.numa_of(held.cpus).mask
+    if not mask:
+        return NO_NUMA
     return NumaSet(mask) & NumaSet.from_ids(node.id for node in machine.nodes if node.memory_bytes)
 
 
@@ -110,30 +113,32 @@ def steps(store: Store, told: Mapping[Key, CpuSet]) -> tuple[Step, ...] | Refuse
 
     Exclusive CPUs of a container never change while it lives, so only the shared part of each moves.
     """
-    wanted = running_on(store)
-    alike: dict[tuple[CpuSet, CpuSet], list[tuple[Key, CpuSet]]] = {}
-    owned_before = owned_after = NO_CPUS
+    pool = pool_of(store.machine, store.available_resources()).mask
+    alike: dict[tuple[int, int], list[tuple[Key, int]]] = {}
+    owned_before = owned_after = 0
     for key, entry in store.entries.items():
-        own = entry.whole
+        own, wanted = (entry.whole.mask, entry.cpus.mask) if entry.holdings else (0, pool)
         owned_after |= own
         if key in told:
             owned_before |= own
-            if wanted[key] - own:
-                alike.setdefault((told[key] - own, wanted[key] - own), []).append((key, wanted[key] & own))
-    before = {str(index): Held(pair[0]) for index, pair in enumerate(alike)}
-    after = {str(index): Held(pair[1]) for index, pair in enumerate(alike)}
+            if wanted & ~own and told[key].mask != wanted:
+                alike.setdefault((told[key].mask & ~own, wanted & ~own), []).append((key, wanted & own))
+    if not alike:
+        return ()
+    before = {str(index): Held(CpuSet(pair[0])) for index, pair in enumerate(alike)}
+    after = {str(index): Held(CpuSet(pair[1])) for index, pair in enumerate(alike)}
     # Containers with the same old and new set move as one, and so do all owners: a plan of hundreds stays small.
-    for name, cpus in (("owners", owned_before), ("new owners", owned_after - owned_before)):
-        if cpus:
-            after[name] = Held(cpus, name)
+    for name, mask in (("owners", owned_before), ("new owners", owned_after & ~owned_before)):
+        if mask:
+            after[name] = Held(CpuSet(mask), name)
     if owned_before:
-        before["owners"] = Held(owned_before, "owners")
+        before["owners"] = after["owners"]
     plan = plan_changes(before, after)
     if isinstance(plan, Refused):
         return plan
     members = list(alike.values())
     moves = [(each.cpus, members[int(each.container)]) for each in plan if each.container in before.keys() - {"owners"}]
-    return tuple(Step(key, cpus | own) for cpus, group in moves for key, own in group)
+    return tuple(Step(key, CpuSet(cpus.mask | own)) for cpus, group in moves for key, own in group)
 
 
 def trespassers(store: Store, told: Mapping[Key, CpuSet], entry: Entry) -> Iterable[Entry]:

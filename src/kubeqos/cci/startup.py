@@ -19,6 +19,6 @@ def check_reserved(machine: Machine, reserved: CpuSet, standard_minimum: int) ->
     if len(left) < max(1, standard_minimum):
         raise ConfigurationError(
             f"{len(left)} CPUs are left for pods, but {max(1, standard_minimum)} must stay for pods without claims",
-            where="reservedSystemCPUs and cci.standardMinimumCPUs",
+            where="reservedSystemCPUs and cciStandardMinimumCPUs",
             remedy="reserve fewer CPUs or lower the minimum",
         )

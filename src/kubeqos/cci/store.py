@@ -109,6 +109,7 @@ class Store:
         self.reserved = reserved & machine.online
         self.entries: dict[Key, Entry] = {}
         self.departures: list[Departure] = []
+        self._dumped: dict[Key, tuple[Entry, dict[str, Any]]] = {}
 
     def add_resource(self, entry: Entry) -> None:
         """Record (or replace) what a container holds."""
@@ -116,13 +117,14 @@ class Store:
 
     def remove_resource(self, key: Key) -> Entry | None:
         """Forget a container; its CPUs are available again."""
+        self._dumped.pop(key, None)
         return self.entries.pop(key, None)
 
     def available_resources(self, pod: str | None = None) -> CpuSet:
         """All CPUs − reserved − exclusive. For a pod, its finished init containers do not count."""
         taken = self.reserved.mask
         for entry in self.entries.values():
-            if not (entry.transient and entry.pod == pod):
+            if entry.holdings and not (entry.transient and entry.pod == pod):
                 taken |= entry.whole.mask
         for departure in self.departures:
             taken |= departure.cpus.mask
@@ -148,14 +150,21 @@ class Store:
         return {
             "available": str(self.available_resources()),
             "reserved": str(self.reserved),
-            "entries": [_dump_entry(entry) for entry in self.entries.values()],
+            "entries": [self._dump(entry) for entry in self.entries.values()],
             "departures": [{**_fields(each), "cpus": str(each.cpus)} for each in self.departures],
         }
+
+    def _dump(self, entry: Entry) -> dict[str, Any]:
+        """An entry is dumped once: most of them are the same at the next save."""
+        known = self._dumped.get(entry.key)
+        if known is None or known[0] is not entry:
+            known = self._dumped[entry.key] = entry, _dump_entry(entry)
+        return known[1]
 
     def restore(self, data: Mapping[str, Any]) -> list[str]:
         """Take over dumped state; entries that this machine cannot have any more are dropped and named."""
         repaired: list[str] = []
-        self.entries = {}
+        self.entries, self._dumped = {}, {}
         for raw in data["entries"]:
             entry = self._load_entry(raw)
             why = entry if isinstance(entry, str) else self.impossible(entry)
@@ -171,7 +180,7 @@ class Store:
 
     def dump_entry(self, entry: Entry) -> str:
         """One entry as text, for the container that it speaks of."""
-        return encode_json(_dump_entry(entry)).decode()
+        return encode_json(self._dump(entry)).decode()
 
     def load_entry(self, text: str) -> Entry | None:
         """The inverse of `dump_entry`; None when the text is not one."""

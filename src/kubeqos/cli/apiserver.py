@@ -35,12 +35,14 @@ def command(
     import uvloop
 
     from kubeqos.apiserver.server import Settings
-    from kubeqos.gates import FeatureGates
+    from kubeqos.cci.admission import check_claims
+    from kubeqos.gates import CCI, FeatureGates
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname).1s %(name)s: %(message)s")
     try:
         gates = FeatureGates.parse(feature_gates)
-        uvloop.run(_run(Settings(data_dir, host, port, token_auth_file, audit, gates)))
+        checks = (check_claims,) if gates.enabled(CCI) else ()
+        uvloop.run(_run(Settings(data_dir, host, port, token_auth_file, audit, gates, checks)))
     except KubeqosError as error:
         raise click.ClickException("\n".join(error.lines())) from error
 

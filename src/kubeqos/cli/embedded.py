@@ -8,7 +8,6 @@ real node.
 from __future__ import annotations
 
 import asyncio
-import logging
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from kubeqos.apiserver.auth import Identity
 from kubeqos.apiserver.server import ApiServer, Settings
+from kubeqos.cci.admission import check_claims
 from kubeqos.cli.clusterfile import ClusterPlan, NodePlan
 from kubeqos.cli.pluginprocesses import PROGRAMS, plugin_processes
 from kubeqos.controllers.manager import ControllerManager
@@ -27,16 +27,18 @@ from kubeqos.gates import CCI, QRM, FeatureGates
 from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.extensions import Extensions, extensions
+from kubeqos.node.services import ServiceSettings, serve_node
 from kubeqos.node.settings import NodeSettings
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
 from kubeqos.topology.hints import Policy
 
 _READY_SECONDS = 60.0
+_FLEET = 50
+"""Above this many nodes containers write no logs, and no node has sockets of its own."""
 _PLUGIN_SECONDS = 20.0
 NODES = "nodes"
 SERVER_GATES = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
-log = logging.getLogger("kubeqos.up")
 
 Progress = Callable[[str], None]
 
@@ -72,7 +74,7 @@ async def running(
 ) -> AsyncIterator[Embedded]:
     """Start everything, in the order in which it depends on each other; stop it in reverse."""
     async with AsyncExitStack() as stack:
-        settings = Settings(data_dir, port=port, gates=SERVER_GATES)
+        settings = Settings(data_dir, port=port, gates=SERVER_GATES, checks=(check_claims,))
         server = await stack.enter_async_context(ApiServer.start(settings))
         progress(f"API server on https://{server.application.address}")
         # A socket's path may have 107 bytes, and a data directory may lie deep.
@@ -86,7 +88,9 @@ async def running(
         _start(cluster, "controllers", controllers.run())
         for node in plan.nodes:
             state = data_dir / NODES / node.name
-            cluster.agents[node.name] = await _start_node(cluster, stack, node, state, sockets / node.name[:40])
+            small = len(plan.nodes) <= _FLEET
+            folder = sockets / node.name[:40]
+            cluster.agents[node.name] = await _start_node(cluster, stack, node, state, folder, small=small)
         await _ready(cluster, "controllers", controllers.ready)
         progress("controllers")
         for name, agent in cluster.agents.items():
@@ -134,16 +138,14 @@ async def _ready(cluster: Embedded, name: str, event: asyncio.Event) -> None:
 
 
 async def _stop(cluster: Embedded) -> None:
-    for name, task in reversed(cluster._tasks.items()):
+    """Nodes and controllers together, before the server that they speak to."""
+    for task in cluster._tasks.values():
         task.cancel()
-        started = time.monotonic()
-        await asyncio.gather(task, return_exceptions=True)
-        if time.monotonic() - started > 5:
-            log.warning("%s took long to stop", name)
+    await asyncio.gather(*cluster._tasks.values(), return_exceptions=True)
 
 
 async def _start_node(
-    cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path, sockets: Path
+    cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path, sockets: Path, *, small: bool
 ) -> NodeAgent:
     """A node: its agent, the managers of its profile, and their plugins as processes."""
     for folder in (state, sockets):
@@ -151,11 +153,14 @@ async def _start_node(
     api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
     settings = _settings(plan, state)
     beside = extensions(settings, plan.machine, api, sockets)
-    runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=False)
+    runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=small)
     agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
     cluster.beside[plan.name] = beside
     await stack.enter_async_context(beside.running(agent))
     await stack.enter_async_context(plugin_processes(plan, state, sockets))
+    socket = sockets / "pod-resources.sock" if small else None
+    services = await stack.enter_async_context(serve_node(agent, ServiceSettings(pod_resources_socket=socket)))
+    cluster.server.nodes.local[plan.name] = services.door
     _start(cluster, f"node {plan.name}", agent.run())
     return agent
 

@@ -1,7 +1,6 @@
 """`kubeqos node`: the node agent, on a real container runtime or on a simulated machine.
 
-Everything it is told stands in a `NodeConfiguration` file (`--config`) or in flags, which win; every setting of the
-file has a flag.
+Every setting of a `NodeConfiguration` is a flag too; a flag overrides the file.
 """
 
 from __future__ import annotations
@@ -18,70 +17,76 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubeqos.errors import ConfigurationError, InputError
-from kubeqos.node.config import SETTINGS, load
+from kubeqos.node.config import SETTINGS
 
 if TYPE_CHECKING:
-    from kubeqos.cri.runtime import Runtime
-    from kubeqos.model.machine import Machine
     from kubeqos.node.config import NodeConfiguration
 
+
 CGROUP_FS = Path("/sys/fs/cgroup")
-SHORT = {"container-runtime-endpoint": "runtime-endpoint", "simulated-machine": "simulated", "classes-file": "classes"}
-"""Flags that are typed every day have a second, shorter name."""
 
 
-def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One flag per setting of the configuration file."""
+def setting_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add a flag for every setting, in the order of the table."""
     for setting in reversed(list(SETTINGS.values())):
-        names = [f"--{setting.flag}", *([f"--{SHORT[setting.flag]}"] if setting.flag in SHORT else [])]
-        command = click.option(*names, setting.flag.replace("-", "_"), metavar="VALUE", help=setting.about)(command)
+        names = [f"--{setting.flag}", *([f"--{setting.also}"] if setting.also else [])]
+        metavar = "true|false" if isinstance(setting.default, bool) else None
+        flag_value = "true" if isinstance(setting.default, bool) and not setting.default else None
+        command = click.option(
+            *names, setting.name, help=setting.about, metavar=metavar, is_flag=False, flag_value=flag_value
+        )(command)
     return command
 
 
 @click.command("node")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="NodeConfiguration (YAML).")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="How to reach the API server; as kubectl finds it.")
-@settings_options
-def command(file: Path | None, kubeconfig: Path | None, **flags: str | None) -> None:
-    """Run the node agent."""
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A NodeConfiguration file (YAML).")
+@setting_flags
+def command(kubeconfig: Path | None, config_file: Path | None, **given: str | None) -> None:
+    """Run the node agent.
+
+    Settings come from --config and from flags; a flag overrides the file.
+    """
+    from kubeqos.node.config import load
+
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
-    given = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
-    config = load(file, given)
-    if not config.node_name:
-        config = load(file, given | {"hostname-override": socket.gethostname().lower()})
-    if bool(config.runtime_endpoint) == bool(config.simulated_machine):
+    flags = {each.flag: text for each in SETTINGS.values() if (text := given[each.name]) is not None}
+    config = load(config_file, flags)
+    if not config.runtime_endpoint and not config.simulated_machine:
         raise ConfigurationError(
             "node configuration: say where containers run",
             remedy="set containerRuntimeEndpoint (--runtime-endpoint) or simulatedMachine (--simulated), one of them",
         )
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(run(config, kubeconfig))
+        asyncio.run(_run(config, kubeconfig))
 
 
-async def run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
-    """Run one node until SIGINT or SIGTERM."""
+async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
+    import dataclasses
+
     from kubeqos.client.http import HttpApi
     from kubeqos.node.agent import NodeAgent
     from kubeqos.node.assembly import settings_of
-    from kubeqos.node.extensions import extensions
-    from kubeqos.node.pressure import PressureSettings
-    from kubeqos.node.services import ServiceSettings, serve_node
+    from kubeqos.node.configchecks import refuse_machine
+    from kubeqos.node.configured import node_extensions, service_settings
+    from kubeqos.node.services import serve_node
 
-    runtime, machine = runtime_of(config)
-    settings = settings_of(config, machine, cgroup_fs=CGROUP_FS if config.runtime_endpoint else None)
+    config = dataclasses.replace(config, node_name=config.node_name or socket.gethostname().lower())
+    runtime, machine = _runtime(config)
+    refuse_machine(config, machine)
+    owned = CGROUP_FS if config.runtime_endpoint and config.cgroups_per_qos else None
+    settings = settings_of(config, machine, cgroup_fs=owned)
     api = HttpApi.from_kubeconfig(kubeconfig)
-    beside = extensions(settings, machine, api)
+    beside = node_extensions(config, settings, machine, api)
     agent = NodeAgent(settings, runtime, machine, api=api, managers=beside.managers, claims=beside.claims)
-    click.echo(f"node {settings.node_name} on {runtime.endpoint}: {len(machine.online)} CPUs", err=True)
-    pressure = PressureSettings(
-        config.thresholds(), config.eviction_transition, config.eviction_max_pod_grace, config.eviction_ranking
-    )
-    services = ServiceSettings(pressure, config.housekeeping_interval, config.pod_resources_socket)
+    services = service_settings(config, _authority(kubeconfig, settings.state_dir))
     try:
         async with beside.running(agent), serve_node(agent, services):
             running = asyncio.create_task(agent.run())
+            loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+                loop.add_signal_handler(number, running.cancel)
+            click.echo(f"node {settings.node_name} on {runtime.endpoint}: {len(machine.online)} CPUs", err=True)
             with contextlib.suppress(asyncio.CancelledError):
                 await running
             click.echo("stopping; containers run on", err=True)
@@ -90,7 +95,24 @@ async def run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
         await api.close()
 
 
-def runtime_of(config: NodeConfiguration) -> tuple[Runtime, Machine]:
+def _authority(kubeconfig: Path | None, state: Path) -> Path | None:
+    """The authority of the cluster, whose certificates the agent's endpoint accepts, as a file."""
+    import base64
+
+    from kubeqos.client.kubeconfig import load
+
+    cluster = load(kubeconfig).cluster
+    if cluster.certificate_auth:
+        return Path(cluster.certificate_auth)
+    if not cluster.certificate_auth_data:
+        return None
+    path = state / "clients-ca.crt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(base64.b64decode(cluster.certificate_auth_data))
+    return path
+
+
+def _runtime(config: NodeConfiguration) -> Any:
     """The runtime, and the machine whose CPUs and memory are handed out."""
     from kubeqos.cri.client import CriClient
     from kubeqos.cri.simulated import SimulatedRuntime

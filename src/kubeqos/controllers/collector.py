@@ -6,7 +6,7 @@ owner that the caches do not show is asked for by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from kubeqos.apiserver.kinds import stored_kinds
 from kubeqos.client import Change, Resource
@@ -15,6 +15,7 @@ from kubeqos.controllers.actions import Delete
 from kubeqos.controllers.cache import Meta, Owner, meta_of
 from kubeqos.controllers.controller import Controller
 from kubeqos.controllers.garbage import FOREGROUND, ORPHAN, Dependent, OwnerState, desired, state_of
+from kubeqos.controllers.podstate import is_going
 
 Key = tuple[Resource, str]
 
@@ -72,16 +73,19 @@ class GarbageCollector(Controller):
         owners = {}
         for reference in metadata.get("ownerReferences") or ():
             owners[reference["uid"]] = await self._owner_state(reference, metadata.get("namespace", ""))
-        dependents = [
-            Dependent(each, found)
-            for each in self.resources
-            for found in self.context.cache(each).owned_by(metadata["uid"])
-        ]
+        # Only who goes, or waits for an owner that goes, has to know who depends on it: that may be thousands.
+        asked = is_going(obj) or OwnerState.WAITING in owners.values()
+        dependents = list(self._dependents(metadata["uid"])) if asked else []
         for action in desired(resource, obj, owners, dependents):
             await self.context.do(action)
             if isinstance(action, Delete):
                 self.context.metrics.collected.inc()
         return None
+
+    def _dependents(self, uid: str) -> Iterator[Dependent]:
+        for resource in self.resources:
+            for found in self.context.cache(resource).owned_by(uid):
+                yield Dependent(resource, found)
 
     async def _owner_state(self, reference: JsonObject, namespace: str) -> OwnerState:
         resource = self._by_kind.get((reference.get("apiVersion", ""), reference.get("kind", "")))

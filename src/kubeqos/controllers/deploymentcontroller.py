@@ -13,7 +13,7 @@ from kubeqos.controllers.controller import Controller, itself
 from kubeqos.controllers.deployments import collided, desired, sort_sets
 from kubeqos.controllers.deploymentstatus import status
 from kubeqos.controllers.ownership import ownership, selector_of
-from kubeqos.controllers.podstate import controller_of, owner_reference
+from kubeqos.controllers.podstate import controller_of
 
 MAX_STEPS = 16
 
@@ -109,7 +109,8 @@ class DeploymentController(Controller):
         there = await self.context.live(REPLICA_SETS, name, namespace)
         if there is None:
             raise ApiError(409, "Conflict", f"replicaset {name} came and went")
-        if (controller_of(there) or {}).get("uid") == owner_reference(deployment)["uid"]:
+        ours = (controller_of(there) or {}).get("uid") == deployment["metadata"]["uid"]
+        if ours and sort_sets(deployment, [there]).new is not None:
             self.context.learn(REPLICA_SETS, there)
             return
         await self.context.do(collided(deployment))

@@ -35,7 +35,7 @@ class PodsByNode:
 
     def changed(self, seen: Change) -> str:
         """Follow one change; the pod's node."""
-        node = brief(seen.new).spec.node_name if seen.new is not None else ""
+        node = brief(seen.new).node if seen.new is not None else ""
         before = self._node.pop(seen.key, "")
         if before:
             self._keys[before].discard(seen.key)

@@ -25,12 +25,12 @@ SWEEP = "sweep"
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    node_name: str = ""
+    node_name: str | None = None
 
 
 class _Status(msgspec.Struct, frozen=True):
-    phase: str = ""
-    reason: str = ""
+    phase: str | None = None
+    reason: str | None = None
 
 
 class _Stamped(Meta, frozen=True, rename="camel"):
@@ -47,6 +47,11 @@ class PodBrief(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def node(self) -> str:
+        """Where it is bound to; empty while it is not."""
+        return self.spec.node_name or ""
 
     @property
     def ended(self) -> bool:
@@ -67,18 +72,14 @@ def stranded(pods: Iterable[PodBrief], nodes: Collection[str]) -> dict[str, list
     """Pods bound to nodes that do not exist, by node."""
     found: dict[str, list[PodBrief]] = {}
     for pod in pods:
-        if pod.spec.node_name and pod.spec.node_name not in nodes:
-            found.setdefault(pod.spec.node_name, []).append(pod)
+        if pod.node and pod.node not in nodes:
+            found.setdefault(pod.node, []).append(pod)
     return found
 
 
 def unserved(pods: Iterable[PodBrief], out_of_service: Collection[str]) -> list[PodBrief]:
     """Pods that are to end and that no node agent will end: never bound, or bound to a node declared dead."""
-    return [
-        pod
-        for pod in pods
-        if pod.metadata.deletion_timestamp and (not pod.spec.node_name or pod.spec.node_name in out_of_service)
-    ]
+    return [pod for pod in pods if pod.metadata.deletion_timestamp and (not pod.node or pod.node in out_of_service)]
 
 
 def removal(pod: JsonObject, because: str, now: float, *, disrupted: bool) -> list[Action]:
@@ -121,8 +122,8 @@ class PodSweeper(Controller):
             await self._remove(pod, f"more than {settings.terminated_pod_threshold} finished pods", disrupted=False)
         dead = {node["metadata"]["name"] for node in self.nodes.all() if _out_of_service(node)}
         for pod in unserved(pods, dead):
-            why = "node is out of service" if pod.spec.node_name else "it was never bound"
-            await self._remove(pod, why, disrupted=bool(pod.spec.node_name))
+            why = "node is out of service" if pod.node else "it was never bound"
+            await self._remove(pod, why, disrupted=bool(pod.node))
         again = await self._remove_stranded(pods)
         return min(settings.pod_sweep_period_seconds, again)
 

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from kubeqos.client import ApiError, Change, Resource
-from kubeqos.client.resources import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
-from kubeqos.codec import JsonObject
+from kubeqos.client import ApiError, Change, Resource, Unreachable
+from kubeqos.client.resources import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, RESOURCE_QUOTAS
+from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.actions import Create, Delete
 from kubeqos.controllers.cache import meta_of
-from kubeqos.controllers.controller import Controller, itself
+from kubeqos.controllers.controller import Controller, itself, split
 from kubeqos.controllers.ownership import ownership, selector_of
 from kubeqos.controllers.podstate import controller_of
 from kubeqos.controllers.replicas import Failure, desired, standing
@@ -30,6 +30,9 @@ class ReplicaController(Controller):
     def watch(self) -> None:
         self.owners = self.follow(self.resource, itself)
         self.pods = self.follow(PODS, self._concerned)
+        self.follow(RESOURCE_QUOTAS, self._quota_changed)
+        self._refused: set[str] = set()  # whose pods the server refused: a quota that moves may let them in
+        self._unsure: set[str] = set()  # whose creates got no answer: they may have been carried out
 
     def _concerned(self, seen: Change) -> Iterable[str]:
         """A managed pod concerns its manager, before and after; an unmanaged one everybody who selects it."""
@@ -46,28 +49,48 @@ class ReplicaController(Controller):
                     if selector is not None and selector.matches(meta.labels):
                         yield f"{meta.namespace}/{owner['metadata']['name']}"
 
+    def _quota_changed(self, seen: Change) -> Iterable[str]:
+        namespace = split(seen.key)[0]
+        return [key for key in self._refused if split(key)[0] == namespace]
+
     async def reconcile(self, key: str) -> float | None:
         owner = self.owners.get(key)
         if owner is None:
+            self._refused.discard(key)
             return None
-        await self._settle_ownership(owner)
-        plan = desired(owner, self._mine(owner), self._related(owner), self.context.clock())
+        await self._make_sure(key)
+        pods = await self._settle_ownership(owner)
+        plan = desired(owner, pods, self._related(owner), self.context.clock())
         failure, error = None, None
+        self._refused.discard(key)
         try:
             await self._create(owner, plan.create)
             await self._delete(owner, plan.delete)
+        except Unreachable:
+            self._unsure.add(key)
+            raise
         except ApiError as refused:
             error = refused
+            self._refused.add(key)
             failure = Failure("FailedCreate" if plan.create else "FailedDelete", refused.message)
         current = self.owners.get(key, owner["metadata"]["uid"])
         if current is None:
             return None
-        stands = standing(current, self.resource, self._mine(current), failure, self.context.clock())
+        if plan.create or plan.delete:
+            pods = self._mine(current)
+        stands = standing(current, self.resource, pods, failure, self.context.clock())
         if stands.write is not None:
             await self.context.do(stands.write)
         if error is not None:
             raise error
         return stands.look_again
+
+    async def _make_sure(self, key: str) -> None:
+        """After a create without an answer the server is asked what there is, or a pod might be made twice."""
+        if key in self._unsure:
+            for raw in (await self.context.api.list(PODS, split(key)[0])).items:
+                self.pods.learn(decode_json(raw))
+            self._unsure.discard(key)
 
     def _mine(self, owner: JsonObject) -> list[JsonObject]:
         uid = owner["metadata"]["uid"]
@@ -79,7 +102,8 @@ class ReplicaController(Controller):
         for sibling in self.owners.owned_by(manager["uid"]) if manager else [owner]:
             yield from self._mine(sibling)
 
-    async def _settle_ownership(self, owner: JsonObject) -> None:
+    async def _settle_ownership(self, owner: JsonObject) -> list[JsonObject]:
+        """Take and let go of pods; the pods that it manages then."""
         metadata = owner["metadata"]
         candidates = [*self._mine(owner), *self.pods.unmanaged(metadata["namespace"])]
         found = ownership(owner, PODS, candidates)
@@ -88,6 +112,7 @@ class ReplicaController(Controller):
             if live is None or live["metadata"]["uid"] != metadata["uid"] or live["metadata"].get("deletionTimestamp"):
                 found.adopt.clear()  # the cache is behind: it is on its way out and must not collect new pods
         await self.context.perform([*found.release, *found.adopt])
+        return self._mine(owner) if found.release or found.adopt else found.mine
 
     async def _create(self, owner: JsonObject, wanted: Sequence[Create]) -> None:
         batch, done = 1, 0

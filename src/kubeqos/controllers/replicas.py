@@ -178,4 +178,7 @@ def standing(
 def _conditions(before: list[JsonObject], failure: Failure | None, now: float) -> list[JsonObject]:
     if failure is None:
         return [found for found in before if found.get("type") != "ReplicaFailure"]
+    if any(found.get("type") == "ReplicaFailure" and found.get("reason") == failure.reason for found in before):
+        # The message names the pod that was refused, another one each time: writing it would wake us up again.
+        return before
     return with_condition(before, "ReplicaFailure", "True", failure.reason, failure.message, now)

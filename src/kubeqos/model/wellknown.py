@@ -13,6 +13,9 @@ DRIVERS_ANNOTATION: Final = "kubeqos.io/compute-drivers"
 PROFILE_LABEL: Final = "kubeqos.io/profile"
 """On a Node: which resource managers it runs (`default`, `qrm`, `cci`)."""
 
+SERVING_CERTIFICATE_ANNOTATION: Final = "kubeqos.io/serving-authority"
+"""On a Node: the certificate authority (PEM) of its agent's endpoint, by which the API server knows the agent."""
+
 PLACEMENT_ANNOTATION: Final = "kubeqos.io/placement"
 """On a Pod: why the scheduler chose its node."""
 

@@ -8,11 +8,12 @@ everything back. Calls are serialized: managers are never called concurrently fo
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kubeqos.errors import KubeqosError
+from kubeqos.errors import KubeqosError, StateError
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.node.effects import Allocation
@@ -26,6 +27,7 @@ from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.hints import Hint, Merged, Offer, Policy, Scope
 from kubeqos.topology.merge import merge
 
+log = logging.getLogger(__name__)
 MANAGER_SECONDS = 30.0
 ANYWHERE = Hint(None, False)
 TOPOLOGY_REASON = "TopologyAffinityError"
@@ -69,6 +71,9 @@ class Admission:
         self._topology = topology or TopologySettings()
         self._held = Occupancy()
         self._lock = asyncio.Lock()
+        self._storing = asyncio.Lock()
+        self._changes = self._stored = 0
+        self._owed: set[tuple[str, str]] = set()
 
     # ---- The transaction
 
@@ -84,8 +89,14 @@ class Admission:
                 await self._undo(pod.uid)
                 return refusal
             self._enter(pod)
-            self._save()
-            return None
+        # Others may be admitted while this one is written: they share the next write.
+        try:
+            await self._save()
+        except StateError as error:
+            async with self._lock:
+                await self._undo(pod.uid)
+            return Refusal(UNEXPECTED, f"{error.what} ({error.where})", retry=True)
+        return None
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
         """Reserve what a changed spec asks for; a refusal leaves everything as it was."""
@@ -103,8 +114,8 @@ class Admission:
                     return refusal
             untold = {*changed_containers(old.raw, new.raw), *self.entries[new.uid].untold}
             self._enter(new, tuple(sorted(untold)))
-            self._save()
-            return None
+        await self._save()
+        return None
 
     async def told(self, uid: str, container: str) -> None:
         """A container has been brought to what its pod has now."""
@@ -112,22 +123,24 @@ class Admission:
             entry = self.entries.get(uid)
             if entry is not None and container in entry.untold:
                 self.entries[uid] = replace(entry, untold=tuple(one for one in entry.untold if one != container))
-                self._save()
+        await self._save()
 
     async def release(self, uid: str) -> None:
         """Give back what a pod holds; when this returns, it is given back for good."""
         async with self._lock:
-            if uid in self.entries:
-                await self._undo(uid)
-                self._save()
+            if uid not in self.entries:
+                return
+            await self._undo(uid)
+        await self._save()
 
     async def updates(self) -> list[Update]:
         """What running containers are to be told, in a safe order."""
         async with self._lock:
+            await self._pay_back()
             found = [update for manager in self.managers for update in await manager.updates()]
-            if found:
-                self._save()  # a restart must know what containers may have been told
-            return found
+        if found:
+            await self._save()  # a restart must know what containers may have been told
+        return found
 
     def grant(self, container: ContainerRef) -> Grant:
         """What a container of an admitted pod holds."""
@@ -210,19 +223,41 @@ class Admission:
             return Refusal(UNEXPECTED, f"Allocate failed due to {error.what}, which is unexpected", retry=True)
 
     async def _undo(self, uid: str) -> None:
-        for manager in self.managers:
-            await manager.release(uid)
+        self._owed |= {(manager.name, uid) for manager in self.managers}
+        await self._pay_back()
         self.entries.pop(uid, None)
         self.why.pop(uid, None)
         self._held.pods.pop(uid, None)
+
+    async def _pay_back(self) -> None:
+        """Release what is to be released; a manager that cannot take it back now is asked again later."""
+        for manager in self.managers if self._owed else ():
+            for uid in [uid for name, uid in self._owed if name == manager.name]:
+                await self._release_one(manager, uid)
+
+    async def _release_one(self, manager: ResourceManager, uid: str) -> None:
+        try:
+            async with asyncio.timeout(MANAGER_SECONDS):
+                await manager.release(uid)
+            self._owed.discard((manager.name, uid))
+        except (TimeoutError, KubeqosError) as error:
+            log.warning("manager %s does not take back what pod %s held: %s", manager.name, uid, error)
 
     def _enter(self, pod: AdmittedPod, untold: tuple[str, ...] = ()) -> None:
         metadata = pod.view.metadata
         self.entries[pod.uid] = Entry(metadata.namespace, metadata.name, resources_of(pod.raw), untold)
         self._held.pods[pod.uid] = occupant_of(pod.view.spec)
 
-    def _save(self) -> None:
-        self._ledger.save(self.entries, {manager.name: manager.save() for manager in self.managers})
+    async def _save(self) -> None:
+        """Wait until a state at least as new as the present one is stored; those who wait together share one write."""
+        self._changes += 1
+        mine = self._changes
+        async with self._storing:
+            if self._stored >= mine:
+                return
+            covers = self._changes
+            await self._ledger.save(self.entries, {manager.name: manager.save() for manager in self.managers})
+            self._stored = covers
 
     # ---- Restart
 

@@ -18,8 +18,6 @@ from typing import Any, cast
 
 from kubeqos.client.api import Api
 from kubeqos.client.errors import ApiError, Unreachable
-from kubeqos.client.events import EventRecorder
-from kubeqos.codec import JsonObject
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
@@ -33,7 +31,7 @@ from kubeqos.node.assembly import cgroup_keeper, context_of, cpu_manager, memory
 from kubeqos.node.cgroupkeeper import PERIOD_SECONDS
 from kubeqos.node.core import Core, describe
 from kubeqos.node.fit import NodeFit
-from kubeqos.node.ledger import Ledger
+from kubeqos.node.ledger import FileLedger, Ledger
 from kubeqos.node.managers import Reconciles
 from kubeqos.node.managers.classes import ClassManager
 from kubeqos.node.performer import Claims, Performer, StartError, no_claims
@@ -45,6 +43,7 @@ from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import ApiPods, LocalPods, PodSink, PodSource
 from kubeqos.node.staticpods import Mirrors, StaticFolder
 from kubeqos.node.status import StatusFacts
+from kubeqos.node.telling import Activity, Teller
 from kubeqos.node.watching import RuntimeWatch
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, ResourceManager
 from kubeqos.rules.classes import Catalog, catalog, translate_annotations
@@ -53,7 +52,7 @@ log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 FILE_SECONDS = 2.0
-SOON_SECONDS = 0.2
+SOON_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -81,6 +80,8 @@ class NodeAgent:
         clock: Clock | None = None,
         boundary: Callable[[str, fx.Effect], None] | None = None,
         on_event: Callable[[str, str], None] | None = None,
+        activity: Activity | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         settings.check()
         self.settings = settings
@@ -96,13 +97,17 @@ class NodeAgent:
         self.managers = [*(one for one in own if one is not None), *managers]
         self.labels = nodestatus.node_labels(settings)
         self.pressure: dict[str, tuple[str, str, str]] = {}
+        self.plugin_conditions: Callable[[], nodestatus.Conditions] = dict
         self._writing = asyncio.Lock()
+        self.annotations: dict[str, str] = {}
+        """More annotations of the Node, from what runs beside the agent."""
         self.serving_port = 0
         """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
         self.drivers: Callable[[], Iterable[str]] = lambda: ()
         self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
+        kept = ledger or FileLedger(settings.state_dir, threaded=isinstance(self.clock, WallClock))
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
-        self.admission = Admission(machine, self.managers, Ledger(settings.state_dir), self._fit, topology)
+        self.admission = Admission(machine, self.managers, kept, self._fit, topology)
         self.context = context_of(settings, runtime, machine)
         self.cgroups = cgroup_keeper(settings, machine, self.core, lambda: self.context)
         if self.cgroups is not None and self.cpus is not None:
@@ -120,8 +125,9 @@ class NodeAgent:
         self.api = api
         self.ready = asyncio.Event()
         self._boundary = boundary or (lambda _when, _effect: None)
-        self._on_event = on_event
-        self._recorder = EventRecorder(api, "kubelet", host=settings.node_name) if api else None
+        self._activity = activity or Activity()
+        self._teller = Teller(api, settings.node_name, on_event)
+        self.record_node = self._teller.node
         self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
         writer = PodWriter(api, self._spawn) if api else None
         self._sink: PodSink = writer or cast(LocalPods, self.pods)
@@ -153,8 +159,7 @@ class NodeAgent:
             self._spawn(self.pods.run())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.pods.synced.wait(), SYNC_SECONDS)
-            if self._recorder is not None:
-                self._spawn(self._recorder.run())
+            self._spawn(self._teller.run())
             await self._take_over()
             self._spawn(self.watch.follow(self.runtime))
             self._spawn(self._relist())
@@ -228,11 +233,15 @@ class NodeAgent:
             self._boundary("before", effect)
             self._sink.delete(pod.raw)
         elif isinstance(effect, fx.Record):
-            self._record(pod.raw, effect)
+            self._teller.pod(pod.raw, effect)
         else:
             self._spawn(self._carry_out(effect))
 
     async def _carry_out(self, effect: fx.Effect) -> None:
+        with self._activity.more():
+            await self._perform(effect)
+
+    async def _perform(self, effect: fx.Effect) -> None:
         pod = self.core.pods.get(effect.uid)
         if pod is None:
             return
@@ -283,30 +292,6 @@ class NodeAgent:
     def _tick(self) -> None:
         self._timer = self._timer_at = None
         self.feed(fx.Tick())
-
-    def _record(self, raw: fx.Raw, effect: fx.Record) -> None:
-        if self._on_event is not None:
-            self._on_event(effect.reason, effect.message)
-        if self._recorder is None:
-            return
-        metadata = raw["metadata"]
-        reference: JsonObject = {"apiVersion": "v1", "kind": "Pod", "uid": metadata.get("uid", "")}
-        reference |= {"namespace": metadata.get("namespace", ""), "name": metadata.get("name", "")}
-        if effect.container:
-            names = {one.get("name") for one in (raw.get("spec") or {}).get("initContainers") or ()}
-            where = "initContainers" if effect.container in names else "containers"
-            reference["fieldPath"] = f"spec.{where}{{{effect.container}}}"
-        self._recorder.record(reference, effect.reason, effect.message, effect.type)
-
-    def record_node(self, reason: str, message: str) -> None:
-        """A warning about the node itself."""
-        log.warning("%s: %s", reason, message)
-        if self._on_event is not None:
-            self._on_event(reason, message)
-        if self._recorder is not None:
-            name = self.settings.node_name
-            node = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
-            self._recorder.record(node, reason, message, "Warning")
 
     # ---- Taking over
 
@@ -454,7 +439,7 @@ class NodeAgent:
         try:
             pods = [pod.admitted_pod() for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, free, self.drivers())
-            found |= nodestatus.map_annotations(self.machine, self.managers, pods)
+            found |= nodestatus.map_annotations(self.machine, self.managers, pods) | self.annotations
             async with self._writing:
                 await self._registration.keep(self.labels, found, self._node_status)
         except (ApiError, Unreachable) as error:
@@ -466,7 +451,9 @@ class NodeAgent:
         status: dict[str, Any] = {
             "capacity": nodestatus.texts(nodestatus.capacity(self.machine, self.settings, extra)),
             "allocatable": nodestatus.texts(nodestatus.allocatable(self.machine, self.settings, extra)),
-            "conditions": nodestatus.conditions(self.runtime_facts, self.pressure, known, now),
+            "conditions": nodestatus.conditions(
+                self.runtime_facts, {**self.pressure, **self.plugin_conditions()}, known, now
+            ),
             "addresses": [*addresses, {"type": "Hostname", "address": self.settings.node_name}],
             "nodeInfo": nodestatus.node_info(self.runtime_facts),
         }

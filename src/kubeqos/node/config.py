@@ -46,9 +46,9 @@ PROFILES: Mapping[str, Mapping[str, Any]] = {
 """What a kind of node needs to be told less (DESIGN ruling 13)."""
 
 
-def _setting(key: str, default: Any, reader: read.Reader[Any], about: str, *, option: str = "") -> Any:
-    """A setting: its key in the file, its default, how it is read, what it does, and its flag where it differs."""
-    metadata = {"key": key, "read": reader, "about": about, "flag": option or _kebab(key)}
+def _setting(key: str, default: Any, reader: read.Reader[Any], about: str, *, option: str = "", also: str = "") -> Any:
+    """A setting: its key in the file, its default, how it is read, what it does, and its flags where they differ."""
+    metadata = {"key": key, "read": reader, "about": about, "flag": option or _kebab(key), "also": also}
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -67,11 +67,13 @@ class NodeConfiguration:
     """All settings of one node agent; `places` says where each one that was given stands."""
 
     # Who and where
-    node_name: str = _setting("nodeName", "", _text, "Name of the Node object.", option="hostname-override")
+    node_name: str = _setting(
+        "nodeName", "", _text, "Name of the Node object.", option="node-name", also="hostname-override"
+    )
     profile: str = _setting(
         "profile", "default", lambda doc: doc.one_of(PROFILES), "Kind of node: default, qrm or cci."
     )
-    state_dir: Path = _setting("stateDir", STATE_DIR, _path, "Folder for checkpoints and sockets.", option="root-dir")
+    state_dir: Path = _setting("stateDir", STATE_DIR, _path, "Folder for checkpoints and sockets.", also="root-dir")
     node_labels: Mapping[str, str] = _setting("nodeLabels", {}, read.texts, "Labels that the node registers with.")
     taints: tuple[Mapping[str, str], ...] = _setting(
         "registerWithTaints", (), read.taints, "Taints that the node registers with."
@@ -81,11 +83,18 @@ class NodeConfiguration:
         "nodeIPs", ("127.0.0.1",), read.names, "The node's addresses.", option="node-ip"
     )
     # Runtime
-    runtime_endpoint: str = _setting("containerRuntimeEndpoint", "", _text, "The CRI socket, unix:///….")
-    simulated_machine: str = _setting("simulatedMachine", "", _text, "Simulate this machine: its name, or a file.")
-    classes_file: Path | None = _setting("classesFile", None, _path, "QoS-class resources of this node (KEP-3008).")
-    runtime_request_timeout: float = _setting("runtimeRequestTimeout", 120.0, _duration, "Deadline of CRI calls.")
-    pod_logs_dir: Path = _setting("podLogsDir", Path("/var/log/pods"), _path, "Folder of container logs.")
+    runtime_endpoint: str = _setting(
+        "containerRuntimeEndpoint", "", _text, "The CRI socket, unix:///….", also="runtime-endpoint"
+    )
+    simulated_machine: str = _setting(
+        "simulatedMachine", "", _text, "Simulate this machine: its name, or a file.", also="simulated"
+    )
+    classes_file: Path | None = _setting(
+        "classesFile", None, _path, "QoS-class resources of the simulated machine (KEP-3008).", also="classes"
+    )
+    pod_logs_dir: Path = _setting(
+        "podLogsDir", Path("/var/log/pods"), _path, "Folder of container logs.", also="log-dir"
+    )
     static_pod_path: Path | None = _setting(
         "staticPodPath", None, _path, "Folder of static pods.", option="pod-manifest-path"
     )
@@ -103,7 +112,7 @@ class NodeConfiguration:
         "cpuManagerPolicyOptions", CpuPolicyOptions(), read.cpu_options, "Options of the static CPU manager."
     )
     memory_manager_policy: str = _setting(
-        "memoryManagerPolicy", "None", lambda doc: doc.one_of(("None", "Static")), "Memory manager: None or Static."
+        "memoryManagerPolicy", "None", read.memory_policy, "Memory manager: None or Static."
     )
     reserved_memory: Mapping[int, ResourceList] = _setting(
         "reservedMemory", {}, read.reserved_memory, "Memory kept from pods, by NUMA node."
@@ -127,6 +136,9 @@ class NodeConfiguration:
         "cgroupDriver", "cgroupfs", lambda doc: doc.one_of(("cgroupfs", "systemd")), "Who makes cgroups."
     )
     cgroup_root: str = _setting("cgroupRoot", "", _text, "Put before every pod's cgroup.")
+    cgroups_per_qos: bool = _setting(
+        "cgroupsPerQOS", True, _flag, "Keep the cgroups of pods and QoS classes; otherwise the runtime makes them."
+    )
     cpu_cfs_quota: bool = _setting("cpuCFSQuota", True, _flag, "Enforce CPU limits.")
     cpu_cfs_quota_period: float = _setting("cpuCFSQuotaPeriod", 0.1, _duration, "Period of CPU limits.")
     memory_policy: MemoryPolicy = _setting(
@@ -154,11 +166,6 @@ class NodeConfiguration:
         "evictionRanking", Ranking.QOS, read.one_of(Ranking), "Order of eviction: by QoS class, or as upstream."
     )
     housekeeping_interval: float = _setting("housekeepingInterval", 10.0, _duration, "How often usage is looked at.")
-    image_gc_high: int = _setting(
-        "imageGCHighThresholdPercent", 85, read.whole(0, 100), "Remove unused images above this use of the disk."
-    )
-    image_gc_low: int = _setting("imageGCLowThresholdPercent", 80, read.whole(0, 100), "Remove images down to this.")
-    image_gc_age: float = _setting("imageMinimumGCAge", 120.0, _duration, "Unused images younger than this stay.")
     # Plugins; a folder that is not set lies in stateDir
     plugin_registration_dir: Path = _setting(
         "pluginRegistrationDir", Path("plugins_registry"), _path, "Folder where plugins register."
@@ -169,8 +176,20 @@ class NodeConfiguration:
     qrm_reconcile_period: float = _setting(
         "qosResourceManagerReconcilePeriod", 3.0, _duration, "How often resource plugins are asked for changes."
     )
-    cci_driver_timeout: float = _setting(
-        "cciDriverTimeout", 30.0, _duration, "How long a claim waits for its driver (KEP-3675)."
+    qrm_names: Mapping[str, str] = _setting(
+        "qosResourceManagerResourceNamesMap", {}, read.texts, "Resource names of pods, and what plugins call them."
+    )
+    cci_driver_wait: float = _setting(
+        "cciDriverWaitPeriod", 300.0, _duration, "How long a claim waits for its driver (KEP-3675)."
+    )
+    cci_call_timeout: float = _setting(
+        "cciCallTimeout", 2.0, _duration, "How long a compute driver may take for one call."
+    )
+    cci_several_drivers: bool = _setting(
+        "cciSeveralDrivers", False, _flag, "Let several compute drivers register; the claim's class chooses."
+    )
+    cci_standard_minimum: int = _setting(
+        "cciStandardMinimumCPUs", 1, read.whole(1, 4096), "CPUs that claims leave to pods without claims."
     )
     cci_fallback: bool = _setting(
         "cciBestEffortFallback", False, _flag, "Run pods without their claim when the driver is gone (KEP-3675, Alpha)."
@@ -195,18 +214,26 @@ class NodeConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table of settings, for help texts and flags."""
+    """One row of the table of settings, for help texts and flags; `also` is a second name of the flag."""
 
     name: str
     key: str
     flag: str
+    also: str
     about: str
+    default: Any
     read: read.Reader[Any]
 
 
 SETTINGS: Mapping[str, Setting] = {
     each.metadata["key"]: Setting(
-        each.name, each.metadata["key"], each.metadata["flag"], each.metadata["about"], each.metadata["read"]
+        each.name,
+        each.metadata["key"],
+        each.metadata["flag"],
+        each.metadata["also"],
+        each.metadata["about"],
+        None if each.default is dataclasses.MISSING else each.default,
+        each.metadata["read"],
     )
     for each in dataclasses.fields(NodeConfiguration)
     if each.metadata

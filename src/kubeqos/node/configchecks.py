@@ -146,18 +146,17 @@ def _runtime(config: NodeConfiguration) -> Iterator[Contradiction]:
             ("simulatedMachine", "containerRuntimeEndpoint"),
             "a simulated machine has its own runtime: remove one of them",
         )
+    if config.classes_file is not None and config.runtime_endpoint:
+        yield Contradiction(
+            "classesFile is set, but containerRuntimeEndpoint names a real runtime",
+            ("classesFile", "containerRuntimeEndpoint"),
+            "give the file to `kubeqos relay` and let containerRuntimeEndpoint be the relay's socket",
+        )
     if config.runtime_endpoint and not config.runtime_endpoint.startswith("unix://"):
         yield Contradiction(
             f'containerRuntimeEndpoint is "{config.runtime_endpoint}", which is not a socket',
             ("containerRuntimeEndpoint",),
             "write it like unix:///run/containerd/containerd.sock",
-        )
-    if config.image_gc_low >= config.image_gc_high:
-        low, high = config.image_gc_low, config.image_gc_high
-        yield Contradiction(
-            f"imageGCLowThresholdPercent {low} is not below imageGCHighThresholdPercent {high}",
-            ("imageGCLowThresholdPercent", "imageGCHighThresholdPercent"),
-            "lower imageGCLowThresholdPercent, or raise imageGCHighThresholdPercent",
         )
 
 
@@ -192,6 +191,13 @@ def _machine_problems(config: NodeConfiguration, machine: Machine) -> Iterator[C
             f"topologyManagerPolicyOptions allow {most} NUMA nodes, but this machine has {len(machine.nodes)}",
             ("topologyManagerPolicyOptions.max-allowable-numa-nodes", "topologyManagerPolicyOptions"),
             "raise max-allowable-numa-nodes, or leave it out",
+        )
+    kept = sum(one.get("cpu", Quantity.ZERO).milli() for one in (config.kube_reserved, config.system_reserved))
+    if kept > len(machine.online) * 1000:
+        yield Contradiction(
+            f"kubeReserved and systemReserved keep {Quantity.from_milli(kept)} CPUs of {len(machine.online)}",
+            ("systemReserved", "kubeReserved"),
+            "reserve fewer CPUs",
         )
     yield from _reserved_memory(config, machine)
 

@@ -77,6 +77,12 @@ def factor(doc: Doc) -> float:
     return found
 
 
+def memory_policy(doc: Doc) -> str:
+    """The memory manager's policies begin with a capital, unlike the CPU manager's; both spellings are read."""
+    known = {"none": "None", "static": "Static"}
+    return known.get(doc.text().lower()) or doc.one_of(known.values())
+
+
 def texts(doc: Doc) -> dict[str, str]:
     return {name: child.text() for name, child in members(doc).items()}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,11 @@ from kubeqos.plugins.registration import Handler, Watcher
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.messages import PLUGIN_TYPE as QRM_TYPE
 from kubeqos.qrm.registry import LegacyRegistry, ResourcePluginHandler, serve_legacy
-from kubeqos.qrm.settings import RECONCILE_SECONDS
+from kubeqos.qrm.settings import Event
 from kubeqos.qrm.settings import Settings as QrmSettings
 
 _PUBLISH_SECONDS = 0.2
+_SETTLE_SECONDS = 3.0
 REGISTRY = "plugins_registry"
 """Folder below the agent's state directory where plugins put their sockets."""
 
@@ -47,7 +48,6 @@ class Extensions:
     qrm: QosResourceManager | None = None
     cci: CciManager | None = None
     legacy_folder: Path | None = None
-    reconcile_seconds: float = RECONCILE_SECONDS
     claims: Claims = no_claims
     managers: list[ResourceManager] = field(default_factory=list)
 
@@ -61,6 +61,8 @@ class Extensions:
         async with contextlib.AsyncExitStack() as stack:
             if self.qrm is not None:
                 handlers[QRM_TYPE] = ResourcePluginHandler(self.qrm)
+                self.qrm.emit = lambda event: agent.record_node(event.reason, _named(event))
+                agent.plugin_conditions = self.qrm.conditions
                 stack.push_async_callback(self.qrm.close)
                 if self.legacy_folder is not None:
                     await stack.enter_async_context(serve_legacy(LegacyRegistry(self.qrm, self.legacy_folder)))
@@ -71,9 +73,10 @@ class Extensions:
                 await stack.enter_async_context(serve_state(self.cci.store, self.folder.parent / SOCKET_NAME))
             tasks = [
                 asyncio.create_task(Watcher([self.folder], handlers).run(), name="plugin watcher"),
-                asyncio.create_task(self._reconcile(agent), name="reconcile"),
                 asyncio.create_task(self._publish(agent), name="publish plugins"),
             ]
+            if self.cci is not None:
+                tasks.append(asyncio.create_task(_settle(agent), name="settle"))
             try:
                 yield
             finally:
@@ -86,24 +89,26 @@ class Extensions:
         found = [endpoint.name for endpoint in self.qrm.endpoints if endpoint.live] if self.qrm is not None else []
         return found + (list(self.cci.drivers.table) if self.cci is not None else [])
 
-    async def _reconcile(self, agent: NodeAgent) -> None:
-        """KEP-3461, Asynchronous Resource Adjustment: ask plugins for changes, tell containers what changed."""
-        while True:
-            await asyncio.sleep(self.reconcile_seconds)
-            await agent.settle()
-
     async def _publish(self, agent: NodeAgent) -> None:
         """The scheduler looks for drivers and plugins' resources in the Node object, so it hears of them at once."""
-        told: list[str] = []
+        told: tuple[list[str], object] = [], None
         while True:
             await asyncio.sleep(_PUBLISH_SECONDS)
-            found = sorted(self.registered())
+            found = sorted(self.registered()), self.qrm.conditions() if self.qrm is not None else None
             if found != told and agent.ready.is_set():
                 await agent.write_node()
                 told = found
 
 
-def extensions(settings: NodeSettings, machine: Machine, api: Api | None, sockets: Path | None = None) -> Extensions:
+def extensions(
+    settings: NodeSettings,
+    machine: Machine,
+    api: Api | None,
+    sockets: Path | None = None,
+    *,
+    qrm: QrmSettings | None = None,
+    cci: CciSettings | None = None,
+) -> Extensions:
     """What the node's gates ask for. `sockets` is where plugins meet us, the state directory if left out."""
     sockets = sockets or settings.state_dir
     made = Extensions(sockets / REGISTRY)
@@ -113,15 +118,28 @@ def extensions(settings: NodeSettings, machine: Machine, api: Api | None, socket
             for name, policy in (("cpu", settings.cpu_manager_policy), ("memory", settings.memory_manager_policy))
             if policy != "none"
         }
-        made.qrm = QosResourceManager(QrmSettings(built_in=frozenset(built_in)), machine)
+        made.qrm = QosResourceManager(replace(qrm or QrmSettings(), built_in=frozenset(built_in)), machine)
         made.legacy_folder = sockets / "resource-plugins"
         made.managers.append(made.qrm)
     if settings.gates.enabled(CCI):
-        made.cci = CciManager(machine, settings.state_dir, CciSettings(reserved=settings.reserved_cpus))
+        made.cci = CciManager(
+            machine, settings.state_dir, replace(cci or CciSettings(), reserved=settings.reserved_cpus)
+        )
         made.managers.append(made.cci)
         if api is not None:
             made.claims = _claims_from(api)
     return made
+
+
+async def _settle(agent: NodeAgent) -> None:
+    """Drivers come and go by themselves; containers are told what follows from it. (QRM asks to be looked after.)"""
+    while True:
+        await asyncio.sleep(_SETTLE_SECONDS)
+        await agent.settle()
+
+
+def _named(event: Event) -> str:
+    return f"pod {event.pod_uid}: {event.message}" if event.pod_uid else event.message
 
 
 def _claims_from(api: Api) -> Claims:

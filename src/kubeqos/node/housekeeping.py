@@ -29,6 +29,8 @@ from kubeqos.node.pressure import (
 from kubeqos.node.samples import NodeSample
 from kubeqos.node.usage import UsageCollector
 
+SHOWN_SECONDS = 2.0  # `kubectl top` right after a start shows what runs
+
 log = logging.getLogger("kubeqos.node.housekeeping")
 
 
@@ -96,6 +98,15 @@ class Housekeeper:
                 await self._perform(effect)
         except CallError as error:
             log.warning("cannot measure what runs: %s", error)
+
+    async def latest(self) -> NodeSample | None:
+        """A sample that is young enough to show; the last one when the runtime does not answer."""
+        if self.last is None or self._now() - self.last.at > SHOWN_SECONDS:
+            try:
+                self.last = await self._collector.sample()
+            except CallError as error:
+                log.warning("cannot measure what runs: %s", error)
+        return self.last
 
     async def _perform(self, effect: Effect) -> None:
         match effect:

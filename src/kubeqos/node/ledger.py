@@ -6,12 +6,14 @@ never stops the agent: it is set aside and the state is rebuilt from what runs (
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kubeqos.checkpoint import Checkpoint
+from kubeqos.codec import decode_json, encode_json
 
 FORMAT, VERSION = "kubeqos-node-ledger", 1
 
@@ -37,16 +39,41 @@ class Loaded:
     found: bool = False
 
 
-class Ledger:
-    """The file behind admission."""
+class Ledger(Protocol):
+    """Where admission keeps what must survive it."""
 
-    def __init__(self, folder: Path) -> None:
+    async def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
+        """When this returns, the state survives a power cut."""
+
+    def load(self) -> Loaded: ...
+
+
+class LocalLedger:
+    """A ledger that lives as long as the process: for fleets of simulated nodes, which have no power to be cut."""
+
+    async def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
+        """Nothing to do: whoever saves has it all."""
+
+    def load(self) -> Loaded:
+        return Loaded()
+
+
+class FileLedger:
+    """A ledger on disk. Synced in a thread where others must not wait for the disk, at once in virtual time."""
+
+    def __init__(self, folder: Path, *, threaded: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = Checkpoint(folder / "ledger.json", format=FORMAT, version=VERSION)
+        self._threaded = threaded
 
-    def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
+    async def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
         pods = {uid: [one.namespace, one.name, one.resources, one.untold] for uid, one in entries.items()}
-        self._file.save({"pods": pods, "managers": dict(managers)})
+        data = {"pods": pods, "managers": dict(managers)}
+        if self._threaded:
+            # A copy: what the managers gave us may change while the disk is busy.
+            await asyncio.to_thread(self._file.save, decode_json(encode_json(data)))
+        else:
+            self._file.save(data)
 
     def load(self) -> Loaded:
         loaded = self._file.load()

@@ -208,8 +208,8 @@ class Outcomes:
         if isinstance(effect, fx.EnsureImage | fx.CreateContainer | fx.StartContainer):
             self._start_failed(pod, effect, failure, now)
         elif isinstance(effect, fx.RunSandbox):
-            text = f"Failed to create pod sandbox: {message}"
-            self.record(pod, "Warning", "FailedCreatePodSandBox", text)
+            text = message if failure.reason else f"Failed to create pod sandbox: {message}"
+            self.record(pod, "Warning", failure.reason or "FailedCreatePodSandBox", text)
         elif isinstance(effect, fx.StopContainer | fx.StopSandbox):
             self.record(pod, "Warning", "FailedKillPod", f"error killing pod: {message}")
         elif isinstance(effect, fx.UpdateResources):
@@ -230,7 +230,8 @@ class Outcomes:
             pod.retry_later(f"image/{name}", now)
             image = pod.raw_container(name).get("image", "")
             message = f'Failed to pull image "{image}": {message}'
-        elif isinstance(effect, fx.StartContainer):
+        elif isinstance(effect, fx.StartContainer) and not failure.reason:
+            # With a reason it was a manager that held the start back: the container is as good as it was.
             pod.broken.add(effect.id)
         self.record(pod, "Warning", "Failed", f"Error: {message}", name)
 

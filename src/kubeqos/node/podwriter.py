@@ -18,6 +18,8 @@ from kubeqos.client.resources import PODS
 from kubeqos.node.effects import Raw
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+PENDING_SECONDS = 0.05
+"""A pod that is about to run says so in a moment: its first status waits this long for a better one."""
 OPTIONAL_FIELDS = ("reason", "message", "podIP", "podIPs", "qosResources", "startTime")
 OUR_CONDITIONS = ("PodResizePending", "PodResizeInProgress")
 
@@ -78,6 +80,8 @@ class PodWriter:
     async def _work(self, target: _Target) -> None:
         pause = FIRST_PAUSE
         try:
+            if (target.status or {}).get("phase") == "Pending":
+                await asyncio.sleep(PENDING_SECONDS)
             while target.status is not None or target.delete:
                 try:
                     await self._step(target)
@@ -103,8 +107,8 @@ class PodWriter:
             if target.status is status:
                 target.status = None
         elif target.delete:
-            target.delete = False
             await self._api.delete(PODS, target.name, target.namespace, grace_seconds=0, uid=target.uid)
+            target.delete = False
 
 
 def status_patch(status: Raw, known: Raw) -> dict[str, Any]:

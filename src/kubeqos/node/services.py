@@ -1,7 +1,7 @@
-"""What a node agent does beside its pods: housekeeping under pressure, and the Pod Resources API.
+"""What a node agent does beside its pods: housekeeping under pressure, the Pod Resources API, the HTTPS endpoint.
 
-`AgentView` shows the agent to both, as `housekeeping.Household` and as `podresources.Holdings`; `serve_node` runs them
-around an agent for the duration of a block. Called by `kubeqos node` and `kubeqos up`.
+`AgentView` and `GrantView` show the agent as `housekeeping.Household` and `podresources.Holdings`; `serve_node`
+runs all of it around an agent for the duration of a block. Called by `kubeqos node` and `kubeqos up`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
 from kubeqos.model.quantity import Quantity
 from kubeqos.node import effects as fx
+from kubeqos.node import podresources
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.criconfig import volume_paths
+from kubeqos.node.door import NodeDoor
 from kubeqos.node.housekeeping import Housekeeper
 from kubeqos.node.podresources import (
     ContainerHolding,
@@ -27,11 +29,11 @@ from kubeqos.node.podresources import (
     NodeHolding,
     PodResourcesServicer,
     allocatable_topology_aware,
-    serving,
     topology_aware,
 )
 from kubeqos.node.pressure import REASON, ActivePod, Conditions, EvictPod, Pressure, PressureSettings
 from kubeqos.node.record import ACTIVE, PodRecord, PodState
+from kubeqos.node.serving import serving
 from kubeqos.node.usage import HostMachine, MachineMeter, SimulatedMachine, UsageCollector
 from kubeqos.plugins.managers import AdmittedPod, Refusal
 from kubeqos.qrm.manager import QosResourceManager
@@ -53,6 +55,10 @@ class ServiceSettings:
     pressure: PressureSettings = field(default_factory=default_pressure)
     housekeeping_seconds: float = 10.0
     pod_resources_socket: Path | None = None
+    address: str = "127.0.0.1"
+    port: int = 0
+    client_authority: Path | None = None
+    """Whose certificates the HTTPS endpoint accepts; without it there is none."""
 
 
 class AgentView:
@@ -182,6 +188,7 @@ class NodeServices:
 
     housekeeper: Housekeeper
     pod_resources: PodResourcesServicer
+    door: NodeDoor
 
 
 @contextlib.asynccontextmanager
@@ -199,10 +206,14 @@ async def serve_node(agent: NodeAgent, settings: ServiceSettings) -> AsyncIterat
 
     async with contextlib.AsyncExitStack() as stack:
         if settings.pod_resources_socket is not None:
-            await stack.enter_async_context(serving(servicer, settings.pod_resources_socket))
+            await stack.enter_async_context(podresources.serving(servicer, settings.pod_resources_socket))
+        door = NodeDoor(agent, keeper, servicer)
+        if settings.client_authority is not None:
+            endpoint = serving(door, settings.address, settings.port, settings.client_authority)
+            await stack.enter_async_context(endpoint)
         task = asyncio.create_task(keep(), name="housekeeping")
         try:
-            yield NodeServices(keeper, servicer)
+            yield NodeServices(keeper, servicer, door)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from kubeqos.errors import KubeqosError
 from kubeqos.model.objects import NodeView, Taint
-from kubeqos.placement.indexes import Bools, Interner, Ints, LabelIndex, PodGroups, Small, grown
+from kubeqos.placement.indexes import Bools, Floats, Interner, Ints, LabelIndex, PodGroups, Small, grown
 from kubeqos.placement.shape import HostPort, Shape
 from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog
 
@@ -93,6 +93,10 @@ class Cluster:
         self.unschedulable: Bools = np.zeros(rows, dtype=np.bool_)
         self.scoring_cpu: Ints = np.zeros(rows, dtype=np.int64)
         self.scoring_memory: Ints = np.zeros(rows, dtype=np.int64)
+        self.unevenness: Floats = np.zeros(rows, dtype=np.float64)
+        """The distance between the used shares of CPU and memory."""
+        self.scarce_free: Ints = np.zeros(rows, dtype=np.int64)
+        """How free the limited classes of a node are on average, from 0 to 100; 0 without any."""
         self.drivers: dict[str, Bools] = {}
         self.images: dict[str, Ints] = {}
         self.rows: dict[int, _Row] = {}
@@ -232,13 +236,32 @@ class Cluster:
         self.column("pods").used[row] += sign
         self.scoring_cpu[row] += sign * shape.scoring_cpu_milli
         self.scoring_memory[row] += sign * shape.scoring_memory
-        for key, count in class_use(shape, held.classes):
-            self.class_column(key).used[row] += sign * count
+        if shape.class_needs:
+            for key, count in class_use(shape, held.classes):
+                self.class_column(key).used[row] += sign * count
+            self._weigh_classes(row, held.classes)
+        self._weigh_load(row)
         for port in shape.host_ports:
             if sign > 0:
                 held.ports.append(port)
             else:
                 held.ports.remove(port)
+
+    def _weigh_load(self, row: int) -> None:
+        """What scoring asks of a row for every pod is worked out when the row changes, not when it is asked."""
+        cpu, memory = self.column("cpu").capacity[row], self.column("memory").capacity[row]
+        shares = (self.scoring_cpu[row] / max(cpu, 1), self.scoring_memory[row] / max(memory, 1))
+        self.unevenness[row] = abs(min(shares[0], 1.0) - min(shares[1], 1.0))
+
+    def _weigh_classes(self, row: int, offered: Catalog) -> None:
+        free = limited = 0
+        for kind in offered.types.values():
+            for cls, capacity in kind.classes.items():
+                if capacity > 0:
+                    used = int(self.class_column((kind.level, kind.name, cls)).used[row])
+                    free += max(capacity - used, 0) * 100 // capacity
+                    limited += 1
+        self.scarce_free[row] = free // limited if limited else 0
 
     def _write_node(self, row: int, held: _Row) -> None:
         view = held.facts.view
@@ -249,6 +272,8 @@ class Cluster:
         for name, amount in amounts.items():
             self.column(name).capacity[row] = amount.milli() if name == "cpu" else amount.value()
         self._write_classes(row, held.classes)
+        self._weigh_classes(row, held.classes)
+        self._weigh_load(row)
         self.labels.write(row, {_HOSTNAME: view.metadata.name, **view.metadata.labels})
         self.taint_set[row] = self.taint_sets.number(tuple(view.spec.taints))
         self.unschedulable[row] = view.spec.unschedulable
@@ -283,7 +308,8 @@ class Cluster:
         self.labels.write(row, {})
         self.taint_set[row] = self.taint_sets.number(())
         self.unschedulable[row] = False
-        self.scoring_cpu[row] = self.scoring_memory[row] = 0
+        self.scoring_cpu[row] = self.scoring_memory[row] = self.scarce_free[row] = 0
+        self.unevenness[row] = 0.0
         for flags in self.drivers.values():
             flags[row] = False
         for sizes in self.images.values():
@@ -302,6 +328,8 @@ class Cluster:
             ("unschedulable", False),
             ("scoring_cpu", 0),
             ("scoring_memory", 0),
+            ("unevenness", 0),
+            ("scarce_free", 0),
         ):
             setattr(self, name, grown(getattr(self, name), self._size, absent))
         for column in self.resources.values():

@@ -15,7 +15,7 @@ from kubeqos.model.objects import Taint
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.domains import domain_counts, spread_counts
 from kubeqos.placement.fit import Surroundings, tolerates
-from kubeqos.placement.indexes import Bools, Floats, Ints, Rows
+from kubeqos.placement.indexes import Bools, Ints, Rows
 from kubeqos.placement.selectors import term_matches
 from kubeqos.placement.shape import Shape
 from kubeqos.rules.classes import Level
@@ -47,39 +47,34 @@ LocalScore = Callable[[Cluster, Shape, Rows, Weights], Ints]
 
 def allocation(cluster: Cluster, shape: Shape, rows: Rows, weights: Weights) -> Ints:
     """The mean free (or used) share of CPU and memory with the pod placed."""
-    points = np.zeros(len(cluster.alive[rows]), dtype=np.int64)
-    parts = 0
-    for used, capacity in _fractions(cluster, shape, rows):
-        taken = np.minimum(used, capacity)
-        wanted = taken if weights.most_allocated else capacity - taken
-        safe = np.maximum(capacity, 1)
-        share = np.where((capacity == 0) | (used > capacity), 0, wanted * MAX_POINTS // safe)
-        points += share
-        parts += 1
-    return points // parts
+    cpu, memory = (
+        _share(used, capacity, weights.most_allocated) for used, capacity in _fractions(cluster, shape, rows)
+    )
+    return (cpu + memory) // 2
+
+
+def _share(used: Ints, capacity: Ints, taken: bool) -> Ints:
+    """The used or the free part of a capacity in points; nothing for a node that has none or is over it."""
+    wanted = used if taken else capacity - used
+    return np.where(used > capacity, 0, wanted) * MAX_POINTS // np.maximum(capacity, 1)
 
 
 def balance(cluster: Cluster, shape: Shape, rows: Rows, _: Weights) -> Ints:
     """How far the pod evens out CPU and memory use, compared with the node before it."""
     if shape.best_effort:
         return np.zeros(len(cluster.alive[rows]), dtype=np.int64)
-    gain = _unevenness(cluster, None, rows) - _unevenness(cluster, shape, rows)
+    (cpu, cpu_capacity), (memory, memory_capacity) = _fractions(cluster, shape, rows)
+    cpu_share = np.minimum(cpu / np.maximum(cpu_capacity, 1), 1.0)
+    memory_share = np.minimum(memory / np.maximum(memory_capacity, 1), 1.0)
+    gain = cluster.unevenness[rows] - np.abs(cpu_share - memory_share)
     points: Ints = (MAX_POINTS * 0.75 + gain * (MAX_POINTS / 4)).astype(np.int64)
     return points
 
 
-def _unevenness(cluster: Cluster, shape: Shape | None, rows: Rows) -> Floats:
-    """The distance between the used shares of CPU and memory, which is twice their standard deviation."""
-    (cpu, cpu_capacity), (memory, memory_capacity) = _fractions(cluster, shape, rows)
-    cpu_share = np.minimum(cpu / np.maximum(cpu_capacity, 1), 1.0)
-    memory_share = np.minimum(memory / np.maximum(memory_capacity, 1), 1.0)
-    distance: Floats = np.abs(cpu_share - memory_share)
-    return distance
-
-
-def _fractions(cluster: Cluster, shape: Shape | None, rows: Rows) -> list[tuple[Ints, Ints]]:
-    cpu = cluster.scoring_cpu[rows] + (shape.scoring_cpu_milli if shape else 0)
-    memory = cluster.scoring_memory[rows] + (shape.scoring_memory if shape else 0)
+def _fractions(cluster: Cluster, shape: Shape, rows: Rows) -> list[tuple[Ints, Ints]]:
+    """Used and available CPU and memory, with the pod placed."""
+    cpu = cluster.scoring_cpu[rows] + shape.scoring_cpu_milli
+    memory = cluster.scoring_memory[rows] + shape.scoring_memory
     return [(cpu, cluster.column("cpu").capacity[rows]), (memory, cluster.column("memory").capacity[rows])]
 
 
@@ -90,15 +85,7 @@ def class_availability(cluster: Cluster, shape: Shape, rows: Rows, _: Weights) -
     """
     if shape.class_needs:
         return _wanted_classes(cluster, shape, rows)
-    total = np.zeros(len(cluster.alive[rows]), dtype=np.int64)
-    limited = np.zeros_like(total)
-    for column in cluster.classes.values():
-        capacity = column.capacity[rows]
-        bounded = capacity > 0
-        free = np.maximum(capacity - column.used[rows], 0)
-        total += np.where(bounded, free * MAX_POINTS // np.maximum(capacity, 1), 0)
-        limited += bounded
-    return MAX_POINTS - total // np.maximum(limited, 1)
+    return MAX_POINTS - cluster.scarce_free[rows]
 
 
 def _wanted_classes(cluster: Cluster, shape: Shape, rows: Rows) -> Ints:

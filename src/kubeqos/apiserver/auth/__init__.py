@@ -13,7 +13,7 @@ from kubeqos.apiserver.auth.kubeconfig import write_kubeconfig
 from kubeqos.apiserver.auth.noderule import NodeFacts, NodeRule
 from kubeqos.apiserver.auth.pki import Pki
 from kubeqos.apiserver.auth.rbac import Attributes, Decision, Policy
-from kubeqos.apiserver.auth.tls import PeerCertificateProtocol, server_context
+from kubeqos.apiserver.auth.tls import PeerCertificateProtocol, PeerCertificateSocket, client_context, server_context
 from kubeqos.apiserver.auth.tokens import StaticTokens, TokenSigner
 
 __all__ = [
@@ -26,12 +26,14 @@ __all__ = [
     "NodeFacts",
     "NodeRule",
     "PeerCertificateProtocol",
+    "PeerCertificateSocket",
     "Pki",
     "Policy",
     "Refused",
     "StaticTokens",
     "TokenSigner",
     "Unauthenticated",
+    "client_context",
     "default_objects",
     "forbidden_message",
     "impersonate",

@@ -30,6 +30,8 @@ ADMIN = "kubernetes-admin"
 CA_DAYS, LEAF_DAYS, RENEW_DAYS = 3650, 365, 30
 SERVICE_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1", "::1")
 
+NODE_CLIENT = "kube-apiserver-kubelet-client"
+
 PrivateKey = ec.EllipticCurvePrivateKey
 
 
@@ -67,6 +69,11 @@ class Pki:
     def admin(self) -> KeyPair:
         """The administrator's certificate, in `system:masters`."""
         return self._ensure("admin", ADMIN, (MASTERS,), None)
+
+    def node_client_files(self) -> tuple[Path, Path]:
+        """Certificate and key files with which the API server goes to node agents."""
+        self._ensure(NODE_CLIENT, NODE_CLIENT, (MASTERS,), None)
+        return self.directory / f"{NODE_CLIENT}.crt", self.directory / f"{NODE_CLIENT}.key"
 
     def issue_client(self, user: str, groups: Sequence[str] = (), days: int = LEAF_DAYS) -> KeyPair:
         """A new client certificate; nothing is stored."""

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
 
 from kubeqos.apiserver.auth.identity import Identity
 
@@ -31,6 +33,16 @@ def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLCont
     return context
 
 
+def client_context(certificate: Path, key: Path, authority_pem: str) -> ssl.SSLContext:
+    """Go to a server of this authority with our own certificate. The authority signs for one server only."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.load_verify_locations(cadata=authority_pem)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
 class PeerCertificateProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol; `scope[SCOPE_KEY]` is the identity of the verified client certificate, or None."""
 
@@ -45,6 +57,16 @@ class PeerCertificateProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[SCOPE_KEY] = self.peer  # type: ignore[literal-required]
+
+
+class PeerCertificateSocket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol with the same entry in its scope."""
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        tls = self.transport.get_extra_info("ssl_object")
+        if self.response.status_code == 101:  # otherwise there is no scope
+            self.scope[SCOPE_KEY] = identity_of(tls.getpeercert() or {}) if tls is not None else None  # type: ignore[literal-required]
 
 
 def identity_of(certificate: Mapping[str, Any]) -> Identity | None:

@@ -9,7 +9,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 NS = 1_000_000_000
@@ -58,10 +58,11 @@ class _VirtualTimer:
 class VirtualClock:
     """Time that stands still until `advance` moves it; timers fire in order, each at its own time."""
 
-    def __init__(self, start_ns: int = 1_700_000_000 * NS) -> None:
+    def __init__(self, start_ns: int = 1_700_000_000 * NS, settle: Callable[[], Awaitable[None]] | None = None) -> None:
         self._now_ns = start_ns
         self._order = itertools.count()
         self._timers: list[tuple[int, int, _VirtualTimer]] = []
+        self._settle = settle or _settle
 
     def now_ns(self) -> int:
         return self._now_ns
@@ -83,13 +84,13 @@ class VirtualClock:
     async def advance(self, seconds: float) -> None:
         """Move time forward, letting every task that wakes on the way run before time moves on."""
         end = self._now_ns + round(seconds * NS)
-        await _settle()
+        await self._settle()
         while self._timers and self._timers[0][0] <= end:
             at_ns, _, timer = heapq.heappop(self._timers)
             self._now_ns = max(self._now_ns, at_ns)
             if timer.callback is not None:
                 timer.callback()
-                await _settle()
+                await self._settle()
         self._now_ns = max(self._now_ns, end)
 
 

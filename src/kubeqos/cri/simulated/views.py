@@ -304,7 +304,9 @@ def pull_image(core: Core, request: cri.PullImageRequest, _now_ns: int) -> cri.P
 
 
 def remove_image(core: Core, request: cri.RemoveImageRequest, _now_ns: int) -> cri.RemoveImageResponse:
-    core.images.pop(request.image.image, None)
+    asked = request.image.image  # a name or an id, as in any runtime
+    for name in [name for name, identity in core.images.items() if asked in (name, identity)]:
+        del core.images[name]
     return cri.RemoveImageResponse()
 
 

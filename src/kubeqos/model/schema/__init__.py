@@ -5,7 +5,7 @@ and KEP-3675. Strict decoding, patches, server-side apply, protobuf bodies and O
 """
 
 from kubeqos.model.schema.decode import Findings, check, duplicate_fields, unknown_fields
-from kubeqos.model.schema.normal import normalise
+from kubeqos.model.schema.normal import may_be_null, normalise
 from kubeqos.model.schema.types import Field, Shape, TypeSchema, description, kind, kinds, type_named
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "duplicate_fields",
     "kind",
     "kinds",
+    "may_be_null",
     "normalise",
     "type_named",
     "unknown_fields",

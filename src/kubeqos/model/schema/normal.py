@@ -66,6 +66,11 @@ def _is_written(field: Field) -> bool:
     return field.always_written or (field.required and field.shape.kind in (*_ZEROS, "list"))
 
 
+def may_be_null(field: Field) -> bool:
+    """Whether the canonical form says null where nothing is set, as Go does for a required list or time."""
+    return _is_written(field) and _zero(field) is None
+
+
 def _zero(field: Field) -> Callable[[], Any] | None:
     if field.shape.kind == "object" and (inner := field.shape.object_type):
         return lambda: normalise({}, inner)

@@ -112,7 +112,8 @@ class MemoryLedger:
                 return _refuse(f"{int(request.quantity)} bytes for role {name} do not fit {where}")
             entry = msgspec.structs.replace(entry, numa=str(numa), alone=role.numa is Numa.EXCLUSIVE)
         after = replace(self, entries={**self.entries, key: entry})
-        return after._checked() or after
+        wrong = after._checked()
+        return after if wrong is None else wrong
 
     def _checked(self) -> Refused | None:
         """Whether everybody's memory still exists after this."""

@@ -7,13 +7,14 @@ Roles are named in the plugins' configuration. A pod without a known role may sa
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from kubeqos.codec import JsonError, decode_json
-from kubeqos.document import parse_document
+from kubeqos.document import Doc, parse_document
 from kubeqos.qrm.asking import DEDICATED_CORES, KATALYST, QOS_LEVEL_KEY
 from kubeqos.topology.pools import SHARED
 
@@ -84,10 +85,35 @@ def _on(table: Mapping[str, Any], key: str) -> bool:
 def read_config(text: str, kind: type[T], source: str) -> T:
     """A plugin's configuration from YAML; a mistake is one error that names the line and the field."""
     doc = parse_document(text, source)
+    plain = doc.plain() or {}
     try:
-        return msgspec.convert(doc.plain() or {}, kind, strict=False)
+        return msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
-        for key in filter(None, path.rstrip("`").split(".")):
-            doc = doc.items().get(key, doc) if doc.is_mapping else doc
-        doc.fail(what)
+        _find(doc, path.rstrip("`"), partial(_fails, kind, plain)).fail(what)
+
+
+def _find(doc: Doc, path: str, fails: Callable[[tuple[str, ...]], bool]) -> Doc:
+    """The part of a document that an error's path speaks of; `[...]` in it is some key, found by trying."""
+    taken: tuple[str, ...] = ()
+    for key in filter(None, path.replace("[...]", ".*").split(".")):
+        children = doc.items() if doc.is_mapping else {}
+        name = next((child for child in children if fails((*taken, child))), "") if key == "*" else key
+        if name not in children:
+            return doc
+        doc, taken = children[name], (*taken, name)
+    return doc
+
+
+def _fails(kind: type[Any], plain: dict[str, Any], path: tuple[str, ...]) -> bool:
+    """Whether a document with nothing but this part of it would be wrong, too."""
+    part: Any = plain
+    for key in path:
+        part = part[key]
+    for key in reversed(path):
+        part = {key: part}
+    try:
+        msgspec.convert(part, kind, strict=False)
+    except msgspec.ValidationError:
+        return True
+    return False

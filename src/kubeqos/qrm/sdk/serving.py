@@ -80,7 +80,8 @@ async def _tasks(servicer: Servicer, options: Options, install: Install) -> Asyn
     """What a plugin does besides answering; when some of it fails for good, so does the block."""
     introduction = Introduction(PLUGIN_TYPE, servicer.resource, (VERSION,))
     socket = options.socket(servicer.resource)
-    chores = [keep_registered(socket, introduction, install, _log_status)]
+    ready = asyncio.Event()
+    chores = [keep_registered(socket, introduction, install, _log_status, ready=ready)]
     if options.legacy is not None:
         chores.append(_push(servicer, options.legacy, socket))
     if hasattr(servicer.plugin, "run"):
@@ -98,6 +99,7 @@ async def _tasks(servicer: Servicer, options: Options, install: Install) -> Asyn
     for task in tasks:
         task.add_done_callback(ended)
     try:
+        await ready.wait()
         yield
     except asyncio.CancelledError:
         if failures and block is not None:

@@ -254,6 +254,8 @@ def _check_container_resize(out: Errors, key: str, index: int, new: Raw, old: Ra
     for side in ("requests", "limits"):
         if set(had.get(side) or NO_MAP) - set(has.get(side) or NO_MAP):
             out.append(forbidden(f"{where}.resources.{side}", f"resource {side} cannot be removed"))
+    if _class_names(had) - _class_names(has):
+        out.append(forbidden(f"{where}.resources.qosResources", "classes may be changed, not removed"))
     if not same(dict(old), {**new, "resources": _with_compute_of(has, had)}):
         if key == "initContainers":
             why = "only cpu and memory resources for init or sidecar containers are mutable"
@@ -262,12 +264,24 @@ def _check_container_resize(out: Errors, key: str, index: int, new: Raw, old: Ra
             out.append(forbidden("spec", "only cpu and memory resources are mutable"))
 
 
+def _class_names(resources: Raw) -> set[str]:
+    return {one.get("name", "") for one in resources.get("qosResources") or NO_LIST}
+
+
 def _with_compute_of(has: Raw, had: Raw) -> dict[str, Any]:
+    """The new resources with cpu, memory and QoS classes set back.
+
+    Whether a class may change while its container runs is for the node to say: the runtime decides it (KEP-3008,
+    `mutable`).
+    """
     munged = dict(has)
     for side in ("requests", "limits"):
         kept = {name: amount for name, amount in (has.get(side) or NO_MAP).items() if name not in _RESIZABLE}
         taken = {name: amount for name, amount in (had.get(side) or NO_MAP).items() if name in _RESIZABLE}
         munged[side] = {**kept, **taken}
+    munged.pop("qosResources", None)
+    if "qosResources" in had:
+        munged["qosResources"] = had["qosResources"]
     return munged
 
 

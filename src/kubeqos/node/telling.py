@@ -1,0 +1,68 @@
+"""Tells people what happens on a node: Kubernetes Events about pods, their containers and the node itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kubeqos.client.api import Api
+from kubeqos.client.events import EventRecorder
+from kubeqos.codec import JsonObject
+from kubeqos.node.effects import Raw, Record
+
+log = logging.getLogger(__name__)
+
+
+class Teller:
+    """Events of one node. Without an API they are only passed to `listener`."""
+
+    def __init__(self, api: Api | None, node_name: str, listener: Callable[[str, str], None] | None) -> None:
+        self._node_name = node_name
+        self._listener = listener
+        self._recorder = EventRecorder(api, "kubelet", host=node_name) if api is not None else None
+
+    async def run(self) -> None:
+        """Write what is told, until cancelled."""
+        if self._recorder is not None:
+            await self._recorder.run()
+
+    def pod(self, raw: Raw, told: Record) -> None:
+        """Something happened to a pod, or to one of its containers."""
+        if self._listener is not None:
+            self._listener(told.reason, told.message)
+        if self._recorder is None:
+            return
+        metadata = raw["metadata"]
+        reference: JsonObject = {"apiVersion": "v1", "kind": "Pod", "uid": metadata.get("uid", "")}
+        reference |= {"namespace": metadata.get("namespace", ""), "name": metadata.get("name", "")}
+        if told.container:
+            names = {one.get("name") for one in (raw.get("spec") or {}).get("initContainers") or ()}
+            where = "initContainers" if told.container in names else "containers"
+            reference["fieldPath"] = f"spec.{where}{{{told.container}}}"
+        self._recorder.record(reference, told.reason, told.message, told.type)
+
+    def node(self, reason: str, message: str) -> None:
+        """A warning about the node itself."""
+        log.warning("%s: %s", reason, message)
+        if self._listener is not None:
+            self._listener(reason, message)
+        if self._recorder is not None:
+            node = {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": self._node_name}
+            self._recorder.record(node, reason, message, "Warning")
+
+
+@dataclass(slots=True)
+class Activity:
+    """How many effects are being carried out; nodes of a fleet share one."""
+
+    count: int = 0
+
+    @contextmanager
+    def more(self) -> Iterator[None]:
+        self.count += 1
+        try:
+            yield
+        finally:
+            self.count -= 1

@@ -1,0 +1,107 @@
+"""`kubeqos node` as a process: its configuration file, refusal of contradictions, and a pod that kubectl reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.apiserver.live import LiveServer, live_server
+
+HEAD = "apiVersion: kubeqos.io/v1alpha1\nkind: NodeConfiguration\n"
+PROGRAM = [sys.executable, "-m", "kubeqos.cli.main", "node"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with live_server(tmp_path_factory.mktemp("api")) as live:
+        yield live
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "told"),
+    [
+        (
+            "featureGates: {QoSResourceManager: true}\ntopologyManagerPolicy: none\n",
+            [],
+            'Error: node configuration: QoSResourceManager is on, but topologyManagerPolicy is "none"\n'
+            "  at  {file}:4  topologyManagerPolicy: none\n"
+            "  set topologyManagerPolicy to best-effort, restricted or single-numa-node, "
+            "or turn QoSResourceManager off\n",
+        ),
+        (
+            "maxpods: 10\n",
+            [],
+            "Error: maxpods: unknown key\n  at  {file}:3  maxpods\n  did you mean 'maxPods'?\n",
+        ),
+        (
+            "simulatedMachine: kep80\n",
+            ["--reserved-cpus", "79-80"],
+            "Error: node configuration: reservedSystemCPUs names CPUs that this machine does not have online: 80\n"
+            "  at  --reserved-cpus=79-80\n"
+            "  use CPUs out of 0-79\n",
+        ),
+        (
+            "maxPods: 5\n",
+            [],
+            "Error: node configuration: say where containers run\n"
+            "  set containerRuntimeEndpoint (--runtime-endpoint) or simulatedMachine (--simulated), one of them\n",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, text: str, flags: list[str], told: str) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(HEAD + text)
+    done = subprocess.run([*PROGRAM, "--config", str(file), *flags], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == told.format(file=file)
+
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: talk, annotations: {simulate.kubeqos.io/load: cpu=100m memory=64Mi}}
+spec:
+  nodeName: alone
+  containers: [{name: main, image: example.org/app:1, command: [sh, -c, echo hello; sleep 3600]}]
+"""
+
+
+@pytest.mark.kubectl
+def test_a_node_of_its_own_is_reached_through_the_api_server(server: LiveServer, tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(
+        HEAD + "nodeName: alone\nsimulatedMachine: laptop8\nport: 0\nhousekeepingInterval: 200ms\nmaxPods: 7\n"
+    )
+    flags = ["--config", str(file), "--kubeconfig", str(server.kubeconfig), "--max-pods", "9"]
+    folders = ["--state-dir", str(tmp_path / "state"), "--log-dir", str(tmp_path / "logs")]
+    agent = subprocess.Popen([*PROGRAM, *flags, *folders], stderr=subprocess.DEVNULL)
+    try:
+        assert until(server, ["get", "node", "alone", "-o", "jsonpath={.status.capacity.pods}"], "9")
+        (tmp_path / "pod.yaml").write_text(POD)
+        kubectl(server, "apply", "-f", str(tmp_path / "pod.yaml"))
+        assert until(server, ["get", "pod", "talk", "-o", "jsonpath={.status.phase}"], "Running")
+        assert until(server, ["logs", "talk"], "hello")
+        assert kubectl(server, "exec", "talk", "--", "echo", "inside") == "inside"
+        assert until(server, ["top", "pod", "talk", "--no-headers"], "talk   100m   64Mi")
+        assert (tmp_path / "state" / "pod-resources" / "kubelet.sock").is_socket()
+    finally:
+        agent.terminate()
+        agent.wait(30)
+
+
+def kubectl(server: LiveServer, *words: str) -> str:
+    command = ["kubectl", "--kubeconfig", str(server.kubeconfig), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def until(server: LiveServer, words: list[str], wanted: str, seconds: float = 40) -> bool:
+    deadline = time.monotonic() + seconds
+    while (said := kubectl(server, *words)) != wanted:
+        assert time.monotonic() < deadline, f"{words}: {said!r}, not {wanted!r}"
+        time.sleep(0.2)
+    return True

@@ -1,0 +1,55 @@
+"""`kubeqos controllers` as a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tests.apiserver.live import live_server
+
+COMMAND = [sys.executable, "-m", "kubeqos.cli.main", "controllers"]
+
+
+def page(port: int, path: str) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+    except (urllib.error.URLError, ConnectionError) as error:
+        return str(error)
+
+
+def test_it_works_tells_about_itself_and_stops_when_asked(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with live_server(tmp_path / "data") as live:
+        running = subprocess.Popen([*COMMAND, "--kubeconfig", str(live.kubeconfig), "--port", str(port)])
+        try:
+            deadline = time.monotonic() + 30
+            while page(port, "/readyz") != "ok" and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert page(port, "/readyz") == "ok"
+            accounts = "/api/v1/namespaces/default/serviceaccounts/default"
+            while live.call("GET", accounts).code != 200 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert live.call("GET", accounts).code == 200
+            metrics = page(port, "/metrics")
+            assert "kubeqos_quota_drift 0.0" in metrics
+            assert 'workqueue_work_duration_seconds_count{name="serviceaccount"}' in metrics
+        finally:
+            running.send_signal(signal.SIGTERM)
+        assert running.wait(15) == 0
+
+
+def test_a_kubeconfig_that_is_not_there_is_one_clear_message(tmp_path: Path) -> None:
+    words = [*COMMAND, "--kubeconfig", str(tmp_path / "missing")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,101 @@
+"""Logs, exec and usage of real containers on real containerd."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.codec import decode_json
+from kubeqos.node.door import NodeDoor
+from kubeqos.node.services import ServiceSettings, serve_node
+from tests.cri.containerd import Containerd
+from tests.node.pods import pod
+from tests.node.test_containerd import SLEEP, RealNode, busybox, real_node
+from tests.node.test_live import until
+
+pytestmark = pytest.mark.containerd
+
+
+class Client:
+    """The client's end of an exec."""
+
+    protocol = "v5.channel.k8s.io"
+
+    def __init__(self, *inputs: bytes) -> None:
+        self._inputs = list(inputs)
+        self.streams: dict[int, bytes] = {}
+
+    async def receive(self) -> bytes | None:
+        if self._inputs:
+            return self._inputs.pop(0)
+        await asyncio.Event().wait()
+        return None
+
+    async def send(self, data: bytes) -> None:
+        self.streams[data[0]] = self.streams.get(data[0], b"") + data[1:]
+
+
+async def run(door: NodeDoor, *command: str, inputs: tuple[bytes, ...] = (), **flags: str) -> Client:
+    client = Client(*inputs)
+    query = {"command": list(command), "stdout": ["true"], "stderr": ["true"], **{k: [v] for k, v in flags.items()}}
+    async with asyncio.timeout(20):
+        await door.execute("default", "web", "main", query, client)
+    return client
+
+
+async def text_of(door: NodeDoor, **query: str) -> str:
+    answer = await door.logs("default", "web", "main", {key: [value] for key, value in query.items()})
+    assert answer.stream is not None
+    return b"".join([chunk async for chunk in answer.stream]).decode()
+
+
+async def test_logs_exec_and_usage_of_a_real_container(containerd: Containerd, tmp_path: Path) -> None:
+    async with real_node(containerd, tmp_path) as node, serve_node(node.agent, ServiceSettings()) as services:
+        uid = node.pods.set(pod("web", busybox("main", f"echo out; echo err >&2; {SLEEP}"), hostNetwork=True))
+        await node.running(uid)
+        await check_logs(services.door)
+        await check_exec(services.door)
+        await check_usage(node, services.door, uid)
+
+
+async def check_logs(door: NodeDoor) -> None:
+    async def written() -> bool:
+        return sorted((await text_of(door)).split()) == ["err", "out"]
+
+    await until("the log is written", written)
+    assert len((await text_of(door, tailLines="1")).split()) == 1
+    assert await text_of(door, stream="Stderr") == "err\n"
+
+
+async def check_exec(door: NodeDoor) -> None:
+    """containerd's streaming server speaks v4 of the channel protocol over WebSocket."""
+    done = await run(door, "sh", "-c", "echo hello; echo oops >&2; exit 5")
+    assert (done.streams[1], done.streams[2]) == (b"hello\n", b"oops\n")
+    status = decode_json(done.streams[3])
+    assert (status["status"], status["reason"]) == ("Failure", "NonZeroExitCode")
+    assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "5"}]
+    done = await run(door, "true")
+    assert decode_json(done.streams[3])["status"] == "Success"
+    typed = await run(door, "sh", "-c", "read line; echo got $line", inputs=(b"\x00words\n",), stdin="true")
+    assert typed.streams[1] == b"got words\n"
+
+
+async def check_usage(node: RealNode, door: NodeDoor, uid: str) -> None:
+    async def measured() -> Any:
+        found = await door.housekeeper.latest()
+        return found if found is not None and uid in found.pods else None
+
+    sample = await until("the pod is measured", measured)
+    used = sample.pods[uid]
+    assert (used.namespace, used.name) == ("default", "web")
+    assert 0 < (used.memory_working_set or 0) < 64 << 20
+    (only,) = used.containers
+    assert only.name == "main" and (only.cpu.core_ns or 0) > 0 and only.logs is not None and only.logs[0] > 0
+    memory: Any = sample.levels["memory.available"]
+    assert 0 < memory.available < memory.capacity
+    assert sample.levels["nodefs.available"].capacity > 0 and sample.levels["pid.available"].available > 0
+    summary = await door.summary()
+    assert summary["node"]["memory"]["workingSetBytes"] > 0 and summary["pods"][0]["podRef"]["uid"] == uid

@@ -1,0 +1,111 @@
+"""The loop around pressure, on a simulated runtime: what is removed first, what stays, and what a failure does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubeqos.cri.errors import CallError, Code
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.model.machines import laptop8
+from kubeqos.node.housekeeping import Housekeeper
+from kubeqos.node.pressure import ActivePod, Conditions, EvictPod, Pressure, PressureSettings
+from kubeqos.node.usage import SimulatedMachine, UsageCollector
+from kubeqos.rules.eviction import thresholds
+from tests.node.test_pressure import pod
+
+
+class House:
+    """An agent that only listens."""
+
+    def __init__(self, pods: Iterable[ActivePod] = (), kept: Iterable[str] = ()) -> None:
+        self.pods, self.kept = list(pods), set(kept)
+        self.evicted: list[str] = []
+        self.conditions: Conditions = {}
+        self.events: list[str] = []
+
+    def active_pods(self) -> Iterable[ActivePod]:
+        return self.pods
+
+    def containers_in_use(self) -> set[str]:
+        return self.kept
+
+    def evict(self, effect: EvictPod) -> None:
+        self.evicted.append(effect.uid)
+
+    async def show_conditions(self, conditions: Conditions) -> None:
+        self.conditions = conditions
+
+    def record_node(self, reason: str, message: str) -> None:
+        self.events.append(reason)
+
+
+def keeper(runtime: SimulatedRuntime, house: House, disk_bytes: int) -> Housekeeper:
+    pressure = Pressure(PressureSettings(thresholds({"nodefs.available": "10%"})))
+    times = iter(range(1000))
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] = float(next(times))
+        return now[0]
+
+    collector = UsageCollector(runtime, SimulatedMachine(laptop8(), disk_bytes=disk_bytes), clock)
+    return Housekeeper(pressure, collector, runtime, house, lambda: now[0])
+
+
+async def start(runtime: SimulatedRuntime, name: str, command: list[str]) -> tuple[str, str]:
+    config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name=name, uid=name, namespace="default"))
+    sandbox = await runtime.run_pod_sandbox(config)
+    image = f"example.org/{name}:1"
+    await runtime.pull_image(image)
+    made = cri.ContainerConfig(
+        metadata=cri.ContainerMetadata(name="c"), image=cri.ImageSpec(image=image), command=command
+    )
+    container = await runtime.create_container(sandbox, made, config)
+    await runtime.start_container(container)
+    return sandbox, container
+
+
+async def test_dead_containers_and_unused_images_go_and_what_is_used_stays() -> None:
+    runtime = SimulatedRuntime(laptop8(), logs=False)
+    _, live = await start(runtime, "live", ["sleep", "infinity"])
+    _, dead = await start(runtime, "dead", ["true"])
+    _, shown = await start(runtime, "shown", ["true"])
+    await runtime.pull_image("example.org/unused:1")
+    house = House(kept={shown})
+    chores = keeper(runtime, house, disk_bytes=0)  # no byte is left: below any part of it
+    await chores.remove_dead_containers()
+    left = {one.id for one in await runtime.list_containers()}
+    assert left == {live, shown} and dead not in left
+    await chores.remove_unused_images()
+    tags = {tag for image in await runtime.list_images() for tag in image.repo_tags}
+    assert tags == {"example.org/live:1", "example.org/shown:1"}
+    assert (chores.freed.containers, chores.freed.images) == (1, 2)
+
+
+async def test_a_full_disk_frees_unused_things_and_then_evicts() -> None:
+    runtime = SimulatedRuntime(laptop8(), logs=False)
+    await start(runtime, "hog", ["sleep", "infinity"])
+    await start(runtime, "old", ["true"])
+    house = House([pod("hog")])
+    chores = keeper(runtime, house, disk_bytes=100)
+    hog = next(one for one in runtime.core.containers.values() if one.config.image.image.endswith("hog:1"))
+    assert hog.usage is not None
+    hog.usage.load = type(hog.usage.load)(write_per_second=1 << 40)
+    await chores.turn()
+    assert house.conditions["DiskPressure"][0] == "True"
+    assert house.events == ["EvictionThresholdMet"]
+    assert chores.freed.containers == 1 and chores.freed.images == 1
+    assert house.evicted == ["hog"]
+
+
+class Deaf(SimulatedRuntime):
+    async def call(self, method: object, request: object, *, timeout: float | None = None) -> object:  # type: ignore[override]
+        raise CallError("ListPodSandboxStats", Code.UNAVAILABLE, "away", endpoint="deaf")
+
+
+async def test_a_runtime_that_does_not_answer_changes_nothing() -> None:
+    house = House([pod("a")])
+    chores = keeper(Deaf(laptop8()), house, disk_bytes=100)
+    await chores.turn()
+    assert house.evicted == [] and house.conditions == {} and await chores.latest() is None

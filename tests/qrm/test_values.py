@@ -1,0 +1,147 @@
+"""Values that travel and are kept: wire forms, quantities under any name, the ledger as JSON, the order of changes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubeqos.codec import decode_json, encode_json
+from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.plugins.managers import ContainerKind, ContainerRef
+from kubeqos.qrm.ledger import Ledger
+from kubeqos.qrm.messages import (
+    Allocation,
+    DeviceSpec,
+    MountSpec,
+    NumaHint,
+    allocation_from_wire,
+    allocation_to_wire,
+    hints_from_wire,
+    hints_to_wire,
+)
+from kubeqos.qrm.ordering import clashes, order
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+from kubeqos.qrm.sdk.values import quantity_of
+from kubeqos.qrm.settings import parse_names
+from kubeqos.topology.answers import Refused
+from kubeqos.topology.changes import Held
+from kubeqos.topology.hints import Hint
+
+texts = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3)
+hints = st.builds(NumaHint, st.lists(st.integers(0, 7), unique=True, max_size=3).map(tuple), st.booleans())
+allocations = st.builds(
+    Allocation,
+    property=st.sampled_from(["", "CpusetCpus", "CpuShares"]),
+    result=st.text(max_size=200),
+    quantity=st.one_of(st.sampled_from([1.0, 0.5, 1.5, 4 * 2.0**30, 237182648320.0]), st.floats(0, 1e15)),
+    scalar=st.booleans(),
+    node=st.booleans(),
+    exclusive=st.booleans(),
+    envs=texts,
+    annotations=texts,
+    hints=st.lists(hints, max_size=2).map(tuple),
+    assignments=st.dictionaries(st.integers(0, 63), st.integers(0, 2**60), max_size=3),
+    mounts=st.lists(st.builds(MountSpec, st.text(), st.text(), st.booleans()), max_size=2).map(tuple),
+    devices=st.lists(st.builds(DeviceSpec, st.text(), st.text(), st.text()), max_size=2).map(tuple),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(allocations)
+def test_an_allocation_survives_the_wire(one: Allocation) -> None:
+    sent = allocation_to_wire(one).SerializeToString()
+    assert allocation_from_wire(pb.ResourceAllocationInfo.FromString(sent)) == one
+
+
+@settings(max_examples=80, deadline=None)
+@given(allocations)
+def test_t22_the_checkpoint_keeps_every_value(one: Allocation) -> None:
+    ledger = Ledger()
+    ref = ContainerRef("uid", "main", ContainerKind.APP, 0)
+    holding = ledger.open(ref, Hint(NumaSet.of(1), True))
+    ledger.put(holding, "cpu", {"cpu": one})
+    again = Ledger()
+    assert again.load(decode_json(encode_json(ledger.entries()))) == []
+    found = again.get("uid", "main")
+    assert found is not None and found.resources == {"cpu": one} and found.hint == holding.hint
+
+
+def test_t24_fields_of_a_newer_version_do_not_hurt() -> None:
+    ledger = Ledger()
+    ledger.put(
+        ledger.open(ContainerRef("uid", "main", ContainerKind.APP, 0), Hint(None, True)), "cpu", {"cpu": Allocation()}
+    )
+    entries = ledger.entries()
+    entries["uid"]["main"]["from_the_future"] = True
+    assert Ledger().load(entries) == []
+
+
+@pytest.mark.parametrize("offered", [None, (), (Hint(NumaSet.of(0), True), Hint(None, False))])
+def test_t01_our_encoder_keeps_nil_and_empty_apart(offered: tuple[Hint, ...] | None) -> None:
+    sent = pb.ResourceHintsResponse(resource_hints=hints_to_wire({"cpu": offered})).SerializeToString()
+    read = pb.ResourceHintsResponse.FromString(sent)
+    assert hints_from_wire(read.resource_hints, "cpu") == offered
+    assert hints_from_wire(read.resource_hints, "other") is None
+    assert hints_from_wire(read.resource_hints, "other", "cpu") == offered
+
+
+MILLI = "resource.katalyst.kubewharf.io/reclaimed_millicpu"
+
+
+@pytest.mark.parametrize(
+    ("requests", "marks"),
+    [
+        ({"cpu": 2.0}, {}),
+        ({MILLI: 2000.0}, {}),
+        ({MILLI: 2000.0}, {"katalyst.kubewharf.io/qos_level": "reclaimed_cores"}),
+        ({"cpu": 2000.0}, {"katalyst.kubewharf.io/qos_level": "reclaimed_cores"}),
+    ],
+)
+def test_t02_t03_two_cores_under_any_name(requests: dict[str, float], marks: dict[str, str]) -> None:
+    assert quantity_of("cpu", requests, marks) == 2.0
+
+
+def test_names_map() -> None:
+    assert parse_names("a=b,c=d") == {"a": "b", "c": "d"}
+    with pytest.raises(Exception, match="'c' is not a pair"):
+        parse_names("a=b,c")
+
+
+Table = dict[int, tuple[int, bool]]
+sets = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(1, 255), st.booleans()), max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(sets, sets)
+def test_no_cpu_has_two_owners_at_any_moment(
+    before: dict[int, tuple[int, bool]], after: dict[int, tuple[int, bool]]
+) -> None:
+    """Groups are planned as one, and every write on the way is as good as the ends."""
+
+    def held(table: Table) -> dict[tuple[str, str], Held]:
+        return {(f"p{n}", "c"): Held(CpuSet(mask), f"p{n}" if own else None) for n, (mask, own) in table.items()}
+
+    old, new = held(before), held(after)
+    old = {key: one for key, one in old.items() if key in new}
+    if clashes(old) or clashes(new):
+        return
+    steps = order(old, new)
+    if isinstance(steps, Refused):
+        return
+    now = dict(old)
+    for key, cpus in steps:
+        assert cpus
+        owner = new[key].owner or (old[key].owner if key in old else None)
+        now[key] = Held(cpus, owner)
+        assert clashes(now) == []
+    assert {key: one.cpus for key, one in now.items()} == {key: one.cpus for key, one in new.items()}
+
+
+def test_a_resize_of_hundreds_is_planned_by_groups() -> None:
+    keys = [(f"p{n}", "c") for n in range(400)]
+    old = {key: Held(CpuSet.parse("0-37" if n % 2 else "38-39")) for n, key in enumerate(keys)}
+    new = {key: Held(CpuSet.parse("0-13" if n % 2 else "14-39")) for n, key in enumerate(keys)}
+    steps = order(old, new)
+    assert not isinstance(steps, Refused)
+    assert [str(cpus) for _, cpus in steps] == ["0-13"] * 200 + ["14-39"] * 200

@@ -1,0 +1,154 @@
+"""KEP-3675's example claim through kubectl: a whole cluster, a driver process, cpusets read back from the runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.cli.clusterfile import ClusterPlan, NodePlan
+from kubeqos.cli.embedded import Embedded, running
+from kubeqos.codec import decode_json
+from kubeqos.cri.simulated.state import State
+from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.machines import kep80
+from tests.cci.world import overlaps
+from tests.scenarios.kubectl import BINARY
+
+EXAMPLE = Path(__file__).parents[2] / "examples/cci/claim.yaml"
+DRIVER = "reference.cci.kubeqos.io"
+
+pytestmark = [
+    pytest.mark.kubectl,
+    pytest.mark.skipif(BINARY is None, reason="there is no kubectl on this machine"),
+]
+
+
+class Cluster:
+    """The embedded cluster and kubectl beside it."""
+
+    def __init__(self, embedded: Embedded, kubeconfig: Path) -> None:
+        self.embedded = embedded
+        self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
+        self.runtime: Any = embedded.agents["cci"].runtime
+        self.manager = embedded.beside["cci"].cci
+
+    async def kubectl(self, *words: str, stdin: str = "") -> str:
+        process = await asyncio.create_subprocess_exec(
+            BINARY or "kubectl",
+            *words,
+            env=self.environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate(stdin.encode())
+        assert process.returncode == 0, output.decode()
+        return output.decode()
+
+    async def refused(self, *words: str, stdin: str = "") -> str:
+        """What kubectl says when it fails, as it must."""
+        with pytest.raises(AssertionError) as failure:
+            await self.kubectl(*words, stdin=stdin)
+        return str(failure.value)
+
+    def cpus(self, name: str) -> CpuSet:
+        """The cpuset of a running container, as the runtime has it."""
+        [one] = [
+            each for each in self.runtime.core.containers.values() if each.name == name and each.state is State.RUNNING
+        ]
+        return CpuSet.parse(one.resources.cpuset_cpus)
+
+    async def until(self, what: str, question: Callable[[], bool], seconds: float = 30) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not question():
+            assert asyncio.get_running_loop().time() < deadline, f"never happened: {what}"
+            assert overlaps(self.runtime) == []
+            await asyncio.sleep(0.02)
+
+    def runs(self, name: str) -> bool:
+        return any(each.name == name and each.state is State.RUNNING for each in self.runtime.core.containers.values())
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    plan = ClusterPlan((NodePlan("cci", kep80(), "cci", reserved_cpus=CpuSet.parse("0-1")),))
+    with tempfile.TemporaryDirectory(prefix="cci-") as folder:
+        data = Path(folder) / "d"
+        async with running(plan, data, 0) as embedded:
+            yield Cluster(embedded, embedded.server.kubeconfig)
+
+
+async def test_the_example_claim_through_kubectl(cluster: Cluster) -> None:
+    await cluster.kubectl("apply", "--validate=false", "-f", str(EXAMPLE))
+    await cluster.until("both pods run", lambda: cluster.runs("solver") and cluster.runs("web"))
+    machine, manager = kep80(), cluster.manager
+    assert manager is not None
+    [entry] = [one for one in manager.store.entries.values() if one.holdings]
+    assert len(entry.whole) == 5 and entry.whole <= machine.numa_cpus[1]
+    assert len(machine.whole_cores(entry.whole)) == 4
+    assert len(cluster.cpus("solver")) == 25 and entry.whole <= cluster.cpus("solver")
+    assert cluster.cpus("web") == machine.online - CpuSet.parse("0-1") - entry.whole
+    node = decode_json((await cluster.kubectl("get", "node", "cci", "-o", "json")).encode())
+    assert node["metadata"]["annotations"]["kubeqos.io/compute-drivers"] == DRIVER
+    assert node["status"]["allocatable"]["cpu"] == "78"
+    await cluster.kubectl("delete", "pod", "hpc", "--grace-period=1")
+    everything = machine.online - CpuSet.parse("0-1")
+    await cluster.until("the other pod has all cores again", lambda: cluster.cpus("web") == everything)
+    assert manager.validate() == [] and not manager.store.departures
+
+
+async def test_a_claim_that_does_not_match_is_refused_at_once(cluster: Cluster) -> None:
+    text = EXAMPLE.read_text().replace('cpu: "25"', 'cpu: "24"')
+    said = await cluster.refused("apply", "--validate=false", "-f", "-", stdin=text)
+    assert 'The Pod "hpc" is invalid' in said
+    for kind in ("requests", "limits"):
+        field = f"spec.containers[0].resources.{kind}[cpu]"
+        assert f'{field}: Invalid value: "24": must be 25, the cores of the container\'s claims' in said
+
+
+async def test_the_example_as_the_proposal_prints_it(cluster: Cluster) -> None:
+    """Without its comma: the ConfigMap is a text like any other until a claim refers to it."""
+    text = EXAMPLE.read_text().replace('],\n        "cpu attributes"', ']\n        "cpu attributes"')
+    said = await cluster.refused("apply", "--validate=false", "-f", "-", stdin=text)
+    assert 'The ResourceClaimTemplate "example-compute-claim-parameters-template" is invalid' in said
+    assert (
+        'ConfigMap "default/example-compute-claim-parameters": data[config.json]: '
+        "line 10, column 6: expected ',' or '}' here, before '\"cpu attributes\"'"
+    ) in said
+    assert "   10 |     ]" in said
+
+
+async def test_a_claims_parameters_cannot_be_broken_later(cluster: Cluster) -> None:
+    await cluster.kubectl("apply", "--validate=false", "-f", str(EXAMPLE))
+    broken = EXAMPLE.read_text().split("---")[1].replace("EXCLUSIVE", "EXCLUSIV")
+    said = await cluster.refused("apply", "-f", "-", stdin=broken)
+    assert 'cpu attributes[0][0]: unknown attribute "EXCLUSIV" (did you mean "EXCLUSIVE"?)' in said
+
+
+async def test_a_sick_driver_keeps_only_its_own_pods_waiting(cluster: Cluster) -> None:
+    """Figure 4 through kubectl: the pod says why it waits, and a standard pod runs."""
+    manager = cluster.manager
+    assert manager is not None
+    manager.drivers.table[DRIVER].sick = "the test says so"
+    object.__setattr__(manager.drivers, "probe", _never)
+    await cluster.kubectl("apply", "--validate=false", "-f", str(EXAMPLE))
+    await cluster.until("the standard pod runs", lambda: cluster.runs("web"))
+    assert not cluster.runs("solver")
+    for _ in range(100):
+        events = await cluster.kubectl("get", "events", "-o", "jsonpath={.items[*].message}")
+        if "is unhealthy: the test says so" in events:
+            break
+        await asyncio.sleep(0.1)
+    assert f"compute driver {DRIVER} is unhealthy: the test says so" in events
+    manager.drivers.table[DRIVER].sick = ""
+    await cluster.until("the claim is served", lambda: cluster.runs("solver"), 60)
+
+
+async def _never(_driver: object) -> None:
+    """A probe that finds nothing out."""

@@ -52,21 +52,24 @@ def cluster(nodes: int) -> Cluster:
     return made
 
 
-def decisions(nodes: int, pods: int) -> float:
-    """Pods per second through the whole core: decode, queue, decide, charge; half of them ask for a class."""
+def decisions(nodes: int, pods: int) -> tuple[float, float]:
+    """Pods per second through the whole core: decode, queue, decide, charge; half of them ask for a class.
+
+    By the clock, and by the processor time used, which other work on the machine disturbs less.
+    """
     core = Scheduler()
     for number in range(nodes):
         core.node_changed(encode_json(node(number)), f"node-{number}", 0.0)
     arriving = [encode_json(pod(f"p{number}", gold=number % 2 == 1)) for number in range(pods)]
-    started = time.perf_counter()
+    started, busy = time.perf_counter(), time.process_time()
     bound = 0
     for start in range(0, pods, 64):
         for offset, raw in enumerate(arriving[start : start + 64]):
             core.pod_changed(raw, f"p{start + offset}", 0.0)
         bound += sum(isinstance(effect, Bind) for effect in core.step(0.0, 64))
-    elapsed = time.perf_counter() - started
+    elapsed, busy = time.perf_counter() - started, time.process_time() - busy
     assert bound == pods, f"only {bound} of {pods} pods were placed"
-    return pods / elapsed
+    return pods / elapsed, pods / busy
 
 
 def preemptions(nodes: int, wanted: int) -> float:
@@ -107,17 +110,14 @@ def resident(nodes: int, pods: int) -> float:
 
 def main() -> None:
     print(describe())
-    print(
-        f"decision loop, 5,000 nodes × 10,000 pods, half with a class  {decisions(5000, 10000):8.0f}/s  target ≥ 10000"
-    )
+    clock, processor = decisions(5000, 10000)
+    print("decision loop, 5,000 nodes × 10,000 pods, half with a class, target ≥ 10000/s")
+    print(f"  {clock:.0f}/s by the clock, {processor:.0f} per second of processor time")
     for nodes in (1000, 2000, 4000, 8000):
-        print(f"  the same pods on {nodes:5d} nodes                            {decisions(nodes, 3000):8.0f}/s")
-    print(
-        f"preemptions, 5,000 nodes full of low-priority pods            {preemptions(5000, 2000):8.0f}/s  target ≥ 300"
-    )
-    print(
-        f"resident, 5,000 nodes × 50,000 pods                           {resident(5000, 50000):8.0f} MB target ≤ 1024"
-    )
+        clock, processor = decisions(nodes, 3000)
+        print(f"  3,000 pods on {nodes:5d} nodes: {clock:6.0f}/s by the clock, {processor:6.0f} of processor time")
+    print(f"preemptions, 5,000 nodes full of low-priority pods   {preemptions(5000, 2000):6.0f}/s   target ≥ 300")
+    print(f"resident, 5,000 nodes × 50,000 pods                  {resident(5000, 50000):6.0f} MB  target ≤ 1024")
 
 
 if __name__ == "__main__":

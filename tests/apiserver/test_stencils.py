@@ -68,9 +68,9 @@ async def servers(folder: Path, steps: Any) -> None:
         await steps(Two(first, second))
 
 
-async def test_the_second_pod_is_stamped_and_equal(tmp_path: Path) -> None:
+async def test_the_third_pod_is_stamped_and_equal(tmp_path: Path) -> None:
     async def steps(two: Two) -> None:
-        for name in ("one", "two", "three"):
+        for name in ("one", "two", "three", "four"):
             answer = await same(two, "POST", PODS, pod(name))
             assert answer.status == 201
         assert (await same(two, "POST", PODS, pod("two"))).status == 409
@@ -83,6 +83,7 @@ async def test_the_second_pod_is_stamped_and_equal(tmp_path: Path) -> None:
 async def test_what_admission_looks_at_makes_the_stencil_stale(tmp_path: Path) -> None:
     async def steps(two: Two) -> None:
         await same(two, "POST", PODS, pod("before"))
+        await same(two, "POST", PODS, pod("just-before"))
         limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "default": {"cpu": "2"}}]}}
         await same(two, "POST", "/api/v1/namespaces/default/limitranges", limits)
         after = decode_json((await same(two, "POST", PODS, pod("after"))).body)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
+from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machines import kep80, laptop8, regular
 from kubeqos.plugins.managers import Grant, Refusal
@@ -279,8 +280,6 @@ async def test_a_refusal_of_the_last_manager_gives_everything_back(tmp_path: Pat
 
 
 async def test_a_plugin_that_is_away_makes_its_pod_wait(tmp_path: Path) -> None:
-    from kubeqos.errors import RemoteError
-
     node = World(tmp_path)
     plugin = Plugin()
     node.managers = [plugin]
@@ -303,3 +302,25 @@ async def test_managers_that_contradict_each_other_refuse_the_pod(tmp_path: Path
         uid = await node.start(pod("web"))
         assert "manager cpu wants '0-7', manager plugin wants '1'" in node.status(uid)["message"]
         assert not plugin.held
+
+
+async def test_a_plugin_that_does_not_take_back_is_asked_again(tmp_path: Path) -> None:
+    node = World(tmp_path)
+    plugin = Plugin()
+    node.managers = [plugin]
+    refuses = True
+
+    async def release(pod_uid: str) -> None:
+        if refuses:
+            raise RemoteError("plugin does not answer")
+        plugin.held.discard(pod_uid)
+
+    async with node:
+        uid = await node.start(pod("web"))
+        plugin.release = release  # type: ignore[method-assign]
+        await node.end(uid)
+        await node.advance(2)
+        assert uid not in node.pods.pods and plugin.held == {uid}
+        refuses = False
+        other = await node.start(pod("other"))
+        assert plugin.held == {other}

@@ -147,6 +147,22 @@ async def test_a_memory_hog_is_killed_and_restarted_alone(containerd: Containerd
         assert node.container(uid, "calm")["containerID"] == calm
 
 
+async def test_a_job_succeeds_and_its_last_words_are_kept(containerd: Containerd, tmp_path: Path) -> None:
+    async with real_node(containerd, tmp_path) as node:
+        job = busybox("main", "echo all done > /dev/termination-log")
+        uid = node.pods.set(pod("job", job, hostNetwork=True, restartPolicy="Never"))
+
+        async def succeeded() -> Any:
+            return (
+                node.container(uid).get("state", {}).get("terminated")
+                if node.status(uid).get("phase") == "Succeeded"
+                else None
+            )
+
+        ended = await until("the job succeeds", succeeded)
+        assert (ended["exitCode"], ended["reason"], ended["message"]) == (0, "Completed", "all done\n")
+
+
 async def test_a_new_agent_finds_what_the_old_one_started(containerd: Containerd, tmp_path: Path) -> None:
     async with real_node(containerd, tmp_path) as node:
         uid = node.pods.set(pod("web", busybox("main", SLEEP), hostNetwork=True))

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
-from kubeqos.client.resources import LEASES, NODES, PODS
+from kubeqos.client.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
+from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.gates import FeatureGates
 from kubeqos.model.machines import laptop8
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.settings import NodeSettings
 from tests.apiserver.live import LiveServer, live_server
 from tests.node.pods import container, pod
+from tests.node.test_admission import OFFERS
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +32,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 
 @contextlib.asynccontextmanager
-async def running_agent(server: LiveServer, folder: Path, **settings: Any) -> AsyncIterator[tuple[NodeAgent, HttpApi]]:
+async def running_agent(
+    server: LiveServer, folder: Path, offers: Iterable[Advertisement] = (), **settings: Any
+) -> AsyncIterator[tuple[NodeAgent, HttpApi]]:
     api = HttpApi.from_kubeconfig(server.kubeconfig)
-    runtime = SimulatedRuntime(laptop8(), logs=False)
+    runtime = SimulatedRuntime(laptop8(), offers, logs=False)
     agent = NodeAgent(
         NodeSettings("n1", folder / "state", log_dir=folder / "logs", **settings), runtime, laptop8(), api=api
     )
@@ -57,11 +63,9 @@ async def until(what: str, question: Callable[[], Any], seconds: float = 20) -> 
     raise AssertionError(f"never happened: {what}")
 
 
-async def get_or_none(api: HttpApi, name: str) -> Any:
-    from kubeqos.client.errors import ApiError
-
+async def get_or_none(api: HttpApi, name: str, resource: Resource = PODS) -> Any:
     try:
-        return await api.get(PODS, name, "default")
+        return await api.get(resource, name, "default" if resource.namespaced else "")
     except ApiError as error:
         if error.not_found:
             return None
@@ -110,8 +114,8 @@ async def test_the_node_registers_itself_and_keeps_a_lease(server: LiveServer, t
     async with running_agent(server, tmp_path) as (_, api):
 
         async def registered() -> Any:
-            node = await api.get(NODES, "n1")
-            return node if (node.get("status") or {}).get("allocatable") else None
+            node = await get_or_none(api, "n1", NODES)
+            return node if node and (node.get("status") or {}).get("allocatable") else None
 
         node = await until("node registers", registered)
         assert node["status"]["capacity"]["cpu"] == "8"
@@ -119,5 +123,86 @@ async def test_the_node_registers_itself_and_keeps_a_lease(server: LiveServer, t
         assert node["status"]["allocatable"]["memory"] == "16284Mi"
         ready = next(one for one in node["status"]["conditions"] if one["type"] == "Ready")
         assert (ready["status"], ready["reason"]) == ("True", "KubeletReady")
-        lease = await api.get(LEASES, "n1", "kube-node-lease")
+
+        async def leased() -> Any:
+            with contextlib.suppress(ApiError):
+                return await api.get(LEASES, "n1", "kube-node-lease")
+
+        lease = await until("lease is renewed", leased)
         assert lease["spec"]["holderIdentity"] == "n1"
+
+
+@pytest.fixture(scope="module")
+def classy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with live_server(tmp_path_factory.mktemp("classy"), FeatureGates.parse("QOSResources=true")) as live:
+        yield live
+
+
+async def kubectl(server: LiveServer, *words: str) -> subprocess.CompletedProcess[str]:
+    command = ["kubectl", "--kubeconfig", str(server.kubeconfig), *words]
+    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+
+
+async def test_classes_from_manifest_to_runtime_and_a_resize_by_kubectl(
+    classy_server: LiveServer, tmp_path: Path
+) -> None:
+    """KEP-3008: the node advertises, the pod asks, the status tells; a mutable class is changed in place."""
+    gates = FeatureGates.parse("QOSResources=true")
+    async with running_agent(classy_server, tmp_path, offers=OFFERS, gates=gates) as (agent, api):
+        node = await until("classes are advertised", lambda: _node_with_classes(api))
+        assert node["status"]["qosResources"]["podQoSResources"][0]["name"] == "network"
+        ask = {"qosResources": [{"name": "rdt", "class": "gold"}, {"name": "blockio", "class": "slow"}]}
+        await api.create(PODS, bound("web", container(resources=ask)))
+
+        async def given() -> Any:
+            status = (await api.get(PODS, "web", "default")).get("status") or {}
+            found = (status.get("containerStatuses") or [{}])[0].get("qosResources")
+            return {one["name"]: one["class"] for one in found} if found and status["phase"] == "Running" else None
+
+        assert await until("classes are assigned", given) == {"rdt": "gold", "blockio": "slow"}
+        patch = '{"spec":{"containers":[{"name":"main","resources":{"qosResources":[{"name":"rdt","class":"gold"},{"name":"blockio","class":"fast"}]}}]}}'  # noqa: E501
+        done = await kubectl(classy_server, "patch", "pod", "web", "--subresource=resize", "-p", patch)
+        assert done.returncode == 0, done.stderr
+
+        async def changed() -> bool:
+            return (await given() or {}).get("blockio") == "fast"
+
+        await until("the class is changed in place", changed)
+        (only,) = agent.runtime.core.containers.values()  # type: ignore[attr-defined]
+        assert only.classes == {"rdt": "gold", "blockio": "fast"} and only.config.metadata.attempt == 0
+        await api.delete(PODS, "web", "default", grace_seconds=1)
+
+
+async def _node_with_classes(api: HttpApi) -> Any:
+    node = await get_or_none(api, "n1", NODES)
+    return node if node and (node.get("status") or {}).get("qosResources") else None
+
+
+async def test_configuration_reaches_the_container(server: LiveServer, tmp_path: Path) -> None:
+    async with running_agent(server, tmp_path) as (agent, api):
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"level": "debug"}}
+        await api.create(CONFIG_MAPS, body, "default")
+        env = [
+            {"name": "LEVEL", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "level"}}},
+            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "BOTH", "value": "$(LEVEL)@$(NODE)"},
+        ]
+        await api.create(PODS, bound("configured", container(env=env)))
+
+        async def made() -> Any:
+            return list(agent.runtime.core.containers.values())  # type: ignore[attr-defined]
+
+        (only,) = await until("container is made", made)
+        assert {one.key: one.value for one in only.config.envs}["BOTH"] == b"debug@n1"
+        missing = [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "absent", "key": "x"}}}]
+        await api.create(PODS, bound("misconfigured", container(env=missing)))
+
+        async def told() -> Any:
+            status = (await api.get(PODS, "misconfigured", "default")).get("status") or {}
+            return ((status.get("containerStatuses") or [{}])[0].get("state") or {}).get("waiting")
+
+        async def config_error() -> Any:
+            waiting = await told()
+            return waiting if waiting and waiting.get("reason") == "CreateContainerConfigError" else None
+
+        assert (await until("the mistake is told", config_error))["message"] == 'configmap "absent" not found'

@@ -137,6 +137,17 @@ async def test_a_slow_plugin_that_answers_probes_is_waited_for(folder: Path) -> 
         assert isinstance(await node.admit(pod("web", cpu="1")), list)
 
 
+async def test_a_plugin_that_never_worked_is_not_waited_for(folder: Path) -> None:
+    def broken(_request: Any) -> Any:
+        raise RuntimeError("not today")
+
+    async with bench(folder) as node, serving_raw(folder, "x", {"GetResourcePluginOptions": broken}):
+        socket = folder / "r" / "x.sock"
+        told = await node.manager.endpoints.attach("x", socket, node.manager.reconciler.collect)
+        assert told is not None and told.startswith("plugin x: GetResourcePluginOptions")
+        assert isinstance(await node.admit(pod("web", x="1")), list)
+
+
 # ---- Nonsense
 
 

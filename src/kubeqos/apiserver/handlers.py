@@ -98,7 +98,7 @@ class Handlers:
         return self._written(kind, written, form, request)
 
     def _learner(self, kind: Kind, outline: Outline | None) -> Callable[[JsonObject], None] | None:
-        if outline is None:
+        if outline is None or not self.stencils.is_repeated(outline):
             return None
         return lambda obj: self.stencils.learn(outline, kind, obj, charge_pod(PodView.of(obj)))
 

@@ -2,8 +2,9 @@
 
 Clients create pods by the hundred that differ in nothing but their name. Decoding, defaulting, validating,
 every admission step but quota, and field ownership give the same outcome for all of them, since they are
-functions of the body and of what surrounds it. The first such pod goes the whole way; its result is kept as
-bytes with holes for name, uid and time. The next ones are stamped. A stencil is found by everything its
+functions of the body and of what surrounds it. The first two of them go the whole way, and the result of the
+second is kept as bytes with holes for name, uid and time; a template that is used once is not worth that. The
+next ones are stamped. A stencil is found by everything its
 outcome depends on, so that it can never answer for another body or another configuration; the quota ledger
 decides for every single pod.
 """
@@ -22,6 +23,7 @@ from kubeqos.model.names import dns_label
 from kubeqos.rules.quota import Charge
 
 _KEPT = 1024
+_SEEN = 8192
 _LARGEST_BODY = 16 << 10
 # The name of the pod itself: in the metadata, outside the maps that metadata may hold before it.
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
@@ -64,6 +66,7 @@ class Stencils:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, Stencil] = OrderedDict()
+        self._seen: OrderedDict[int, None] = OrderedDict()  # hashes, so that no body is held for a template used once
 
     def outline(self, request: Request, namespace: str, version: object) -> Outline | None:
         """Cut the name out of a body; None where stencils do not apply.
@@ -89,6 +92,16 @@ class Stencils:
         if found is not None:
             self._kept.move_to_end(outline.key)
         return found
+
+    def is_repeated(self, outline: Outline) -> bool:
+        """Whether a pod of this template was asked for before."""
+        template = hash(outline.key)
+        if template in self._seen:
+            return True
+        self._seen[template] = None
+        if len(self._seen) > _SEEN:
+            self._seen.popitem(last=False)
+        return False
 
     def learn(self, outline: Outline, kind: Kind, obj: JsonObject, charge: Charge) -> None:
         """Keep the outcome of the long way. Does nothing when the name was cut out at the wrong place."""

@@ -8,6 +8,7 @@ everything back. Calls are serialized: managers are never called concurrently fo
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +27,7 @@ from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.hints import Hint, Merged, Offer, Policy, Scope
 from kubeqos.topology.merge import merge
 
+log = logging.getLogger(__name__)
 MANAGER_SECONDS = 30.0
 ANYWHERE = Hint(None, False)
 TOPOLOGY_REASON = "TopologyAffinityError"
@@ -71,6 +73,7 @@ class Admission:
         self._lock = asyncio.Lock()
         self._storing = asyncio.Lock()
         self._changes = self._stored = 0
+        self._owed: set[tuple[str, str]] = set()
 
     # ---- The transaction
 
@@ -133,6 +136,7 @@ class Admission:
     async def updates(self) -> list[Update]:
         """What running containers are to be told, in a safe order."""
         async with self._lock:
+            await self._pay_back()
             found = [update for manager in self.managers for update in await manager.updates()]
         if found:
             await self._save()  # a restart must know what containers may have been told
@@ -219,11 +223,25 @@ class Admission:
             return Refusal(UNEXPECTED, f"Allocate failed due to {error.what}, which is unexpected", retry=True)
 
     async def _undo(self, uid: str) -> None:
-        for manager in self.managers:
-            await manager.release(uid)
+        self._owed |= {(manager.name, uid) for manager in self.managers}
+        await self._pay_back()
         self.entries.pop(uid, None)
         self.why.pop(uid, None)
         self._held.pods.pop(uid, None)
+
+    async def _pay_back(self) -> None:
+        """Release what is to be released; a manager that cannot take it back now is asked again later."""
+        for manager in self.managers if self._owed else ():
+            for uid in [uid for name, uid in self._owed if name == manager.name]:
+                await self._release_one(manager, uid)
+
+    async def _release_one(self, manager: ResourceManager, uid: str) -> None:
+        try:
+            async with asyncio.timeout(MANAGER_SECONDS):
+                await manager.release(uid)
+            self._owed.discard((manager.name, uid))
+        except (TimeoutError, KubeqosError) as error:
+            log.warning("manager %s does not take back what pod %s held: %s", manager.name, uid, error)
 
     def _enter(self, pod: AdmittedPod, untold: tuple[str, ...] = ()) -> None:
         metadata = pod.view.metadata

@@ -92,6 +92,8 @@ class Core:
         elif pod.source == "runtime":
             pod.source, pod.ending = stimulus.source, None
             self._move(pod, PodState.WAITING, now, "the API knows it")
+        if pod.allocated is not None and not resources_changed(pod.allocated, raw):
+            pod.allocated = raw
         pod.raw, pod.view = raw, view
         self._learn_status(pod, now)
         if view.metadata.deletion_timestamp:

@@ -146,6 +146,9 @@ def container_config(
         tty=raw.get("tty", False),
     )
     config.mounts.extend(_mounts(pod, raw, context))
+    if context.folders:
+        host = str(termination_log(pod, ref.name, attempt, context))
+        config.mounts.add(container_path=raw.get("terminationMessagePath") or TERMINATION_PATH, host_path=host)
     for mount in grant.mounts:
         config.mounts.add(container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only)
     for device in grant.devices:
@@ -343,15 +346,34 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
 # ---- Files and rights
 
 
+TERMINATION_PATH = "/dev/termination-log"
+
+
+def termination_log(pod: AdmittedPod, container: str, attempt: int, context: Context) -> Path:
+    """The file in which a container may leave its last words."""
+    return context.state_dir / "pods" / pod.uid / "containers" / container / str(attempt)
+
+
+VOLUME_FOLDERS: Mapping[str, str] = {
+    "emptyDir": "kubernetes.io~empty-dir",
+    "configMap": "kubernetes.io~configmap",
+    "secret": "kubernetes.io~secret",
+    "downwardAPI": "kubernetes.io~downward-api",
+    "projected": "kubernetes.io~projected",
+}
+"""Volumes that live in the agent's own folder; `node.volumes` fills them."""
+
+
 def volume_paths(pod: AdmittedPod, context: Context) -> dict[str, Path]:
     """Where each volume that needs no plugin lives on the host."""
     paths: dict[str, Path] = {}
     for volume in (pod.raw.get("spec") or {}).get("volumes") or ():
         if "hostPath" in volume:
             paths[volume["name"]] = Path(volume["hostPath"].get("path", "/"))
-        elif "emptyDir" in volume:
-            folder = context.state_dir / "pods" / pod.uid / "volumes" / "kubernetes.io~empty-dir"
-            paths[volume["name"]] = folder / volume["name"]
+            continue
+        for kind, folder in VOLUME_FOLDERS.items():
+            if kind in volume:
+                paths[volume["name"]] = context.state_dir / "pods" / pod.uid / "volumes" / folder / volume["name"]
     return paths
 
 

@@ -208,8 +208,8 @@ class Outcomes:
         if isinstance(effect, fx.EnsureImage | fx.CreateContainer | fx.StartContainer):
             self._start_failed(pod, effect, failure, now)
         elif isinstance(effect, fx.RunSandbox):
-            text = f"Failed to create pod sandbox: {message}"
-            self.record(pod, "Warning", "FailedCreatePodSandBox", text)
+            text = message if failure.reason else f"Failed to create pod sandbox: {message}"
+            self.record(pod, "Warning", failure.reason or "FailedCreatePodSandBox", text)
         elif isinstance(effect, fx.StopContainer | fx.StopSandbox):
             self.record(pod, "Warning", "FailedKillPod", f"error killing pod: {message}")
         elif isinstance(effect, fx.UpdateResources):

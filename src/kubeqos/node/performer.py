@@ -10,6 +10,7 @@ import asyncio
 import shutil
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kubeqos.client.api import Api
@@ -20,6 +21,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import KubeqosError
 from kubeqos.node import effects as fx
+from kubeqos.node import volumes
 from kubeqos.node.admission import Admission
 from kubeqos.node.cgroupkeeper import CgroupKeeper
 from kubeqos.node.core import Core
@@ -33,7 +35,7 @@ from kubeqos.node.criconfig import (
     references,
     resource_update,
     sandbox_config,
-    volume_paths,
+    termination_log,
 )
 from kubeqos.node.prober import Prober
 from kubeqos.node.probes import FIELDS
@@ -49,6 +51,7 @@ from kubeqos.node.seen import (
 )
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal, StartHook, Update
 
+LONGEST_MESSAGE = 4096
 Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]
 
 
@@ -137,7 +140,10 @@ class Performer:
         await self._admission.release(pod.uid)
         self._pending = deque(update for update in self._pending if update.container.pod_uid != pod.uid)
         if pod.ending is not None and pod.ending.cause.cleans_up:
-            shutil.rmtree(self._context().state_dir / "pods" / pod.uid, ignore_errors=True)
+            context = self._context()
+            shutil.rmtree(context.state_dir / "pods" / pod.uid, ignore_errors=True)
+            if context.folders:
+                shutil.rmtree(pod_log_dir(pod.admitted_pod(), context), ignore_errors=True)
         return None
 
     async def settle(self) -> None:
@@ -186,9 +192,11 @@ class Performer:
 
     async def _run_sandbox(self, pod: PodRecord, effect: fx.RunSandbox) -> fx.Result:
         context, admitted = self._context(), pod.admitted_pod()
-        for path in volume_paths(admitted, context).values():
-            if context.folders and path.is_relative_to(context.state_dir):
-                path.mkdir(parents=True, exist_ok=True)
+        if context.folders and pod.view.spec.volumes:
+            try:
+                volumes.write_all(admitted, context, await self._files(admitted, volumes.needs(admitted)))
+            except volumes.MountProblem as problem:
+                raise StartError("FailedMount", problem.what) from problem
         self._keep_cgroups()
         identity = await self._runtime.run_pod_sandbox(sandbox_config(admitted, effect.attempt, context))
         return seen_sandbox((await self._runtime.pod_sandbox_status(identity)).status)
@@ -229,6 +237,9 @@ class Performer:
             raise StartError("CreateContainerConfigError", problem.what) from problem
         if context.folders:
             (pod_log_dir(admitted, context) / ref.name).mkdir(parents=True, exist_ok=True)
+            words = termination_log(admitted, ref.name, effect.attempt, context)
+            words.parent.mkdir(parents=True, exist_ok=True)
+            words.touch()
         described = sandbox_config(admitted, sandbox.attempt, context)
         identity = await self._runtime.create_container(effect.sandbox_id, config, described)
         # While it was being created others may have taken what was shared: it must know before it starts.
@@ -238,18 +249,25 @@ class Performer:
         return await self._look_at(identity)
 
     async def _lookup(self, pod: AdmittedPod, ref: ContainerRef) -> dict[tuple[str, str], dict[str, str]]:
-        found: dict[tuple[str, str], dict[str, str]] = {}
-        for kind, name in sorted(references(raw_container(pod, ref))):
-            if self._api is None:
-                continue
+        """What a container's environment refers to."""
+        files = await self._files(pod, references(raw_container(pod, ref)))
+        return {
+            key: {name: data.decode(errors="replace") for name, data in found.items()} for key, found in files.items()
+        }
+
+    async def _files(self, pod: AdmittedPod, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], dict[str, bytes]]:
+        """ConfigMaps and Secrets of the pod's namespace; those that do not exist are left out."""
+        found: dict[tuple[str, str], dict[str, bytes]] = {}
+        for kind, name in sorted(wanted) if self._api is not None else ():
+            assert self._api is not None
             try:
                 resource = CONFIG_MAPS if kind == "ConfigMap" else SECRETS
-                data = (await self._api.get(resource, name, pod.view.metadata.namespace)).get("data") or {}
+                raw = await self._api.get(resource, name, pod.view.metadata.namespace)
             except ApiError as error:
                 if not error.not_found:
                     raise
                 continue
-            found[kind, name] = data if kind == "ConfigMap" else {key: _decoded(one) for key, one in data.items()}
+            found[kind, name] = volumes.decoded(kind, raw)
         return found
 
     async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
@@ -287,7 +305,20 @@ class Performer:
         return None
 
     async def _look_at(self, container_id: str) -> SeenContainer:
-        return seen_container((await self._runtime.container_status(container_id)).status)
+        return self._seen((await self._runtime.container_status(container_id)).status)
+
+    def _seen(self, status: cri.ContainerStatus) -> SeenContainer:
+        """A container with its last words, if it left any."""
+        found, context = seen_container(status), self._context()
+        pod = self._core.pods.get(status.labels.get(POD_UID_LABEL, ""))
+        if found.stage is not Stage.EXITED or found.message or pod is None or not context.folders:
+            return found
+        try:
+            with termination_log(pod.admitted_pod(), found.name, found.attempt, context).open("rb") as file:
+                said = file.read(LONGEST_MESSAGE).decode(errors="replace")
+        except OSError:
+            return found
+        return replace(found, message=said) if said else found
 
     # ---- Hooks and probes
 
@@ -324,7 +355,7 @@ class Performer:
         for container in await self._runtime.list_containers(cri.ContainerFilter(label_selector=labels)):
             answer = await _or_none(self._runtime.container_status(container.id))
             if answer is not None:
-                containers.append(seen_container(answer.status))
+                containers.append(self._seen(answer.status))
         return SeenPod(uid, namespace, name, tuple(sandboxes), tuple(containers))
 
     async def stages(self) -> dict[str, dict[str, str]]:
@@ -356,12 +387,6 @@ def _ref(pod: AdmittedPod, name: str) -> ContainerRef:
 def _default_policy(image: str) -> str:
     tag = image.rpartition("/")[2].partition(":")[2]
     return "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
-
-
-def _decoded(text: str) -> str:
-    import base64
-
-    return base64.b64decode(text).decode(errors="replace")
 
 
 async def _if_there(call: Awaitable[None]) -> None:

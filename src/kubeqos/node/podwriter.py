@@ -107,8 +107,8 @@ class PodWriter:
             if target.status is status:
                 target.status = None
         elif target.delete:
-            target.delete = False
             await self._api.delete(PODS, target.name, target.namespace, grace_seconds=0, uid=target.uid)
+            target.delete = False
 
 
 def status_patch(status: Raw, known: Raw) -> dict[str, Any]:

@@ -146,6 +146,7 @@ class PodRecord:
     """Condition type → (status, last transition time)."""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
     wake: float | None = None
+    shown_to_managers: AdmittedPod | None = None
 
     @property
     def key(self) -> str:
@@ -162,9 +163,12 @@ class PodRecord:
         return self.raw if self.allocated is None else self.allocated
 
     def admitted_pod(self) -> AdmittedPod:
+        """The pod as managers see it, with the resources that it has now."""
         raw = self.in_force
-        view = self.view if raw is self.raw else PodView.of(dict(raw))
-        return AdmittedPod(view, raw, effective_class(view))
+        if self.shown_to_managers is None or self.shown_to_managers.raw is not raw:
+            view = self.view if raw is self.raw else PodView.of(dict(raw))
+            self.shown_to_managers = AdmittedPod(view, raw, effective_class(view))
+        return self.shown_to_managers
 
     def raw_container(self, name: str) -> dict[str, Any]:
         spec = self.raw.get("spec") or {}

@@ -271,11 +271,14 @@ async def keep_registered(
     on_status: StatusSink,
     *,
     check_seconds: float = SCAN_SECONDS,
+    ready: asyncio.Event | None = None,
 ) -> None:
     """Serve until cancelled, and listen anew whenever the socket was removed or taken, as a node's restart may do."""
     while True:
         async with serve_registration(socket, introduction, install, on_status):
             mine = stamp(socket)
+            if ready is not None:
+                ready.set()
             while stamp(socket) == mine:  # noqa: ASYNC110 - another process removes it
                 await asyncio.sleep(check_seconds)
             if stamp(socket) is not None:

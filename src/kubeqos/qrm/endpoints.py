@@ -89,10 +89,18 @@ class Endpoints:
             await synchronise(fresh)
         except RemoteError as error:
             await fresh.stop()
+            self._forget(fresh, current)
             return error.what
         fresh.go_live()
         log.info("resource plugin is in use", resource=name, socket=str(socket))
         return None
+
+    def _forget(self, failed: Endpoint, before: Endpoint | None) -> None:
+        """A plugin that never came to be used must not make its resource one that pods wait for."""
+        if self._by_name.get(failed.name) is failed:
+            del self._by_name[failed.name]
+            if before is not None:
+                self._by_name[failed.name] = before
 
     async def _introduce(self, endpoint: Endpoint, options: pb.ResourcePluginOptions | None) -> None:
         try:

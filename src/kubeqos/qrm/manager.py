@@ -115,6 +115,21 @@ class QosResourceManager:
         return tuple(hint for hint in hints if hint.numa is None or hint.numa <= self.machine.numa)
 
     async def allocate(self, pod: AdmittedPod, container: ContainerRef, hint: Hint) -> Grant | Refusal:
+        return await self._take(pod, container, hint, again=False)
+
+    async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
+        """Ask plugins for what a changed pod needs, where it is; a refusal leaves everything as it was."""
+        holdings = [holding for ref, _ in new.containers() if (holding := self.ledger.get(new.uid, ref.name))]
+        for done, holding in enumerate(holdings):
+            outcome = await self._take(new, holding.ref, holding.hint, again=True)
+            if isinstance(outcome, Refusal):
+                for changed in holdings[: done + 1]:
+                    await self._take(old, changed.ref, changed.hint, again=True)
+                return Refusal("Deferred" if outcome.retry else "Infeasible", outcome.message, outcome.retry)
+        return None
+
+    async def _take(self, pod: AdmittedPod, container: ContainerRef, hint: Hint, *, again: bool) -> Grant | Refusal:
+        """Allocate one container; `again` asks for what it holds already, too."""
         if why_skipped(pod, self.settings.skip):
             return NOTHING
         wrong = wrong_annotation(pod)
@@ -124,7 +139,7 @@ class QosResourceManager:
         self._admitting[pod.uid] = self._admitting.get(pod.uid, 0) + 1
         before = self.ledger.copy_of(container)
         try:
-            outcome = await self._allocate(pod, container, hint)
+            outcome = await self._allocate(pod, container, hint, again)
         finally:
             self._admitting[pod.uid] -= 1
             if not self._admitting[pod.uid]:
@@ -133,18 +148,17 @@ class QosResourceManager:
             self.ledger.reset(container, before)
             return outcome
         holding = self.ledger.get(pod.uid, container.name)
-        self._told[pod.uid, container.name] = outcome, holding.held() if holding else None
+        if not again:  # a running container is told by `updates`
+            self._told[pod.uid, container.name] = outcome, holding.held() if holding else None
         return outcome
 
-    async def _allocate(self, pod: AdmittedPod, ref: ContainerRef, hint: Hint) -> Grant | Refusal:
+    async def _allocate(self, pod: AdmittedPod, ref: ContainerRef, hint: Hint, again: bool) -> Grant | Refusal:
         asked = self.endpoints.catalogue().questions(pod, ref)
         if not asked:
             return NOTHING
         known = self.ledger.get(pod.uid, ref.name)
         kind = wire_kind(pod, ref)
-        fresh = [
-            q for q in asked if not (known and _held(known, q) and satisfies(q, known.resources[q.resource], kind))
-        ]
+        fresh = [q for q in asked if again or not (known and _serves(known, q, kind))]
         answers = await asyncio.gather(*(self._answer(pod, ref, question, hint) for question in fresh))
         for question, answer in zip(fresh, answers, strict=True):
             outcome = "refused" if isinstance(answer, Refusal) else "allocated"
@@ -384,6 +398,12 @@ def _clashes_of(key: Key, mine: Held, others: Mapping[Key, Held]) -> list[str]:
 
 def _held(holding: Holding, question: Question) -> bool:
     return question.resource in holding.resources
+
+
+def _serves(holding: Holding, question: Question, kind: pb.ContainerType.ValueType) -> bool:
+    """Whether what a container holds still does."""
+    held = holding.resources.get(question.resource)
+    return held is not None and satisfies(question, held, kind)
 
 
 def _pre_start(pod: AdmittedPod, ref: ContainerRef) -> pb.PreStartContainerRequest:

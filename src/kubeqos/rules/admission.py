@@ -386,7 +386,10 @@ def quotas(work: Work) -> Refused | None:
         return None
     enforce = request.operation is Operation.CREATE
     if request.operation is Operation.UPDATE:
-        enforce = quota.enforced_on_update(request.qualified, request.subresource, request.old or {}, work.new)
+        old = request.old or {}
+        enforce = quota.enforced_on_update(request.qualified, request.subresource, old, work.new)
+        if not enforce and request.qualified == "pods" and quota.costs_the_same(old, work.new):
+            return None
     decision = quota.decide(
         around.quotas,
         _charge(request, request.old, around),

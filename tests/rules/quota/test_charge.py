@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeqos.model.objects import PodView
-from kubeqos.rules.quota import Charge, charge_of, charge_pod
+from kubeqos.rules.quota import Charge, charge_of, charge_pod, costs_the_same
 from kubeqos.rules.quota.charge import is_tracked
 from tests.rules.quota.objects import Raw, container, pod
 
@@ -113,3 +115,55 @@ def test_everything_else_is_counted_by_its_resource() -> None:
 )
 def test_usage_is_reported_only_for_what_is_measured(name: str, tracked: bool) -> None:
     assert is_tracked(name) is tracked
+
+
+# -- versions of one pod ---------------------------------------------------------------------------------------
+
+SET_ASIDE = st.fixed_dictionaries(
+    {"name": st.sampled_from(["main", "other"])},
+    optional={
+        "ready": st.booleans(),
+        "resources": st.sampled_from([{}, {"requests": {"cpu": "2"}}, {"limits": {"cpu": "3"}}]),
+        "allocatedResources": st.sampled_from([{"cpu": "4"}, {}]),
+    },
+)
+INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+VERSIONS = st.fixed_dictionaries(
+    {"spec": st.fixed_dictionaries(
+        {"containers": st.sampled_from([[container(requests=MEGA)], [container()], [container(limits=MEGA)]])},
+        optional={
+            "nodeName": st.sampled_from(["n1", "n2"]),
+            "activeDeadlineSeconds": st.sampled_from([0, 60]),
+            "priorityClassName": st.just("urgent"),
+            "overhead": st.just({"cpu": "1"}),
+        },
+    )},
+    optional={"status": st.fixed_dictionaries({}, optional={
+        "phase": st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+        "qosClass": st.sampled_from(["BestEffort", "Burstable"]),
+        "podIP": st.just("10.0.0.1"),
+        "conditions": st.lists(st.sampled_from([INFEASIBLE, {"type": "Ready", "status": "True"}]), max_size=2),
+        "containerStatuses": st.lists(SET_ASIDE, max_size=2),
+    })},
+)  # fmt: skip
+
+
+@given(old=VERSIONS, new=VERSIONS)
+def test_versions_that_cost_the_same_have_equal_charges(old: Raw, new: Raw) -> None:
+    if costs_the_same(old, new):
+        before, after = charge_pod(PodView.of(old)), charge_pod(PodView.of(new))
+        for what in ("amounts", "standing", "class_names", "ended"):
+            assert getattr(before, what) == getattr(after, what)
+
+
+def test_a_node_and_a_report_cost_nothing() -> None:
+    waiting = {"spec": {"containers": [container(requests=MEGA)]}, "status": {"phase": "Pending"}}
+    bound = {
+        "spec": {**waiting["spec"], "nodeName": "n"},
+        "status": {"phase": "Pending", "conditions": [{"type": "A"}]},
+    }
+    running = {**bound, "status": {"phase": "Running", "podIP": "10.0.0.1"}}
+    assert costs_the_same(waiting, bound)
+    assert costs_the_same(bound, running)
+    assert not costs_the_same(running, {**running, "status": {"phase": "Failed"}})
+    assert not costs_the_same(running, {**running, "spec": {**bound["spec"], "activeDeadlineSeconds": 5}})

@@ -72,7 +72,8 @@ def track(live: JsonObject | None, new: JsonObject, schema: TypeSchema, writer: 
     if entries is None:
         return []
     changes = changes_between(live, new, schema, writer.ignored)
-    entries = take_fields(entries, changes, writer.api_version)
+    if entries:
+        entries = take_fields(entries, changes, writer.api_version)
     gained = union(changes.modified, changes.added)
     if gained:
         own = Entry(writer.manager, "Update", writer.api_version, gained, writer.now, writer.subresource)
@@ -90,8 +91,9 @@ def changes_between(
     before = zero_object(schema.key) if live is None else live
     left_out = _SYSTEM_FIELDS | {step[2:] for step, below in (ignored or {}).items() if not below}
     changes = compare(place_of_type(schema.key), owned(before, left_out), owned(new, left_out))
-    for name in Comparison.__slots__ if ignored else ():
-        setattr(changes, name, recursive_difference(getattr(changes, name), ignored or {}))
+    if ignored and any(ignored.values()):  # whole fields were left out above
+        for name in Comparison.__slots__:
+            setattr(changes, name, recursive_difference(getattr(changes, name), ignored))
     return changes
 
 

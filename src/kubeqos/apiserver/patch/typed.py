@@ -158,13 +158,15 @@ def compare(place: Place, old: Any, new: Any) -> Comparison:
 def _compare(place: Place, old: Any, new: Any, out: Comparison) -> None:
     olds, news = _keyed(place, old), _keyed(place, new)
     prefix = "f:" if place.kind in (STRUCT, MAP) else ""
+    fields = place.fields if place.kind == STRUCT else None
+    added = out.added
     for key, value in news.items():
         before = olds.get(key, MISSING)
         if before is not MISSING and before == value:
             continue
-        inner = place.below(key) if prefix else place.item
+        inner = place.item if fields is None else fields.get(key, ANYTHING)
         if before is MISSING:
-            out.added[prefix + key] = whole(inner, value)
+            added[prefix + key] = whole(inner, value) if value and inner.kind != LEAF else {}
         elif inner.kind == LEAF:
             out.modified[prefix + key] = {}
         elif before or value:  # null, {} and [] are the same to whoever owns fields below

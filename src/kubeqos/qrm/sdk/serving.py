@@ -57,7 +57,8 @@ async def running(plugin: Any, options: Options, install: Install = lambda _serv
     checkpoint = None
     if options.state is not None:
         options.state.parent.mkdir(parents=True, exist_ok=True)
-        checkpoint = Checkpoint(options.state, format=f"{STATE_FORMAT}.{plugin.resource}", version=1)
+        # No container outlives the machine, and what a manager still knows it asks for again: no power cut matters.
+        checkpoint = Checkpoint(options.state, format=f"{STATE_FORMAT}.{plugin.resource}", version=1, sync=False)
     servicer = Servicer(plugin, checkpoint, registry)
     for damaged in servicer.restore():
         log.error("a damaged state file was set aside", file=damaged)
@@ -80,7 +81,8 @@ async def _tasks(servicer: Servicer, options: Options, install: Install) -> Asyn
     """What a plugin does besides answering; when some of it fails for good, so does the block."""
     introduction = Introduction(PLUGIN_TYPE, servicer.resource, (VERSION,))
     socket = options.socket(servicer.resource)
-    chores = [keep_registered(socket, introduction, install, _log_status)]
+    ready = asyncio.Event()
+    chores = [keep_registered(socket, introduction, install, _log_status, ready=ready)]
     if options.legacy is not None:
         chores.append(_push(servicer, options.legacy, socket))
     if hasattr(servicer.plugin, "run"):
@@ -98,6 +100,7 @@ async def _tasks(servicer: Servicer, options: Options, install: Install) -> Asyn
     for task in tasks:
         task.add_done_callback(ended)
     try:
+        await ready.wait()
         yield
     except asyncio.CancelledError:
         if failures and block is not None:

@@ -5,7 +5,7 @@ audit) and by `kubeqos check`. The ledger is the truth: usage changes only by th
 and what it becomes, so that it always equals the sum over the live objects, in whatever order they came and went.
 """
 
-from kubeqos.rules.quota.charge import Charge, charge_of, charge_pod, enforced_on_update
+from kubeqos.rules.quota.charge import Charge, charge_of, charge_pod, costs_the_same, enforced_on_update
 from kubeqos.rules.quota.ledger import Admitted, Deltas, Denied, Drift, Ledger, Reason, decide
 from kubeqos.rules.quota.quota import Quota
 
@@ -20,6 +20,7 @@ __all__ = [
     "Reason",
     "charge_of",
     "charge_pod",
+    "costs_the_same",
     "decide",
     "enforced_on_update",
 ]

@@ -116,6 +116,29 @@ def charge_pod(pod: PodView, *, expired: bool = False) -> Charge:
     )
 
 
+def costs_the_same(old: Raw, new: Raw) -> bool:
+    """Whether two versions of a pod surely have equal charges, told without working either out.
+
+    Most writes to a pod give it a node or report how it runs, which no quota measures.
+    """
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    if before != after and {**before, "nodeName": ""} != {**after, "nodeName": ""}:
+        return False
+    return _priced_status(old.get("status") or {}) == _priced_status(new.get("status") or {})
+
+
+def _priced_status(status: Raw) -> tuple[Any, ...]:
+    """What a charge reads of a status: whether the pod has ended, its class, and what the node has set aside."""
+    set_aside = [
+        (key, one.get("name"), one["resources"], one.get("allocatedResources"))
+        for key in ("containerStatuses", "initContainerStatuses")
+        for one in status.get(key) or ()
+        if one.get("resources") is not None
+    ]
+    conditions = status.get("conditions") if set_aside else None
+    return status.get("phase") in ("Succeeded", "Failed"), status.get("qosClass"), set_aside, conditions
+
+
 _LIMITED = frozenset(("cpu", "memory", "ephemeral-storage"))
 
 

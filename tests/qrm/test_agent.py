@@ -1,0 +1,94 @@
+"""What an allocation comes to in a running node: fields reach CRI, pod scope allocates, sizes change in place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kubeqos.errors import ConfigurationError
+from kubeqos.gates import QRM, FeatureGates
+from kubeqos.model.machines import kep80
+from kubeqos.node.settings import NodeSettings
+from kubeqos.qrm.sdk import Allocation, DeviceSpec, Hint, MountSpec, Options, Refuse, Request, running
+from kubeqos.topology.hints import Scope
+from tests.qrm.harness import PluginProcess, admitted, container, plugin_processes, pod, pod_of, qrm_node, until
+from tests.qrm.live import NUMA_0, Scripted, cpus
+
+
+async def test_t16_everything_a_plugin_gives_reaches_the_runtime(folder: Path) -> None:
+    given = {
+        "example.com/vf": Allocation(
+            envs={"VF": "0"},
+            annotations={"example.com/vf": "0"},
+            mounts=(MountSpec("/var/vf", "/run/vf0", True),),
+            devices=(DeviceSpec("/dev/vf", "/dev/vf0", "rw"),),
+        ),
+        "shares": Allocation(property="CpuShares", result="99"),
+        "files": Allocation(property="Unified", result='{"io.weight":"100"}'),
+    }
+    plugin = Scripted("example.com/vf", given)
+    async with qrm_node(folder, kep80()) as node, running(plugin, Options(folder / "r")):
+        await node.plugins("example.com/vf")
+        resources = await node.run(pod("web", **{"example.com/vf": "1"}))
+        assert resources["cpu_shares"] == 99
+        config = node.config("uid-web")
+        assert {one.key: one.value for one in config.envs}["VF"] == b"0"
+        assert config.annotations["example.com/vf"] == "0"
+        mounts = {one.container_path: (one.host_path, one.readonly) for one in config.mounts}
+        assert mounts["/var/vf"] == ("/run/vf0", True)
+        assert [(one.container_path, one.host_path, one.permissions) for one in config.devices] == [
+            ("/dev/vf", "/dev/vf0", "rw")
+        ]
+        assert config.linux.resources.unified["io.weight"] == "100"
+
+
+async def test_t07_pod_scope_allocates_for_every_container_under_one_hint(folder: Path) -> None:
+    wishes = {"a": (NUMA_0,), "b": (Hint(NUMA_0.numa, True), Hint(kep80().numa, False))}
+    plugin = Scripted("cpu", cpus("0-3"), hints=lambda request: wishes[request.container])
+    raw = pod_of("web", [container("a", cpu="1"), container("b", cpu="1")])
+    async with qrm_node(folder, kep80(), scope=Scope.POD) as node, running(plugin, Options(folder / "r")):
+        await node.plugins("cpu")
+        node.submit(raw)
+        await until("runs", lambda: node.running("uid-web"))
+        await until("both", lambda: len(node._containers("uid-web")) == 2)
+        assert [node.resources("uid-web", name)["cpuset_cpus"] for name in "ab"] == ["0-3", "0-3"]
+    assert {one.hint for one in plugin.asked} == {NUMA_0}
+
+
+async def test_a_pod_changes_its_size_in_place(folder: Path) -> None:
+    config = 'reserved: "0-1,40-41"\nroles: {storage: {dedicated: true, numa: bind}}\n'
+    cpu = PluginProcess(folder, "cpu", kep80(), config)
+    async with qrm_node(folder, kep80()) as node:
+        with plugin_processes(cpu):
+            await node.plugins("cpu")
+            await node.run(pod("web", "storage", cpu="4"))
+            old, new, huge = (admitted(pod("web", "storage", cpu=amount)) for amount in ("4", "8", "60"))
+            assert await node.agent.admission.resize(old, new) is None
+            await node.agent.performer.settle()
+            assert node.resources("uid-web")["cpuset_cpus"] == "2-9"
+            refusal = await node.manager.resize(new, huge)
+            assert refusal is not None and refusal.reason == "Infeasible"
+            assert await node.manager.updates() == []
+            assert node.manager.ledger.get("uid-web", "container0").resources["cpu"].result == "2-9"  # type: ignore[union-attr]
+
+
+async def test_a_refused_pod_says_why_and_leaves_nothing_behind(folder: Path) -> None:
+    def no(request: Request) -> Allocation:
+        raise Refuse(f"no {request.resource} for {request.pod}")
+
+    first, second = Scripted("x.io/a", Allocation()), Scripted("x.io/b", no)
+    options = Options(folder / "r")
+    async with qrm_node(folder, kep80()) as node, running(first, options), running(second, options):
+        await node.plugins("x.io/a", "x.io/b")
+        told = await node.refused(pod("web", **{"x.io/a": "1", "x.io/b": "1"}))
+        why = "container container0: x.io/b: plugin x.io/b: Allocate: no x.io/b for web (FAILED_PRECONDITION)"
+        assert told == f"UnexpectedAdmissionError: Pod was rejected: {why}"
+        assert first.released == ["uid-web"]
+        assert node.manager.ledger.pods == frozenset()
+
+
+async def test_the_gate_needs_the_topology_manager() -> None:
+    settings = NodeSettings("n1", Path("/nowhere"), gates=FeatureGates.default().set({QRM: True}))
+    with pytest.raises(ConfigurationError, match='topologyManagerPolicy is "none"'):
+        settings.check()

@@ -1,0 +1,164 @@
+"""Writing plugins: few lines, honest errors, state that survives, and a kit that finds what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.errors import ConfigurationError, InputError, RemoteError
+from kubeqos.qrm.conformance import Kit
+from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+from kubeqos.qrm.sdk import Allocation, Options, Refuse, Request, running
+from kubeqos.qrm.skeleton import write_skeleton
+from tests.qrm.harness import pod, until
+from tests.qrm.live import bench, serving_raw
+
+
+class Tiny:
+    resource = "example.com/tiny"
+
+    def allocate(self, request: Request) -> Allocation:
+        if request.quantity > 5:
+            raise Refuse("too much", remedy="ask for 5 or less")
+        return Allocation(quantity=request.quantity, scalar=True)
+
+
+async def test_a_plugin_of_four_lines(folder: Path) -> None:
+    async with bench(folder) as node, node.plugin(Tiny()):
+        assert isinstance(await node.admit(pod("web", **{"example.com/tiny": "2"})), list)
+        refused: Any = await node.admit(pod("big", **{"example.com/tiny": "6"}))
+        assert "too much ask for 5 or less" in refused.message
+
+
+async def test_what_was_given_survives_the_plugins_death(folder: Path) -> None:
+    state = folder / "tiny.state"
+    async with bench(folder) as node:
+        async with node.plugin(Tiny(), state=state):
+            await node.admit(pod("web", **{"example.com/tiny": "2"}))
+        async with running(Tiny(), Options(folder / "other", state=state)) as servicer:
+            assert servicer._book["uid-web"]["container0"]["example.com/tiny"].quantity == 2
+
+
+async def test_a_damaged_state_file_is_set_aside(folder: Path) -> None:
+    state = folder / "tiny.state"
+    state.write_text('{"format": "kubeqos')
+    async with running(Tiny(), Options(folder / "r", state=state)):
+        assert (folder / "tiny.state.damaged-1").exists()
+
+
+async def test_a_plugin_listens_again_when_its_socket_is_removed(folder: Path) -> None:
+    async with bench(folder) as node, node.plugin(Tiny()):
+        socket = folder / "r" / "example.com_tiny.sock"
+        before = socket.stat().st_ino, socket.stat().st_mtime_ns
+        socket.unlink()
+        await until(
+            "a new socket", lambda: socket.exists() and (socket.stat().st_ino, socket.stat().st_mtime_ns) != before
+        )
+        await node.usable("example.com/tiny")
+
+
+async def test_a_second_plugin_on_the_same_socket_ends_the_first(folder: Path) -> None:
+    options = Options(folder / "r")
+    with pytest.raises(RemoteError, match="another plugin has taken"):
+        async with running(Tiny(), options), running(Tiny(), options):
+            await asyncio.sleep(30)
+
+
+async def test_a_bug_in_a_plugin_is_told_as_one(folder: Path) -> None:
+    class Broken:
+        resource = "broken"
+
+        def allocate(self, request: Request) -> Allocation:
+            raise KeyError("oops")
+
+    async with bench(folder) as node, node.plugin(Broken()):
+        refused: Any = await node.admit(pod("web", broken="1"))
+        assert "KeyError: 'oops' (INTERNAL)" in refused.message
+
+
+async def test_an_object_that_is_no_plugin_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="object is not a plugin"):
+        async with running(object(), Options(folder)):
+            pass
+
+
+async def test_metrics_and_readiness_are_part_of_it(folder: Path) -> None:
+    async with running(Tiny(), Options(folder / "r")) as servicer:
+        await Kit(folder / "r" / "example.com_tiny.sock").run()
+        counted = servicer._calls.labels("Allocate", "OK")
+        assert counted._sum.get() > 0
+
+
+# ---- The kit
+
+
+async def test_the_kit_passes_a_good_plugin(folder: Path) -> None:
+    async with running(Tiny(), Options(folder / "r")):
+        report = await Kit(folder / "r" / "example.com_tiny.sock").run()
+    assert [check for check in report if check.passed is not True] == []
+
+
+async def test_the_kit_finds_what_is_wrong(folder: Path) -> None:
+    """A plugin that invents a property, answers for others, loses what it gave and changes while it is read."""
+    serial = iter(range(1000))
+
+    def report(_request: Any) -> pb.GetResourcesAllocationResponse:
+        return pb.GetResourcesAllocationResponse(pod_resources={f"uid-{next(serial)}": pb.ContainerResources()})
+
+    def allocate(request: Any) -> pb.ResourceAllocationResponse:
+        answer = pb.ResourceAllocationResponse(pod_uid="somebody")
+        answer.allocation_result.resource_allocation["odd"].oci_property_name = "Nonsense"
+        answer.allocation_result.resource_allocation["odd"].allocation_result = str(next(serial))
+        return answer
+
+    hints = lambda _request: pb.ResourceHintsResponse(pod_uid="somebody")  # noqa: E731
+    answers = {"GetTopologyHints": hints, "Allocate": allocate, "GetResourcesAllocation": report}
+    async with serving_raw(folder, "odd", answers):
+        found = {check.name: check for check in await Kit(folder / "r" / "odd.sock").run()}
+    failed = {name for name, check in found.items() if check.passed is False}
+    assert failed == {
+        "GetTopologyHints gives hints or no preference",
+        "Allocate gives what can be applied",
+        "Allocate gives the same when asked again",
+        "GetResourcesAllocation reports the allocation",
+        "reading changes nothing",
+        "GetTopologyAwareResources answers",
+        "GetTopologyAwareAllocatableResources answers",
+        "PreStartContainer answers with a message",
+        "RemovePod releases",
+        "RemovePod of an unknown pod is fine",
+    }
+    assert "unknown property 'Nonsense'" in found["Allocate gives what can be applied"].detail
+
+
+def test_the_kit_says_when_nobody_listens(folder: Path) -> None:
+    command = [sys.executable, "-m", "kubeqos.cli.main", "qrm", "conformance", f"unix://{folder}/nobody.sock"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "registration answers GetInfo   FAILED" in done.stdout
+
+
+# ---- The skeleton
+
+
+def test_a_new_plugin_works_with_its_own_test(folder: Path) -> None:
+    plugin, test = write_skeleton("my-thing", folder)
+    assert len(plugin.read_text().splitlines()) < 40
+    environment = {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', 'src')}:{plugin.parent}"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(test)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_wrong_name_or_an_existing_folder_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="'My Thing' cannot be a plugin's name"):
+        write_skeleton("My Thing", folder)
+    write_skeleton("thing", folder)
+    with pytest.raises(InputError, match="exists already"):
+        write_skeleton("thing", folder)

@@ -240,7 +240,7 @@ class QosResourceManager:
         mine = Held(found[0], ref.pod_uid if found[1] else None)
         if not (wrong := _clashes_of(key, mine, self.ledger.cpus())):
             return None
-        await self.reconciler.refresh(by_plugin)
+        await self.reconciler.refresh(name for name, given in by_plugin.items() if cpus_of(given.values()))
         wrong = _clashes_of(key, mine, self.ledger.cpus())
         return f"container {ref.name}: {wrong[0]}" if wrong else None
 

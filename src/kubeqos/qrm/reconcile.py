@@ -82,19 +82,22 @@ class Reconciler:
     async def refresh(self, plugins: Iterable[str]) -> None:
         """Read the reports of these plugins now."""
         asked = [endpoint for name in plugins if (endpoint := self.endpoints.get(name)) and endpoint.usable]
-        await asyncio.gather(*(self._tend(endpoint) for endpoint in asked))
+        await asyncio.gather(*(self._collect(endpoint) for endpoint in asked))
 
     async def _tend(self, endpoint: Endpoint) -> None:
         if endpoint.live and endpoint.silent and not await endpoint.probe():
             return
         if not endpoint.usable:
             return
+        await self.endpoints.settle(endpoint)
+        await self._collect(endpoint)
+        await self.endpoints.read_capacity(endpoint)
+
+    async def _collect(self, endpoint: Endpoint) -> None:
         try:
-            await self.endpoints.settle(endpoint)
             await self.collect(endpoint)
         except RemoteError as error:
             self._drift(endpoint, "unanswered", error.what)
-        await self.endpoints.read_capacity(endpoint)
 
     async def collect(self, endpoint: Endpoint) -> None:
         """Read one plugin's report and bring the ledger in line with it."""

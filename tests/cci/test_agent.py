@@ -91,7 +91,7 @@ class AgentNode:
             boundary=self._boundary,
         )
         self._stack = contextlib.AsyncExitStack()
-        beside = Extensions(self.folder / "r", cci=self.manager, managers=[self.manager], reconcile_seconds=0.05)
+        beside = Extensions(self.folder / "r", cci=self.manager, managers=[self.manager])
         await self._stack.enter_async_context(beside.running(self.agent))
         task = asyncio.create_task(self.agent.run())
         self._stack.push_async_callback(_ended, task)

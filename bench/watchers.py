@@ -76,14 +76,16 @@ async def measure(live: Server) -> None:
     opening = asyncio.Semaphore(50)
     tasks = [asyncio.ensure_future(watcher.run(live, context, version, opening)) for watcher in watchers]
     await asyncio.gather(*(watcher.open.wait() for watcher in watchers))
-    count, cpu, started = RATE * SECONDS, live.cpu_seconds(), time.perf_counter()
+    count, cpu, ours, started = RATE * SECONDS, live.cpu_seconds(), time.process_time(), time.perf_counter()
     await create(live, context, count)
     took = time.perf_counter() - started
     await asyncio.wait_for(asyncio.gather(*(watcher.done.wait() for watcher in watchers)), 60)
     lag = max(w.last for w in watchers) - started - took
     complete = sum(w.seen == count for w in watchers)
     print(f"{count} creates in {took:.1f} s, {complete}/{WATCHERS} watchers saw every one, the last {lag:.2f} s after")
-    print(f"server CPU {live.cpu_seconds() - cpu:.1f} s for {sum(w.seen for w in watchers)} deliveries")
+    server, client = live.cpu_seconds() - cpu, time.process_time() - ours
+    print(f"CPU for {sum(w.seen for w in watchers)} deliveries: server {server:.1f} s, watchers {client:.1f} s")
+    print(f"achieved {count / took:.0f} creates/s   target {RATE}/s (a core has {took:.1f} s in this time)")
     for task in tasks:
         task.cancel()
 

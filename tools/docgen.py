@@ -20,6 +20,7 @@ import click
 
 from kubeqos.cli.main import COMMANDS
 from kubeqos.gates import GATES
+from tools.nodepage import node_configuration
 from tools.schema_proposals import ADDED_FIELDS, ADDED_TYPES
 
 ROOT = Path(__file__).parents[1]
@@ -265,6 +266,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "events": events,
     "names": names,
+    "node-configuration": lambda: node_configuration(table),
 }
 
 

@@ -135,6 +135,35 @@ def test_bodies_are_bounded_before_and_after_decompression(live: LiveServer) -> 
     assert live.call("POST", path, small, {"Content-Encoding": "gzip"}).code == 201
 
 
+def test_a_thousand_wrong_fields_are_warned_of_in_few_headers(live: LiveServer) -> None:
+    body = {"metadata": {"name": "odd"}, **{f"field{n}": 1 for n in range(1000)}}
+    answer = live.call("POST", "/api/v1/namespaces/default/configmaps?dryRun=All", body)
+    assert answer.code == 201
+    assert answer.warnings[0] == '299 - "unknown field \\"field0\\""'
+    assert 20 < len(answer.warnings) <= 64
+    long = {"metadata": {"name": "odd"}, **{f"{n}{'x' * 3000}": 1 for n in range(10)}}
+    warnings = live.call("POST", "/api/v1/namespaces/default/configmaps?dryRun=All", long).warnings
+    assert len(warnings) == 10
+    assert max(map(len, warnings)) < 300
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "pods/p/binding"), ("POST", "pods/p/eviction"), ("POST", "serviceaccounts/default/token"),
+     ("PATCH", "replicationcontrollers/r/scale"), ("PUT", "replicationcontrollers/r/scale"),
+     ("PUT", "pods/p/status"), ("POST", "configmaps")],
+)  # fmt: skip
+def test_options_are_checked_at_every_door(live: LiveServer, method: str, path: str) -> None:
+    body = {"metadata": {"name": "p"}, "target": {"name": "n"}, "spec": {"replicas": 1}}
+    headers = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
+    base = "/api/v1/namespaces/default"
+    spec = {"containers": [{"name": "c", "image": "x"}]}
+    live.call("POST", f"{base}/pods", {"metadata": {"name": "p"}, "spec": spec})
+    answer = live.call(method, f"{base}/{path}?fieldValidation=Sometimes", body, headers)
+    assert answer.code == 422
+    assert 'fieldValidation: Unsupported value: "Sometimes"' in answer.body["message"]
+
+
 def test_no_credentials_is_401_everywhere(live: LiveServer) -> None:
     for path in ("/api/v1/pods", "/version", "/healthz", "/nope", "/metrics"):
         answer = live.call("GET", path, headers={"Authorization": ""})

@@ -19,12 +19,12 @@ from kubeqos.cci.parameters import Group, Parameters
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sdk import Servicer
 from kubeqos.cci.store import ResourceSet, Store
-from kubeqos.cci.telling import HOLDINGS_ANNOTATION
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import CoreKind, Machine
 from kubeqos.model.machines import laptop8
+from kubeqos.model.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import AdmittedPod, Grant
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings, violations
 from kubeqos.topology.hints import ANYWHERE

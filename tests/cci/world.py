@@ -25,7 +25,6 @@ from kubeqos.cci.drivers import PLUGIN_TYPE, Deadlines
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.sdk import Driver, running
 from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
-from kubeqos.cci.telling import HOLDINGS_ANNOTATION
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.state import State
@@ -33,6 +32,7 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.machines import kep80
 from kubeqos.model.objects import PodView
+from kubeqos.model.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
 from kubeqos.plugins.registration import Watcher
 from kubeqos.rules.podqos import effective_class

@@ -301,10 +301,3 @@ def test_every_setting_has_one_flag_and_a_help_text() -> None:
         SETTINGS["cpuCFSQuota"].flag == "cpu-cfs-quota"
         and SETTINGS["memoryManagerPolicy"].flag == "memory-manager-policy"
     )
-
-
-def test_the_manual_names_every_setting() -> None:
-    manual = (Path(__file__).parents[2] / "docs/node-configuration.md").read_text()
-    for setting in SETTINGS.values():
-        assert f"| `{setting.key}` | `--{setting.flag}`" in manual
-        assert f"| {setting.about} |" in manual

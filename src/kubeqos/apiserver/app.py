@@ -10,6 +10,7 @@ import logging
 import re
 import time
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,7 +36,9 @@ _JSON_HEADERS = [(b"content-type", b"application/json"), _NO_CACHE]
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-MAX_WARNING = 1000
+MAX_WARNINGS = 4096  # characters in all, as in Kubernetes
+MAX_WARNING = 256  # characters of each, where all of them would be too many
+MAX_WARNING_HEADERS = 64  # Python's own HTTP client gives up at a hundred headers
 
 log = logging.getLogger("kubeqos.apiserver")
 
@@ -220,11 +223,24 @@ def _head(response: Response, request: Request) -> list[tuple[bytes, bytes]]:
         headers = [(b"content-type", response.content_type.encode()), *response.headers]
     else:
         headers = list(response.headers)
-    headers += map(_warning, request.warnings)
+    if request.warnings:
+        headers += _warnings(request.warnings)
     return headers
 
 
+def _warnings(texts: list[str]) -> Iterator[tuple[bytes, bytes]]:
+    """Each warning once. Where they are too long together each is cut, and what does not fit is left out."""
+    texts = list(dict.fromkeys(texts))
+    longest = MAX_WARNING if sum(map(len, texts)) > MAX_WARNINGS else MAX_WARNINGS
+    room = MAX_WARNINGS
+    for text in texts[:MAX_WARNING_HEADERS]:
+        if room <= 0:
+            return
+        room -= min(len(text), longest)
+        yield _warning(text[:longest])
+
+
 def _warning(text: str) -> tuple[bytes, bytes]:
-    """A Warning header; a header cannot carry control characters, and need not carry novels."""
-    safe = _CONTROL.sub(" ", text[:MAX_WARNING]).replace("\\", "\\\\").replace('"', '\\"')
+    """A Warning header; a header cannot carry control characters."""
+    safe = _CONTROL.sub(" ", text).replace("\\", "\\\\").replace('"', '\\"')
     return b"warning", f'299 - "{safe}"'.encode("utf-8", "replace")

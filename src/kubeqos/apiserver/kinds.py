@@ -30,11 +30,12 @@ class Subresource:
     kind: str = ""  # the parent's when empty
     group: str = ""
     version: str = ""
+    answers: str = ""  # what comes back where that is not the kind: Status, or text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
-    """One kind of object as the API serves it."""
+    """One kind of object as the API serves it. There is one entry per kind, so an entry is equal to itself alone."""
 
     group: str
     version: str
@@ -162,11 +163,11 @@ SCALE = Subresource("scale", kind="Scale", group="autoscaling", version="v1")
 TOKEN = Subresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1")
 POD_SUBRESOURCES = (
     Subresource("attach", ("create", "get"), "PodAttachOptions", "", "v1"),
-    Subresource("binding", ("create",), "Binding", "", "v1"),
+    Subresource("binding", ("create",), "Binding", "", "v1", answers="Status"),
     Subresource("ephemeralcontainers"),
-    Subresource("eviction", ("create",), "Eviction", "policy", "v1"),
+    Subresource("eviction", ("create",), "Eviction", "policy", "v1", answers="Status"),
     Subresource("exec", ("create", "get"), "PodExecOptions", "", "v1"),
-    Subresource("log", ("get",)),
+    Subresource("log", ("get",), answers="text"),
     Subresource("portforward", ("create", "get"), "PodPortForwardOptions", "", "v1"),
     Subresource("resize"),
     STATUS,

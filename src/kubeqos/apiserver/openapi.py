@@ -247,11 +247,7 @@ def _operation(kind: Kind, verb: str, method: str, sub: str = "", *, everywhere:
     found = next((s for s in kind.subresources if s.name == sub and s.kind), None)
     if found:
         group, version, name = found.group, found.version, found.kind
-    answer = f"{name}List" if verb in ("list", "deletecollection") and not sub else name
-    content = _content(group, version, answer)
-    if verb == "delete" and not kind.lifecycle.answers_object:
-        # Gone at once: a Status. Still there, since a finalizer or a grace period holds it: the object.
-        content = {JSON: {"schema": {"anyOf": [content[JSON]["schema"], _content("", "v1", "Status")[JSON]["schema"]]}}}
+    content = _answer(kind, verb, sub, (group, version, name))
     scope = "ForAllNamespaces" if everywhere else "Namespaced" if kind.namespaced else ""
     operation: JsonObject = {
         "tags": [f"{kind.group.partition('.')[0] or 'core'}_{kind.version}"],
@@ -270,6 +266,22 @@ def _operation(kind: Kind, verb: str, method: str, sub: str = "", *, everywhere:
     if body:
         operation["requestBody"] = body
     return operation
+
+
+def _answer(kind: Kind, verb: str, sub: str, sent: tuple[str, str, str]) -> JsonObject:
+    """What comes back when all is well, by media type."""
+    answers = next((s.answers for s in kind.subresources if s.name == sub), "")
+    status = _content("", "v1", "Status")
+    if answers == "text":
+        return {"text/plain": {"schema": {"type": "string"}}}
+    if answers == "Status" or kind.kind == "Binding":
+        return status
+    group, version, name = sent
+    content = _content(group, version, f"{name}List" if verb in ("list", "deletecollection") else name)
+    if verb == "delete" and not kind.lifecycle.answers_object:
+        # Gone at once: a Status. Still there, since a finalizer or a grace period holds it: the object.
+        return {JSON: {"schema": {"anyOf": [content[JSON]["schema"], status[JSON]["schema"]]}}}
+    return content
 
 
 def _content(group: str, version: str, name: str, media: Iterable[str] = (JSON,)) -> JsonObject:

@@ -87,6 +87,7 @@ class Subresources:
 
     async def bind(self, request: Request, namespace: str, name: str) -> Response:
         """Give a pod its node."""
+        check_options(request, "CreateOptions")
         pods = kind_named("Pod")
         binding = read_object(request, "Binding", "", "v1", field_validation(request))
         metadata, target = binding["metadata"], binding.get("target") or {}
@@ -107,6 +108,7 @@ class Subresources:
     # eviction
 
     async def _evict(self, request: Request, route: Route) -> Response:
+        check_options(request, "CreateOptions")
         eviction = read_object(request, "Eviction", "policy", "v1", field_validation(request))
         if eviction["metadata"].get("name") not in ("", None, route.name):
             raise bad_request("name in URL does not match name in Eviction object")
@@ -169,6 +171,7 @@ class Subresources:
         if route.verb == "get":
             return Response(200, encode_json(_scale_of(decode(self.core.stored(kind, route.namespace, route.name)))))
         version = ""
+        check_options(request, "PatchOptions" if route.verb == "patch" else "UpdateOptions")
         if route.verb == "patch":
             replicas = _replicas_patch(request)
         else:
@@ -195,6 +198,7 @@ class Subresources:
 
     def _token(self, request: Request, route: Route, kind: Kind) -> Response:
         """A short-lived token for a service account (`kubectl create token`)."""
+        check_options(request, "CreateOptions")
         asked = read_object(request, "TokenRequest", "authentication.k8s.io", "v1", field_validation(request))
         account = decode(self.core.stored(kind, route.namespace, route.name))
         if self.tokens is None:

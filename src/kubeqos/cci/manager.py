@@ -29,12 +29,12 @@ from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sharing import memory_nodes, place, pool_of, running_on
 from kubeqos.cci.startup import check_reserved
 from kubeqos.cci.store import FILE_NAME, Entry, Holding, Key, Store
-from kubeqos.cci.telling import HOLDINGS_ANNOTATION, Telling, because
+from kubeqos.cci.telling import Telling, because
 from kubeqos.errors import RemoteError, StateError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ContainerView
-from kubeqos.model.wellknown import DRIVERS_ANNOTATION
+from kubeqos.model.wellknown import DRIVERS_ANNOTATION, HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import (
     AdmittedPod,
     ContainerKind,

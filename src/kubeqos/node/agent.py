@@ -149,6 +149,7 @@ class NodeAgent:
         self._timer_at: float | None = None
         self._stopped = False
         self._writing_soon = False
+        self._written_ns = 0
 
     # ---- Running
 
@@ -158,7 +159,9 @@ class NodeAgent:
             await self._meet_runtime()
             self._spawn(self.pods.run())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.pods.synced.wait(), SYNC_SECONDS)
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event is set.
+                async with asyncio.timeout(SYNC_SECONDS):
+                    await self.pods.synced.wait()
             self._spawn(self._teller.run())
             await self._take_over()
             self._spawn(self.watch.follow(self.runtime))
@@ -426,9 +429,10 @@ class NodeAgent:
             await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.status_seconds * NS))
 
     async def _write_soon(self) -> None:
-        """The node's summary has changed; many pods that come together change it once."""
-        await self.clock.sleep_until(self.clock.now_ns() + round(SOON_SECONDS * NS))
+        """The node's summary has changed: one pod is shown at once, many that come together are shown together."""
+        await self.clock.sleep_until(self._written_ns + round(SOON_SECONDS * NS))
         self._writing_soon = False
+        self._written_ns = self.clock.now_ns()
         await self.write_node()
 
     async def write_node(self) -> None:

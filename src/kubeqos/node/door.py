@@ -6,7 +6,7 @@ else comes through `node.serving`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -153,15 +153,15 @@ class _Counters(Collector):
             short.add_metric([kind], float(status == "True"))
         yield short
         yield GaugeMetricFamily("kubelet_running_pods", "Pods with a sandbox.", value=_running(agent))
-        for name, about, counts in (
-            ("kubeqos_node_effects", "Calls to runtime and managers.", agent.counters.effects),
-            ("kubeqos_node_effect_failures", "Those of them that failed.", agent.counters.failures),
-            ("kubelet_pod_resources_endpoint_requests_total", "Calls of the Pod Resources API.", self._calls()),
-        ):
-            family = CounterMetricFamily(name, about, labels=["kind"])
-            for kind, count in sorted(counts.items()):
-                family.add_metric([kind], count)
-            yield family
+        labels = ["kind"]
+        effects = CounterMetricFamily("kubeqos_node_effects", "Calls to runtime and managers.", labels=labels)
+        yield _counted(effects, agent.counters.effects)
+        failures = CounterMetricFamily("kubeqos_node_effect_failures", "Those of them that failed.", labels=labels)
+        yield _counted(failures, agent.counters.failures)
+        asked = CounterMetricFamily(
+            "kubelet_pod_resources_endpoint_requests", "Calls of the Pod Resources API.", labels=labels
+        )
+        yield _counted(asked, self._calls())
         damaged = agent.counters.damaged_checkpoints
         yield CounterMetricFamily("kubeqos_node_damaged_checkpoints", "Checkpoints set aside.", value=damaged)
         freed = CounterMetricFamily("kubeqos_node_reclaimed", "Things removed to free the disk.", labels=["kind"])
@@ -171,6 +171,12 @@ class _Counters(Collector):
 
     def _calls(self) -> dict[str, int]:
         return {**self._pod_resources.counts.calls, "refused": self._pod_resources.counts.refused}
+
+
+def _counted(family: CounterMetricFamily, counts: Mapping[str, int]) -> CounterMetricFamily:
+    for kind, count in sorted(counts.items()):
+        family.add_metric([kind], count)
+    return family
 
 
 def _running(agent: NodeAgent) -> float:

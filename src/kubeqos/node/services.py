@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -200,8 +201,12 @@ async def serve_node(agent: NodeAgent, settings: ServiceSettings) -> AsyncIterat
     async def sleep(seconds: float) -> None:
         await agent.clock.sleep_until(agent.clock.now_ns() + round(seconds * _NS))
 
+    # The nodes of a fleet start together; each looks at its own time, so that they do not all look at once.
+    stagger = zlib.crc32(agent.settings.node_name.encode()) / 2**32
+
     async def keep() -> None:
         await agent.ready.wait()
+        await sleep(stagger * settings.housekeeping_seconds)
         await keeper.run(sleep, settings.housekeeping_seconds)
 
     async with contextlib.AsyncExitStack() as stack:

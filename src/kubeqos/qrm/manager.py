@@ -28,7 +28,15 @@ from kubeqos.plugins.managers import (
     Update,
 )
 from kubeqos.qrm.answers import CPUS, Nonsense, cpus_of, grant_of, satisfies
-from kubeqos.qrm.asking import Question, request_for, why_skipped, wire_kind, wrong_annotation
+from kubeqos.qrm.asking import (
+    Question,
+    marks_of,
+    request_for,
+    why_skipped,
+    wire_kind,
+    with_marks,
+    wrong_annotation,
+)
 from kubeqos.qrm.endpoint import Capacity, PluginFailure, Unusable
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.ledger import Holding, Ledger
@@ -325,6 +333,7 @@ class QosResourceManager:
     def save(self) -> Any:
         return {
             "pods": self.ledger.entries(),
+            "marks": {uid: marks_of(self._pods[uid].view.metadata) for uid in self.ledger.pods if uid in self._pods},
             "owed": self.endpoints.owed,
             "plugins": {
                 endpoint.name: {
@@ -346,7 +355,8 @@ class QosResourceManager:
         for uid in sorted(self.ledger.pods - running.keys()):
             repaired.append(f"pod {uid} is gone; what it held is given back")
             await self.release(uid)
-        self._pods.update({uid: running[uid] for uid in self.ledger.pods})
+        marks = state.get("marks") or {}
+        self._pods.update({uid: with_marks(running[uid], marks.get(uid, {})) for uid in self.ledger.pods})
         for holding in self.ledger:
             grant = holding.grant()
             if not isinstance(grant, Nonsense):

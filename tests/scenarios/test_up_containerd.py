@@ -38,7 +38,7 @@ CONTAINER = {
 @contextlib.contextmanager
 def clean_cgroups() -> Iterator[None]:
     """Remove the pods' cgroups that a node leaves behind, if it made them."""
-    before = {path for path in CGROUPS.glob("*/kubepods")}
+    before = set(CGROUPS.glob("*/kubepods"))
     yield
     for root in set(CGROUPS.glob("*/kubepods")) - before:
         for folder, _, _ in os.walk(root, topdown=False):

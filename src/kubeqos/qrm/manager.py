@@ -80,6 +80,7 @@ class QosResourceManager:
         self._told: dict[Key, tuple[Grant, Held | None]] = {}
         self._told_at = -1
         self._resume: list[Update] = []
+        self._conflict = ""
         self._admitting: dict[str, int] = {}
         self._unheard: dict[tuple[str, str, str], RemoteError] = {}
         """Why a plugin gave no hints, by pod, container and resource, until its allocation is asked for."""
@@ -240,7 +241,7 @@ class QosResourceManager:
         mine = Held(found[0], ref.pod_uid if found[1] else None)
         if not (wrong := _clashes_of(key, mine, self.ledger.cpus())):
             return None
-        await self.reconciler.refresh(by_plugin)
+        await self.reconciler.refresh(name for name, given in by_plugin.items() if cpus_of(given.values()))
         wrong = _clashes_of(key, mine, self.ledger.cpus())
         return f"container {ref.name}: {wrong[0]}" if wrong else None
 
@@ -292,8 +293,11 @@ class QosResourceManager:
         before = {key: held for key in after if (held := self._told[key][1]) is not None}
         steps = order(before, after, self.machine)
         if isinstance(steps, Refused):
-            self.emit(Event("ResourceConflict", f"running containers stay as they are: {steps}"))
+            if self._conflict != str(steps):  # told once, not every period
+                self._conflict = str(steps)
+                self.emit(Event("ResourceConflict", f"running containers stay as they are: {steps}"))
             return []
+        self._conflict = ""
         changes = self._cpu_changes(steps, after) + self._other_changes()
         self._told_at = self.ledger.revision
         return changes

@@ -97,6 +97,12 @@ class QosResourceManager:
         asked = [q for q in catalogue.questions(pod, container) if catalogue.served[q.plugin].aligned]
         return await asyncio.gather(*(self._offer(pod, container, question) for question in asked))
 
+    def _awaited(self, pod: AdmittedPod, container: ContainerRef) -> list[str]:
+        """What the container asks for of plugins that have yet to come: without them it would run unpinned."""
+        view = next(view for ref, view in pod.containers() if ref == container)
+        asked = {self.settings.names.get(name, name) for name in view.resources.requests}
+        return sorted(name for name in asked & self.settings.expected if self.endpoints.get(name) is None)
+
     async def _offer(self, pod: AdmittedPod, ref: ContainerRef, question: Question) -> Offer:
         holding = self.ledger.get(pod.uid, ref.name)
         held = holding.resources.get(question.resource) if holding else None
@@ -144,6 +150,9 @@ class QosResourceManager:
         wrong = wrong_annotation(pod)
         if wrong:
             return Refusal(REASON, wrong)
+        awaited = self._awaited(pod, container)
+        if awaited:
+            return Refusal(REASON, f"the resource plugin for {', '.join(awaited)} is not registered yet", retry=True)
         self._pods[pod.uid] = pod
         self._admitting[pod.uid] = self._admitting.get(pod.uid, 0) + 1
         before = self.ledger.copy_of(container)

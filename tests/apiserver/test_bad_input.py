@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import socket
 import ssl
 import time
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -199,6 +201,55 @@ def test_a_request_that_never_ends_is_cut_off(live: LiveServer, monkeypatch: pyt
             assert tls.recv(100) == b""
         except ssl.SSLEOFError:
             return  # cut without a TLS goodbye
+
+
+def exchange(live: LiveServer, pieces: Iterable[bytes]) -> tuple[int, Any]:
+    """Send bytes that need not be HTTP; the code and body of the answer."""
+    raw = socket.create_connection((live.host, live.port))
+    with live.tls.wrap_socket(raw, server_hostname="localhost") as tls:
+        tls.settimeout(10)
+        for piece in pieces:
+            tls.sendall(piece)
+        response = http.client.HTTPResponse(tls)
+        response.begin()
+        return response.status, json.loads(response.read())
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [
+        (b"GET /version HTTP/1.1\r\n", b"X-More: and more\r\n"),
+        (b"GET /version HTTP/1.1\r\nX-Long: ", b"long and longer "),
+        (b"GET /", b"longer/"),
+    ],
+    ids=["fields", "one field", "path"],
+)
+def test_an_endless_head_is_refused_before_anybody_asks_who_sent_it(
+    live: LiveServer, monkeypatch: pytest.MonkeyPatch, start: bytes, more: bytes
+) -> None:
+    monkeypatch.setattr("kubeqos.apiserver.serving.MAX_HEAD_BYTES", 10_000)
+    code, status = exchange(live, [start, more * (10_000 // len(more) + 1)])
+    assert code == status["code"] == 431
+    assert status["kind"] == "Status"
+
+
+@pytest.mark.parametrize("sent", [b"hello\r\n\r\n", b"GET /version SMTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\xff"])
+def test_what_is_not_http_gets_a_status_too(live: LiveServer, sent: bytes) -> None:
+    code, status = exchange(live, [sent])
+    assert code == status["code"] == 400
+    assert status["kind"] == "Status"
+
+
+def test_many_requests_on_one_connection_are_no_long_head(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubeqos.apiserver.serving.MAX_HEAD_BYTES", 1000)
+    connection = live.connect()
+    for number in range(20):
+        body = json.dumps({"metadata": {"name": f"many{number}"}, "data": {"a": "x" * 3000}})
+        connection.request("POST", "/api/v1/namespaces/default/configmaps?dryRun=All", body,
+                           {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"})  # fmt: skip
+        response = connection.getresponse()
+        response.read()
+        assert response.status == 201
 
 
 def test_a_watcher_that_does_not_read_holds_nobody_up(live: LiveServer) -> None:

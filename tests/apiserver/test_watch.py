@@ -11,8 +11,10 @@ import pytest
 
 from kubeqos.apiserver.eventexpiry import sweep
 from kubeqos.apiserver.kinds import kind_named
+from kubeqos.apiserver.local import LOCAL, LocalTransport
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client import ApiError, TransportApi
+from kubeqos.client.api import Call
 from kubeqos.client.resources import Resource
 from kubeqos.codec import decode_json
 
@@ -68,6 +70,44 @@ async def test_a_watch_resumes_where_it_was(server: ApiServer) -> None:
     for position in range(6):
         rest = [e for e in await collect(api, str(whole[position][2]), 1) if e[0] != "BOOKMARK"]
         assert rest == whole[position + 1 :]
+
+
+async def test_a_watch_that_begins_with_the_state_misses_nothing_that_happens_meanwhile(server: ApiServer) -> None:
+    """sendInitialEvents: objects, one bookmark that ends them, then changes; together they are what a list shows."""
+    api, transport = server.local(), LocalTransport(server.application, LOCAL)
+    path = "/api/v1/namespaces/default/configmaps"
+
+    async def write(worker: int) -> None:
+        for number in range(30):
+            await api.create(MAPS, named(f"w{worker}-{number}"), "default")
+            if number % 3 == 0:
+                await api.delete(MAPS, f"w{worker}-{number}", "default")
+
+    async def follow(wait: float) -> tuple[set[str], int]:
+        await asyncio.sleep(wait)
+        query = {"watch": "1", "sendInitialEvents": "true", "allowWatchBookmarks": "true", "timeoutSeconds": "3",
+                 "resourceVersionMatch": "NotOlderThan"}  # fmt: skip
+        chunks = [chunk async for chunk in transport.stream(Call("GET", path, query))]
+        known: set[str] = set()
+        ends = 0
+        for line in b"".join(chunks).splitlines():
+            event = decode_json(line)
+            metadata = event["object"]["metadata"]
+            if event["type"] == "BOOKMARK":
+                ends += (metadata.get("annotations") or {}).get("k8s.io/initial-events-end") == "true"
+            elif event["type"] == "DELETED":
+                known.remove(metadata["name"])
+            else:
+                assert metadata["name"] not in known, "no arrival twice"
+                known.add(metadata["name"])
+        return known, ends
+
+    followers = [asyncio.ensure_future(follow(number * 0.01)) for number in range(10)]
+    await asyncio.gather(*(write(worker) for worker in range(4)))
+    there = {decode_json(item)["metadata"]["name"] for item in (await api.list(MAPS, "default")).items}
+    for known, ends in await asyncio.gather(*followers):
+        assert known == there
+        assert ends == 1
 
 
 async def test_a_bookmark_is_a_place_to_resume_from(server: ApiServer) -> None:

@@ -74,5 +74,14 @@ async def test_kr8s(live: LiveServer) -> None:
     await pod.create()
     await pod.label({"k": "v"})
     assert [p.name async for p in api.get("pods", namespace="default", label_selector="k=v")] == ["kr"]
-    await pod.delete()
+    await pod.patch({"metadata": {"annotations": {"note": "patched"}}})
+    assert pod.annotations["note"] == "patched"
+    seen = []
+    async for kind, found in api.watch("pods", namespace="default", label_selector="k=v"):
+        seen.append((kind, found.name))
+        if kind == "ADDED":
+            await pod.delete()
+        if kind == "DELETED":
+            break
+    assert (seen[0], seen[-1]) == (("ADDED", "kr"), ("DELETED", "kr"))
     assert not await pod.exists()

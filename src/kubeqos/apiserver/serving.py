@@ -12,30 +12,64 @@ from typing import Any
 import uvicorn
 
 from kubeqos.apiserver.auth import PeerCertificateProtocol, PeerCertificateSocket
+from kubeqos.apiserver.requests import JSON
+from kubeqos.apiserver.status import ApiError, bad_request
+from kubeqos.codec import encode_json
 from kubeqos.errors import ConfigurationError
 
 REQUEST_SECONDS = 30.0  # head and body must have arrived by then
+MAX_HEAD_BYTES = 1 << 20  # Go's limit, which is Kubernetes'
 KEEP_ALIVE_SECONDS = 75
 STOP_SECONDS = 3
 
 
 class Protocol(PeerCertificateProtocol):
-    """A connection that must send each request, head and body, in reasonable time."""
+    """A connection that must send each request, head and body, in reasonable time, and no endless head.
+
+    Bodies are bounded where they are read; a head is gathered here, before anybody knows who the client is.
+    """
 
     _deadline: asyncio.TimerHandle | None = None
+    _in_head = False
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._start_deadline()
 
     def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
         if self._deadline is None and self.cycle is not None and self.cycle.response_complete:
             self._start_deadline()
         super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                why = f"the head of a request may have {MAX_HEAD_BYTES} bytes"
+                self._refuse(ApiError(431, "RequestHeaderFieldsTooLarge", why))
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._stop_deadline()
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is not HTTP is refused as everything else is."""
+        self._refuse(bad_request(msg))
+
+    def _refuse(self, error: ApiError) -> None:
+        body = encode_json(error.body())
+        head = f"HTTP/1.1 {error.code} {error.reason}\r\ncontent-type: {JSON}\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_deadline()

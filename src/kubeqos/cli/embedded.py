@@ -35,6 +35,7 @@ from kubeqos.node.agent import NodeAgent
 from kubeqos.node.extensions import Extensions, extensions
 from kubeqos.node.services import ServiceSettings, serve_node
 from kubeqos.node.settings import NodeSettings
+from kubeqos.qrm.settings import Settings as QrmSettings
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
 from kubeqos.topology.hints import Policy
@@ -180,7 +181,8 @@ async def _start_node(
         folder.mkdir(parents=True, exist_ok=True)
     api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
     settings = _settings(plan, state)
-    beside = extensions(settings, plan.machine, api, sockets)
+    # The CPU and memory plugins are ours to start, so pods wait for them rather than run unpinned.
+    beside = extensions(settings, plan.machine, api, sockets, qrm=QrmSettings(expected=frozenset({"cpu", "memory"})))
     runtime: Runtime
     if plan.endpoint:
         runtime = CriClient(plan.endpoint)

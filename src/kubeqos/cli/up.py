@@ -51,9 +51,13 @@ def command(
 async def _run(
     instance: Instance, port: int, config_file: Path | None, nodes: int | None, node_runtime: str | None
 ) -> None:
+    import structlog
+
     from kubeqos.cli.clusterfile import default_plan, fleet_plan, load_plan, local_node
     from kubeqos.cli.embedded import running
 
+    # What is said on standard output is for the user; what components note down is for the log.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     plan = load_plan(config_file) if config_file else fleet_plan(nodes) if nodes else default_plan()
     if node_runtime:
         plan = replace(plan, nodes=(*plan.nodes, local_node(node_runtime)))

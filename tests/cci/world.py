@@ -150,6 +150,8 @@ class Node:
         self.sandboxes: dict[str, str] = {}
         self.boundary: Callable[[str], None] = lambda _step: None
         self.writes: list[tuple[str, str]] = []
+        self.ledger: Any = None
+        """What the agent's ledger remembers of the manager; tests that want one take it from `manager.save()`."""
         self.time = 0.0
         self.observed = 0
         self._stack = contextlib.AsyncExitStack()
@@ -169,7 +171,7 @@ class Node:
         """An agent starts on what is there."""
         state = self.folder / "state"
         self.manager = CciManager(self.machine, state, self.settings, clock=lambda: self.time)
-        repaired = await self.manager.restore(None, self.pods)
+        repaired = await self.manager.restore(self.ledger, self.pods)
         watcher = Watcher([self.registry], {PLUGIN_TYPE: self.manager.drivers}, scan_seconds=0.02)
         self._stack = contextlib.AsyncExitStack()
         await self._stack.enter_async_context(self.manager.running())

@@ -314,10 +314,9 @@ class CciManager:
 
     async def restore(self, state: Any, running: Mapping[str, AdmittedPod]) -> list[str]:
         """Take over the store's own file, which is never older than the ledger, or the ledger's copy of it."""
-        repaired = self.store.load(self.path)
-        if not self.store.entries and state:
-            repaired = (repaired or []) + self.store.restore(state)
-        repaired = repaired or []
+        newest, repaired = self.store.load(self.path)
+        if not newest and state:
+            repaired += self.store.restore(state)
         for entry in list(self.store.entries.values()):
             if entry.pod not in running:
                 self._forget(entry.key)

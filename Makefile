@@ -22,6 +22,8 @@ check: $(DEV) ## format, lint, types, import contracts, generated code
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tools.protogen --check
+	@$(BIN)/python -m tools.docgen --check
 
 format: $(DEV) ## rewrite the sources in the house format
 	@$(BIN)/ruff format .

@@ -35,6 +35,7 @@ from kubeqos.node.agent import NodeAgent
 from kubeqos.node.fleet import Fleet, NodeShape
 from kubeqos.node.ledger import FileLedger, LocalLedger
 from kubeqos.node.settings import NodeSettings
+from kubeqos.node.surroundings import Surroundings
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.podqos import qos_class
 from kubeqos.topology.hints import Policy
@@ -93,7 +94,7 @@ async def admission(folder: Path) -> None:
     runtime = SimulatedRuntime(machine, OFFERS, logs=False)
     pods = [admitted(pod(f"web-{n}", str(1 + n % 4)), f"uid-{n}") for n in range(400)]
     for what, ledger in (("decided", LocalLedger()), ("and on disk", FileLedger(folder / "state"))):
-        agent = NodeAgent(settings(folder), runtime, machine, ledger=ledger)
+        agent = NodeAgent(settings(folder), runtime, machine, around=Surroundings(ledger=ledger))
         await agent.refresh_runtime()
         samples = await _admit_all(agent, pods)
         print(
@@ -173,7 +174,8 @@ async def starts_and_idle(folder: Path) -> None:
         timed.stopwatch = watch
         machine = big384()
         runtime = SimulatedRuntime(machine, OFFERS, logs=False)
-        agent = NodeAgent(settings(folder, Policy.NONE), runtime, machine, api=timed, boundary=watch.boundary)
+        around = Surroundings(boundary=watch.boundary)
+        agent = NodeAgent(settings(folder, Policy.NONE), runtime, machine, api=timed, around=around)
         running = asyncio.create_task(agent.run())
         await agent.ready.wait()
         began = time.perf_counter()

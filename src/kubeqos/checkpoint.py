@@ -30,17 +30,30 @@ class Loaded:
 
 
 class Checkpoint:
-    """One named state file with atomic, checksummed saves."""
+    """One named state file with atomic, checksummed saves.
 
-    def __init__(self, path: Path, *, format: str, version: int, before_step: Callable[[str], None] | None = None):
+    Without `sync` a save survives the death of the process, but not a power cut: for state that means nothing once the
+    machine has restarted, such as which running container has which CPUs.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        format: str,
+        version: int,
+        sync: bool = True,
+        before_step: Callable[[str], None] | None = None,
+    ):
         self.path = path
         self.format = format
         self.version = version
+        self.sync = sync
         self._before_step = before_step or (lambda _step: None)
         self._previous = path.with_name(path.name + ".previous")
 
     def save(self, data: Any) -> None:
-        """Replace the stored state; when this returns, the new state survives a power cut."""
+        """Replace the stored state; when this returns, the new state survives a power cut (with `sync`)."""
         envelope = {"format": self.format, "version": self.version, "checksum": checksum(data), "data": data}
         temporary = self.path.with_name(self.path.name + ".new")
         try:
@@ -48,15 +61,17 @@ class Checkpoint:
             with open(temporary, "wb") as file:
                 file.write(encode_json(envelope))
                 file.flush()
-                os.fsync(file.fileno())
-            if self.path.exists():
+                if self.sync:
+                    os.fsync(file.fileno())
+            if self.sync and self.path.exists():
                 self._before_step("keep-previous")
                 self._previous.unlink(missing_ok=True)
                 os.link(self.path, self._previous)
             self._before_step("rename")
             os.replace(temporary, self.path)
-            self._before_step("sync-directory")
-            sync_directory(self.path.parent)
+            if self.sync:
+                self._before_step("sync-directory")
+                sync_directory(self.path.parent)
         except OSError as error:
             raise StateError(
                 f"cannot save checkpoint: {error.strerror}",

@@ -31,6 +31,7 @@ from kubeqos.node.agent import NodeAgent
 from kubeqos.node.extensions import Extensions
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import LocalPods
+from kubeqos.node.surroundings import Surroundings
 from tests.cci.world import DRIVER, QUICK, container, cores, cpus, exclusive, overlaps
 from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
@@ -88,10 +89,10 @@ class AgentNode:
             pods=self.pods,
             managers=[self.manager],
             claims=resolved,
-            boundary=self._boundary,
+            around=Surroundings(boundary=self._boundary),
         )
         self._stack = contextlib.AsyncExitStack()
-        beside = Extensions(self.folder / "r", cci=self.manager, managers=[self.manager], reconcile_seconds=0.05)
+        beside = Extensions(self.folder / "r", cci=self.manager, managers=[self.manager])
         await self._stack.enter_async_context(beside.running(self.agent))
         task = asyncio.create_task(self.agent.run())
         self._stack.push_async_callback(_ended, task)

@@ -276,6 +276,22 @@ async def test_a_damaged_store_falls_back_to_the_previous_one(tmp_path: Path, da
         node.validate()
 
 
+async def test_a_damaged_store_is_taken_from_the_agents_ledger(tmp_path: Path) -> None:
+    """The previous checkpoint lacks the last owner; the ledger does not."""
+    async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
+        await node.start(pod("web"))
+        owner = pod("owner", exclusive(2))
+        assert await node.admit(owner) is None
+        node.ledger = node.manager.save()
+        (tmp_path / "state" / FILE_NAME).write_bytes(b"torn")
+        await node.restart()
+        assert node.available == cpus("2-7"), "the owner's cores are nobody else's"
+        [(ref, _)] = owner.containers()
+        await node.driver_up()
+        assert await node.run(owner, ref) is None
+        node.validate()
+
+
 async def test_a_lost_store_is_rebuilt_from_what_containers_were_created_with(tmp_path: Path) -> None:
     async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
         owner = pod("owner", exclusive(2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from kubeqos.cci.parameters import Group, Parameters
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sdk import Servicer
 from kubeqos.cci.store import ResourceSet, Store
-from kubeqos.cci.telling import HOLDINGS_ANNOTATION
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import CoreKind, Machine
 from kubeqos.model.machines import laptop8
+from kubeqos.model.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import AdmittedPod, Grant
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings, violations
 from kubeqos.topology.hints import ANYWHERE
@@ -52,32 +53,42 @@ class Named:
 @st.composite
 def claims(draw: st.DrawFn) -> str:
     """One or two groups with any legal attributes."""
-    count = draw(st.integers(1, 2))
-    cpu, mem, numbers = [], [], []
-    for _ in range(count):
+    cpu, mem, device, numbers = [], [], [], []
+    for _ in range(draw(st.integers(1, 2))):
         own = draw(st.booleans())
         siblings = draw(st.sampled_from(["", "REQUIRED", "PREFERRED"] + (["DENIED"] if own else [])))
-        cpu.append(["EXCLUSIVE" if own else "SHARED", *([f"CORE-SIBLING-{siblings}"] if siblings else [])])
-        mem.append(draw(st.sampled_from([one.value for one in MemoryAffinity])))
+        kind = draw(st.sampled_from(["", "", "PERFORMANCE-CORE", "EFFICIENCY-CORE"]))
+        isolation = draw(st.sampled_from(["", "", "ISOLATED-ALLOWED", "ISOLATED-REQUIRED"])) if own else ""
+        names = ["EXCLUSIVE" if own else "SHARED", f"CORE-SIBLING-{siblings}" if siblings else "", kind, isolation]
+        cpu.append([name for name in names if name])
+        mem.append(draw(st.sampled_from([one.value for one in MemoryAffinity] + ["HUGE_PAGE_SIZE_2M"])))
+        device.append(draw(st.sampled_from([one.value for one in DeviceAffinity])))
         least = draw(st.integers(1, 4))
         most = least + draw(st.sampled_from([0, 0, 2]))
         numbers.append(str(least) if most == least else f"{least}-{most}")
-    return json.dumps({"cores": numbers, "cpu attributes": cpu, "mem attributes": mem})
+    return json.dumps({"cores": numbers, "cpu attributes": cpu, "mem attributes": mem, "device attributes": device})
 
 
 steps = st.lists(st.one_of(claims(), st.just(""), st.integers(0, 9)), max_size=14)
 
 
 @settings(max_examples=60, deadline=None)
-@given(machines(), steps, st.integers(0, 2))
-def test_claims_and_removals_on_random_machines(machine: Machine, plan: list[Any], reserved: int) -> None:
+@given(machines(), steps, st.integers(0, 2), st.integers(0, 3))
+def test_claims_and_removals_on_random_machines(machine: Machine, plan: list[Any], reserved: int, paged: int) -> None:
+    """Some NUMA nodes have huge pages, and every container has a device on the first one."""
+    nodes = [
+        replace(node, hugepages={2 << 20: 8} if paged >> index & 1 else {}) for index, node in enumerate(machine.nodes)
+    ]
     if len(machine.online) > reserved:
-        asyncio.run(_live(machine, plan, machine.online.lowest(reserved)))
+        asyncio.run(_live(replace(machine, nodes=tuple(nodes)), plan, machine.online.lowest(reserved)))
 
 
 async def _live(machine: Machine, plan: list[Any], reserved: CpuSet) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        manager = CciManager(machine, Path(folder), Settings(reserved=reserved))
+        near = machine.numa_of(machine.online.lowest(1))
+        manager = CciManager(
+            machine, Path(folder), Settings(reserved=reserved), locate_devices=lambda _machine, _pod, _view: near
+        )
         Direct(manager, machine)
         running: list[AdmittedPod] = []
         told: dict[str, CpuSet] = {}
@@ -125,7 +136,9 @@ def _laws(manager: CciManager, machine: Machine, reserved: CpuSet, told: dict[st
             for group, held in holding.pairs():
                 assert group is not None
                 others = machine.online - reserved - _owned_by_others(manager.store, entry.key)
-                assert not violations(machine, others & group.region(machine), group.request(), held.cpus)
+                request = group.request(holding.parameters.device_numa)
+                assert not violations(machine, others, request, held.cpus)
+                assert held.cpus <= group.region(machine)
     assert manager.store.available_resources() == machine.online - reserved - owned
     assert all(told.values())
     _no_overlap(manager, told)

@@ -56,7 +56,7 @@ def test_denied_siblings_are_held_too(tmp_path: Path) -> None:
     assert found.available_resources() == cpus("2-7")
     found.save(tmp_path / FILE_NAME)
     again = store()
-    assert again.load(tmp_path / FILE_NAME) == [] and again.available_resources() == cpus("2-7")
+    assert again.load(tmp_path / FILE_NAME) == (True, []) and again.available_resources() == cpus("2-7")
 
 
 def test_save_and_load(tmp_path: Path) -> None:
@@ -66,9 +66,12 @@ def test_save_and_load(tmp_path: Path) -> None:
     found.save(path)
     assert decode_json(path.read_bytes())["data"]["available"] == "1,4-6", "the available set is saved with the map"
     again = store(reserved="0")
-    assert again.load(path) == []
+    assert again.load(path) == (True, [])
     assert again.entries == found.entries and again.departures == found.departures
-    assert store().load(tmp_path / "nothing") is None
+    assert store().load(tmp_path / "nothing") == (False, [])
+    found.save(path)
+    path.write_bytes(b"torn")
+    assert store().load(path) == (False, [f"{FILE_NAME}.damaged-1 was damaged and set aside"])
 
 
 def test_what_the_machine_cannot_have_any_more_is_dropped_and_named() -> None:

@@ -25,7 +25,6 @@ from kubeqos.cci.drivers import PLUGIN_TYPE, Deadlines
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.sdk import Driver, running
 from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
-from kubeqos.cci.telling import HOLDINGS_ANNOTATION
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.state import State
@@ -33,6 +32,7 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.machines import kep80
 from kubeqos.model.objects import PodView
+from kubeqos.model.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
 from kubeqos.plugins.registration import Watcher
 from kubeqos.rules.podqos import effective_class
@@ -150,6 +150,8 @@ class Node:
         self.sandboxes: dict[str, str] = {}
         self.boundary: Callable[[str], None] = lambda _step: None
         self.writes: list[tuple[str, str]] = []
+        self.ledger: Any = None
+        """What the agent's ledger remembers of the manager; tests that want one take it from `manager.save()`."""
         self.time = 0.0
         self.observed = 0
         self._stack = contextlib.AsyncExitStack()
@@ -169,7 +171,7 @@ class Node:
         """An agent starts on what is there."""
         state = self.folder / "state"
         self.manager = CciManager(self.machine, state, self.settings, clock=lambda: self.time)
-        repaired = await self.manager.restore(None, self.pods)
+        repaired = await self.manager.restore(self.ledger, self.pods)
         watcher = Watcher([self.registry], {PLUGIN_TYPE: self.manager.drivers}, scan_seconds=0.02)
         self._stack = contextlib.AsyncExitStack()
         await self._stack.enter_async_context(self.manager.running())

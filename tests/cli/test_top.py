@@ -127,3 +127,17 @@ def test_classes_with_what_their_pods_use_together(kubeconfig: Path) -> None:
     )
     listed = decode_json(top(kubeconfig, "classes", "-o", "json").encode())
     assert listed[1] == {"name": "rdt=gold", "cpu": "1750000006n", "memory": "2176Mi", "used": "2/4"}
+
+
+def test_a_cluster_without_metrics_is_told_in_kubectls_words(kubeconfig: Path) -> None:
+    """Nothing is served for that namespace, as nothing is on a cluster without a metrics server."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kubeqos.cli.main", "top", "pods", "-n", "bare"],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    first, *rest = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, first) == (1, "", "Error: Metrics API not available")
+    assert rest[1] == "  nothing serves metrics.k8s.io there; `kubeqos top classes` counts class use without it"

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,24 +35,23 @@ def cluster() -> Iterator[Path]:
 
 @contextmanager
 def started(folder: Path) -> Iterator[Path]:
-    command = [sys.executable, "-m", "kubeqos.cli.main"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    with (folder / "up.log").open("w") as log:
+    log = folder / "up.log"
+    with log.open("w") as written:
         process = subprocess.Popen(
-            [*command, "up", "--data-dir", str(folder / "cluster"), "--port", "0"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
+            [sys.executable, "-m", "kubeqos.cli.main", "up", "--data-dir", str(folder / "cluster"), "--port", "0"],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
+            stdout=written,
+            stderr=written,
         )
     try:
-        assert process.stdout is not None
-        if not process.stdout.readline():
-            pytest.fail(f"the cluster did not start: {(folder / 'up.log').read_text()}")
+        while not re.search(r"^ready in ", log.read_text(), re.MULTILINE):
+            if process.poll() is not None:
+                pytest.fail(f"the cluster did not start:\n{log.read_text()}")
+            time.sleep(0.05)
         yield folder / "cluster" / "kubeconfig"
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.wait(60)
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if has_sessions(page)], ids=named)

@@ -74,3 +74,15 @@ def test_an_unwritable_place_says_where(tmp_path: Path) -> None:
     with pytest.raises(StateError) as caught:
         Checkpoint(tmp_path / "missing" / "state", format="test", version=1).save(1)
     assert "missing" in (caught.value.where or "")
+
+
+def test_without_sync_a_save_is_still_whole_or_not_there(tmp_path: Path) -> None:
+    steps: list[str] = []
+    path = tmp_path / "state"
+    state = Checkpoint(path, format="test", version=1, sync=False, before_step=steps.append)
+    state.save({"a": 1})
+    state.save({"a": 2})
+    assert steps == ["write", "rename"] * 2
+    assert state.load().data == {"a": 2}
+    path.write_bytes(path.read_bytes()[:-9])
+    assert Checkpoint(path, format="test", version=1, sync=False).load().set_aside == ("state.damaged-1",)

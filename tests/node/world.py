@@ -22,6 +22,7 @@ from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import LocalPods
+from kubeqos.node.surroundings import Surroundings
 
 CLASSES_ON = FeatureGates.parse("QOSResources=true")
 
@@ -39,7 +40,7 @@ class World:
         settings.setdefault("gates", CLASSES_ON)
         self.settings = NodeSettings("n1", folder / "state", log_dir=folder / "logs", **settings)
         self.managers: list[Any] = []
-        self.boundary: Callable[[str, fx.Effect], None] | None = None
+        self.boundary: Callable[[str, fx.Effect], None] = lambda _when, _effect: None
         self.events: list[tuple[str, str]] = []
 
     async def __aenter__(self) -> World:
@@ -58,9 +59,11 @@ class World:
             self.machine,
             pods=self.pods,
             managers=self.managers,
-            clock=self.clock,
-            boundary=self.boundary,
-            on_event=lambda reason, message: self.events.append((reason, message)),
+            around=Surroundings(
+                self.clock,
+                boundary=self.boundary,
+                on_event=lambda reason, message: self.events.append((reason, message)),
+            ),
         )
         self._task = asyncio.create_task(self.agent.run())
         await self.settle()

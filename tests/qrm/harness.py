@@ -171,8 +171,11 @@ class QrmNode:
         """Start a pod and return the resources of its first container, as the runtime has them."""
         self.submit(raw)
         uid = raw["metadata"]["uid"]
-        await until(f"{uid} runs", lambda: self.running(uid))
+        await self.until_running(uid)
         return self.resources(uid)
+
+    async def until_running(self, uid: str) -> None:
+        await until(f"{uid} runs", lambda: self.running(uid))
 
     async def refused(self, raw: dict[str, Any]) -> str:
         """Submit a pod that is not admitted; returns why."""

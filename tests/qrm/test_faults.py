@@ -14,7 +14,7 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.machines import kep80
 from kubeqos.plugins import sockets
 from kubeqos.plugins.managers import Refusal
-from kubeqos.qrm import endpoint as endpoint_module
+from kubeqos.qrm.endpoint import DOUBT_SECONDS
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Request
 from kubeqos.qrm.settings import Settings
@@ -32,12 +32,6 @@ roles:
 def refusal(outcome: Any) -> Refusal:
     assert isinstance(outcome, Refusal), outcome
     return outcome
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_module, "PROBE_SECONDS", 0.2)
-    monkeypatch.setattr(endpoint_module, "DOUBT_SECONDS", 0.2)
 
 
 # ---- Death
@@ -130,7 +124,7 @@ async def test_a_stopped_process_is_silent_soon_and_heard_again(folder: Path) ->
 
 async def test_a_slow_plugin_that_answers_probes_is_waited_for(folder: Path) -> None:
     async def slowly(_request: Request) -> Allocation:
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(DOUBT_SECONDS * 1.5)
         return cpus("0-3")
 
     async with bench(folder) as node, node.plugin(Scripted("cpu", slowly)):
@@ -206,8 +200,10 @@ async def test_nonsense_in_a_report_leaves_the_last_good_state(
         await node.admit(pod("one", cpu="1"))
         await node.admit(pod("two", cpu="1"))
         plugin.book["uid-one"]["container0"]["cpu"] = changed
-        assert await node.told() == []
-        assert complaint in node.events[0].message
+        for _ in range(3):
+            assert await node.told() == []
+        [event] = node.events  # said once
+        assert complaint in event.message
         assert node.manager.ledger.get("uid-one", "container0").resources["cpu"].result == "0-3"  # type: ignore[union-attr]
         plugin.book["uid-one"]["container0"]["cpu"] = cpus("0-1", exclusive=True)
         assert await node.told() == [("uid-one", "0-1")]

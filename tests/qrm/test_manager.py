@@ -364,6 +364,21 @@ async def test_t19_a_plugin_that_forgot_is_asked_again_under_the_same_hint(folde
             assert await node.told() == []
 
 
+async def test_roles_are_known_before_the_api_server_is_there(folder: Path) -> None:
+    """A node that starts alone asks a plugin that forgot for the right role, from its own checkpoint."""
+    plugin = Scripted("cpu", cpus("0-3"))
+    raw = pod("web", "online", cpu="1")
+    async with bench(folder) as node, node.plugin(plugin):
+        await node.admit(raw)
+        saved = node.manager.save()
+    del raw["metadata"]["annotations"]
+    plugin.book.clear()
+    async with bench(folder) as node:
+        await node.manager.restore(saved, {"uid-web": admitted(raw)})
+        async with node.plugin(plugin):
+            assert [one.role for one in plugin.asked] == ["online", "online"]
+
+
 async def test_a_sidecar_that_waits_for_its_main_container_is_told_later(folder: Path) -> None:
     plugin = Scripted("cpu", lambda request: cpus("0-3") if request.kind is Kind.MAIN else None)
     raw = pod_of("web", [container("app", cpu="1"), container("side", cpu="1")])

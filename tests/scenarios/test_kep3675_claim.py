@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,11 @@ pytestmark = [
 class Cluster:
     """The embedded cluster and kubectl beside it."""
 
-    def __init__(self, embedded: Embedded, kubeconfig: Path) -> None:
+    def __init__(self, embedded: Embedded, kubeconfig: Path, node: str = "cci") -> None:
         self.embedded = embedded
         self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
-        self.runtime: Any = embedded.agents["cci"].runtime
-        self.manager = embedded.beside["cci"].cci
+        self.runtime: Any = embedded.agents[node].runtime
+        self.manager = embedded.beside[node].cci
 
     async def kubectl(self, *words: str, stdin: str = "") -> str:
         process = await asyncio.create_subprocess_exec(
@@ -77,11 +78,16 @@ class Cluster:
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    plan = ClusterPlan((NodePlan("cci", kep80(), "cci", reserved_cpus=CpuSet.parse("0-1")),))
+    async with cluster_of(NodePlan("cci", kep80(), "cci", reserved_cpus=CpuSet.parse("0-1"))) as made:
+        yield made
+
+
+@asynccontextmanager
+async def cluster_of(node: NodePlan) -> AsyncIterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="cci-") as folder:
         data = Path(folder) / "d"
-        async with running(plan, data, 0) as embedded:
-            yield Cluster(embedded, embedded.server.kubeconfig)
+        async with running(ClusterPlan((node,)), data, 0) as embedded:
+            yield Cluster(embedded, embedded.server.kubeconfig, node.name)
 
 
 async def test_the_example_claim_through_kubectl(cluster: Cluster) -> None:
@@ -152,3 +158,18 @@ async def test_a_sick_driver_keeps_only_its_own_pods_waiting(cluster: Cluster) -
 
 async def _never(_driver: object) -> None:
     """A probe that finds nothing out."""
+
+
+async def test_a_claim_waits_for_a_node_that_runs_its_driver() -> None:
+    """The scheduler counts CPUs as ever, and knows who has the driver."""
+    async with cluster_of(NodePlan("plain", kep80())) as cluster:
+        await cluster.kubectl("apply", "--validate=false", "-f", str(EXAMPLE))
+        await cluster.until("the standard pod runs", lambda: cluster.runs("web"))
+        path = 'jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}'
+        for _ in range(100):
+            said = await cluster.kubectl("get", "pod", "hpc", "-o", path)
+            if said:
+                break
+            await asyncio.sleep(0.1)
+        assert f"1 node(s) don't run compute driver {DRIVER}" in said
+        assert not cluster.runs("solver")

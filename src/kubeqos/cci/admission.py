@@ -12,11 +12,12 @@ from typing import Any
 
 from kubeqos.apiserver.admission import Attempt
 from kubeqos.apiserver.kinds import kind_named
-from kubeqos.cci.asks import CONTAINER_ANNOTATION, POD_ANNOTATION, check_config, check_pod
+from kubeqos.cci.asks import check_config, check_pod
 from kubeqos.cci.claims import Key, Objects, resolve
 from kubeqos.cci.parameters import CONFIG_KEY
 from kubeqos.codec import decode_json
 from kubeqos.model.objects import PodView
+from kubeqos.model.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
 from kubeqos.rules.fielderror import FieldError, invalid
 from kubeqos.store import Store
 
@@ -47,7 +48,7 @@ def check_claims(attempt: Attempt, obj: Raw, store: Store) -> tuple[FieldError, 
 
 def _pod(obj: dict[str, Any], store: Store) -> tuple[FieldError, ...]:
     annotations = (obj.get("metadata") or {}).get("annotations") or {}
-    by_policy = any(key == POD_ANNOTATION or key.startswith(CONTAINER_ANNOTATION) for key in annotations)
+    by_policy = any(key == POLICY_ANNOTATION or key.startswith(CONTAINER_POLICY_ANNOTATION) for key in annotations)
     if not by_policy and not (obj.get("spec") or {}).get("resourceClaims"):
         return ()
     view = PodView.of(obj)

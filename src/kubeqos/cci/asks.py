@@ -16,11 +16,10 @@ from kubeqos.cci.document import Problem
 from kubeqos.cci.parameters import CONFIG_KEY, Group, Parameters, parse
 from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.model.quantity import Quantity
+from kubeqos.model.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
 from kubeqos.rules.fielderror import FieldError, invalid, required
 from kubeqos.topology.attributes import Siblings
 
-POD_ANNOTATION = "cci.resources.alpha.kubernetes.io/pod"
-CONTAINER_ANNOTATION = "cci.resources.alpha.kubernetes.io/container."
 DEFAULT_POLICY = "cci-default"
 
 POLICIES: Mapping[str, Mapping[str, Any] | None] = {
@@ -123,7 +122,7 @@ def check_config(data: Mapping[str, str], path: str = "data") -> tuple[FieldErro
 def _policy(pod: PodView, container: str) -> tuple[str, str] | None:
     """The annotation that governs a container and its policy; the container's own wins over the pod's."""
     annotations = pod.metadata.annotations or {}
-    for key in (CONTAINER_ANNOTATION + container, POD_ANNOTATION):
+    for key in (CONTAINER_POLICY_ANNOTATION + container, POLICY_ANNOTATION):
         policy = annotations.get(key)
         if policy is not None:
             return None if policy == DEFAULT_POLICY else (key, policy)

@@ -12,10 +12,8 @@ from collections.abc import Callable
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ContainerView
+from kubeqos.model.wellknown import ALIGN_ANNOTATION
 from kubeqos.plugins.managers import AdmittedPod
-
-ALIGN_ANNOTATION = "cci.kubeqos.io/align-to"
-"""On a pod: names or kinds of devices, separated by commas."""
 
 DeviceLocator = Callable[[Machine, AdmittedPod, ContainerView], NumaSet | str]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,12 +29,12 @@ from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sharing import memory_nodes, place, pool_of, running_on
 from kubeqos.cci.startup import check_reserved
 from kubeqos.cci.store import FILE_NAME, Entry, Holding, Key, Store
-from kubeqos.cci.telling import HOLDINGS_ANNOTATION, Telling, because
+from kubeqos.cci.telling import Telling, because
 from kubeqos.errors import RemoteError, StateError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ContainerView
-from kubeqos.model.wellknown import DRIVERS_ANNOTATION
+from kubeqos.model.wellknown import DRIVERS_ANNOTATION, HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import (
     AdmittedPod,
     ContainerKind,
@@ -106,6 +106,10 @@ class CciManager:
         self._unsaved = False
         self._waiting_since: dict[str, float] = {}
         self._story: dict[str, list[str]] = {}
+        self.emit: Callable[[str, str], None] = lambda _reason, _message: None
+        """Takes a reason and a message when a driver falls ill or goes; the agent makes events of them."""
+        self.changed: Callable[[], Awaitable[None]] = _nobody
+        """Called when containers may be told something although no pod came or went."""
         self._measure()
 
     # ---- Admission
@@ -310,10 +314,9 @@ class CciManager:
 
     async def restore(self, state: Any, running: Mapping[str, AdmittedPod]) -> list[str]:
         """Take over the store's own file, which is never older than the ledger, or the ledger's copy of it."""
-        repaired = self.store.load(self.path)
-        if not self.store.entries and state:
-            repaired = (repaired or []) + self.store.restore(state)
-        repaired = repaired or []
+        newest, repaired = self.store.load(self.path)
+        if not newest and state:
+            repaired += self.store.restore(state)
         for entry in list(self.store.entries.values()):
             if entry.pod not in running:
                 self._forget(entry.key)
@@ -407,9 +410,12 @@ class CciManager:
     async def settle(self) -> None:
         """Tell drivers what they still have to hear; drop what has waited too long."""
         async with self._admission:
-            if await self.departures.deliver() or self._unsaved:
+            settled = await self.departures.deliver()
+            if settled or self._unsaved:
                 self._save()
                 self._measure()
+        if settled:
+            await self.changed()
 
     async def _settle(self) -> None:
         while True:
@@ -418,6 +424,8 @@ class CciManager:
                 await self.settle()
 
     async def _driver_changed(self, driver: Driver, well: bool, message: str) -> None:
+        if not well:
+            self.emit("ComputeDriverUnavailable", f"{driver.name}: {message}")
         if well and not self._admission.locked():
             await self.settle()
 
@@ -445,6 +453,10 @@ class CciManager:
     def _measure(self) -> None:
         available = self.store.available_resources()
         self.metrics.cpus(available, self.machine.online - self.settings.reserved - available)
+
+
+async def _nobody() -> None:
+    """Used until somebody wants to know."""
 
 
 def _admit_request(

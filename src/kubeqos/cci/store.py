@@ -137,13 +137,13 @@ class Store:
         """Write the map and the available set; durable when this returns."""
         Checkpoint(path, format=FORMAT, version=VERSION).save(self.dump())
 
-    def load(self, path: Path) -> list[str] | None:
-        """Read the map back; what had to be repaired, in words, or None when there is nothing to read."""
+    def load(self, path: Path) -> tuple[bool, list[str]]:
+        """Read the map back: whether the newest save was there and whole, and what had to be repaired, in words."""
         loaded = Checkpoint(path, format=FORMAT, version=VERSION).load()
         told = [f"{name} was damaged and set aside" for name in loaded.set_aside]
         if loaded.data is None:
-            return told or None
-        return told + self.restore(loaded.data)
+            return False, told
+        return not loaded.from_previous, told + self.restore(loaded.data)
 
     def dump(self) -> dict[str, Any]:
         """Everything as JSON values."""

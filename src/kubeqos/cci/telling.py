@@ -13,11 +13,9 @@ import structlog
 from kubeqos.cci.sharing import memory_nodes, pool_of, running_on, steps, trespassers
 from kubeqos.cci.store import Entry, Key, Store
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import ContainerRef, Grant, Update
 from kubeqos.topology.answers import Refused
-
-HOLDINGS_ANNOTATION = "cci.kubeqos.io/holdings"
-"""On containers with claims: what they hold, so that the runtime can tell when everything else is lost."""
 
 log = structlog.get_logger("kubeqos.cci")
 

@@ -17,6 +17,7 @@ default.
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.machinefile import machine_from_yaml
 from kubeqos.model.machines import MACHINES, hybrid20, kep80
+from kubeqos.model.sysfs import read_machine
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "ClusterConfiguration"
 PROFILES = ("default", "qrm", "cci")
@@ -55,7 +57,7 @@ resources:
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One simulated node."""
+    """One node."""
 
     name: str
     machine: Machine
@@ -63,6 +65,8 @@ class NodePlan:
     offers: tuple[Advertisement, ...] = ()
     reserved_cpus: CpuSet = NO_CPUS
     labels: dict[str, str] = field(default_factory=dict)
+    endpoint: str = ""
+    """CRI socket of a real container runtime; empty for a simulated one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,12 @@ def fleet_plan(count: int) -> ClusterPlan:
     offers = read_classes(DEFAULT_CLASSES, "default classes")
     one = NodePlan("node", MACHINES["laptop8"](), "default", offers)
     return ClusterPlan(tuple(replace(one, name=f"node-{number}") for number in range(1, count + 1)))
+
+
+def local_node(endpoint: str) -> NodePlan:
+    """This machine, with the containers of a real runtime."""
+    name = socket.gethostname().lower()
+    return NodePlan(name, read_machine(Path("/sys"), name=name), endpoint=endpoint)
 
 
 def load_plan(path: Path) -> ClusterPlan:

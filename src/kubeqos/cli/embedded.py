@@ -16,19 +16,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubeqos.apiserver.auth import Identity
+from kubeqos.apiserver.kinds import KINDS
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.cci.admission import check_claims
 from kubeqos.cli.clusterfile import ClusterPlan, NodePlan
+from kubeqos.cli.manifests import read
 from kubeqos.cli.pluginprocesses import PROGRAMS, plugin_processes
+from kubeqos.client.errors import ApiError
+from kubeqos.client.resources import Resource
 from kubeqos.controllers.manager import ControllerManager
+from kubeqos.cri.client import CriClient
+from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
-from kubeqos.errors import KubeqosError
+from kubeqos.errors import InputError, KubeqosError
 from kubeqos.gates import CCI, QRM, FeatureGates
 from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.extensions import Extensions, extensions
 from kubeqos.node.services import ServiceSettings, serve_node
 from kubeqos.node.settings import NodeSettings
+from kubeqos.qrm.settings import Settings as QrmSettings
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
 from kubeqos.topology.hints import Policy
@@ -97,7 +104,29 @@ async def running(
             await _ready(cluster, f"node {name}", agent.ready)
         progress(f"{len(cluster.agents)} nodes: {_listed(plan)}")
         await _plugins(cluster, plan, progress)
+        for path in plan.manifests:
+            await _preload(cluster, path)
+            progress(f"applied {path}")
         yield cluster
+
+
+async def _preload(cluster: Embedded, path: Path) -> None:
+    """Create what a file holds; what is there already stays as it is."""
+    for manifest in read([str(path)]):
+        raw = manifest.raw
+        group, _, version = str(raw.get("apiVersion", "")).rpartition("/")
+        kind = next((k for k in KINDS if (k.group, k.version, k.kind) == (group, version, manifest.kind)), None)
+        if kind is None:
+            raise InputError(
+                f'no matches for kind "{manifest.kind}" in version "{raw.get("apiVersion")}"', where=str(path)
+            )
+        resource = Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced)
+        namespace = (raw.get("metadata") or {}).get("namespace") or "default"
+        try:
+            await cluster.server.local().create(resource, raw, namespace if kind.namespaced else "")
+        except ApiError as error:
+            if not error.already_exists:
+                raise KubeqosError(error.message, where=f"{path}: {manifest.kind} {manifest.name!r}") from error
 
 
 async def _plugins(cluster: Embedded, plan: ClusterPlan, progress: Progress) -> None:
@@ -152,8 +181,14 @@ async def _start_node(
         folder.mkdir(parents=True, exist_ok=True)
     api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
     settings = _settings(plan, state)
-    beside = extensions(settings, plan.machine, api, sockets)
-    runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=small)
+    # The CPU and memory plugins are ours to start, so pods wait for them rather than run unpinned.
+    beside = extensions(settings, plan.machine, api, sockets, qrm=QrmSettings(expected=frozenset({"cpu", "memory"})))
+    runtime: Runtime
+    if plan.endpoint:
+        runtime = CriClient(plan.endpoint)
+        stack.push_async_callback(runtime.close)
+    else:
+        runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=small)
     agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
     cluster.beside[plan.name] = beside
     await stack.enter_async_context(beside.running(agent))

@@ -117,7 +117,7 @@ def drawn(machine: Machine, assignments: Assignments) -> str:
     sharing = assignments.sharing()
     if not sharing:
         return lines
-    rows = [[name, held.cpus, held.mems or "all"] for name, held in sorted(sharing.items())]
+    rows = [[name, held.cpus, f"NUMA {held.mems}" if held.mems else "all"] for name, held in sorted(sharing.items())]
     return f"{lines}\n\n{table(['container', 'shares cpus', 'memory of'], rows)}"
 
 

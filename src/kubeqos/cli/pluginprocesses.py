@@ -71,7 +71,8 @@ async def _keep(words: tuple[str, ...], machine: Path, state: Path, sockets: Pat
             if process.returncode is None:
                 process.terminate()
                 try:
-                    await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+                    async with asyncio.timeout(_STOP_SECONDS):
+                        await process.wait()
                 except TimeoutError:
                     process.kill()
                     await process.wait()

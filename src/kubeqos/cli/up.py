@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -25,8 +26,11 @@ _DETACH_SECONDS = 60.0
 )
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A ClusterConfiguration file.")
 @click.option("--nodes", type=click.IntRange(1, 10_000), help="So many small simulated nodes instead.")
+@click.option("--node-runtime", metavar="ENDPOINT", help="Add this machine as a node, with this CRI runtime.")
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
-def command(data_dir: Path, port: int, config_file: Path | None, nodes: int | None, detach: bool) -> None:
+def command(
+    data_dir: Path, port: int, config_file: Path | None, nodes: int | None, node_runtime: str | None, detach: bool
+) -> None:
     """Start an API server, a scheduler and simulated nodes on this machine."""
     if config_file is not None and nodes is not None:
         raise ConfigurationError("--config and --nodes exclude each other", remedy="count nodes in the file instead")
@@ -41,14 +45,22 @@ def command(data_dir: Path, port: int, config_file: Path | None, nodes: int | No
         return
     import uvloop
 
-    uvloop.run(_run(instance, port, config_file, nodes))
+    uvloop.run(_run(instance, port, config_file, nodes, node_runtime))
 
 
-async def _run(instance: Instance, port: int, config_file: Path | None, nodes: int | None) -> None:
-    from kubeqos.cli.clusterfile import default_plan, fleet_plan, load_plan
+async def _run(
+    instance: Instance, port: int, config_file: Path | None, nodes: int | None, node_runtime: str | None
+) -> None:
+    import structlog
+
+    from kubeqos.cli.clusterfile import default_plan, fleet_plan, load_plan, local_node
     from kubeqos.cli.embedded import running
 
+    # What is said on standard output is for the user; what components note down is for the log.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     plan = load_plan(config_file) if config_file else fleet_plan(nodes) if nodes else default_plan()
+    if node_runtime:
+        plan = replace(plan, nodes=(*plan.nodes, local_node(node_runtime)))
     started = time.monotonic()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 def _hook(kind: type, value: Any) -> Any:
     if kind is Quantity:
         return Quantity.parse(value)
-    raise NotImplementedError(f"no conversion to {kind.__name__}")
+    raise TypeError(f"no conversion to {kind.__name__}")
 
 
 def convert(raw: Any, kind: type[_T]) -> _T:
@@ -101,7 +101,7 @@ class ObjectMeta(View, frozen=True, kw_only=True):
 
 
 class QosResourceRequest(View, frozen=True, kw_only=True):
-    """KEP-3008: one class asked for, of one QoS-class resource."""
+    """KEP-3008: one class of one QoS-class resource, as asked for or as assigned; "" is the system default."""
 
     name: str
     class_: str = field(name="class", default="")
@@ -272,18 +272,11 @@ class PodSpec(View, frozen=True, kw_only=True):
     volumes: list[dict[str, Any]] = []
 
 
-class QosResourceStatus(View, frozen=True, kw_only=True):
-    """KEP-3008: a class as assigned; the empty string is the system default."""
-
-    name: str
-    class_: str = field(name="class", default="")
-
-
 class ContainerStatus(View, frozen=True, kw_only=True):
     name: str = ""
     allocated_resources: ResourceList = {}
     resources: Resources | None = None
-    qos_resources: list[QosResourceStatus] = []
+    qos_resources: list[QosResourceRequest] = []
     ready: bool = False
     restart_count: int = 0
     state: dict[str, Any] = {}
@@ -299,7 +292,7 @@ class Condition(View, frozen=True, kw_only=True):
 class PodStatus(View, frozen=True, kw_only=True):
     phase: str = ""
     qos_class: str = ""
-    qos_resources: list[QosResourceStatus] = []
+    qos_resources: list[QosResourceRequest] = []
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
@@ -500,11 +493,7 @@ class ResourceClaimView(View, frozen=True, kw_only=True):
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
 
-class ClaimTemplateBody(View, frozen=True, kw_only=True):
-    metadata: ObjectMeta = EMPTY_META
-    spec: ResourceClaimSpec = ResourceClaimSpec()
-
-
 class ResourceClaimTemplateView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
-    spec: ClaimTemplateBody = ClaimTemplateBody()
+    spec: ResourceClaimView = ResourceClaimView()
+    """The claim to make: metadata and spec."""

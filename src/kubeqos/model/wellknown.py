@@ -25,3 +25,15 @@ MACHINE_ANNOTATION: Final = "kubeqos.io/machine"
 ASSIGNMENTS_ANNOTATION: Final = "kubeqos.io/assignments"
 """On a Node: who runs where, as JSON `{"pools": {name: cpuset}, "containers": {"ns/pod/container": {"cpus": cpuset,
 "exclusive": bool, "mems": NUMA nodes}}}` (`model.published`)."""
+
+ALIGN_ANNOTATION: Final = "cci.kubeqos.io/align-to"
+"""On a Pod: names or kinds of devices, separated by commas, whose NUMA nodes its claims' device attributes mean."""
+
+HOLDINGS_ANNOTATION: Final = "cci.kubeqos.io/holdings"
+"""On a container in the runtime: what its claims gave it, so that it can be told when everything else is lost."""
+
+POLICY_ANNOTATION: Final = "cci.resources.alpha.kubernetes.io/pod"
+"""On a Pod: the compute policy of its containers, such as `cci-exclusive` (KEP-3675, the form without claims)."""
+
+CONTAINER_POLICY_ANNOTATION: Final = "cci.resources.alpha.kubernetes.io/container."
+"""On a Pod, followed by a container's name: the compute policy of that container."""

@@ -11,9 +11,8 @@ import asyncio
 import contextlib
 import copy
 import logging
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from kubeqos.client.api import Api
@@ -43,7 +42,8 @@ from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import ApiPods, LocalPods, PodSink, PodSource
 from kubeqos.node.staticpods import Mirrors, StaticFolder
 from kubeqos.node.status import StatusFacts
-from kubeqos.node.telling import Activity, Teller
+from kubeqos.node.surroundings import Counters, Surroundings
+from kubeqos.node.telling import Teller
 from kubeqos.node.watching import RuntimeWatch
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, ResourceManager
 from kubeqos.rules.classes import Catalog, catalog, translate_annotations
@@ -53,15 +53,6 @@ SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 FILE_SECONDS = 2.0
 SOON_SECONDS = 1.0
-
-
-@dataclass(slots=True)
-class Counters:
-    """What metrics read."""
-
-    effects: Counter[str] = field(default_factory=Counter)
-    failures: Counter[str] = field(default_factory=Counter)
-    damaged_checkpoints: int = 0
 
 
 class NodeAgent:
@@ -77,78 +68,85 @@ class NodeAgent:
         pods: LocalPods | None = None,
         managers: Sequence[ResourceManager] = (),
         claims: Claims = no_claims,
-        clock: Clock | None = None,
-        boundary: Callable[[str, fx.Effect], None] | None = None,
-        on_event: Callable[[str, str], None] | None = None,
-        activity: Activity | None = None,
-        ledger: Ledger | None = None,
+        around: Surroundings | None = None,
     ) -> None:
         settings.check()
+        around = around or Surroundings()
         self.settings = settings
         self.runtime = runtime
         self.machine = machine
-        self.clock: Clock = clock or WallClock()
+        self.api = api
+        self.clock: Clock = around.clock or WallClock()
         self.counters = Counters()
+        self.ready = asyncio.Event()
         self.core = Core(StatusFacts(settings.addresses))
+        self.context = context_of(settings, runtime, machine)
+        self._boundary = around.boundary
+        self._activity = around.activity
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: Timer | None = None
+        self._timer_at: float | None = None
+        self._stopped = False
+        self._make_managers(managers, around.ledger)
+        self._make_hands(claims)
+        self._make_reports(pods, around.on_event)
+
+    def _make_managers(self, others: Sequence[ResourceManager], ledger: Ledger | None) -> None:
+        """Who hands out this node's resources, and the transaction over all of them."""
+        settings, machine = self.settings, self.machine
         self.classes = ClassManager() if settings.gates.enabled(QOS_RESOURCES) else None
         self.cpus = cpu_manager(settings, machine)
         self.memory = memory_manager(settings, machine)
         own: list[ResourceManager | None] = [self.classes, self.cpus, self.memory]
-        self.managers = [*(one for one in own if one is not None), *managers]
-        self.labels = nodestatus.node_labels(settings)
-        self.pressure: dict[str, tuple[str, str, str]] = {}
-        self.plugin_conditions: Callable[[], nodestatus.Conditions] = dict
-        self._writing = asyncio.Lock()
-        self.annotations: dict[str, str] = {}
-        """More annotations of the Node, from what runs beside the agent."""
-        self.serving_port = 0
-        """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
-        self.drivers: Callable[[], Iterable[str]] = lambda: ()
-        self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
+        self.managers = [*(one for one in own if one is not None), *others]
         kept = ledger or FileLedger(settings.state_dir, threaded=isinstance(self.clock, WallClock))
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
         self.admission = Admission(machine, self.managers, kept, self._fit, topology)
-        self.context = context_of(settings, runtime, machine)
-        self.cgroups = cgroup_keeper(settings, machine, self.core, lambda: self.context)
+
+    def _make_hands(self, claims: Claims) -> None:
+        """What carries effects out, and what keeps an eye on the runtime."""
+        self.cgroups = cgroup_keeper(self.settings, self.machine, self.core, lambda: self.context)
         if self.cgroups is not None and self.cpus is not None:
             self.cgroups.unthrottled = self.cpus.owners
         self.performer = Performer(
             self.core,
-            runtime,
+            self.runtime,
             self.admission,
             lambda: self.context,
-            Prober(runtime, self.clock),
-            api=api,
+            Prober(self.runtime, self.clock),
+            api=self.api,
             claims=claims,
             cgroups=self.cgroups,
         )
-        self.api = api
-        self.ready = asyncio.Event()
-        self._boundary = boundary or (lambda _when, _effect: None)
-        self._activity = activity or Activity()
+        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
+
+    def _make_reports(self, pods: LocalPods | None, on_event: Callable[[str, str], None] | None) -> None:
+        """Where pods come from, and where everything about them and about the node is told."""
+        api, settings = self.api, self.settings
         self._teller = Teller(api, settings.node_name, on_event)
         self.record_node = self._teller.node
         self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
         writer = PodWriter(api, self._spawn) if api else None
         self._sink: PodSink = writer or cast(LocalPods, self.pods)
         self._mirrors = Mirrors(api, writer, self._spawn) if api and writer else None
-        self._registration = (
-            Registration(
-                api,
-                settings.node_name,
-                self.clock,
-                lease_seconds=settings.lease_seconds,
-                taints=[dict(taint) for taint in settings.taints],
-            )
-            if api and settings.register
-            else None
-        )
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
-        self._timer: Timer | None = None
-        self._timer_at: float | None = None
-        self._stopped = False
+        self._registration: Registration | None = None
+        if api and settings.register:
+            taints = [dict(taint) for taint in settings.taints]
+            seconds = settings.lease_seconds
+            name = settings.node_name
+            self._registration = Registration(api, name, self.clock, lease_seconds=seconds, taints=taints)
+        self.labels = nodestatus.node_labels(settings)
+        self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
+        self.pressure: dict[str, tuple[str, str, str]] = {}
+        self.plugin_conditions: Callable[[], nodestatus.Conditions] = dict
+        self.annotations: dict[str, str] = {}
+        """More annotations of the Node, from what runs beside the agent."""
+        self.serving_port = 0
+        """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
+        self.drivers: Callable[[], Iterable[str]] = lambda: ()
+        self._writing = asyncio.Lock()
         self._writing_soon = False
+        self._written_ns = 0
 
     # ---- Running
 
@@ -158,7 +156,9 @@ class NodeAgent:
             await self._meet_runtime()
             self._spawn(self.pods.run())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.pods.synced.wait(), SYNC_SECONDS)
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event is set.
+                async with asyncio.timeout(SYNC_SECONDS):
+                    await self.pods.synced.wait()
             self._spawn(self._teller.run())
             await self._take_over()
             self._spawn(self.watch.follow(self.runtime))
@@ -188,12 +188,16 @@ class NodeAgent:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._start(work)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         if self._stopped:
             work.close()
-            return
+            return None
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -235,13 +239,11 @@ class NodeAgent:
         elif isinstance(effect, fx.Record):
             self._teller.pod(pod.raw, effect)
         else:
-            self._spawn(self._carry_out(effect))
+            task = self._start(self._carry_out(effect))
+            if task is not None:
+                self._activity.add(task)
 
     async def _carry_out(self, effect: fx.Effect) -> None:
-        with self._activity.more():
-            await self._perform(effect)
-
-    async def _perform(self, effect: fx.Effect) -> None:
         pod = self.core.pods.get(effect.uid)
         if pod is None:
             return
@@ -426,9 +428,10 @@ class NodeAgent:
             await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.status_seconds * NS))
 
     async def _write_soon(self) -> None:
-        """The node's summary has changed; many pods that come together change it once."""
-        await self.clock.sleep_until(self.clock.now_ns() + round(SOON_SECONDS * NS))
+        """The node's summary has changed: one pod is shown at once, many that come together are shown together."""
+        await self.clock.sleep_until(self._written_ns + round(SOON_SECONDS * NS))
         self._writing_soon = False
+        self._written_ns = self.clock.now_ns()
         await self.write_node()
 
     async def write_node(self) -> None:

@@ -179,6 +179,9 @@ class NodeConfiguration:
     qrm_names: Mapping[str, str] = _setting(
         "qosResourceManagerResourceNamesMap", {}, read.texts, "Resource names of pods, and what plugins call them."
     )
+    qrm_expected: tuple[str, ...] = _setting(
+        "qosResourcePlugins", (), read.names, "Resources whose plugins pods wait for rather than run without them."
+    )
     cci_driver_wait: float = _setting(
         "cciDriverWaitPeriod", 300.0, _duration, "How long a claim waits for its driver (KEP-3675)."
     )

@@ -46,7 +46,11 @@ def node_extensions(config: NodeConfiguration, settings: NodeSettings, machine: 
         several_drivers=config.cci_several_drivers,
         deadlines=Deadlines(call=config.cci_call_timeout),
     )
-    qrm = QrmSettings(names=config.qrm_names, reconcile_seconds=config.qrm_reconcile_period)
+    qrm = QrmSettings(
+        names=config.qrm_names,
+        expected=frozenset(config.qrm_expected),
+        reconcile_seconds=config.qrm_reconcile_period,
+    )
     made = extensions(settings, machine, api, qrm=qrm, cci=cci)
     made.folder = config.plugin_registration_dir
     if made.qrm is not None:

@@ -35,7 +35,6 @@ from kubeqos.qrm.settings import Event
 from kubeqos.qrm.settings import Settings as QrmSettings
 
 _PUBLISH_SECONDS = 0.2
-_SETTLE_SECONDS = 3.0
 REGISTRY = "plugins_registry"
 """Folder below the agent's state directory where plugins put their sockets."""
 
@@ -69,17 +68,18 @@ class Extensions:
             if self.cci is not None:
                 handlers[CCI_TYPE] = self.cci.drivers
                 agent.drivers = self.cci.drivers.table.keys
+                self.cci.emit, self.cci.changed = agent.record_node, agent.settle
                 await stack.enter_async_context(self.cci.running())
                 await stack.enter_async_context(serve_state(self.cci.store, self.folder.parent / SOCKET_NAME))
             tasks = [
                 asyncio.create_task(Watcher([self.folder], handlers).run(), name="plugin watcher"),
                 asyncio.create_task(self._publish(agent), name="publish plugins"),
             ]
-            if self.cci is not None:
-                tasks.append(asyncio.create_task(_settle(agent), name="settle"))
             try:
                 yield
             finally:
+                if self.cci is not None:
+                    self.cci.emit = lambda _reason, _message: None  # it is we who go
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -129,13 +129,6 @@ def extensions(
         if api is not None:
             made.claims = _claims_from(api)
     return made
-
-
-async def _settle(agent: NodeAgent) -> None:
-    """Drivers come and go by themselves; containers are told what follows from it. (QRM asks to be looked after.)"""
-    while True:
-        await asyncio.sleep(_SETTLE_SECONDS)
-        await agent.settle()
 
 
 def _named(event: Event) -> str:

@@ -20,7 +20,7 @@ from kubeqos.node.agent import NodeAgent
 from kubeqos.node.ledger import LocalLedger
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import LocalPods
-from kubeqos.node.telling import Activity
+from kubeqos.node.surroundings import Activity, Surroundings
 from kubeqos.plugins.managers import ResourceManager
 
 QUIET_ROUNDS, MOST_ROUNDS = 3, 100
@@ -92,9 +92,7 @@ class Fleet:
             shape.machine,
             pods=pods,
             managers=managers,
-            clock=self.clock,
-            activity=self._activity,
-            ledger=LocalLedger(),
+            around=Surroundings(self.clock, LocalLedger(), activity=self._activity),
         )
         agent.context = replace(agent.context, folders=False)
         node = FleetNode(agent, runtime, pods, asyncio.get_running_loop().create_task(agent.run(), name=name))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from kubeqos.client.api import Api
 from kubeqos.client.events import EventRecorder
@@ -51,18 +49,3 @@ class Teller:
         if self._recorder is not None:
             node = {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": self._node_name}
             self._recorder.record(node, reason, message, "Warning")
-
-
-@dataclass(slots=True)
-class Activity:
-    """How many effects are being carried out; nodes of a fleet share one."""
-
-    count: int = 0
-
-    @contextmanager
-    def more(self) -> Iterator[None]:
-        self.count += 1
-        try:
-            yield
-        finally:
-            self.count -= 1

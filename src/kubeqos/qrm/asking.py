@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.codec import JsonError, decode_json
-from kubeqos.model.objects import ContainerView, ObjectMeta
+from kubeqos.model.objects import ContainerView, ObjectMeta, PodView
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
 from kubeqos.qrm.messages import hint_to_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
@@ -87,8 +87,28 @@ class Catalogue:
 
 
 def container_of(pod: AdmittedPod, ref: ContainerRef) -> ContainerView:
-    spec = pod.view.spec
-    return (spec.containers if ref.kind is ContainerKind.APP else spec.init_containers)[ref.index]
+    """By name: a pod that is known from a ledger alone has lost the order of its containers."""
+    known = (one for one in pod.view.counted_containers() if one.name == ref.name)
+    return next(known, ContainerView(name=ref.name))
+
+
+def marks_of(meta: ObjectMeta) -> dict[str, dict[str, str]]:
+    """The labels and annotations that decisions about a pod rest on, to be kept with what it holds."""
+    known = (*ROLE_KEYS, *TYPE_KEYS, MAIN_CONTAINER_KEY)
+    tables = {"labels": meta.labels, "annotations": meta.annotations}
+    return {
+        name: {key: value for key, value in table.items() if key in known or key.startswith(KATALYST)}
+        for name, table in tables.items()
+    }
+
+
+def with_marks(pod: AdmittedPod, marks: Mapping[str, Mapping[str, str]]) -> AdmittedPod:
+    """A pod of which the API server has not told us yet, with the marks that were kept."""
+    meta = pod.view.metadata
+    if meta.labels or meta.annotations or not any(marks.values()):
+        return pod
+    raw = {**pod.raw, "metadata": {**pod.raw.get("metadata", {}), **marks}}
+    return AdmittedPod(PodView.of(raw), raw, pod.qos, pod.claims)
 
 
 def why_skipped(pod: AdmittedPod, rules: SkipRules) -> str | None:

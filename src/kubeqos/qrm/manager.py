@@ -28,7 +28,15 @@ from kubeqos.plugins.managers import (
     Update,
 )
 from kubeqos.qrm.answers import CPUS, Nonsense, cpus_of, grant_of, satisfies
-from kubeqos.qrm.asking import Question, request_for, why_skipped, wire_kind, wrong_annotation
+from kubeqos.qrm.asking import (
+    Question,
+    marks_of,
+    request_for,
+    why_skipped,
+    wire_kind,
+    with_marks,
+    wrong_annotation,
+)
 from kubeqos.qrm.endpoint import Capacity, PluginFailure, Unusable
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.ledger import Holding, Ledger
@@ -72,6 +80,7 @@ class QosResourceManager:
         self._told: dict[Key, tuple[Grant, Held | None]] = {}
         self._told_at = -1
         self._resume: list[Update] = []
+        self._conflict = ""
         self._admitting: dict[str, int] = {}
         self._unheard: dict[tuple[str, str, str], RemoteError] = {}
         """Why a plugin gave no hints, by pod, container and resource, until its allocation is asked for."""
@@ -87,6 +96,12 @@ class QosResourceManager:
         catalogue = self.endpoints.catalogue()
         asked = [q for q in catalogue.questions(pod, container) if catalogue.served[q.plugin].aligned]
         return await asyncio.gather(*(self._offer(pod, container, question) for question in asked))
+
+    def _awaited(self, pod: AdmittedPod, container: ContainerRef) -> list[str]:
+        """What the container asks for of plugins that have yet to come: without them it would run unpinned."""
+        view = next(view for ref, view in pod.containers() if ref == container)
+        asked = {self.settings.names.get(name, name) for name in view.resources.requests}
+        return sorted(name for name in asked & self.settings.expected if self.endpoints.get(name) is None)
 
     async def _offer(self, pod: AdmittedPod, ref: ContainerRef, question: Question) -> Offer:
         holding = self.ledger.get(pod.uid, ref.name)
@@ -135,6 +150,9 @@ class QosResourceManager:
         wrong = wrong_annotation(pod)
         if wrong:
             return Refusal(REASON, wrong)
+        awaited = self._awaited(pod, container)
+        if awaited:
+            return Refusal(REASON, f"the resource plugin for {', '.join(awaited)} is not registered yet", retry=True)
         self._pods[pod.uid] = pod
         self._admitting[pod.uid] = self._admitting.get(pod.uid, 0) + 1
         before = self.ledger.copy_of(container)
@@ -232,7 +250,7 @@ class QosResourceManager:
         mine = Held(found[0], ref.pod_uid if found[1] else None)
         if not (wrong := _clashes_of(key, mine, self.ledger.cpus())):
             return None
-        await self.reconciler.refresh(by_plugin)
+        await self.reconciler.refresh(name for name, given in by_plugin.items() if cpus_of(given.values()))
         wrong = _clashes_of(key, mine, self.ledger.cpus())
         return f"container {ref.name}: {wrong[0]}" if wrong else None
 
@@ -284,8 +302,11 @@ class QosResourceManager:
         before = {key: held for key in after if (held := self._told[key][1]) is not None}
         steps = order(before, after, self.machine)
         if isinstance(steps, Refused):
-            self.emit(Event("ResourceConflict", f"running containers stay as they are: {steps}"))
+            if self._conflict != str(steps):  # told once, not every period
+                self._conflict = str(steps)
+                self.emit(Event("ResourceConflict", f"running containers stay as they are: {steps}"))
             return []
+        self._conflict = ""
         changes = self._cpu_changes(steps, after) + self._other_changes()
         self._told_at = self.ledger.revision
         return changes
@@ -325,6 +346,7 @@ class QosResourceManager:
     def save(self) -> Any:
         return {
             "pods": self.ledger.entries(),
+            "marks": {uid: marks_of(self._pods[uid].view.metadata) for uid in self.ledger.pods if uid in self._pods},
             "owed": self.endpoints.owed,
             "plugins": {
                 endpoint.name: {
@@ -346,7 +368,8 @@ class QosResourceManager:
         for uid in sorted(self.ledger.pods - running.keys()):
             repaired.append(f"pod {uid} is gone; what it held is given back")
             await self.release(uid)
-        self._pods.update({uid: running[uid] for uid in self.ledger.pods})
+        marks = state.get("marks") or {}
+        self._pods.update({uid: with_marks(running[uid], marks.get(uid, {})) for uid in self.ledger.pods})
         for holding in self.ledger:
             grant = holding.grant()
             if not isinstance(grant, Nonsense):

@@ -54,6 +54,7 @@ class Reconciler:
         self._seen: dict[str, tuple[bytes, int]] = {}
         self._strangers: dict[tuple[str, str], float] = {}
         self._tending: dict[str, asyncio.Task[None]] = {}
+        self._said: dict[str, set[str]] = {}
 
     async def round(self) -> None:
         """One period: silent plugins are probed, missed releases sent, reports and capacities read, all at once.
@@ -82,19 +83,22 @@ class Reconciler:
     async def refresh(self, plugins: Iterable[str]) -> None:
         """Read the reports of these plugins now."""
         asked = [endpoint for name in plugins if (endpoint := self.endpoints.get(name)) and endpoint.usable]
-        await asyncio.gather(*(self._tend(endpoint) for endpoint in asked))
+        await asyncio.gather(*(self._collect(endpoint) for endpoint in asked))
 
     async def _tend(self, endpoint: Endpoint) -> None:
         if endpoint.live and endpoint.silent and not await endpoint.probe():
             return
         if not endpoint.usable:
             return
+        await self.endpoints.settle(endpoint)
+        await self._collect(endpoint)
+        await self.endpoints.read_capacity(endpoint)
+
+    async def _collect(self, endpoint: Endpoint) -> None:
         try:
-            await self.endpoints.settle(endpoint)
             await self.collect(endpoint)
         except RemoteError as error:
             self._drift(endpoint, "unanswered", error.what)
-        await self.endpoints.read_capacity(endpoint)
 
     async def collect(self, endpoint: Endpoint) -> None:
         """Read one plugin's report and bring the ledger in line with it."""
@@ -117,13 +121,15 @@ class Reconciler:
         findings = self.ledger.compare(endpoint.name, report, self.machine)
         for wrong in findings.nonsense:
             self._drift(endpoint, "nonsense", wrong)
-        self._apply(endpoint, findings)
+        agreed = self._apply(endpoint, findings)
         for ref in findings.missing:
             if (ref.pod_uid, ref.name) in before:
                 await self._allocate_again(endpoint, ref)
         await self._send_away(endpoint, findings.strangers)
-        if not findings.strangers and not findings.nonsense:
-            self._seen[endpoint.name] = sent, self.ledger.revision
+        if agreed and not findings.nonsense and not findings.missing:
+            self._said.pop(endpoint.name, None)
+            if not findings.strangers:
+                self._seen[endpoint.name] = sent, self.ledger.revision
 
     def _read(self, sent: bytes) -> Report:
         answer = pb.GetResourcesAllocationResponse.FromString(sent)
@@ -135,13 +141,14 @@ class Reconciler:
             for uid, containers in answer.pod_resources.items()
         }
 
-    def _apply(self, endpoint: Endpoint, findings: Findings) -> None:
-        """Take over what changed, unless it breaks a promise of exclusivity."""
+    def _apply(self, endpoint: Endpoint, findings: Findings) -> bool:
+        """Take over what changed, unless it breaks a promise of exclusivity; whether all of it was taken over."""
+        agreed = True
         wrong = clashes(self._after(findings.changed)) if findings.changed else []
         known = set(self.ledger.validate()) if wrong else set()
         if set(wrong) - known:
             self._drift(endpoint, "overlap", "; ".join(sorted(set(wrong) - known)))
-            return
+            return False
         for key, given in findings.changed.items():
             holding = self.ledger.get(*key)
             if holding is None:
@@ -149,6 +156,8 @@ class Reconciler:
             clash = self.ledger.put(holding, endpoint.name, given)
             if clash:
                 self._drift(endpoint, "conflict", str(clash))
+                agreed = False
+        return agreed
 
     def _after(self, changed: Mapping[Key, Mapping[str, Allocation]]) -> dict[Key, Held]:
         held = self.ledger.cpus()
@@ -192,7 +201,12 @@ class Reconciler:
         await self.endpoints.settle(endpoint)
 
     def _drift(self, endpoint: Endpoint, kind: str, message: str) -> None:
+        """Count it every time; tell it once, until something else is wrong or all is well again."""
         self.endpoints.metrics.drift.labels(endpoint.name, kind).inc()
+        said = self._said.setdefault(endpoint.name, set())
+        if message in said:
+            return
+        said.add(message)
         self.emit(Event("ResourcePluginAnswer", f"plugin {endpoint.name}: {message}; the last good state stays"))
 
 

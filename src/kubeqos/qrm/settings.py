@@ -35,6 +35,8 @@ class Settings:
     """Resources whose plugins are asked for every container, for plugins that cannot say so themselves."""
     reconcile_seconds: float = RECONCILE_SECONDS
     """`--qos-resource-manager-reconcile-period`."""
+    expected: frozenset[str] = frozenset()
+    """Resources that a plugin of this node is to hand out: nobody who asks for one is let in before it registers."""
     deadline_seconds: float | None = None
     stop_grace_seconds: float = STOP_GRACE_SECONDS
     stranger_seconds: float = 60.0

@@ -25,13 +25,18 @@ class ClassManager:
     def __init__(self, catalog: Catalog | None = None) -> None:
         self.catalog = catalog or Catalog()
         self._held: dict[str, dict[ClassKey, int]] = {}
+        self._used: Counter[ClassKey] = Counter()
 
     def used(self) -> Counter[ClassKey]:
         """Assignments of every class on this node."""
-        total: Counter[ClassKey] = Counter()
-        for held in self._held.values():
-            total.update(held)
-        return total
+        return +self._used
+
+    def _hold(self, pod_uid: str, held: dict[ClassKey, int] | None) -> None:
+        """Make this what a pod holds; None lets it go."""
+        self._used.subtract(self._held.pop(pod_uid, {}))
+        if held is not None:
+            self._held[pod_uid] = held
+            self._used.update(held)
 
     def unavailable(self, pod: AdmittedPod) -> list[str]:
         """What a pod that runs here asks for and the runtime no longer offers."""
@@ -47,13 +52,13 @@ class ClassManager:
         return self._take(pod) or NOTHING
 
     def _take(self, pod: AdmittedPod) -> Refusal | None:
-        others = Counter(self.used())
-        others.subtract(self._held.get(pod.uid, {}))
+        mine = self._held.get(pod.uid, {})
+        others = {key: count - mine.get(key, 0) for key, count in self._used.items()}
         problems = fit(pod.view.spec, self.catalog, others)
         if problems:
             return Refusal(REASON, "; ".join(problem.reason for problem in problems))
         container_level = {kind.name for kind in self.catalog.of_level(Level.CONTAINER)}
-        self._held[pod.uid] = demand(pod.view.spec, container_level)
+        self._hold(pod.uid, demand(pod.view.spec, container_level))
         return None
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
@@ -70,7 +75,7 @@ class ClassManager:
         return kind is not None and kind.mutable
 
     async def release(self, pod_uid: str) -> None:
-        self._held.pop(pod_uid, None)
+        self._hold(pod_uid, None)
 
     def grant(self, container: ContainerRef) -> Grant | None:
         return NOTHING if container.pod_uid in self._held else None
@@ -85,7 +90,7 @@ class ClassManager:
         repaired = []
         for uid, held in (state or {}).items():
             if uid in running:
-                self._held[uid] = {(Level(level), name, cls): count for level, name, cls, count in held}
+                self._hold(uid, {(Level(level), name, cls): count for level, name, cls, count in held})
             else:
                 repaired.append(f"dropped the classes of pod {uid}, which is gone")
         return repaired
@@ -94,12 +99,11 @@ class ClassManager:
         return ()
 
     def validate(self) -> list[str]:
-        return [
-            f"pod {uid} holds {count} of {key}"
-            for uid, held in self._held.items()
-            for key, count in held.items()
-            if count < 1
-        ]
+        total: Counter[ClassKey] = Counter()
+        for held in self._held.values():
+            total.update(held)
+        wrong = [f"{count} of {key} are held and not counted" for key, count in (total - self._used).items()]
+        return wrong + [f"{count} of {key} are counted and not held" for key, count in (self._used - total).items()]
 
 
 def _changed(old: AdmittedPod, new: AdmittedPod) -> list[str]:

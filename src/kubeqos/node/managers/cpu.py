@@ -8,6 +8,7 @@ starts after an init container of its pod may take over that one's CPUs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from kubeqos.errors import InputError
@@ -218,7 +219,7 @@ class CpuManager:
 
     def save(self) -> Any:
         return {
-            "exclusive": [[*key, self._kinds[key].value, str(cpus)] for key, cpus in self._exclusive.items()],
+            "exclusive": [[*key, self._kinds[key], _text(cpus)] for key, cpus in self._exclusive.items()],
             "shared": [[*key, ref.kind.value, ref.index] for key, ref in self._shared.items()],
         }
 
@@ -255,6 +256,12 @@ class CpuManager:
         if self._shared and not self.shared:
             wrong.append("containers run in the shared pool, which has no CPUs")
         return wrong
+
+
+@lru_cache(maxsize=4096)
+def _text(cpus: CpuSet) -> str:
+    """The whole ledger is written for every pod, and most of it is what was written before."""
+    return str(cpus)
 
 
 def exclusive_count(pod: AdmittedPod, container: ContainerView) -> int:

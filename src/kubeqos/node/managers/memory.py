@@ -7,6 +7,7 @@ order in which they were granted, from which it can always be derived again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from kubeqos.codec import JsonError, decode_json, encode_json
@@ -126,7 +127,7 @@ class MemoryManager:
         return self._take(key, _KINDS[container.kind], found["bytes"], hint) is None
 
     def save(self) -> Any:
-        return [[*key, kind.value, request, str(numa)] for key, (kind, request, numa) in self._granted.items()]
+        return [[*key, kind.value, request, _text(numa)] for key, (kind, request, numa) in self._granted.items()]
 
     async def restore(self, state: Any, running: Mapping[str, AdmittedPod]) -> list[str]:
         repaired = []
@@ -144,6 +145,12 @@ class MemoryManager:
 
     def validate(self) -> list[str]:
         return self._state.validate()
+
+
+@lru_cache(maxsize=4096)
+def _text(numa: NumaSet) -> str:
+    """The whole ledger is written for every pod, and most of it is what was written before."""
+    return str(numa)
 
 
 def _request(pod: AdmittedPod, container: ContainerRef) -> dict[str, int]:

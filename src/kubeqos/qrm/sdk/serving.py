@@ -57,7 +57,8 @@ async def running(plugin: Any, options: Options, install: Install = lambda _serv
     checkpoint = None
     if options.state is not None:
         options.state.parent.mkdir(parents=True, exist_ok=True)
-        checkpoint = Checkpoint(options.state, format=f"{STATE_FORMAT}.{plugin.resource}", version=1)
+        # No container outlives the machine, and what a manager still knows it asks for again: no power cut matters.
+        checkpoint = Checkpoint(options.state, format=f"{STATE_FORMAT}.{plugin.resource}", version=1, sync=False)
     servicer = Servicer(plugin, checkpoint, registry)
     for damaged in servicer.restore():
         log.error("a damaged state file was set aside", file=damaged)

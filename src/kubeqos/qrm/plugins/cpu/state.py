@@ -231,9 +231,8 @@ class CpuState:
         return book
 
     def allocation(self, key: Key) -> Allocation | None:
-        entry, name = self.entries[key], _name(key)
-        owner = name if name in self.pools.exclusive else self.pools.members.get(name)
-        cpus = self.pools.partition.get(owner or "", NO_CPUS)
+        entry, owner = self.entries[key], self.runs_in(key)
+        cpus = self.pools.partition.get(owner, NO_CPUS)
         if not cpus:
             return None
         spread = {numa: len(inside & cpus) for numa, inside in self.machine.numa_cpus.items() if inside & cpus}
@@ -248,6 +247,11 @@ class CpuState:
             hints=(NumaHint(tuple(NumaSet.parse(bound)), True),) if bound else (),
             assignments=spread,
         )
+
+    def runs_in(self, key: Key) -> str:
+        """The pool or the exclusive set that a container runs in; empty for a follower that still waits."""
+        name = _name(key)
+        return name if name in self.pools.exclusive else self.pools.members.get(name, "")
 
     def validate(self) -> list[str]:
         names = {_name(key) for key in self.entries}

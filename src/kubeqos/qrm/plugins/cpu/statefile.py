@@ -36,10 +36,10 @@ def to_json(state: CpuState) -> dict[str, Any]:
         for numa, inside in state.machine.numa_cpus.items()
     }
     entries: dict[str, dict[str, Any]] = {}
+    texts = {name: str(cpus) for name, cpus in pools.partition.items() if cpus}
     for (uid, container), entry in state.entries.items():
-        given = state.allocation((uid, container))
-        told = {RESULT: given.result} if given else {}
-        entries.setdefault(uid, {})[container] = {**msgspec.to_builtins(entry), **told}
+        told = texts.get(state.runs_in((uid, container)))
+        entries.setdefault(uid, {})[container] = msgspec.to_builtins(entry) | ({RESULT: told} if told else {})
     return {
         "machineState": machine,
         "pools": {name: str(cpus) for name, cpus in pools.named.items()},

@@ -1,0 +1,92 @@
+"""`kubeqos up --node-runtime`: this machine as a node, with real containers, through the real kubectl."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubeqos.codec import encode_json
+from tests.cri.containerd import CGROUPS, missing, running_containerd
+from tests.cri.images import BUSYBOX_IMAGE
+from tests.scenarios.cluster import needs_kubectl
+
+why = missing()
+pytestmark = [
+    pytest.mark.containerd,
+    pytest.mark.kubectl,
+    needs_kubectl,
+    pytest.mark.skipif(why is not None, reason=why or ""),
+]
+CONTAINER = {
+    "name": "c",
+    "image": BUSYBOX_IMAGE,
+    "imagePullPolicy": "Never",
+    "command": ["sh", "-c", "echo hello; sleep 3600"],
+    "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
+}
+
+
+@contextlib.contextmanager
+def clean_cgroups() -> Iterator[None]:
+    """Remove the pods' cgroups that a node leaves behind, if it made them."""
+    before = set(CGROUPS.glob("*/kubepods"))
+    yield
+    for root in set(CGROUPS.glob("*/kubepods")) - before:
+        for folder, _, _ in os.walk(root, topdown=False):
+            os.rmdir(folder)
+
+
+def run(*words: str, text: str | None = None, **environment: str) -> str:
+    done = subprocess.run(
+        words, input=text, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_a_real_container_runs_talks_and_goes() -> None:
+    kubeqos = (sys.executable, "-m", "kubeqos.cli.main")
+    node = socket.gethostname().lower()
+    spec = {"hostNetwork": True, "nodeSelector": {"kubernetes.io/hostname": node}, "containers": [CONTAINER]}
+    pod = encode_json({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "real"}, "spec": spec}).decode()
+    with (
+        tempfile.TemporaryDirectory(prefix="kq-") as name,
+        clean_cgroups(),
+        running_containerd(Path(name) / "c") as containerd,
+    ):
+        data = str(Path(name) / "up")
+        run(
+            *kubeqos,
+            "up",
+            "--data-dir",
+            data,
+            "--port",
+            "0",
+            "--nodes",
+            "1",
+            "--node-runtime",
+            containerd.endpoint,
+            "--detach",
+        )
+        try:
+            kube = {"KUBECONFIG": f"{data}/kubeconfig", "HOME": name}
+            run("kubectl", "apply", "-f", "-", text=pod, **kube)
+            run("kubectl", "wait", "--for=condition=Ready", "pod/real", "--timeout=60s", **kube)
+            deadline = time.monotonic() + 20
+            while "hello" not in run("kubectl", "logs", "real", **kube):
+                assert time.monotonic() < deadline, "the container never spoke"
+                time.sleep(0.2)
+            score = int(run("kubectl", "exec", "real", "--", "cat", "/proc/self/oom_score_adj", **kube))
+            assert 3 <= score <= 999  # Burstable
+            run("kubectl", "delete", "pod", "real", "--now", **kube)
+        finally:
+            run(*kubeqos, "down", "--data-dir", data)

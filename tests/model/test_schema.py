@@ -245,3 +245,10 @@ def test_the_canonical_form_is_reached_in_one_step(raw: dict[str, Any], kind: tu
         once = schema.normalise(raw, type_schema)
         assert schema.check(once, type_schema) == schema.Findings()
         assert schema.normalise(once, type_schema) == once
+
+
+def test_years_of_two_digits_keep_their_zeros() -> None:
+    from kubeqos.model.schema import kind, normalise
+
+    raw = {"metadata": {"creationTimestamp": "0011-08-29T06:00:34+01:00"}}
+    assert normalise(raw, kind("", "v1", "Pod"))["metadata"]["creationTimestamp"] == "0011-08-29T05:00:34Z"

@@ -128,20 +128,22 @@ def _resource_list(values: JsonObject) -> JsonObject:
 
 
 def _canonical_time(text: str | None) -> str | None:
-    return text if text is None or (len(text) == 20 and text[-1] == "Z") else _utc(text, "%Y-%m-%dT%H:%M:%SZ")
+    return text if text is None or (len(text) == 20 and text[-1] == "Z") else _utc(text, "seconds")
 
 
 def _canonical_micro_time(text: str | None) -> str | None:
-    return text if text is None or (len(text) == 27 and text[-1] == "Z") else _utc(text, "%Y-%m-%dT%H:%M:%S.%fZ")
+    return text if text is None or (len(text) == 27 and text[-1] == "Z") else _utc(text, "microseconds")
 
 
-def _utc(text: str, form: str) -> str:
+def _utc(text: str, precision: str) -> str:
     """The time in UTC. Outside the years that Python knows a text stays as it is."""
     date, _, rest = text.replace(",", ".").partition(".")
     zone = rest.lstrip("0123456789")
     digits = rest.removesuffix(zone)
     whole = f"{date}.{digits[:6]:0<6}{zone}" if digits else date
     try:
-        return datetime.datetime.fromisoformat(whole).astimezone(datetime.UTC).strftime(form)
+        # Not strftime, which writes the year 11 as "11".
+        found = datetime.datetime.fromisoformat(whole).astimezone(datetime.UTC).replace(tzinfo=None)
+        return found.isoformat(timespec=precision) + "Z"
     except (ValueError, OverflowError):
         return text

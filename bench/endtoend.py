@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -112,9 +113,12 @@ def measure(live: Server, *, gold: bool) -> tuple[int, float, float]:
     assert watcher.stdout is not None
     watcher.stdout.readline()
     raw = pod("NAME", "10m", gold=gold)
-    raw["metadata"] = {"name": "NAME", "labels": {"app": "bench"}}
-    head, tail = encode_json({"apiVersion": "v1", "kind": "Pod", **raw}).decode().split("NAME")
-    values = {"head": head, "tail": tail, "path": PODS, "token": TOKEN, "id": f"{time.time_ns():x}"}
+    raw["metadata"] = {"name": "NAME", "labels": {"app": "bench", "tag": "TAG"}}
+    head, middle, tail = re.split("NAME|TAG", encode_json({"apiVersion": "v1", "kind": "Pod", **raw}).decode())
+    values = {
+        "head": head, "middle": middle, "tail": tail, "path": PODS, "token": TOKEN, "id": f"{time.time_ns():x}",
+        "vary": "false",
+    }  # fmt: skip
     created = wrk(CREATE_LUA % values, live.url, SECONDS)
     found = json.loads(watcher.communicate(timeout=120)[0].strip().splitlines()[-1])
     return found["bound"], found["bound"] / max(found["last"] - found["first"], 0.001), created

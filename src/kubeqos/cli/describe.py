@@ -12,7 +12,8 @@ from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import table
 from kubeqos.cli.usage import running_on, used_classes
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.model.wellknown import DRIVERS_ANNOTATION, PROFILE_LABEL
+from kubeqos.model.published import decode_assignments
+from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, DRIVERS_ANNOTATION, PROFILE_LABEL
 from kubeqos.rules.classes import Catalog, ClassKey, Level, ResourceType, catalog, requested
 from kubeqos.rules.podqos import effective_requests, qos_class
 
@@ -60,7 +61,22 @@ def node_text(raw: dict[str, Any], pods: Iterable[PodView]) -> str:
     lines += ["", "Container QoS resources:", _classes(offered, Level.CONTAINER, used)]
     lines += [f"Refused:  {reason}" for reason in offered.refused]
     lines += ["", "Pods:", _indented(_pods(here))]
+    if owners := _owners(node):
+        lines += ["", "CPUs:", _indented(owners)]
     return "\n".join(lines)
+
+
+def _owners(node: NodeView) -> str:
+    """Who runs on which CPUs, as the node's agent publishes it; nothing from agents that do not."""
+    published = node.metadata.annotations.get(ASSIGNMENTS_ANNOTATION)
+    if not published:
+        return ""
+    assignments = decode_assignments(published)
+    rows = [
+        [name, "exclusive" if held.exclusive else "shared", held.cpus] for name, held in assignments.containers.items()
+    ]
+    rows += [[name, "pool", cpus] for name, cpus in assignments.pools.items()]
+    return table(["owner", "how", "cpus"], rows) if rows else ""
 
 
 def _classes(offered: Catalog, level: Level, used: dict[ClassKey, int]) -> str:

@@ -241,3 +241,39 @@ async def test_server_and_audit_agree_on_pods_that_outlive_their_grace_period(se
         audited = manager.metrics.audits._value.get()
         await until(lambda: manager.metrics.audits._value.get() > audited + 2)
         assert audit.drifts == {}
+
+
+class WithoutReplicaSets:
+    """A server that does not know one of the kinds that controllers look at."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+
+    async def send(self, call: Call) -> Answer:
+        return Answer(404, b"404 page not found") if "/replicasets" in call.path else await self.inner.send(call)
+
+    async def stream(self, call: Call) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self.inner.stream(call)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def test_what_an_unserved_kind_owns_is_not_garbage(server: ApiServer) -> None:
+    api = server.local()
+    lost = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "lost", "uid": "u1"}
+    for name, owner in (("kept", lost), ("garbage", {**lost, "apiVersion": "v1", "kind": "ReplicationController"})):
+        spec = replica_set(name, 1)["spec"]["template"]["spec"]
+        await api.create(
+            PODS, {"metadata": {"name": name, "namespace": "default", "ownerReferences": [owner]}, "spec": spec}
+        )
+    manager = ControllerManager(TransportApi(WithoutReplicaSets(server.local().transport)), QUICK)
+    task = asyncio.create_task(manager.run())
+    await asyncio.wait_for(manager.ready.wait(), 10)
+    await until(lambda: len(server.store.range("/registry/core/pods/").items) == 1)
+    await until(lambda: manager.idle)
+    assert [each["metadata"]["name"] for each in await objects(api, PODS)] == ["kept"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

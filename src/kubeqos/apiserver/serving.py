@@ -14,8 +14,8 @@ import uvicorn
 from kubeqos.apiserver.auth import PeerCertificateProtocol, PeerCertificateSocket
 from kubeqos.apiserver.requests import JSON
 from kubeqos.apiserver.status import ApiError, bad_request
+from kubeqos.client.listening import answering
 from kubeqos.codec import encode_json
-from kubeqos.errors import ConfigurationError
 
 REQUEST_SECONDS = 30.0  # head and body must have arrived by then
 MAX_HEAD_BYTES = 1 << 20  # Go's limit, which is Kubernetes'
@@ -91,42 +91,6 @@ class Protocol(PeerCertificateProtocol):
             self._deadline = None
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling: whoever runs the API server decides when it stops."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """An open socket, or what keeps it from opening."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted sockets inherit it; head and body of an answer must not wait for each other's acknowledgement.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigurationError(
-            f"cannot listen: {error.strerror}",
-            where=f"{host}:{port}",
-            remedy="choose another address with --host, --port",
-        ) from error
-    listener.listen(1024)
-    return listener
-
-
 @contextlib.asynccontextmanager
 async def serve(application: Any, listener: socket.socket, tls: ssl.SSLContext) -> AsyncIterator[None]:
     """Serve on an open socket until the block ends."""
@@ -147,13 +111,5 @@ async def serve(application: Any, listener: socket.socket, tls: ssl.SSLContext) 
     )
     config.load()
     config.ssl = tls
-    server = _Server(config)
-    task = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
-        started = asyncio.ensure_future(server.listening.wait())
-        await asyncio.wait((started, task), return_when=asyncio.FIRST_COMPLETED)
-        started.cancel()
+    async with answering(config, listener):
         yield
-    finally:
-        server.should_exit = True
-        await task

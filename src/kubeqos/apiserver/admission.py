@@ -63,5 +63,5 @@ class Admission(Protocol):
     def admit(self, attempt: Attempt) -> Admitted:
         """Complete, validate and price a write; for a delete only the price is of interest."""
 
-    def admit_charged(self, attempt: Attempt, charge: Charge) -> Admitted:
+    def admit_charged(self, attempt: Attempt, charge: Charge | None) -> Admitted:
         """Judge a new object that is known to pass everything but quota."""

@@ -68,7 +68,7 @@ class Chain:
         """Grows whenever something that admission looks at changes, quotas excepted."""
         return self._followed
 
-    def admit_charged(self, attempt: Attempt, charge: Charge) -> Admitted:
+    def admit_charged(self, attempt: Attempt, charge: Charge | None) -> Admitted:
         """Admit a new object that is known to pass everything but quota."""
         kind = attempt.kind
         request = Request(

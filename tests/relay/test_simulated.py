@@ -121,8 +121,8 @@ class World:
         for task in self.relay._background:
             task.cancel()
         await asyncio.gather(*self.relay._background, return_exceptions=True)
-        assert self.relay._server is not None
-        self.relay._server.close()
+        for server in self.relay._servers:
+            server.close()
         await self.client.close()
         self.settings.listen.unlink(missing_ok=True)
 

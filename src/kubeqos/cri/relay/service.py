@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -39,6 +40,15 @@ Remove = Callable[[str], Awaitable[None]]
 log = structlog.get_logger("kubeqos.relay")
 
 
+@dataclass(slots=True)
+class Start:
+    """A StartContainer under way, and what the OCI hook brought about meanwhile."""
+
+    entered: bool = False
+    reason: KubeqosError | None = None
+    """Why the container was held back."""
+
+
 class ClassService:
     """QoS-class resources for one runtime."""
 
@@ -47,6 +57,7 @@ class ClassService:
         self.ledger = keeper.ledger
         self.runtime = keeper.runtime
         self._tickets = itertools.count(1)
+        self._starts: dict[str, Start] = {}
 
     @property
     def catalog(self) -> Catalog:
@@ -75,6 +86,7 @@ class ClassService:
                 path("StopPodSandbox"): self.stop_pod_sandbox,
                 path("RemovePodSandbox"): self.remove_pod_sandbox,
             },
+            endless=frozenset({path("GetContainerEvents")}),
         )
 
     # ---- creating
@@ -167,23 +179,58 @@ class ClassService:
     async def start_container(self, data: bytes, forward: Forward) -> bytes:
         container_id = cri.StartContainerRequest.FromString(data).container_id
         async with self.keeper.lock(container_id):
-            answer = await forward(data)
-            holder = self.ledger.get(container_id)
-            if holder is None or not enforce.acts_in_place(self.catalog, holder.classes):
-                return answer
+            before = self.ledger.get(container_id)
+            start = self._starts[container_id] = Start()
             try:
-                await self._enter(container_id, holder.subject)
-            except KubeqosError as error:
-                if isinstance(error, SubjectGone) or await self._has_exited(container_id):
-                    self.keeper.ended(container_id)  # a short life: its cgroup went before we came to it
-                    return answer
-                await self._stop_unenforced(container_id, holder)
-                raise _refused(error) from error
+                answer = await forward(data)
+            except BaseException:
+                if before is not None and start.entered:
+                    self.ledger.put(container_id, before)
+                self.keeper.doubtful = True  # a container that could not be started has ended for most runtimes
+                if start.reason is not None:
+                    raise _refused(start.reason) from start.reason
+                raise
+            finally:
+                del self._starts[container_id]
+            if not start.entered:
+                await self._enter_after_start(container_id)
             return answer
 
-    async def _enter(self, key: str, subject: Subject) -> None:
+    async def admit(self, container_id: str, pid: int) -> None:
+        """The OCI hook holds a container back: enforce its classes before it runs (`gate`)."""
+        start = self._starts.get(container_id)
+        try:
+            await self._until_ready()
+            holder = self.ledger.get(container_id)
+            if holder is None or not enforce.acts_in_place(self.catalog, holder.classes):
+                return
+            place = await self._place_of(holder.subject)
+            await self._enter(container_id, holder.subject, dataclasses.replace(place, pid=pid))
+        except (Refused, KubeqosError) as error:
+            reason = error if isinstance(error, KubeqosError) else RemoteError(error.message)
+            if start is not None:
+                start.reason = reason
+            raise reason from error
+        if start is not None:
+            start.entered = True
+
+    async def _enter_after_start(self, container_id: str) -> None:
+        """Without the hook, classes take hold as soon as the runtime has said where the container runs."""
+        holder = self.ledger.get(container_id)
+        if holder is None or not enforce.acts_in_place(self.catalog, holder.classes):
+            return
+        try:
+            await self._enter(container_id, holder.subject)
+        except KubeqosError as error:
+            if isinstance(error, SubjectGone) or await self._has_exited(container_id):
+                self.keeper.ended(container_id)  # a short life: its cgroup went before we came to it
+                return
+            await self._stop_unenforced(container_id, holder)
+            raise _refused(error) from error
+
+    async def _enter(self, key: str, subject: Subject, place: Place | None = None) -> None:
         """Enforce the classes of a subject that has just started, as they are once its place is known."""
-        place = await self._place_of(subject)
+        place = place or await self._place_of(subject)
         holder = self.ledger.get(key)
         if holder is not None:
             holder = dataclasses.replace(holder, place=place, alive=True)

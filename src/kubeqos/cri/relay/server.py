@@ -54,7 +54,7 @@ class Relay:
     def __init__(self, settings: Settings, keeper: Keeper) -> None:
         self.settings = settings
         self.keeper = keeper
-        self.service = ClassService(keeper)
+        self.service = ClassService(keeper, settings.machine.host)
         self._sessions: set[Session] = set()
         self._background: list[asyncio.Task[None]] = []
         self._servers: list[asyncio.Server] = []

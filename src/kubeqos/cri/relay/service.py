@@ -17,9 +17,10 @@ import structlog
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
+from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.ledger import Holder
 from kubeqos.cri.providers.protocol import Level, Place, Refusal, Subject, SubjectGone
-from kubeqos.cri.relay import core, enforce, messages
+from kubeqos.cri.relay import core, enforce, messages, undo
 from kubeqos.cri.relay.core import Denied, Wish
 from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import Forward, Hooks, Refused, RuntimeFailed
@@ -52,8 +53,9 @@ class Start:
 class ClassService:
     """QoS-class resources for one runtime."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, host: Host) -> None:
         self.keeper = keeper
+        self.host = host
         self.ledger = keeper.ledger
         self.runtime = keeper.runtime
         self._tickets = itertools.count(1)
@@ -269,7 +271,7 @@ class ClassService:
             await self._agree(change)
             self.ledger.put(key, change.holder)
             try:
-                return await self._carry_out(request, change, forward)
+                return await self._carry_out(request, change, holder, forward)
             except BaseException:
                 self.ledger.put(key, holder)
                 raise
@@ -291,38 +293,74 @@ class ClassService:
             raise Refused(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}; nothing was updated")
 
     async def _carry_out(
-        self, request: cri.UpdateContainerResourcesRequest, change: core.Change, forward: Forward
+        self, request: cri.UpdateContainerResourcesRequest, change: core.Change, before: Holder, forward: Forward
     ) -> bytes:
-        """Move, then let the runtime update; each is undone when what follows fails."""
+        """Move, let the runtime update, save. What was done is undone, last first, when a later step fails."""
         holder, place = change.holder, change.holder.place
         moves = change.moves if place else ()
         request.ClearField("qos_resources")
         try:
-            await enforce.move(self.catalog, holder.subject, place or Place(), moves)
-            try:
-                answer = await self._forward_update(request, holder, forward)
+            async with contextlib.AsyncExitStack() as way_back:
+                await enforce.move(self.catalog, holder.subject, place or Place(), moves)
+                way_back.push_async_callback(enforce.move_back, self.catalog, holder.subject, place or Place(), moves)
+                answer = await self._forward_update(request, holder, before, forward, way_back)
                 await self.keeper.save()
-            except BaseException:
-                await enforce.move_back(self.catalog, holder.subject, place or Place(), moves)
-                raise
+                way_back.pop_all()
         except KubeqosError as error:
             raise _refused(error) from error
         return answer
 
     async def _forward_update(
-        self, request: cri.UpdateContainerResourcesRequest, holder: Holder, forward: Forward
+        self,
+        request: cri.UpdateContainerResourcesRequest,
+        holder: Holder,
+        before: Holder,
+        forward: Forward,
+        way_back: contextlib.AsyncExitStack,
     ) -> bytes:
         """The runtime hears of an update only if there is something in it for the runtime."""
         if request == cri.UpdateContainerResourcesRequest(container_id=request.container_id):
             return b""
-        if request.HasField("linux"):
-            edit = await enforce.edits(self.catalog, holder.subject, holder.classes)
-            messages.edit_resources(request.linux, edit)
-        answer = await forward(request.SerializeToString())
-        if request.HasField("linux") and holder.place:
+        if not request.HasField("linux"):
+            return await forward(request.SerializeToString())
+        edit = await enforce.edits(self.catalog, holder.subject, holder.classes)
+        messages.edit_resources(request.linux, edit)
+        previous = await self._taken_back(request, holder)
+        try:
+            answer = await forward(request.SerializeToString())
+        except RuntimeFailed as error:
+            if error.code in CUT_OFF:  # nobody knows whether the runtime has done it
+                way_back.push_async_callback(self._take_back, previous, before)
+            raise
+        way_back.push_async_callback(self._take_back, previous, before)
+        if holder.place:
             # The runtime wrote its own values; those of the classes stand above them.
             await enforce.enter(self.catalog, holder, holder.place)
         return answer
+
+    async def _taken_back(
+        self, request: cri.UpdateContainerResourcesRequest, holder: Holder
+    ) -> cri.UpdateContainerResourcesRequest:
+        """The update that undoes an update."""
+        try:
+            had = undo.resources_of(await self.runtime.container_status(request.container_id, verbose=True))
+        except CallError as error:
+            raise Refused(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
+        host, place = self.host, holder.place
+
+        def read(controller: str, file: str) -> str:
+            return host.read(place, controller, file) if place else ""
+
+        linux = undo.taken_back(request.linux, had, read)
+        return cri.UpdateContainerResourcesRequest(container_id=request.container_id, linux=linux)
+
+    async def _take_back(self, previous: cri.UpdateContainerResourcesRequest, before: Holder) -> None:
+        try:
+            await self.runtime.update_container_resources(previous)
+        except KubeqosError as error:
+            log.error("an update could not be taken back", subject=before.subject.describe(), error=error.what)
+        if before.place:
+            await enforce.enter_again(self.catalog, before, before.place)
 
     async def _located(self, holder: Holder) -> Holder:
         """The holder with its place, if it runs. An unknown id is the runtime's to refuse."""

@@ -155,7 +155,8 @@ class Core:
         grace = grace_seconds(pod, Cause.EVICTED, stimulus.grace_seconds)
         reason, message, condition = stimulus.reason, stimulus.message, stimulus.condition
         self._begin_end(pod, Ending(Cause.EVICTED, now, grace, reason, message, condition, fails=True))
-        self._outcomes.record(pod, "Warning", stimulus.reason, stimulus.message)
+        told = fx.Record(pod.uid, "Warning", reason, message, annotations=stimulus.annotations)
+        self._outcomes.add(pod.uid, told)
         return (stimulus.uid,)
 
     def _tick(self, _stimulus: fx.Tick, now: float) -> Iterable[str]:

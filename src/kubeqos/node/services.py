@@ -85,8 +85,8 @@ class AgentView:
         return found
 
     def evict(self, effect: EvictPod) -> None:
-        condition = dict(effect.condition)
-        self.agent.feed(fx.Evict(effect.uid, REASON, effect.message, effect.grace_seconds, condition))
+        grace, condition = effect.grace_seconds, dict(effect.condition)
+        self.agent.feed(fx.Evict(effect.uid, REASON, effect.message, grace, condition, effect.annotations))
 
     async def show_conditions(self, conditions: Conditions) -> None:
         self.agent.pressure = dict(conditions)

@@ -57,6 +57,7 @@ class Informer:
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
+        self.answered = asyncio.Event()  # synced, or told by the server that it has no such kind
         self.failures = 0  # in a row
         self._api = api
         self._namespace = namespace
@@ -105,6 +106,8 @@ class Informer:
                 await self._watch()
                 self.failures = 0
             except ApiError as error:
+                if error.not_found:
+                    self.answered.set()
                 if error.expired or error.ahead:
                     self._revision = ""
                 if not error.expired:
@@ -120,6 +123,7 @@ class Informer:
         self._revision = listing.resource_version
         self.failures = 0
         self.synced.set()
+        self.answered.set()
 
     async def _watch(self) -> None:
         """One watch; its end is no failure, the next one goes on where it stopped."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from kubeqos.client import Api
 from kubeqos.controllers.claims import ClaimController
+from kubeqos.controllers.claimstatus import ClaimStatusController
 from kubeqos.controllers.collector import GarbageCollector
 from kubeqos.controllers.controller import Clock, Context, Controller, Settings
 from kubeqos.controllers.deploymentcontroller import DeploymentController
@@ -25,6 +26,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     DeploymentController,
     DisruptionController,
     ClaimController,
+    ClaimStatusController,
     GarbageCollector,
     PodSweeper,
     ClaimProtection,
@@ -39,7 +41,11 @@ _DEPTH_SECONDS = 5.0
 
 
 class ControllerManager:
-    """All controllers of a cluster. `run` it in a task; `ready` is set when every one of them works."""
+    """All controllers of a cluster. `run` it in a task; `ready` is set when every one of them works.
+
+    Kinds that the server does not have (a stock cluster knows no claims of KEP-3675) are not waited for: the
+    controllers that need them begin when the server does have them.
+    """
 
     def __init__(self, api: Api, settings: Settings = _DEFAULTS, *, clock: Clock = time.time) -> None:
         self.context = Context(api, settings, clock=clock, component="kubeqos-controllers")
@@ -68,7 +74,7 @@ class ControllerManager:
                 tasks.create_task(controller.run())
             tasks.create_task(self._measure())
             for cache in self.context.caches.values():
-                await cache.informer.synced.wait()
+                await cache.informer.answered.wait()
             self.ready.set()
 
     async def _measure(self) -> None:

@@ -134,6 +134,29 @@ async def test_a_create_whose_answer_was_lost_is_not_made_again(server: ApiServe
         await asyncio.gather(task, return_exceptions=True)
 
 
+class WithoutClaims(Faltering):
+    """A stock cluster: it has never heard of the claims of KEP-3675."""
+
+    known = False
+
+    async def send(self, call: Call) -> Answer:
+        if "/resource.k8s.io/v1alpha1/" in call.path and not self.known:
+            return Answer(404, b"404 page not found\n")
+        return await self.inner.send(call)
+
+
+async def test_kinds_that_the_server_does_not_have_are_not_waited_for(server: ApiServer) -> None:
+    transport = WithoutClaims(server.local().transport)
+    manager = ControllerManager(TransportApi(transport), QUICK)
+    task = asyncio.create_task(manager.run())
+    async with asyncio.timeout(10):
+        await manager.ready.wait()
+    await server.local().create(REPLICA_SETS, replica_set("a", 2))
+    await until(lambda: len(server.store.range("/registry/core/pods/").items) == 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_name_that_another_replica_set_has_is_avoided(server: ApiServer) -> None:
     api = server.local()
     made = await api.create(DEPLOYMENTS, {**replica_set("web", 1), "kind": "Deployment"})

@@ -65,3 +65,6 @@ class Admission(Protocol):
 
     def admit_charged(self, attempt: Attempt, charge: Charge | None) -> Admitted:
         """Judge a new object that is known to pass everything but quota."""
+
+    async def count(self, namespace: str) -> None:
+        """Prepare for the write of a quota of this namespace, which is then counted in one turn of the event loop."""

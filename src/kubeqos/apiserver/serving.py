@@ -18,18 +18,21 @@ from kubeqos.client.listening import answering
 from kubeqos.codec import encode_json
 
 REQUEST_SECONDS = 30.0  # head and body must have arrived by then
+UNREAD_SECONDS = 60.0  # of an answer that waits to be read, another piece must have been by then
 MAX_HEAD_BYTES = 1 << 20  # Go's limit, which is Kubernetes'
 KEEP_ALIVE_SECONDS = 75
 STOP_SECONDS = 3
 
 
 class Protocol(PeerCertificateProtocol):
-    """A connection that must send each request, head and body, in reasonable time, and no endless head.
+    """A connection that must send each request, head and body, in reasonable time, no endless head, and must read.
 
-    Bodies are bounded where they are read; a head is gathered here, before anybody knows who the client is.
+    Bodies are bounded where they are read; a head is gathered here, before anybody knows who the client is. An answer
+    that nobody reads would stay in memory as long as the connection: a list of 20,000 pods is tens of megabytes.
     """
 
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _in_head = False
     _head_bytes = 0
 
@@ -73,7 +76,21 @@ class Protocol(PeerCertificateProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_deadline()
+        self._stop_unread()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop_unread()
+        super().resume_writing()
+
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def shutdown(self) -> None:
         """The server stops: an idle client is not asked to say goodbye, which it may never do."""

@@ -113,6 +113,8 @@ async def create(
 ) -> Written:
     """Store a new object. `learn` is shown the object as it is stored, when nothing about it needed a warning."""
     kind, namespace = write.kind, write.namespace
+    if kind.kind == "ResourceQuota":
+        await core.admission.count(namespace)
     _fit_url(kind, namespace, obj)
     metadata = obj["metadata"]
     if metadata.get("resourceVersion") and not write.dry_run:
@@ -235,6 +237,8 @@ def _other_name(found: object, wanted: str) -> ApiError:
 
 async def update(core: Core, write: Write, transform: Transform) -> Written:
     """Change a stored object; `transform` gets a copy of it and returns what it should become."""
+    if write.kind.kind == "ResourceQuota" and not write.subresource:
+        await core.admission.count(write.namespace)
     return await commit_update(
         core, write, core.stored(write.kind, write.namespace, write.name, pending=True), transform
     )

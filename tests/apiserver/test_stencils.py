@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from kubeqos.apiserver.auth import Identity
 from kubeqos.apiserver.local import LocalTransport
-from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.server import ApiServer, Settings
-from kubeqos.apiserver.stencils import Stencils
+from kubeqos.apiserver.stencils import Stencils, template
 from kubeqos.client.api import Answer, Call
 from kubeqos.codec import decode_json, encode_json
 from tests.placement.strategies import pods
@@ -140,6 +139,5 @@ def test_any_pod_is_stamped_as_the_long_way_makes_it(
     ],
 )
 def test_the_name_is_cut_out_of_the_metadata_alone(body: bytes, name: str | None) -> None:
-    request = Request("POST", PODS, content_type="application/json", body=body)
-    outline = Stencils().outline(request, "default", 0)
-    assert (outline.name if outline else None) == name
+    found = template(body)
+    assert (found.name.decode() if found else None) == name

@@ -20,15 +20,12 @@ from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.reads import check_not_future, list_objects
 from kubeqos.apiserver.requests import Request, Response, Route
 from kubeqos.apiserver.status import ApiError
-from kubeqos.apiserver.stencils import Outline, Stencils
+from kubeqos.apiserver.stencils import Stencils
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.tables import include, list_response, object_response
 from kubeqos.apiserver.watching import Watcher, Watching
-from kubeqos.apiserver.writes import Write, Written, create, create_from_stencil, replace
-from kubeqos.codec import JsonObject
-from kubeqos.model.objects import PodView
+from kubeqos.apiserver.writes import Write, Written, create, create_stamped, replace
 from kubeqos.model.selectors import FieldSelector
-from kubeqos.rules.quota import charge_pod
 
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
 
@@ -87,20 +84,13 @@ class Handlers:
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
         write = self._write(request, route, kind, "CreateOptions")
-        outline = None
-        if kind.kind == "Pod" and not write.dry_run:
-            outline = self.stencils.outline(request, route.namespace, self.core.admission.version)
-        stencil = self.stencils.get(outline) if outline is not None else None
-        if outline is not None and stencil is not None:
-            written = await create_from_stencil(self.core, write, outline.name, stencil)
-        else:
-            written = await create(self.core, write, object_body(request, kind), self._learner(kind, outline))
+        stamp = self.stencils.stamp(self.core, write, request) if kind.kind == "Pod" and not write.dry_run else None
+        written = None
+        if stamp is not None:
+            written = await create_stamped(self.core, write, stamp.name, stamp.tail, stamp.charge)
+        if written is None:
+            written = await create(self.core, write, object_body(request, kind))
         return self._written(kind, written, form, request)
-
-    def _learner(self, kind: Kind, outline: Outline | None) -> Callable[[JsonObject], None] | None:
-        if outline is None or not self.stencils.is_repeated(outline):
-            return None
-        return lambda obj: self.stencils.learn(outline, kind, obj, charge_pod(PodView.of(obj)))
 
     async def update(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)

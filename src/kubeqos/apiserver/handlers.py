@@ -6,21 +6,22 @@ picks the operation and puts the result into the form the client asked for.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.bodies import object_body
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete, delete_collection
+from kubeqos.apiserver.eventoutline import EventStencils
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.negotiate import Form, negotiate
 from kubeqos.apiserver.options import check_options, delete_options, dry_run, field_manager, list_options
 from kubeqos.apiserver.patching import patch_object
+from kubeqos.apiserver.podstencils import PodStencils
 from kubeqos.apiserver.reads import check_not_future, list_objects
 from kubeqos.apiserver.requests import Request, Response, Route
 from kubeqos.apiserver.status import ApiError
-from kubeqos.apiserver.stencils import Stencils
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.tables import include, list_response, object_response
 from kubeqos.apiserver.watching import Watcher, Watching
@@ -28,6 +29,10 @@ from kubeqos.apiserver.writes import Write, Written, create, create_stamped, rep
 from kubeqos.model.selectors import FieldSelector
 
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
+
+
+def new_stencils() -> Mapping[str, PodStencils | EventStencils]:
+    return {"Pod": PodStencils(), "Event": EventStencils()}
 
 
 def form_of(request: Request, *, collection: bool = False) -> Form:
@@ -45,7 +50,8 @@ class Handlers:
     access: Access
     watching: Watching
     subresources: Subresources
-    stencils: Stencils = field(default_factory=Stencils)
+    stencils: Mapping[str, PodStencils | EventStencils] = field(default_factory=new_stencils)
+    """Of the kinds that are created by the hundred."""
 
     def table(self) -> dict[str, Handler]:
         return {
@@ -84,7 +90,8 @@ class Handlers:
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
         write = self._write(request, route, kind, "CreateOptions")
-        stamp = self.stencils.stamp(self.core, write, request) if kind.kind == "Pod" and not write.dry_run else None
+        stencils = self.stencils.get(kind.kind) if not write.dry_run else None
+        stamp = stencils.stamp(self.core, write, request) if stencils is not None else None
         written = None
         if stamp is not None:
             written = await create_stamped(self.core, write, stamp.name, stamp.tail, stamp.charge)

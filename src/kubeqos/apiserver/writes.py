@@ -111,6 +111,8 @@ def unowned(obj: JsonObject) -> JsonObject:
 async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     """Store a new object."""
     kind = write.kind
+    if kind.kind == "ResourceQuota":
+        await core.admission.count(write.namespace)
     admitted = _completed(core, write, obj, core.admission.admit)
     name = admitted.obj["metadata"].get("name", "")
     key = kind.key(write.namespace, name)
@@ -146,7 +148,7 @@ def _completed(core: Core, write: Write, obj: JsonObject, admit: Callable[[Attem
     return _admit(write, Attempt("CREATE", kind, namespace, name, obj), admit)
 
 
-async def create_stamped(core: Core, write: Write, name: str, tail: bytes, charge: Charge) -> Written | None:
+async def create_stamped(core: Core, write: Write, name: str, tail: bytes, charge: Charge | None) -> Written | None:
     """Store a new object whose text is known; only its name, its namespace and what it costs are still to be judged.
 
     None when it costs too much: the long way says why.
@@ -252,6 +254,8 @@ def _other_name(found: object, wanted: str) -> ApiError:
 
 async def update(core: Core, write: Write, transform: Transform) -> Written:
     """Change a stored object; `transform` gets a copy of it and returns what it should become."""
+    if write.kind.kind == "ResourceQuota" and not write.subresource:
+        await core.admission.count(write.namespace)
     return await commit_update(
         core, write, core.stored(write.kind, write.namespace, write.name, pending=True), transform
     )

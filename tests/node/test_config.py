@@ -9,10 +9,11 @@ import pytest
 
 from kubeqos.document import parse_document
 from kubeqos.errors import ConfigurationError
-from kubeqos.gates import CCI, QRM
+from kubeqos.gates import CCI, QRM, FeatureGates
 from kubeqos.model.machines import MACHINES
 from kubeqos.node.config import SETTINGS, NodeConfiguration, configure, load
 from kubeqos.node.configchecks import refuse_machine
+from kubeqos.node.settings import NodeSettings
 from kubeqos.rules.eviction import Ranking
 from kubeqos.topology.hints import Policy
 
@@ -261,6 +262,39 @@ def test_align_by_socket_excludes_single_numa_node() -> None:
     assert (
         "align-by-socket cannot be combined" in refusal(text + "cpuManagerPolicyOptions: {align-by-socket: true}\n")[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            "imageGCHighThresholdPercent: 70\n",
+            "imageGCLowThresholdPercent is 80, which is not below imageGCHighThresholdPercent 70",
+        ),
+        (
+            "imageMaximumGCAge: 1m\n",
+            "imageMaximumGCAge is 60 s, which is not above imageMinimumGCAge 120 s",
+        ),
+    ],
+)
+def test_images_cannot_go_before_they_may(text: str, what: str) -> None:
+    told, where, _remedy = refusal(text)
+    assert told == f"node configuration: {what}" and where.startswith("  at  node.yaml:3  image")
+
+
+def test_settings_made_in_code_are_refused_by_the_same_rules() -> None:
+    """Whatever a file is refused for, an agent that is made without one is refused for too, in the same words."""
+    for text, settings in (
+        ("featureGates: {QoSResourceManager: true}\n", {"gates": FeatureGates.default().set({QRM: True})}),
+        ("cpuManagerPolicy: static\n", {"cpu_manager_policy": "static"}),
+        (
+            "featureGates: {CCIResourceManager: true}\nmemoryManagerPolicy: Static\n",
+            {"gates": FeatureGates.default().set({CCI: True}), "memory_manager_policy": "Static"},
+        ),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            NodeSettings("n1", Path("/x"), **settings).check()  # type: ignore[arg-type]
+        assert caught.value.what == refusal(text)[0]
 
 
 def test_a_flag_in_a_conflict_is_shown_as_it_was_given() -> None:

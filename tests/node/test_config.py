@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - the lines that users read stand here as they are printed
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from kubeqos.document import parse_document
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import CCI, QRM, FeatureGates
 from kubeqos.model.machines import MACHINES
+from kubeqos.node.assembly import settings_of
 from kubeqos.node.config import SETTINGS, NodeConfiguration, configure, load
 from kubeqos.node.configchecks import refuse_machine
+from kubeqos.node.nodestatus import allocatable, texts
 from kubeqos.node.settings import NodeSettings
 from kubeqos.rules.eviction import Ranking
 from kubeqos.topology.hints import Policy
@@ -92,6 +95,17 @@ def test_flags_have_the_forms_of_kubernetes() -> None:
     assert found.gates.enabled("QOSResources") and len(found.reserved_cpus) == 4
     assert not found.cpu_cfs_quota and found.node_name == "me"
     assert found.taints[1] == {"key": "c", "value": "", "effect": "NoExecute"}
+
+
+def test_allocatable_leaves_what_is_reserved_and_the_hard_thresholds(tmp_path: Path) -> None:
+    """Memory and disk (reference: node allocatable); the disk of a real node is the one that its state is on."""
+    text = "kubeReserved: {memory: 1Gi, ephemeral-storage: 1Gi}\nevictionHard: {memory.available: 1Gi, nodefs.available: 20%}\n"
+    simulated = settings_of(node(text, simulated_machine="laptop8"), MACHINES["laptop8"]())
+    given = texts(allocatable(MACHINES["laptop8"](), simulated))
+    assert (given["memory"], given["ephemeral-storage"], given["cpu"]) == ("14Gi", "79Gi", "8")
+    real = node(text, container_runtime_endpoint="unix:///run/x.sock", state_dir=str(tmp_path / "not" / "yet"))
+    disk = os.statvfs(tmp_path)
+    assert settings_of(real, MACHINES["laptop8"]()).disk_bytes == disk.f_blocks * disk.f_frsize
 
 
 def test_folders_follow_the_state_folder() -> None:

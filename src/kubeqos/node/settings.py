@@ -16,7 +16,8 @@ from kubeqos.rules.cgroups import CgroupSettings
 from kubeqos.topology.cpus import CpuOptions
 from kubeqos.topology.hints import Policy, Scope
 
-HARD_EVICTION_MEMORY = Quantity.parse("100Mi")
+SIMULATED_DISK_BYTES = 100 << 30
+HARD_EVICTION_MEMORY, HARD_EVICTION_DISK = Quantity.parse("100Mi"), Quantity.parse("10Gi")
 STATIC, NONE = "static", "none"
 
 
@@ -30,7 +31,10 @@ class NodeSettings:
     max_pods: int = 110
     system_reserved: ResourceList = field(default_factory=dict)
     kube_reserved: ResourceList = field(default_factory=dict)
+    disk_bytes: int = SIMULATED_DISK_BYTES
+    """Size of the file system of pods."""
     eviction_hard_memory: Quantity = HARD_EVICTION_MEMORY
+    eviction_hard_disk: Quantity = HARD_EVICTION_DISK
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
     cgroup_driver: str = "cgroupfs"
     cgroup_root: str = ""

@@ -84,12 +84,16 @@ def allocatable(machine: Machine, settings: NodeSettings, extra: Iterable[NodeRe
 
 
 def node_fit(
-    machine: Machine, settings: NodeSettings, labels: Mapping[str, str], taints: Iterable[Mapping[str, Any]] = ()
+    machine: Machine,
+    settings: NodeSettings,
+    labels: Mapping[str, str],
+    taints: Iterable[Mapping[str, Any]] = (),
+    extra: Iterable[NodeResource] = (),
 ) -> NodeFit:
     """The same numbers as admission's fit reads them."""
     amounts = {
         name: amount.milli() if name == "cpu" else amount.value()
-        for name, amount in allocatable(machine, settings).items()
+        for name, amount in allocatable(machine, settings, extra).items()
     }
     found = tuple(Taint(key=t["key"], value=t.get("value") or "", effect=t.get("effect") or "") for t in taints)
     return NodeFit(settings.node_name, labels, amounts, found)

@@ -11,7 +11,7 @@ from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machines import kep80, laptop8, regular
-from kubeqos.plugins.managers import Grant, Refusal
+from kubeqos.plugins.managers import Grant, NodeResource, Refusal
 from kubeqos.topology.hints import Policy, Scope
 from tests.node.pods import container, pod, resources
 from tests.node.world import World
@@ -226,6 +226,7 @@ class Plugin:
     def __init__(self) -> None:
         self.answer: Grant | Refusal | Exception = Grant({"cpuset_mems": "0"})
         self.held: set[str] = set()
+        self.resources: tuple[NodeResource, ...] = ()
 
     async def offers(self, _pod: Any, _container: Any) -> Any:
         return ()
@@ -254,7 +255,7 @@ class Plugin:
         return []
 
     def node_resources(self) -> Any:
-        return ()
+        return self.resources
 
     def validate(self) -> list[str]:
         return []
@@ -277,6 +278,31 @@ async def test_a_refusal_of_the_last_manager_gives_everything_back(tmp_path: Pat
         assert node.agent.cpus is not None and not node.agent.cpus.owned
         assert node.agent.classes is not None and not node.agent.classes.used()
         assert not plugin.held and not node.agent.admission.entries
+
+
+async def test_what_plugins_publish_is_what_fit_counts(tmp_path: Path) -> None:
+    """A resource of the plugin's own, and less cpu than the machine has; the Node object shows the same numbers."""
+    node = World(tmp_path)
+    plugin = Plugin()
+    plugin.resources = (NodeResource("example.com/link", 40, 30), NodeResource("cpu", 8, 4))
+    node.managers = [plugin]
+    async with node:
+        link = [await node.start(pod(f"l{n}", asking(**{"example.com/link": "15"}))) for n in range(3)]
+        assert [node.status(uid)["phase"] for uid in link] == ["Running", "Running", "Failed"]
+        refused = node.status(link[2])
+        assert (refused["reason"], refused["message"]) == (
+            "OutOfexample.com/link",
+            "Pod was rejected: Node didn't have enough resource: "
+            "example.com/link, requested: 15, used: 30, capacity: 30",
+        )
+        large = await node.start(pod("large", asking(cpu="5")))
+        assert node.status(large)["reason"] == "OutOfcpu"
+        unknown = await node.start(pod("unknown", asking(**{"example.com/none": "1"})))
+        assert node.status(unknown)["phase"] == "Running"  # as in Kubernetes: not this node's to count
+
+
+def asking(**amounts: str) -> dict[str, Any]:
+    return container(resources={"requests": amounts, "limits": amounts})
 
 
 async def test_a_plugin_that_is_away_makes_its_pod_wait(tmp_path: Path) -> None:

@@ -63,5 +63,8 @@ class Admission(Protocol):
     def admit(self, attempt: Attempt) -> Admitted:
         """Complete, validate and price a write; for a delete only the price is of interest."""
 
-    def admit_charged(self, attempt: Attempt, charge: Charge) -> Admitted:
+    def admit_charged(self, attempt: Attempt, charge: Charge | None) -> Admitted:
         """Judge a new object that is known to pass everything but quota."""
+
+    async def count(self, namespace: str) -> None:
+        """Prepare for the write of a quota of this namespace, which is then counted in one turn of the event loop."""

@@ -17,6 +17,7 @@ from typing import Any
 from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.asgi import Receive, Scope, Send, respond
 from kubeqos.apiserver.auth import Attributes, Identity
+from kubeqos.apiserver.bindings import bind
 from kubeqos.apiserver.discovery import discovery_response
 from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.kinds import GROUPS, METRICS
@@ -117,7 +118,7 @@ class Application:
         kind = route.checked() if route.verb != "watch" or not route.watch_path else route.kind
         if not kind.stored:
             if kind.kind == "Binding":
-                return await self.handlers.subresources.bind(request, route.namespace, "")
+                return await bind(self.handlers.core, request, route.namespace, "")
             if kind.group == METRICS:
                 return await resource_metrics(
                     self.handlers.core, self.handlers.subresources.nodes, request, route, kind

@@ -27,7 +27,7 @@ from kubeqos.apiserver.status import (
     invalid,
     not_found,
 )
-from kubeqos.apiserver.stencils import Stencil
+from kubeqos.apiserver.stencils import Outline, Stencil
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.timestamps import timestamp
@@ -113,6 +113,8 @@ async def create(
 ) -> Written:
     """Store a new object. `learn` is shown the object as it is stored, when nothing about it needed a warning."""
     kind, namespace = write.kind, write.namespace
+    if kind.kind == "ResourceQuota":
+        await core.admission.count(namespace)
     _fit_url(kind, namespace, obj)
     metadata = obj["metadata"]
     if metadata.get("resourceVersion") and not write.dry_run:
@@ -138,9 +140,9 @@ async def create(
     return Written(render(await commit), created=True)
 
 
-async def create_from_stencil(core: Core, write: Write, name: str, stencil: Stencil) -> Written:
-    """Store one more pod of a template: only its name, its namespace and the quotas are still to be judged."""
-    kind, namespace = write.kind, write.namespace
+async def create_from_stencil(core: Core, write: Write, outline: Outline, stencil: Stencil) -> Written:
+    """Store one more object of a template: only its name, its namespace and the quotas are still to be judged."""
+    kind, namespace, name = write.kind, write.namespace, outline.name
     check_namespace(core, kind, namespace, name)
     admitted = core.admission.admit_charged(
         Attempt("CREATE", kind, namespace, name, {"metadata": {"name": name}}), stencil.charge
@@ -149,7 +151,7 @@ async def create_from_stencil(core: Core, write: Write, name: str, stencil: Sten
     existing = core.store.get(key, pending=True)
     if existing is not None:
         raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
-    head, tail = kind.head, stencil.fill(name, core.new_uid(), timestamp(core.clock()))
+    head, tail = kind.head, stencil.fill(outline, core.new_uid(), timestamp(core.clock()))
     values: list[bytes] = []
 
     def render(revision: int) -> bytes:
@@ -235,6 +237,8 @@ def _other_name(found: object, wanted: str) -> ApiError:
 
 async def update(core: Core, write: Write, transform: Transform) -> Written:
     """Change a stored object; `transform` gets a copy of it and returns what it should become."""
+    if write.kind.kind == "ResourceQuota" and not write.subresource:
+        await core.admission.count(write.namespace)
     return await commit_update(
         core, write, core.stored(write.kind, write.namespace, write.name, pending=True), transform
     )

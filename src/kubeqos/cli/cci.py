@@ -9,7 +9,8 @@ from typing import TextIO
 
 import click
 
-from kubeqos.cli.driver import load_machine, machine_option
+from kubeqos.cli.driver import machine_option
+from kubeqos.cli.machines import load_machine
 from kubeqos.errors import InputError
 
 

@@ -21,13 +21,14 @@ import socket
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kubeqos.cli.machines import load_machine
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.simulated.classes import read_classes, read_offers
 from kubeqos.document import Doc, check_kind, read_document
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.model.machinefile import machine_from_yaml
 from kubeqos.model.machines import MACHINES, hybrid20, kep80
+from kubeqos.model.reading import cpu_set
 from kubeqos.model.sysfs import read_machine
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "ClusterConfiguration"
@@ -127,7 +128,7 @@ def _read_nodes(item: Doc, folder: Path) -> list[NodePlan]:
         _read_machine(item.required(fields, "machine"), folder),
         fields["profile"].one_of(PROFILES) if "profile" in fields else "default",
         read_offers(fields["classes"]) if "classes" in fields else (),
-        CpuSet.parse(fields["reservedCPUs"].text()) if "reservedCPUs" in fields else NO_CPUS,
+        cpu_set(fields["reservedCPUs"]) if "reservedCPUs" in fields else NO_CPUS,
         {key: value.text() for key, value in fields["labels"].items().items()} if "labels" in fields else {},
     )
     if count == 1:
@@ -137,10 +138,6 @@ def _read_nodes(item: Doc, folder: Path) -> list[NodePlan]:
 
 def _read_machine(item: Doc, folder: Path) -> Machine:
     name = item.text()
-    if name in MACHINES:
-        return MACHINES[name]()
-    try:
-        text = (folder / name).read_text()
-    except OSError:
+    if name not in MACHINES and not (folder / name).is_file():
         item.fail(f"no machine {name!r}", f"name a machine file, or one of {', '.join(MACHINES)}")
-    return machine_from_yaml(text)
+    return load_machine(name, folder)

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from kubeqos.errors import InputError
-from kubeqos.model.machine import Machine
+from kubeqos.cli.machines import load_machine
 
 DEFAULT_REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 
@@ -17,25 +16,6 @@ DEFAULT_REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 @click.group("driver")
 def command() -> None:
     """Run a built-in compute driver until it is interrupted."""
-
-
-def load_machine(text: str | None) -> Machine:
-    """A machine by name, from a YAML file, or the one that this process runs on."""
-    from kubeqos.model.machinefile import machine_from_yaml
-    from kubeqos.model.machines import MACHINES
-    from kubeqos.model.sysfs import read_machine
-
-    if text is None:
-        return read_machine(Path("/sys"), name="local")
-    if text in MACHINES:
-        return MACHINES[text]()
-    try:
-        return machine_from_yaml(Path(text).read_text())
-    except OSError as error:
-        known = ", ".join(MACHINES)
-        raise InputError(
-            f"there is no machine {text!r}: {error.strerror}", remedy=f"name a YAML file or one of: {known}"
-        ) from error
 
 
 def machine_option(function: Callable[..., Any]) -> Callable[..., Any]:

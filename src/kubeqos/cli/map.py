@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.machines import load_machine
 from kubeqos.cli.output import coloured, columns, emit, output_option, paint, table
-from kubeqos.errors import InputError, KubeqosError
+from kubeqos.errors import KubeqosError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.model.machinefile import machine_from_yaml, machine_to_dict
+from kubeqos.model.machinefile import machine_to_dict
 from kubeqos.model.published import Assignments, assignments_to_dict, decode_assignments, decode_machine
 from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
 from kubeqos.topology.map import LETTERS, render_map
@@ -43,32 +43,13 @@ def command(target: Target, machine_file: str | None, watch: bool, form: str, no
     if (node is None) == (machine_file is None):
         raise click.UsageError("name a node, or a machine with --machine")
     if machine_file is not None:
-        machine = read_machine(machine_file)
+        machine = load_machine(machine_file)
         show(machine, Assignments(Pools(machine).partition), form)
     elif watch:
         for text in drawings(target, str(node)):
             click.echo((_CLEAR if sys.stdout.isatty() else "") + text)
     else:
         show(*published(target.api.get(f"/api/v1/nodes/{node}")), form)
-
-
-def read_machine(name: str) -> Machine:
-    """A machine from a file, or one that has a name here."""
-    from kubeqos.model.machines import MACHINES
-
-    if name in MACHINES and not Path(name).exists():
-        return MACHINES[name]()
-    try:
-        return machine_from_yaml(Path(name).read_text())
-    except OSError as error:
-        raise InputError(
-            f"cannot read {name}: {error.strerror}", remedy=f"known by name: {', '.join(MACHINES)}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {name}: not UTF-8 text") from error
-    except InputError as error:
-        where = ": ".join(filter(None, (name, error.where)))
-        raise InputError(error.what, where=where, remedy=error.remedy) from error
 
 
 def published(raw: Mapping[str, Any]) -> tuple[Machine, Assignments]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kubeqos.cli.machines import load_machine
 from kubeqos.errors import ConfigurationError, InputError
 from kubeqos.node.config import SETTINGS
 
@@ -49,7 +50,8 @@ def command(kubeconfig: Path | None, config_file: Path | None, **given: str | No
     """
     from kubeqos.node.config import load
 
-    logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname).1s %(name)s: %(message)s")
+    logging.getLogger("kubeqos").setLevel(logging.INFO)  # libraries tell of every request at that level
     flags = {each.flag: text for each in SETTINGS.values() if (text := given[each.name]) is not None}
     config = load(config_file, flags)
     if not config.runtime_endpoint and not config.simulated_machine:
@@ -117,14 +119,11 @@ def _runtime(config: NodeConfiguration) -> Any:
     from kubeqos.cri.client import CriClient
     from kubeqos.cri.simulated import SimulatedRuntime
     from kubeqos.cri.simulated.classes import read_classes
-    from kubeqos.model.machinefile import machine_from_yaml
-    from kubeqos.model.machines import MACHINES
     from kubeqos.model.sysfs import read_machine
 
     if config.runtime_endpoint:
         return CriClient(config.runtime_endpoint), read_machine(Path("/sys"), name=config.node_name)
-    described = config.simulated_machine
-    machine = MACHINES[described]() if described in MACHINES else machine_from_yaml(_read(Path(described)))
+    machine = load_machine(config.simulated_machine)
     offers = read_classes(_read(config.classes_file), str(config.classes_file)) if config.classes_file else ()
     return SimulatedRuntime(machine, offers, name=config.node_name), machine
 

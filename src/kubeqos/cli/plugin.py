@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+from kubeqos.cli.machines import load_machine
 from kubeqos.cli.output import emit, output_option, table
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.model.machine import Machine
 
 DEFAULT_REGISTRY = "/var/lib/kubelet/plugins_registry"
 CALL_SECONDS = 10.0
@@ -52,7 +52,7 @@ def cpu(context: click.Context, /, cgroup_root: Path, **given: Any) -> None:
     from kubeqos.qrm.plugins.cpu.plugin import CpuPlugin
     from kubeqos.qrm.plugins.cpu.usage import UsageReader
 
-    plugin = CpuPlugin(_machine(given), _config(given, CpuConfig), UsageReader(cgroup_root))
+    plugin = CpuPlugin(load_machine(given["machine_file"]), _config(given, CpuConfig), UsageReader(cgroup_root))
     _serve(plugin, given, plugin.install)
 
 
@@ -62,7 +62,7 @@ def memory(**given: Any) -> None:
     """Memory by NUMA node."""
     from kubeqos.qrm.plugins.memory import MemoryConfig, MemoryPlugin
 
-    _serve(MemoryPlugin(_machine(given), _config(given, MemoryConfig)), given)
+    _serve(MemoryPlugin(load_machine(given["machine_file"]), _config(given, MemoryConfig)), given)
 
 
 @command.command()
@@ -71,7 +71,7 @@ def nic(**given: Any) -> None:
     """Network interfaces near their pods, shared."""
     from kubeqos.qrm.plugins.nic import NicConfig, NicPlugin
 
-    _serve(NicPlugin(_machine(given), _config(given, NicConfig)), given)
+    _serve(NicPlugin(load_machine(given["machine_file"]), _config(given, NicConfig)), given)
 
 
 @command.command()
@@ -101,17 +101,6 @@ def _serve(plugin: Any, given: dict[str, Any], install: Any = lambda _server: No
         metrics=metrics,
         install=install,
     )
-
-
-def _machine(given: dict[str, Any]) -> Machine:
-    from kubeqos.model.machinefile import machine_from_yaml
-    from kubeqos.model.machines import MACHINES
-    from kubeqos.model.sysfs import read_machine
-
-    source = given["machine_file"]
-    if source is None:
-        return read_machine(Path("/sys"), name="local")
-    return MACHINES[source]() if source in MACHINES else machine_from_yaml(_text(source))
 
 
 def _config(given: dict[str, Any], kind: type[Any]) -> Any:

@@ -82,7 +82,7 @@ class Machine:
         object.__setattr__(self, "cpus", tuple(sorted(self.cpus, key=lambda cpu: cpu.id)))
         object.__setattr__(self, "nodes", tuple(sorted(self.nodes, key=lambda node: node.id)))
         for problem in _problems(self):
-            raise InputError(f"machine description: {problem}", where=self.name or None)
+            raise InputError(problem, where=self.name or None)
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[int, int, int, int, int]], **rest: object) -> Machine:

@@ -9,35 +9,56 @@
     - {name: eth0, kind: nic, numa: 0}
 
 CPUs come in groups that share socket, NUMA node, cache and kind; each core is the list of its threads. Called
-by the CLI and the node agent's configuration; every mistake is one `InputError` that says where.
+by the CLI and the node agent's configuration; every mistake is one `InputError` that names the line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 import yaml
 
+from kubeqos.document import Doc, parse_document
 from kubeqos.errors import InputError
-from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import CoreKind, Cpu, Device, Machine, NumaNode
+from kubeqos.model.reading import cpu_set
 
-T = TypeVar("T")
+_TOP = ("name", "numa", "cpus", "devices", "isolated", "offline")
+_GROUP = ("socket", "numa", "uncore", "kind", "cores")
+_CORE = ("id", "cpus")
+_NODE = ("id", "memoryBytes", "hugepages", "distances")
+_DEVICE = ("name", "kind", "numa", "attributes")
+_KINDS = {kind.value: kind for kind in CoreKind}
+_MOST = 2**63 - 1
 
-_TOP = {"name", "numa", "cpus", "devices", "isolated", "offline"}
-_GROUP = {"socket", "numa", "uncore", "kind", "cores"}
-_NODE = {"id", "memoryBytes", "hugepages", "distances"}
-_DEVICE = {"name", "kind", "numa", "attributes"}
+
+def machine_from_yaml(text: str, source: str = "machine") -> Machine:
+    """Read one machine from YAML (or JSON, which is YAML); `source` names it in errors."""
+    return machine_from_doc(parse_document(text, source, InputError))
 
 
-def machine_from_yaml(text: str) -> Machine:
-    """Read one machine from YAML (or JSON, which is YAML)."""
+def machine_from_dict(value: object, source: str = "machine") -> Machine:
+    """Read the document form."""
+    return machine_from_doc(Doc.of(value, source))
+
+
+def machine_from_doc(doc: Doc) -> Machine:
+    """Read a document, or the part of one, that describes a machine."""
+    doc = replace(doc, error=InputError)
+    top = doc.fields(_TOP)
+    cpus = [cpu for group in _elements(top, "cpus") for cpu in _read_group(group)]
+    nodes = [_read_node(node) for node in _elements(top, "numa")]
+    if "numa" not in top:
+        nodes = [NumaNode(numa_id) for numa_id in sorted({cpu.numa for cpu in cpus})]
+    devices = [_read_device(device) for device in _elements(top, "devices")]
+    isolated, offline = (cpu_set(top[key]) if key in top else NO_CPUS for key in ("isolated", "offline"))
+    name = top["name"].text() if "name" in top else ""
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"machine description: not YAML: {error}") from error
-    return machine_from_dict(document)
+        return Machine(tuple(cpus), tuple(nodes), tuple(devices), isolated, offline, name)
+    except InputError as error:
+        doc.fail(error.what)
 
 
 def machine_to_yaml(machine: Machine) -> str:
@@ -67,20 +88,6 @@ def machine_to_dict(machine: Machine) -> dict[str, Any]:
     return {key: value for key, value in out.items() if value}
 
 
-def machine_from_dict(document: object) -> Machine:
-    """Read the document form."""
-    top = _mapping(document, "machine", _TOP)
-    cpus: list[Cpu] = []
-    for index, item in enumerate(_list(top.get("cpus"), "cpus")):
-        cpus += _read_group(_mapping(item, f"cpus[{index}]", _GROUP), f"cpus[{index}]")
-    nodes = [_read_node(item, f"numa[{i}]") for i, item in enumerate(_list(top.get("numa"), "numa"))]
-    if "numa" not in top:
-        nodes = [NumaNode(numa_id) for numa_id in sorted({cpu.numa for cpu in cpus})]
-    devices = [_read_device(item, f"devices[{i}]") for i, item in enumerate(_list(top.get("devices"), "devices"))]
-    isolated, offline = (_at(key, CpuSet.parse, str(top.get(key, ""))) for key in ("isolated", "offline"))
-    return Machine(tuple(cpus), tuple(nodes), tuple(devices), isolated, offline, str(top.get("name", "")))
-
-
 def _core_to_item(core: int, threads: list[int]) -> str | dict[str, Any]:
     text = str(CpuSet.from_ids(threads))
     return text if core == threads[0] else {"id": core, "cpus": text}
@@ -102,83 +109,51 @@ def _device_to_dict(device: Device) -> dict[str, Any]:
     return out | ({"attributes": dict(device.attributes)} if device.attributes else {})
 
 
-def _read_group(group: Mapping[str, Any], where: str) -> list[Cpu]:
-    socket, numa, uncore = (_integer(group.get(key, 0), f"{where}.{key}") for key in ("socket", "numa", "uncore"))
-    kind = _at(f"{where}.kind", _read_kind, group.get("kind", CoreKind.PERFORMANCE.value))
+def _elements(fields: dict[str, Doc], key: str) -> list[Doc]:
+    return list(fields[key].elements()) if key in fields else []
+
+
+def _read_group(doc: Doc) -> list[Cpu]:
+    group = doc.fields(_GROUP)
+    socket, numa, uncore = (_whole(group, key) for key in ("socket", "numa", "uncore"))
+    kind = _KINDS[group["kind"].one_of(_KINDS)] if "kind" in group else CoreKind.PERFORMANCE
     cpus: list[Cpu] = []
-    for index, item in enumerate(_list(group.get("cores"), f"{where}.cores")):
-        place = f"{where}.cores[{index}]"
-        core_id = item.get("id") if isinstance(item, dict) else None
-        threads = _at(place, CpuSet.parse, str(item.get("cpus", "") if isinstance(item, dict) else item))
+    for item in _elements(group, "cores"):
+        core = item.fields(_CORE) if item.is_mapping else {"cpus": item}
+        threads = cpu_set(item.required(core, "cpus"))
         if not threads:
-            raise InputError("machine description: a core needs at least one CPU", where=place)
-        core = threads.first() if core_id is None else _integer(core_id, f"{place}.id")
-        cpus += [Cpu(cpu, core, socket, numa, uncore, kind) for cpu in threads]
+            item.fail("a core needs at least one CPU")
+        core_id = _whole(core, "id", threads.first())
+        cpus += [Cpu(cpu, core_id, socket, numa, uncore, kind) for cpu in threads]
     return cpus
 
 
-def _read_kind(value: object) -> CoreKind:
-    for kind in CoreKind:
-        if value == kind.value:
-            return kind
-    raise InputError(f"unknown core kind {value!r}", remedy="write performance or efficiency")
+def _read_node(doc: Doc) -> NumaNode:
+    node = doc.fields(_NODE)
+    doc.required(node, "id")
+    hugepages, distances = (_read_table(node[key]) if key in node else {} for key in ("hugepages", "distances"))
+    return NumaNode(_whole(node, "id"), _whole(node, "memoryBytes"), hugepages, distances)
 
 
-def _read_node(item: object, where: str) -> NumaNode:
-    node = _mapping(item, where, _NODE)
-    tables = []
-    for key in ("hugepages", "distances"):
-        table = _mapping(node.get(key) or {}, f"{where}.{key}", None)
-        tables.append({_integer(k, f"{where}.{key}"): _integer(v, f"{where}.{key}") for k, v in table.items()})
-    memory = _integer(node.get("memoryBytes", 0), f"{where}.memoryBytes")
-    return NumaNode(_integer(node.get("id"), f"{where}.id"), memory, *tables)
+def _read_table(doc: Doc) -> dict[int, int]:
+    table: dict[int, int] = {}
+    for key, value in doc.items().items():
+        if not (key.isascii() and key.isdigit()):
+            value.fail(f"{key!r} is not a whole number")
+        table[int(key)] = value.integer(0, _MOST)
+    return table
 
 
-def _read_device(item: object, where: str) -> Device:
-    device = _mapping(item, where, _DEVICE)
-    if not device.get("name"):
-        raise InputError("machine description: a device needs a name", where=where)
-    numa = None if device.get("numa") is None else _integer(device["numa"], f"{where}.numa")
-    attributes = _mapping(device.get("attributes") or {}, f"{where}.attributes", None)
+def _read_device(doc: Doc) -> Device:
+    device = doc.fields(_DEVICE)
+    attributes = device["attributes"].items() if "attributes" in device else {}
     return Device(
-        str(device["name"]),
-        str(device.get("kind", "other")),
-        numa,
-        {str(k): str(v) for k, v in attributes.items()},
+        doc.required(device, "name").text(),
+        device["kind"].text() if "kind" in device else "other",
+        device["numa"].integer(0, _MOST) if "numa" in device else None,
+        {key: value.text() for key, value in attributes.items()},
     )
 
 
-def _at(where: str, read: Callable[[Any], T], value: object) -> T:
-    try:
-        return read(value)
-    except InputError as error:
-        raise InputError(f"machine description: {error.what}", where=where, remedy=error.remedy) from error
-
-
-def _mapping(value: object, where: str, known: set[str] | None) -> Mapping[Any, Any]:
-    if not isinstance(value, dict):
-        raise InputError("machine description: expected a mapping", where=where)
-    unknown = sorted(map(str, set(value) - known)) if known is not None else []
-    if unknown:
-        raise InputError(
-            f"machine description: unknown member {unknown[0]!r}",
-            where=where,
-            remedy=f"known members are {', '.join(sorted(known or ()))}",
-        )
-    return value
-
-
-def _list(value: object, where: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise InputError("machine description: expected a list", where=where)
-    return value
-
-
-def _integer(value: object, where: str) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InputError(f"machine description: expected a whole number, not {value!r}", where=where)
-    return value
+def _whole(fields: dict[str, Doc], key: str, absent: int = 0) -> int:
+    return fields[key].integer(0, _MOST) if key in fields else absent

@@ -60,7 +60,7 @@ def encode_machine(machine: Machine) -> str:
 
 def decode_machine(text: str) -> Machine:
     """Read `MACHINE_ANNOTATION`."""
-    return machine_from_dict(_json(text, MACHINE_ANNOTATION))
+    return machine_from_dict(_json(text, MACHINE_ANNOTATION), MACHINE_ANNOTATION)
 
 
 def encode_assignments(assignments: Assignments) -> str:

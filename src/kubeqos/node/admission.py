@@ -17,10 +17,11 @@ from kubeqos.errors import KubeqosError, StateError
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.node.effects import Allocation
-from kubeqos.node.fit import NodeFit, Occupancy, occupant_of, refuse, shortage
+from kubeqos.node.fit import NodeFit, Occupancy, Shortage, occupant_of, refuse, shortage
 from kubeqos.node.grants import Conflict, combine
 from kubeqos.node.ledger import Entry, Ledger
 from kubeqos.node.managers import Adopts, OffersForPods, Resizes
+from kubeqos.node.preemption import is_critical
 from kubeqos.node.resizing import changed_containers, resources_of, with_resources
 from kubeqos.plugins.managers import (
     NOTHING,
@@ -91,7 +92,7 @@ class Admission:
         async with self._lock:
             if pod.uid in self.entries:
                 return None
-            refusal = self.gate(pod, static) or refuse(pod.view, self._node(), self._held, static=static)
+            refusal = self.gate(pod, static) or self._fit(pod, static=static)
             if refusal is None:
                 refusal = await self._guarded(self._allocate(pod))
             if refusal is not None:
@@ -106,6 +107,14 @@ class Admission:
                 await self._undo(pod.uid)
             return Refusal(UNEXPECTED, f"{error.what} ({error.where})", retry=True)
         return None
+
+    def _fit(self, pod: AdmittedPod, *, static: bool) -> Refusal | None:
+        critical = is_critical(pod.view.spec.priority, static=static)
+        refusal = refuse(pod.view, self._node(), self._held, static=static, critical=critical)
+        if critical and isinstance(refusal, Shortage):
+            # Others will go for it; nobody else may take what they leave.
+            self._held.promised[pod.uid] = occupant_of(pod.view.spec)
+        return refusal
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
         """Reserve what a changed spec asks for; a refusal leaves everything as it was."""
@@ -137,6 +146,7 @@ class Admission:
     async def release(self, uid: str) -> None:
         """Give back what a pod holds; when this returns, it is given back for good."""
         async with self._lock:
+            self._held.promised.pop(uid, None)
             if uid not in self.entries:
                 return
             await self._undo(uid)
@@ -271,6 +281,7 @@ class Admission:
         metadata = pod.view.metadata
         self.entries[pod.uid] = Entry(metadata.namespace, metadata.name, resources_of(pod.raw), untold)
         self._held.pods[pod.uid] = occupant_of(pod.view.spec)
+        self._held.promised.pop(pod.uid, None)
 
     async def _save(self) -> None:
         """Wait until a state at least as new as the present one is stored; those who wait together share one write."""

@@ -448,8 +448,11 @@ class NodeAgent:
         except (ApiError, Unreachable) as error:
             log.warning("cannot write node %s: %s", self.settings.node_name, error)
 
+    def _node_resources(self) -> list[NodeResource]:
+        return [one for manager in self.managers for one in manager.node_resources()]
+
     def _node_status(self, known: list[Any], now: str) -> dict[str, Any]:
-        extra = self._extra_resources()
+        extra = self._node_resources()
         addresses = [{"type": "InternalIP", "address": ip} for ip in self.settings.addresses]
         status: dict[str, Any] = {
             "capacity": nodestatus.texts(nodestatus.capacity(self.machine, self.settings, extra)),
@@ -466,14 +469,11 @@ class NodeAgent:
             status["qosResources"] = nodestatus.qos_resources(self.classes.catalog)
         return status
 
-    def _extra_resources(self) -> list[NodeResource]:
-        return [one for manager in self.managers for one in manager.node_resources()]
-
     def _fit(self) -> NodeFit:
         node = (self._registration.node if self._registration is not None else None) or {}
         labels = {**((node.get("metadata") or {}).get("labels") or {}), **self.labels}
         taints = (node.get("spec") or {}).get("taints") or ()
-        return nodestatus.node_fit(self.machine, self.settings, labels, taints, self._extra_resources())
+        return nodestatus.node_fit(self.machine, self.settings, labels, taints, self._node_resources())
 
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""

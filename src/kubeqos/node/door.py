@@ -148,6 +148,10 @@ class _Counters(Collector):
         for signal, count in pressure.evictions.items():
             evictions.add_metric([signal], count)
         yield evictions
+        room = CounterMetricFamily(
+            "kubelet_preemptions", "Pods that made room for a critical one.", labels=["preemption_signal"]
+        )
+        yield _counted(room, agent.core.preemptions)
         short = GaugeMetricFamily("kubeqos_node_pressure", "Whether the node is short of it.", labels=["condition"])
         for kind, (status, _, _) in pressure.shown().items():
             short.add_metric([kind], float(status == "True"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
 import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -84,8 +85,8 @@ class AgentView:
         return found
 
     def evict(self, effect: EvictPod) -> None:
-        condition = dict(effect.condition)
-        self.agent.feed(fx.Evict(effect.uid, REASON, effect.message, effect.grace_seconds, condition))
+        grace, condition = effect.grace_seconds, dict(effect.condition)
+        self.agent.feed(fx.Evict(effect.uid, REASON, effect.message, grace, condition, effect.annotations))
 
     async def show_conditions(self, conditions: Conditions) -> None:
         self.agent.pressure = dict(conditions)
@@ -192,6 +193,12 @@ class NodeServices:
     door: NodeDoor
 
 
+def settle_memory() -> None:
+    """What was loaded at start stays: full collections need not walk it, and do not hold up an admission."""
+    gc.collect()
+    gc.freeze()
+
+
 @contextlib.asynccontextmanager
 async def serve_node(agent: NodeAgent, settings: ServiceSettings) -> AsyncIterator[NodeServices]:
     """Run an agent's services until the block ends. The agent itself is run by whoever made it."""
@@ -206,6 +213,7 @@ async def serve_node(agent: NodeAgent, settings: ServiceSettings) -> AsyncIterat
 
     async def keep() -> None:
         await agent.ready.wait()
+        settle_memory()
         await sleep(stagger * settings.housekeeping_seconds)
         await keeper.run(sleep, settings.housekeeping_seconds)
 

@@ -32,7 +32,7 @@ from kubeqos.document import Doc, check_kind, read_document
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.model.machinefile import machine_from_dict
+from kubeqos.model.machinefile import machine_from_doc
 from kubeqos.model.machines import MACHINES
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.reading import cpu_set, seconds
@@ -147,10 +147,7 @@ def _nodes(doc: Doc) -> list[SimulatedNode]:
 def _machine(doc: Doc) -> Machine:
     if not doc.is_mapping:
         return MACHINES[doc.one_of(tuple(MACHINES))]()
-    try:
-        return machine_from_dict(doc.plain())
-    except InputError as error:
-        raise InputError(error.what, where=f"{doc.where}: {error.where}", remedy=error.remedy) from error
+    return machine_from_doc(doc)
 
 
 def _template(node: Doc, doc: Doc | None, machine: Machine | None, reserved: CpuSet) -> dict[str, Any]:

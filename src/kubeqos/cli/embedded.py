@@ -31,10 +31,12 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.gates import CCI, QRM, FeatureGates
 from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.model.quantity import Quantity
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.assembly import disk_bytes
 from kubeqos.node.extensions import Extensions, extensions
 from kubeqos.node.services import ServiceSettings, serve_node
-from kubeqos.node.settings import NodeSettings
+from kubeqos.node.settings import SIMULATED_DISK_BYTES, NodeSettings
 from kubeqos.qrm.settings import Settings as QrmSettings
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
@@ -208,6 +210,7 @@ def _settings(plan: NodePlan, state: Path) -> NodeSettings:
     gates = {"QOSResources": True, "TranslateQoSPodMetadata": True}
     gates |= {QRM: plan.profile == "qrm", CCI: plan.profile == "cci"}
     static = plan.profile == "default" and plan.reserved_cpus != NO_CPUS
+    disk = disk_bytes(state) if plan.endpoint else SIMULATED_DISK_BYTES
     return NodeSettings(
         plan.name,
         state,
@@ -215,6 +218,8 @@ def _settings(plan: NodePlan, state: Path) -> NodeSettings:
         gates=FeatureGates.default().set(gates),
         profile=plan.profile,
         labels=plan.labels,
+        disk_bytes=disk,
+        eviction_hard_disk=Quantity.from_int(disk // 10),
         reserved_cpus=plan.reserved_cpus,
         cpu_manager_policy="static" if static else "none",
         topology_policy=Policy.BEST_EFFORT if plan.profile != "cci" else Policy.NONE,

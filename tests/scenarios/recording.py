@@ -20,14 +20,18 @@ MASKS = (
     (re.compile(r"127\.0\.0\.1:\d+"), "<server>"),
     (re.compile(r"\(×\d+\)"), "(×<count>)"),
     (re.compile(r" +\d+\.\d s\b"), " <seconds>"),
+    (re.compile(r"\(\d+\.\d ms\)"), "(<took>)"),
     (re.compile(r"\(process \d+\)"), "(process <pid>)"),
 )
 
 Prepare = Callable[[Path], None]
 
 
-def recorded(words: str, env: dict[str, str], until: str = "", prepare: Prepare = lambda folder: None) -> str:
-    """All variants of one command's output, equal ones together. Each has a FOLDER of its own."""
+def recorded(words: str, env: dict[str, str], until: str, prepare: Prepare) -> str:
+    """All variants of one command's output, equal ones together. Each has a FOLDER of its own.
+
+    What talks to the same CLUSTER runs one after another.
+    """
     runs = [(columns, place) for columns in COLUMNS for place in ("pipe", "terminal")]
 
     def run(columns: int, place: str) -> str:
@@ -36,11 +40,16 @@ def recorded(words: str, env: dict[str, str], until: str = "", prepare: Prepare 
             cluster = env.get("CLUSTER", "")
             asked = [word.replace("FOLDER", folder).replace("CLUSTER", cluster) for word in words.split()]
             text = (piped if place == "pipe" else on_terminal)(asked, env, columns, until=until)
-            for path, name in ((folder, "FOLDER"), (cluster, "CLUSTER"), (sys.executable, "PYTHON"), (str(ROOT), "SOURCES")):
+            for path, name in (
+                (folder, "FOLDER"),
+                (cluster, "CLUSTER"),
+                (sys.executable, "PYTHON"),
+                (str(ROOT), "SOURCES"),
+            ):
                 text = text.replace(path, name) if path else text
             return text
 
-    with ThreadPoolExecutor(len(runs)) as pool:
+    with ThreadPoolExecutor(1 if "CLUSTER" in env else len(runs)) as pool:
         texts = list(pool.map(run, *zip(*runs, strict=True)))
     variants: dict[str, list[str]] = {}
     for (columns, place), text in zip(runs, texts, strict=True):

@@ -74,7 +74,7 @@ def _ended(process: subprocess.Popen[bytes], until: str, terminal: int | None = 
                 texts[key.fd] += piece
                 if not piece:
                     selector.unregister(key.fd)
-            if not told and any(until.encode() in _PAINT.sub(b"", text) for text in texts.values()):
+            if not told and any(_said(until, text) for text in texts.values()):
                 told = True
                 process.terminate()
     process.wait(_SECONDS)
@@ -82,6 +82,13 @@ def _ended(process: subprocess.Popen[bytes], until: str, terminal: int | None = 
         if pipe is not None:
             pipe.close()
     return texts[output], texts[next(fd for fd in texts if fd != output)]
+
+
+def _said(wanted: str, text: bytes) -> bool:
+    """Whether a whole line says it."""
+    return any(
+        wanted.encode() in _PAINT.sub(b"", line) for line in text.splitlines(keepends=True) if line[-1:] == b"\n"
+    )
 
 
 def _command(words: list[str]) -> list[str]:

@@ -21,9 +21,7 @@ from tests.scenarios.recording import FOLDER, compare
 from tests.scenarios.terminal import ROOT, environment
 
 READY = "[info     ] "
-CLASSES = "resources:
-  rdt: {provider: example, classes: [gold, silver]}
-"
+CLASSES = "resources:\n  rdt: {provider: named, capacity: {gold: 2}, classes: [gold, silver]}\n"
 ALONE = {
     "up": ("up --nodes 2 --data-dir FOLDER/data --port 0", "kubeqos demo"),
     "up-foreign": ("up --data-dir FOLDER --port 0", ""),
@@ -48,9 +46,12 @@ ALONE = {
     "qrm-new": ("qrm new hugepool --folder FOLDER", ""),
 }
 BESIDE = {
-    "scheduler": ("scheduler --kubeconfig CLUSTER/api/kubeconfig", "scheduling for"),
-    "controllers": ("controllers --kubeconfig CLUSTER/api/kubeconfig", "controllers:"),
-    "node": ("node --kubeconfig CLUSTER/api/kubeconfig --simulated laptop8 --state-dir FOLDER", "8 CPUs"),
+    "scheduler": ("scheduler --kubeconfig CLUSTER/api/kubeconfig --port 0", "scheduling for"),
+    "controllers": ("controllers --kubeconfig CLUSTER/api/kubeconfig --port 0", "controllers:"),
+    "node": (
+        "node --kubeconfig CLUSTER/api/kubeconfig --simulated laptop8 --node-name n1 --state-dir FOLDER",
+        "8 CPUs",
+    ),
     "runtime-ps": ("runtime ps --endpoint unix://CLUSTER/cri.sock", ""),
     "runtime-classes": ("runtime classes --endpoint unix://CLUSTER/cri.sock", ""),
     "runtime-inspect": ("runtime inspect nothing --endpoint unix://CLUSTER/cri.sock", ""),

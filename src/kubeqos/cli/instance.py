@@ -25,7 +25,9 @@ data_dir_option = click.option(
 )
 LEAST_FREE_BYTES = 32_000_000
 """What a small cluster writes in its first minutes: certificates, the database with its log, the audit log."""
-_OURS = frozenset({"kubeqos.db", "pki", "kubeconfig", "up.json", "up.log", "nodes", "audit.log", "audit.log.1", "kubectl-cache"})
+_OURS = frozenset(
+    {"kubeqos.db", "pki", "kubeconfig", "up.json", "up.log", "nodes", "audit.log", "audit.log.1", "kubectl-cache"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
+import msgspec
+
 from kubeqos.apiserver.auth import ANONYMOUS, Identity
 from kubeqos.apiserver.kinds import BY_PATH, GROUPS, Kind
 from kubeqos.apiserver.sockets import Socket
@@ -54,8 +56,7 @@ class Response:
     protocol: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True, gc=False):
     """What a path and a method name."""
 
     verb: str

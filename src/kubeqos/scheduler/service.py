@@ -27,6 +27,7 @@ from kubeqos.client.resources import (
     RESOURCE_CLASSES,
     Resource,
 )
+from kubeqos.client.settled import settle
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.model.timestamps import timestamp
@@ -88,6 +89,7 @@ class SchedulerService:
                     await self._synced(informer)
             tasks.create_task(self._flush())
             await self._informers[PODS].synced.wait()
+            settle()
             self.ready.set()
             await self._decide(tasks)
 

@@ -16,7 +16,6 @@ from typing import Any
 from kubeqos.cri.providers.builtin import BlockIoProvider, NamedProvider, PresetProvider
 from kubeqos.cri.providers.config import (
     BUILT_IN,
-    POD_QOS,
     BlockIoSpec,
     NamedSpec,
     NodeClasses,
@@ -32,6 +31,7 @@ from kubeqos.cri.providers.rdt.provider import RdtProvider
 from kubeqos.cri.providers.rdt.resolve import Plan
 from kubeqos.document import suggest
 from kubeqos.errors import ConfigurationError, RemoteError
+from kubeqos.rules.classes import POD_QOS
 
 Connect = Callable[[str, str, Any], ClassProvider]
 """Makes the proxy of an out-of-process provider from (resource name, endpoint, configuration)."""

@@ -25,6 +25,7 @@ from kubeqos.cri.providers.config import (
     VendorSpec,
 )
 from kubeqos.cri.providers.host import Host
+from kubeqos.cri.providers.ledger import Holder
 from kubeqos.cri.providers.protocol import ENTRY_POINT_GROUP, Advertisement, ClassInfo, ClassProvider, Level
 from kubeqos.cri.providers.rdt.files import Kernel, ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.provider import RdtProvider
@@ -79,6 +80,15 @@ class Catalog:
         for provider in damaged:
             provider.install()
         return bool(damaged)
+
+    def gather(self, holders: Iterable[Holder]) -> int:
+        """Bring stray tasks of running containers into their groups; how many there were."""
+        found = 0
+        for name, provider in self.providers.items():
+            if isinstance(provider, RdtProvider):
+                held = ((h, h.classes[name].class_name) for h in holders if name in h.classes)
+                found += provider.gather([(h.subject, h.place, c) for h, c in held if h.alive and h.place and c])
+        return found
 
     def retire(self) -> list[str]:
         """Clear away what the previous configuration left behind; returns what is still in use."""

@@ -177,10 +177,11 @@ class Keeper:
         await self.resync()
 
     async def repair(self) -> None:
-        """Put back what another agent took away, and everybody into it."""
+        """Put back what another agent took away, everybody into it, and into their groups who came from outside."""
         if self.catalog.repair():
             log.warning("resctrl groups had been removed by another agent and were made again")
             await self._enforce([key for key, _ in self.ledger])
+        self.catalog.gather([holder for _, holder in self.ledger])
 
     async def _follow(self, key: str, old: Catalog, new: Catalog) -> None:
         """One subject goes where the new configuration wants it; a failure is its own."""

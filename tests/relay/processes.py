@@ -113,7 +113,7 @@ class RelayProcess:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             said = self.log.read_text()[len(before) :]
-            if "configuration" in said:
+            if "configuration taken on" in said or "configuration unchanged" in said:
                 return said
             time.sleep(0.02)
         raise RuntimeError(f"the relay did not read its configuration:\n{self.log.read_text()}")

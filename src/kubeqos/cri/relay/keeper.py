@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import structlog
 
 from kubeqos.checkpoint import Checkpoint
+from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.config import RdtSpec
@@ -203,7 +204,12 @@ class Keeper:
         """A subject that started when no class needed its place has one all the same."""
         if holder.place is not None or not holder.alive or not holder.subject.id:
             return holder
-        place = await self.place(holder.subject)
+        try:
+            place = await self.place(holder.subject)
+        except CallError as error:
+            if error.code is Code.NOT_FOUND:
+                return holder  # being removed at this moment: nothing is left to follow
+            raise
         return dataclasses.replace(holder, place=place) if place is not None and place.pid else holder
 
     def lock(self, key: str) -> asyncio.Lock:

@@ -165,6 +165,12 @@ class Pod:
         self.config.qos_resources.extend(pod_classes(**classes))
         self.id = self.stub.RunPodSandbox(cri.RunPodSandboxRequest(config=self.config), timeout=60).pod_sandbox_id
 
+    def through(self, stub: RuntimeServiceStub) -> Pod:
+        """The same pod by another way."""
+        other = Pod(stub, "")
+        other.id, other.config = self.id, self.config
+        return other
+
     def create(self, name: str = "main", **classes: str) -> str:
         return self.create_with(name, container_classes(**classes))
 

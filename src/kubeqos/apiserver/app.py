@@ -17,11 +17,13 @@ from typing import Any
 from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.asgi import Receive, Scope, Send, respond
 from kubeqos.apiserver.auth import Attributes, Identity
+from kubeqos.apiserver.bindings import bind
 from kubeqos.apiserver.discovery import discovery_response
 from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.kinds import GROUPS, METRICS
 from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, version_info
 from kubeqos.apiserver.openapi import openapi_response
+from kubeqos.apiserver.options import check_timeout
 from kubeqos.apiserver.requests import Request, Response, Route, parse_query, resolve
 from kubeqos.apiserver.resourcemetrics import resource_metrics
 from kubeqos.apiserver.reviews import Reviews
@@ -98,6 +100,8 @@ class Application:
             if route is None:
                 return None, await self._other_path(request)
             self.access.check(request.identity, attributes(route))
+            if "timeout" in request.query and route.verb != "watch" and not route.subresource:
+                check_timeout(request.query)
             if request.protocols and route.subresource:
                 # A WebSocket begins with GET, but who only may read must not run commands with it.
                 self.access.check(request.identity, attributes(replace(route, verb="create")))
@@ -117,7 +121,7 @@ class Application:
         kind = route.checked() if route.verb != "watch" or not route.watch_path else route.kind
         if not kind.stored:
             if kind.kind == "Binding":
-                return await self.handlers.subresources.bind(request, route.namespace, "")
+                return await bind(self.handlers.core, request, route.namespace, "")
             if kind.group == METRICS:
                 return await resource_metrics(
                     self.handlers.core, self.handlers.subresources.nodes, request, route, kind

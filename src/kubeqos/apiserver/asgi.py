@@ -17,6 +17,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
+PIECE_BYTES = 256 << 10
+
 
 async def respond(response: Response, headers: Headers, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer in the form that the response and the request have."""
@@ -30,7 +32,17 @@ async def respond(response: Response, headers: Headers, scope: Scope, receive: R
         if response.code != 204:
             headers.append((b"content-length", str(len(response.body)).encode()))
         await send({"type": "http.response.start", "status": response.code, "headers": headers})
-        await send({"type": "http.response.body", "body": response.body})
+        if len(response.body) > PIECE_BYTES:
+            await _send_pieces(memoryview(response.body), send)
+        else:
+            await send({"type": "http.response.body", "body": response.body})
+
+
+async def _send_pieces(body: memoryview, send: Send) -> None:
+    """A large answer piece by piece, as fast as the client reads: others get their turn, and whoever stops shows."""
+    for start in range(0, len(body), PIECE_BYTES):
+        end = start + PIECE_BYTES
+        await send({"type": "http.response.body", "body": body[start:end], "more_body": end < len(body)})
 
 
 async def _stream(response: Response, headers: Headers, receive: Receive, send: Send) -> None:

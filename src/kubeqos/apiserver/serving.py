@@ -14,22 +14,25 @@ import uvicorn
 from kubeqos.apiserver.auth import PeerCertificateProtocol, PeerCertificateSocket
 from kubeqos.apiserver.requests import JSON
 from kubeqos.apiserver.status import ApiError, bad_request
+from kubeqos.client.listening import answering
 from kubeqos.codec import encode_json
-from kubeqos.errors import ConfigurationError
 
 REQUEST_SECONDS = 30.0  # head and body must have arrived by then
+UNREAD_SECONDS = 60.0  # of an answer that waits to be read, another piece must have been by then
 MAX_HEAD_BYTES = 1 << 20  # Go's limit, which is Kubernetes'
 KEEP_ALIVE_SECONDS = 75
 STOP_SECONDS = 3
 
 
 class Protocol(PeerCertificateProtocol):
-    """A connection that must send each request, head and body, in reasonable time, and no endless head.
+    """A connection that must send each request, head and body, in reasonable time, no endless head, and must read.
 
-    Bodies are bounded where they are read; a head is gathered here, before anybody knows who the client is.
+    Bodies are bounded where they are read; a head is gathered here, before anybody knows who the client is. An answer
+    that nobody reads would stay in memory as long as the connection: a list of 20,000 pods is tens of megabytes.
     """
 
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _in_head = False
     _head_bytes = 0
 
@@ -73,7 +76,21 @@ class Protocol(PeerCertificateProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_deadline()
+        self._stop_unread()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop_unread()
+        super().resume_writing()
+
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def shutdown(self) -> None:
         """The server stops: an idle client is not asked to say goodbye, which it may never do."""
@@ -89,42 +106,6 @@ class Protocol(PeerCertificateProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling: whoever runs the API server decides when it stops."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """An open socket, or what keeps it from opening."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted sockets inherit it; head and body of an answer must not wait for each other's acknowledgement.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigurationError(
-            f"cannot listen: {error.strerror}",
-            where=f"{host}:{port}",
-            remedy="choose another address with --host, --port",
-        ) from error
-    listener.listen(1024)
-    return listener
 
 
 @contextlib.asynccontextmanager
@@ -147,13 +128,5 @@ async def serve(application: Any, listener: socket.socket, tls: ssl.SSLContext) 
     )
     config.load()
     config.ssl = tls
-    server = _Server(config)
-    task = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
-        started = asyncio.ensure_future(server.listening.wait())
-        await asyncio.wait((started, task), return_when=asyncio.FIRST_COMPLETED)
-        started.cancel()
+    async with answering(config, listener):
         yield
-    finally:
-        server.should_exit = True
-        await task

@@ -1,130 +1,144 @@
-"""Stencils: the outcome of creating a pod, kept for the next pod of the same template.
+"""Stencils: what new objects become, kept as text with holes for what is each object's own.
 
-Clients create pods by the hundred that differ in nothing but their name. Decoding, defaulting, validating,
-every admission step but quota, and field ownership give the same outcome for all of them, since they are
-functions of the body and of what surrounds it. The first two of them go the whole way, and the result of the
-second is kept as bytes with holes for name, uid and time; a template that is used once is not worth that. The
-next ones are stamped. A stencil is found by everything its
-outcome depends on, so that it can never answer for another body or another configuration; the quota ledger
-decides for every single pod.
+Decoding, defaulting, validating, every admission step but quota, and field ownership are functions of the body and of
+what surrounds it. Objects that clients create by the hundred, pods and events, have most of that in common: the whole
+long way is rehearsed once, with marks in place of what differs, and the stored text is cut at these marks. The next
+ones are stamped. Something that is seen for the first time goes the long way itself: what is used once is not worth a
+rehearsal.
+
+Everything that an outcome depends on is part of the key that a stencil is found by, so it can never answer for another
+body or another configuration. What is cut out of a pod is said in `outlines`, of an event in `eventoutline`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
+from kubeqos.apiserver.bodies import object_body
+from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.objects import ordered
+from kubeqos.apiserver.outlines import MARK
 from kubeqos.apiserver.requests import Request
+from kubeqos.apiserver.status import ApiError
+from kubeqos.apiserver.writes import Write, rehearse
 from kubeqos.codec import JsonObject, encode_json
-from kubeqos.model.names import dns_label
+from kubeqos.model.timestamps import timestamp
 from kubeqos.rules.quota import Charge
 
 _KEPT = 1024
 _SEEN = 8192
-_LARGEST_BODY = 16 << 10
-# The name of the pod itself: in the metadata, outside the maps that metadata may hold before it.
-_TEXT = rb'"(?:[^"\\]|\\.)*"'
-_FLAT_MAP = rb'\{(?:[^{}"]|%b)*\}' % _TEXT
-_NAME = re.compile(rb'"metadata"\s*:\s*\{(?:[^{}"]|%b|%b)*?"name"\s*:\s*"([^"\\]*)"' % (_TEXT, _FLAT_MAP))
-_HOLES = ("\ufdd0name", "\ufdd0uid", "\ufdd0time")
-"""Texts that no valid object contains: noncharacters of Unicode."""
+NAME, UID, TIME, OWN = range(4)
+"""The holes that every stencil has; what else is an object's own follows."""
+NAME_MARK, UID_MARK = f"{MARK}name", f"{MARK}uid"
+_MOMENT = 4086543217.0
+MOMENT = timestamp(_MOMENT).encode()
+"""When rehearsals take place."""
+MARKS = {NAME_MARK.encode(): NAME, UID_MARK.encode(): UID, MOMENT: TIME}
 
-Key = tuple[object, ...]
+Key = Hashable
+Kept = TypeVar("Kept")
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """A request to create a pod with its name cut out."""
+@dataclass(slots=True)
+class Stamp:
+    """A new object: its stored form behind the revision, and what it costs; None is what no quota counts."""
 
-    key: Key
     name: str
+    tail: bytes
+    charge: Charge | None
 
 
 @dataclass(frozen=True, slots=True)
 class Stencil:
-    """What every pod of a template becomes."""
+    """Text with holes. `pieces` has an empty place for each of them; `holes` says where and for which value."""
 
     pieces: tuple[bytes, ...]
-    holes: tuple[int, ...]
-    charge: Charge
+    holes: tuple[tuple[int, int], ...]
 
-    def fill(self, name: str, uid: str, time: str) -> bytes:
-        """The stored form behind the revision; names, uids and times need no escaping."""
-        values = (name.encode(), uid.encode(), time.encode())
-        parts = [self.pieces[0]]
-        for hole, piece in zip(self.holes, self.pieces[1:], strict=True):
-            parts.append(values[hole])
-            parts.append(piece)
-        return b"".join(parts)
-
-
-class Stencils:
-    """The stencils of one server."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Key, Stencil] = OrderedDict()
-        self._seen: OrderedDict[int, None] = OrderedDict()  # hashes, so that no body is held for a template used once
-
-    def outline(self, request: Request, namespace: str, version: object) -> Outline | None:
-        """Cut the name out of a body; None where stencils do not apply.
-
-        `version` stands for everything beside the request that admission looks at, quotas excepted.
-        """
-        body = request.body
-        if len(body) > _LARGEST_BODY or not request.content_type.startswith("application/json"):
+    @staticmethod
+    def of(text: bytes, marks: dict[bytes, int]) -> Stencil | None:
+        """Cut a text at the marks; None unless every mark is there and nothing else is left of any."""
+        pattern = re.compile(b"|".join(map(re.escape, sorted(marks, key=len, reverse=True))))
+        pieces: list[bytes] = []
+        holes: list[tuple[int, int]] = []
+        last = 0
+        for found in pattern.finditer(text):
+            pieces += (text[last : found.start()], b"")
+            holes.append((len(pieces) - 1, marks[found[0]]))
+            last = found.end()
+        pieces.append(text[last:])
+        if {hole for _, hole in holes} != set(marks.values()) or any(MARK.encode() in piece for piece in pieces):
             return None
-        found = _NAME.search(body)
-        if found is None:
-            return None
-        name = found[1].decode("ascii", "replace")
-        if dns_label(name):
-            return None  # refused, or accepted with a warning: the long way says which
-        query = tuple((key, tuple(values)) for key, values in request.query.items())
-        agent = request.user_agent.partition("/")[0]
-        key = (body[: found.start(1)], body[found.end(1) :], namespace, query, agent, version)
-        return Outline(key, name)
+        return Stencil(tuple(pieces), tuple(holes))
 
-    def get(self, outline: Outline) -> Stencil | None:
-        found = self._kept.get(outline.key)
+    def fill(self, values: Sequence[bytes]) -> bytes:
+        """The text with these values in its holes, as they stand in JSON."""
+        pieces = list(self.pieces)
+        for place, hole in self.holes:
+            pieces[place] = values[hole]
+        return b"".join(pieces)
+
+    def narrowed(self, values: Sequence[bytes]) -> Stencil:
+        """The same with all holes filled but those of name, uid and time."""
+        pieces = list(self.pieces)
+        for place, hole in self.holes:
+            if hole >= OWN:
+                pieces[place] = values[hole]
+        return Stencil(tuple(pieces), tuple((place, hole) for place, hole in self.holes if hole < OWN))
+
+
+class Memo(Generic[Kept]):
+    """The entries that were used last, up to a bound."""
+
+    def __init__(self, bound: int = _KEPT) -> None:
+        self._bound = bound
+        self._entries: OrderedDict[Key, Kept] = OrderedDict()
+
+    def get(self, key: Key) -> Kept | None:
+        found = self._entries.get(key)
         if found is not None:
-            self._kept.move_to_end(outline.key)
+            self._entries.move_to_end(key)
         return found
 
-    def is_repeated(self, outline: Outline) -> bool:
-        """Whether a pod of this template was asked for before."""
-        template = hash(outline.key)
-        if template in self._seen:
+    def put(self, key: Key, value: Kept) -> None:
+        self._entries[key] = value
+        if len(self._entries) > self._bound:
+            self._entries.popitem(last=False)
+
+
+class Seen:
+    """What was met before: hashes, so that nothing is held for what is met once."""
+
+    def __init__(self) -> None:
+        self._hashes: Memo[bool] = Memo(_SEEN)
+
+    def before(self, key: Key) -> bool:
+        number = hash(key)
+        if self._hashes.get(number):
             return True
-        self._seen[template] = None
-        if len(self._seen) > _SEEN:
-            self._seen.popitem(last=False)
+        self._hashes.put(number, True)
         return False
 
-    def learn(self, outline: Outline, kind: Kind, obj: JsonObject, charge: Charge) -> None:
-        """Keep the outcome of the long way. Does nothing when the name was cut out at the wrong place."""
-        metadata = obj["metadata"]
-        if metadata.get("name") != outline.name:
-            return
-        name, uid, time = _HOLES
-        owners = [{**owner, "time": time} for owner in metadata.get("managedFields") or ()]
-        holed = {**metadata, "name": name, "uid": uid, "creationTimestamp": time}
-        if owners:
-            holed["managedFields"] = owners
-        text = encode_json(ordered(kind, {**obj, "metadata": holed}, ""))[len(kind.head) :]
-        pieces: list[bytes] = []
-        holes: list[int] = []
-        last = 0
-        for match in _HOLE.finditer(text):
-            pieces.append(text[last : match.start()])
-            holes.append(_HOLES.index(match[0].decode()))
-            last = match.end()
-        pieces.append(text[last:])
-        self._kept[outline.key] = Stencil(tuple(pieces), tuple(holes), charge)
-        if len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+
+def rehearsed(core: Core, write: Write, request: Request, body: bytes, *, limited: bool = True) -> JsonObject | None:
+    """What the long way would store for a body; None when it refuses it, or warns about it."""
+    if MOMENT in body:
+        return None
+    stage = replace(core, clock=lambda: _MOMENT, new_uid=lambda: UID_MARK)
+    asked = replace(request, body=body, warnings=[])
+    try:
+        obj = object_body(asked, write.kind)
+        obj = rehearse(stage, replace(write, warnings=asked.warnings), obj, limited=limited)
+    except ApiError:
+        return None
+    return None if asked.warnings else obj
 
 
-_HOLE = re.compile(b"|".join(re.escape(hole.encode()) for hole in _HOLES))
+def text_of(kind: Kind, obj: JsonObject) -> bytes:
+    """The stored form of an object behind its revision."""
+    return encode_json(ordered(kind, obj, ""))[len(kind.head) :]

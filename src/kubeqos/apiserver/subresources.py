@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kubeqos.apiserver.auth import TokenSigner
+from kubeqos.apiserver.bindings import bind, set_condition
 from kubeqos.apiserver.bodies import object_body, read_object
 from kubeqos.apiserver.columns import selector_text
 from kubeqos.apiserver.core import Core
@@ -24,11 +25,10 @@ from kubeqos.apiserver.options import (
     dry_run,
     field_manager,
     field_validation,
-    go_quote,
 )
 from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.requests import Request, Response, Route
-from kubeqos.apiserver.status import ApiError, bad_request, cause, conflict, success, too_many_requests
+from kubeqos.apiserver.status import ApiError, bad_request, cause, success, too_many_requests
 from kubeqos.apiserver.writes import Write, Written, replace, update
 from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.model.selectors import LabelSelector
@@ -53,7 +53,7 @@ class Subresources:
             return Response(200, (await self._view(request, route, kind)).value)
         match route.subresource:
             case "binding":
-                return await self.bind(request, route.namespace, route.name)
+                return await bind(self.core, request, route.namespace, route.name)
             case "eviction":
                 return await self._evict(request, route)
             case "scale":
@@ -82,28 +82,6 @@ class Subresources:
                 return await patch_object(self.core, self._write(request, route, kind, "PatchOptions"), request)
         obj = object_body(request, kind)
         return await replace(self.core, self._write(request, route, kind, "UpdateOptions"), obj)
-
-    # binding
-
-    async def bind(self, request: Request, namespace: str, name: str) -> Response:
-        """Give a pod its node."""
-        check_options(request, "CreateOptions")
-        pods = kind_named("Pod")
-        binding = read_object(request, "Binding", "", "v1", field_validation(request))
-        metadata, target = binding["metadata"], binding.get("target") or {}
-        if name and metadata.get("name") not in ("", None, name):
-            raise bad_request("name in URL does not match name in Binding object")
-        problem = _target_problem(target)
-        if problem:
-            raise bad_request(problem)
-        name = name or str(metadata.get("name", ""))
-
-        def assign(pod: JsonObject) -> JsonObject:
-            return _assigned(pod, binding, target["name"], self.core.clock())
-
-        write = Write(pods, namespace, name, "binding", dry_run=dry_run(request, "CreateOptions"))
-        await update(self.core, write, assign)
-        return Response(201, encode_json(success(201)))
 
     # eviction
 
@@ -224,53 +202,10 @@ class Subresources:
         return await self.nodes.open(request, pod, route.subresource)
 
 
-def _target_problem(target: JsonObject) -> str | None:
-    if target.get("kind") not in (None, "", "Node"):
-        return f'target.kind: Unsupported value: {go_quote(str(target["kind"]))}: supported values: "Node", "<empty>"'
-    return None if target.get("name") else "target.name: Required value"
-
-
-def _assigned(pod: JsonObject, binding: JsonObject, node: str, now: float) -> JsonObject:
-    name, spec = pod["metadata"]["name"], pod.setdefault("spec", {})
-    given = binding["metadata"].get("uid")
-    if given and given != pod["metadata"]["uid"]:
-        raise conflict("pods/binding", "", name, f"Precondition failed: UID in precondition: {given}")
-    if "deletionTimestamp" in pod["metadata"]:
-        raise conflict("pods/binding", "", name, f"pod {name} is being deleted, cannot be assigned to a host")
-    if spec.get("nodeName"):
-        raise conflict("pods/binding", "", name, f"pod {name} is already assigned to node {go_quote(spec['nodeName'])}")
-    if spec.get("schedulingGates"):
-        raise conflict("pods/binding", "", name, f"pod {name} has non-empty .spec.schedulingGates")
-    spec["nodeName"] = node
-    annotations = binding["metadata"].get("annotations")
-    if annotations:
-        pod["metadata"].setdefault("annotations", {}).update(annotations)
-    _set_condition(pod, {"type": "PodScheduled", "status": "True"}, now)
-    return pod
-
-
 def _disrupted(pod: JsonObject, now: float) -> JsonObject:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    _set_condition(pod, {**condition, "message": "Eviction API: evicting"}, now)
+    set_condition(pod.setdefault("status", {}), {**condition, "message": "Eviction API: evicting"}, now)
     return pod
-
-
-def _set_condition(pod: JsonObject, condition: JsonObject, now: float) -> None:
-    conditions = pod.setdefault("status", {}).setdefault("conditions", [])
-    stamped = {
-        "type": condition["type"],
-        "status": condition["status"],
-        "lastProbeTime": None,
-        "lastTransitionTime": timestamp(now),
-        **{k: v for k, v in condition.items() if k not in ("type", "status")},
-    }
-    for index, known in enumerate(conditions):
-        if known.get("type") == condition["type"]:
-            if known.get("status") == condition["status"]:
-                stamped["lastTransitionTime"] = known.get("lastTransitionTime")
-            conditions[index] = stamped
-            return
-    conditions.append(stamped)
 
 
 def _needs_budget(pod: JsonObject) -> bool:

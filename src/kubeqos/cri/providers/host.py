@@ -46,6 +46,13 @@ class Host:
             )
         return self.cgroup_root / (controller if self.version == V1 else "") / place.cgroup.lstrip("/")
 
+    def read(self, place: Place, controller: str, file: str) -> str:
+        """What a control file of a subject says now; nothing when it is not there."""
+        try:
+            return (self.directory(place, controller) / file).read_text().strip()
+        except OSError:
+            return ""
+
     def tasks(self, place: Place) -> list[int]:
         """The threads of a subject now, from its cgroup (or its first process when the tree has no such file)."""
         directory = self.directory(place, "cpu")

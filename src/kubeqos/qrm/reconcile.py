@@ -85,7 +85,7 @@ class Reconciler:
         await asyncio.gather(*(self._collect(endpoint) for endpoint in asked))
 
     async def _tend(self, endpoint: Endpoint) -> None:
-        if endpoint.live and endpoint.silent and not await endpoint.probe():
+        if endpoint.live and not await (endpoint.probe() if endpoint.silent else endpoint.well()):
             return
         if not endpoint.usable:
             return

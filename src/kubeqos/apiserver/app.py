@@ -23,6 +23,7 @@ from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.kinds import GROUPS, METRICS
 from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, version_info
 from kubeqos.apiserver.openapi import openapi_response
+from kubeqos.apiserver.options import check_timeout
 from kubeqos.apiserver.requests import Request, Response, Route, parse_query, resolve
 from kubeqos.apiserver.resourcemetrics import resource_metrics
 from kubeqos.apiserver.reviews import Reviews
@@ -99,6 +100,8 @@ class Application:
             if route is None:
                 return None, await self._other_path(request)
             self.access.check(request.identity, attributes(route))
+            if "timeout" in request.query and route.verb != "watch" and not route.subresource:
+                check_timeout(request.query)
             if request.protocols and route.subresource:
                 # A WebSocket begins with GET, but who only may read must not run commands with it.
                 self.access.check(request.identity, attributes(replace(route, verb="create")))

@@ -18,6 +18,8 @@ from kubeqos.rules.decoding import check_write_options
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[0-9]+")
+_DURATION = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^0-9.]*)")
+_UNITS = frozenset(("ns", "us", "µs", "μs", "ms", "s", "m", "h"))
 CONTINUE_VERSION = "meta.k8s.io/v1"
 
 
@@ -177,6 +179,24 @@ def parse_version(text: str, prefix: str = "") -> int:
             f"{prefix}resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {problem}"
         )
     return int(text)
+
+
+def check_timeout(query: Query) -> None:
+    """`timeout` is how long the client will wait, in Go's notation of durations."""
+    text = (query.get("timeout") or [""])[0]
+    body = text[1:] if text[:1] in ("+", "-") else text
+    if body == "0" or not text:
+        return
+    parts = _DURATION.findall(body)
+    if not parts or "".join(number + unit for number, unit in parts) != body:
+        why = f"time: invalid duration {go_quote(text)}"
+    elif "" in (units := [unit for _, unit in parts]):
+        why = f"time: missing unit in duration {go_quote(text)}"
+    elif unknown := next((unit for unit in units if unit not in _UNITS), ""):
+        why = f"time: unknown unit {go_quote(unknown)} in duration {go_quote(text)}"
+    else:
+        return
+    raise bad_request(f"invalid timeout specified in the request URL - {why}")
 
 
 def go_quote(text: str) -> str:

@@ -1,0 +1,85 @@
+"""Corners of the protocol that the recorded answers leave out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.apiserver.live import LiveServer
+
+MERGE = {"Content-Type": "application/merge-patch+json"}
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u-1"}
+POD = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+@pytest.mark.parametrize(
+    ("timeout", "why"),
+    [
+        ("abc", 'time: invalid duration "abc"'),
+        ("5", 'time: missing unit in duration "5"'),
+        ("5x", 'time: unknown unit "x" in duration "5x"'),
+        ("1h5", 'time: missing unit in duration "1h5"'),
+        ("-", 'time: invalid duration "-"'),
+    ],
+)
+def test_how_long_a_client_waits_must_be_a_duration(live: LiveServer, timeout: str, why: str) -> None:
+    answer = live.call("GET", f"/api/v1/pods?timeout={timeout}")
+    assert answer.code == 400
+    assert answer.body["message"] == f"invalid timeout specified in the request URL - {why}"
+
+
+@pytest.mark.parametrize("timeout", ["", "0", "32s", "1.5h", "1m30s", "-2s", "+5ms"])
+def test_durations(live: LiveServer, timeout: str) -> None:
+    assert live.call("GET", f"/api/v1/pods?timeout={timeout.replace('+', '%2B')}").code == 200
+
+
+@pytest.mark.parametrize("query", ["labelSelector=%ZZ", "limit=%", "labelSelector=a;limit=x"])
+def test_a_malformed_parameter_is_not_there(live: LiveServer, query: str) -> None:
+    assert live.call("GET", f"/api/v1/pods?{query}").code == 200
+
+
+@pytest.mark.parametrize("kind", ["nodes", "namespaces/default/resourcequotas", "namespaces/default/services"])
+def test_a_status_write_takes_the_metadata_too(live: LiveServer, kind: str) -> None:
+    base = f"/api/v1/{kind}"
+    body: dict[str, Any] = {"metadata": {"name": "owned"}}
+    if kind.endswith("services"):
+        body["spec"] = {"ports": [{"port": 80}]}
+    assert live.call("POST", base, body).code == 201
+    patch = {"metadata": {"ownerReferences": [OWNER], "labels": {"a": "b"}}}
+    answer = live.call("PATCH", f"{base}/owned/status?dryRun=All", patch, MERGE)
+    assert answer.code == 200
+    assert answer.body["metadata"]["ownerReferences"] == [OWNER]
+    assert answer.body["metadata"]["labels"]["a"] == "b"
+    live.call("DELETE", f"{base}/owned")
+
+
+def test_a_pod_keeps_its_owners_whatever_its_node_says(live: LiveServer) -> None:
+    base = "/api/v1/namespaces/default/pods"
+    assert live.call("POST", base, {"metadata": {"name": "kept"}, **POD}).code == 201
+    patch = {"metadata": {"ownerReferences": [OWNER]}, "status": {"podIP": "10.0.0.7"}}
+    answer = live.call("PATCH", f"{base}/kept/status", patch, MERGE)
+    assert "ownerReferences" not in answer.body["metadata"]
+    assert answer.body["status"]["podIPs"] == [{"ip": "10.0.0.7"}]
+    moved = live.call("PATCH", f"{base}/kept/status", {"status": {"podIP": "10.0.0.8"}}, MERGE)
+    assert moved.body["status"]["podIPs"] == [{"ip": "10.0.0.8"}], "the two fields are one"
+    live.call("DELETE", f"{base}/kept")
+
+
+def test_a_namespace_in_an_object_that_has_none_is_dropped(live: LiveServer) -> None:
+    made = live.call("POST", "/api/v1/nodes?dryRun=All", {"metadata": {"name": "n", "namespace": "default"}})
+    assert made.code == 201
+    assert "namespace" not in made.body["metadata"]
+    patched = live.call("PATCH", "/api/v1/namespaces/default?dryRun=All", {"metadata": {"namespace": "x"}}, MERGE)
+    assert patched.code == 200
+    assert "namespace" not in patched.body["metadata"]
+
+
+def test_a_patch_cannot_move_an_object(live: LiveServer) -> None:
+    base = "/api/v1/namespaces/default/configmaps"
+    live.call("POST", base, {"metadata": {"name": "stays"}})
+    answer = live.call("PATCH", f"{base}/stays", {"metadata": {"namespace": "other"}}, MERGE)
+    assert answer.code == 400
+    why = "the namespace of the object (other) does not match the namespace on the request (default)"
+    assert answer.body["message"] == why
+    live.call("DELETE", f"{base}/stays")

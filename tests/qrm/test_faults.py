@@ -226,7 +226,7 @@ async def test_a_plugin_that_never_worked_is_not_waited_for(folder: Path) -> Non
 
     async with bench(folder) as node, serving_raw(folder, "x", {"GetResourcePluginOptions": broken}):
         socket = folder / "r" / "x.sock"
-        told = await node.manager.endpoints.attach("x", socket, node.manager.reconciler.collect)
+        told = await node.manager.endpoints.attach("x", socket, node.manager.reconciler.synchronise)
         assert told is not None and told.startswith("plugin x: GetResourcePluginOptions")
         assert isinstance(await node.admit(pod("web", x="1")), list)
 

@@ -84,7 +84,7 @@ async def test_two_plugins_for_one_resource_the_second_is_refused_and_takes_over
         first = contextlib.AsyncExitStack()
         await first.enter_async_context(node.plugin(Scripted("cpu", cpus("0-3")), name="first"))
         async with running(second, Options(folder / "r", "second")):
-            refused = await endpoints.attach("cpu", folder / "r" / "second.sock", node.manager.reconciler.collect)
+            refused = await endpoints.attach("cpu", folder / "r" / "second.sock", node.manager.reconciler.synchronise)
             assert refused == f"resource cpu is served already, by the plugin at {folder / 'r' / 'first.sock'}"
             [event] = await until("an event", lambda: node.events)
             assert event.reason == "ResourcePluginRefused"
@@ -480,6 +480,59 @@ async def test_an_interrupted_change_is_finished_after_a_restart(folder: Path) -
             again = await node.told()
             assert again == [("uid-two", "4-7"), ("uid-one", "0-1"), ("uid-two", "2-7")]
             assert await node.told() == []
+
+
+# ---- Plugins that come later than pods
+
+
+async def test_a_plugin_that_comes_late_serves_what_runs_already(folder: Path) -> None:
+    daemon = pod("agent", cpu="1", annotations={"katalyst.kubewharf.io/skip_qrm_admit": "true"})
+    async with bench(folder) as node:
+        for raw in (pod("web", cpu="1"), pod("other"), daemon):
+            assert isinstance(await node.admit(raw), list)
+        async with node.plugin(Scripted("cpu", cpus("0-3"))) as plugin:
+            assert [one.pod for one in plugin.asked] == ["web"]
+            assert await node.told() == [("uid-web", "0-3")]
+            assert await node.told() == []
+        async with node.plugin(Scripted("NIC", None, implicit=True)) as nic:
+            await node.told()
+            await node.told()
+            assert [one.pod for one in nic.asked] == ["web", "other"]  # once, although it gives nothing
+
+
+async def test_the_gate_off_and_on_again_takes_over_what_plugins_remember(folder: Path) -> None:
+    """Nothing of the manager's state is left, the pods run, and the plugin must not give their CPUs away."""
+    now = [0.0]
+    plugin = Scripted("cpu", lambda request: cpus("0-3" if request.pod == "web" else "4-7", exclusive=True))
+    known = admitted(pod("web", cpu="1"))
+    async with bench(folder) as node, node.plugin(plugin):
+        await node.admit(known.raw)
+    async with bench(folder, Settings(stranger_seconds=60), clock=lambda: now[0]) as node:
+        assert await node.manager.restore(None, {known.uid: known}) == []
+        async with node.plugin(plugin):
+            for _ in range(2):
+                await node.manager.reconcile()
+                now[0] += 100
+            assert plugin.released == [] and len(plugin.asked) == 1
+            holding = node.manager.ledger.get("uid-web", "container0")
+            assert holding is not None and holding.resources["cpu"].result == "0-3"
+            assert isinstance(await node.admit(pod("two", cpu="1")), list)
+
+
+async def test_a_plugin_that_will_not_serve_what_runs_is_asked_once(folder: Path) -> None:
+    def no(_request: Request) -> Allocation:
+        raise Refuse("sold out")
+
+    async with bench(folder) as node:
+        await node.admit(pod("web", cpu="1"))
+        for visit in (1, 2):
+            async with node.plugin(Scripted("cpu", no)) as plugin:
+                for _ in range(3):
+                    assert await node.told() == []
+                assert len(plugin.asked) == 1, visit
+            await node.gone("cpu")
+        assert node.events[0].reason == "ResourcePluginAnswer"
+        assert "pod uid-web container container0: plugin cpu: Allocate: sold out" in node.events[0].message
 
 
 # ---- KEP test plan: capacity and the pod-resources server

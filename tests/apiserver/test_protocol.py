@@ -83,3 +83,66 @@ def test_a_patch_cannot_move_an_object(live: LiveServer) -> None:
     why = "the namespace of the object (other) does not match the namespace on the request (default)"
     assert answer.body["message"] == why
     live.call("DELETE", f"{base}/stays")
+
+
+LABELS = {"app": "scaled"}
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "scaled"},
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": LABELS},
+        "template": {"metadata": {"labels": LABELS}, "spec": POD["spec"]},
+    },
+}
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+@pytest.fixture
+def deployment(live: LiveServer) -> Any:
+    path = f"{DEPLOYMENTS}/scaled"
+    assert live.call("PATCH", f"{path}?fieldManager=me", DEPLOYMENT, APPLY).code == 201
+    yield path
+    live.call("DELETE", path)
+
+
+def test_who_scales_owns_the_replicas(live: LiveServer, deployment: str) -> None:
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "scaled"}, "spec": {"replicas": 5}}
+    assert live.call("PUT", f"{deployment}/scale?fieldManager=hpa", scale).body["spec"] == {"replicas": 5}
+    refused = live.call("PATCH", f"{deployment}?fieldManager=me", DEPLOYMENT, APPLY)
+    assert refused.code == 409
+    owner = 'conflict with "hpa" with subresource "scale" using apps/v1'
+    assert refused.body["message"] == f"Apply failed with 1 conflict: {owner}: .spec.replicas"
+
+
+@pytest.mark.parametrize(
+    ("style", "patch"),
+    [
+        ("merge-patch", {"spec": {"replicas": 4}}),
+        ("strategic-merge-patch", {"spec": {"replicas": 4}}),
+        ("json-patch", [{"op": "replace", "path": "/spec", "value": {"replicas": 4}}]),
+    ],
+)
+def test_a_scale_is_patched_like_any_object(live: LiveServer, deployment: str, style: str, patch: Any) -> None:
+    headers = {"Content-Type": f"application/{style}+json"}
+    assert live.call("PATCH", f"{deployment}/scale", patch, headers).body["spec"] == {"replicas": 4}
+    assert live.call("GET", deployment).body["spec"]["replicas"] == 4
+    assert live.call("GET", deployment).body["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("patch", "code", "message"),
+    [
+        ({"spec": {"replicas": -1}}, 422, 'Scale.autoscaling "scaled" is invalid: spec.replicas: Invalid value: -1: '
+                                          "must be greater than or equal to 0"),
+        ({"metadata": {"name": "x"}}, 400, "the name of the object (x) does not match the name on the URL (scaled)"),
+        ({"metadata": {"resourceVersion": "1"}}, 409, 'Operation cannot be fulfilled on deployments.apps "scaled": the '
+         "object has been modified; please apply your changes to the latest version and try again"),
+    ],
+)  # fmt: skip
+def test_a_scale_that_is_refused(live: LiveServer, deployment: str, patch: Any, code: int, message: str) -> None:
+    answer = live.call("PATCH", f"{deployment}/scale", patch, MERGE)
+    assert (answer.code, answer.body["message"]) == (code, message)
+    assert live.call("PATCH", f"{deployment}/scale", patch, {"Content-Type": "application/json"}).code == 415

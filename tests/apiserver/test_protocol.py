@@ -146,3 +146,80 @@ def test_a_scale_that_is_refused(live: LiveServer, deployment: str, patch: Any, 
     answer = live.call("PATCH", f"{deployment}/scale", patch, MERGE)
     assert (answer.code, answer.body["message"]) == (code, message)
     assert live.call("PATCH", f"{deployment}/scale", patch, {"Content-Type": "application/json"}).code == 415
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "message"),
+    [
+        ("tailLines=-1", 422, 'PodLogOptions "x" is invalid: tailLines: Invalid value: -1: '
+                              "must be greater than or equal to 0"),
+        ("limitBytes=0", 422, 'PodLogOptions "x" is invalid: limitBytes: Invalid value: 0: must be greater than 0'),
+        ("sinceSeconds=0", 422, 'PodLogOptions "x" is invalid: sinceSeconds: Invalid value: 0: must be greater than 0'),
+        ("sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z", 422, 'PodLogOptions "x" is invalid: : Forbidden: '
+         "at most one of `sinceTime` or `sinceSeconds` may be specified"),
+        ("tailLines=few", 400, 'strconv.ParseInt: parsing "few": invalid syntax'),
+        ("sinceTime=noon", 400, 'parsing time "noon" as "2006-01-02T15:04:05Z07:00": cannot parse "noon" as "2006"'),
+        ("tailLines=5", 404, 'pods "x" not found'),
+    ],
+)  # fmt: skip
+def test_what_may_be_asked_of_logs(live: LiveServer, query: str, code: int, message: str) -> None:
+    answer = live.call("GET", f"/api/v1/namespaces/default/pods/x/log?{query}")
+    assert (answer.code, answer.body["message"]) == (code, message)
+
+
+def eviction(**metadata: str) -> dict[str, Any]:
+    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+
+
+def test_an_eviction_names_its_pod(live: LiveServer) -> None:
+    base = "/api/v1/namespaces/default/pods"
+    live.call("POST", base, {"metadata": {"name": "victim"}, **POD})
+    nameless = live.call("POST", f"{base}/victim/eviction", eviction())
+    assert (nameless.code, nameless.body["message"]) == (400, "name in URL does not match name in Eviction object")
+    assert live.call("POST", f"{base}/victim/eviction", eviction(name="victim", namespace="other")).code == 400
+    assert live.call("POST", f"{base}/victim/eviction", eviction(name="victim")).code == 201
+
+
+REVIEWS = "/apis/authorization.k8s.io/v1"
+PATH = {"path": "/", "verb": "get"}
+PODS = {"verb": "get", "resource": "pods"}
+
+
+@pytest.mark.parametrize(
+    ("plural", "body", "code", "message"),
+    [
+        ("selfsubjectaccessreviews", {"spec": {"resourceAttributes": PODS, "nonResourceAttributes": PATH}}, 422,
+         'SelfSubjectAccessReview.authorization.k8s.io "" is invalid: spec.nonResourceAttributes: Invalid value: '
+         '{"Path":"/","Verb":"get"}: cannot be specified in combination with resourceAttributes'),
+        ("selfsubjectaccessreviews", {"spec": {"resourceAttributes": PODS}, "metadata": {"name": "x"}}, 422,
+         'SelfSubjectAccessReview.authorization.k8s.io "" is invalid: metadata: Invalid value: {"name":"x"}: '
+         "must be empty"),
+        ("selfsubjectrulesreviews", {"spec": {}}, 400, "no namespace on request"),
+    ],
+)  # fmt: skip
+def test_reviews_that_make_no_sense(live: LiveServer, plural: str, body: Any, code: int, message: str) -> None:
+    answer = live.call("POST", f"{REVIEWS}/{plural}", body)
+    assert (answer.code, answer.body["message"]) == (code, message)
+
+
+def test_a_local_review_says_where(live: LiveServer) -> None:
+    path = f"{REVIEWS}/namespaces/default/localsubjectaccessreviews"
+    spec = {"user": "joe", "resourceAttributes": {**PODS, "namespace": "default"}}
+    answer = live.call("POST", path, {"metadata": {"namespace": "default"}, "spec": spec})
+    assert (answer.code, answer.body["status"]) == (201, {"allowed": False})
+
+
+def test_tokens_are_reviewed(live: LiveServer) -> None:
+    path = "/apis/authentication.k8s.io/v1/tokenreviews"
+    assert (
+        live.call("POST", path, {"spec": {}}).body["message"] == "token is required for TokenReview in authentication"
+    )
+    unknown = live.call("POST", path, {"spec": {"token": "nobody's"}}).body["status"]
+    assert unknown["user"] == {}
+    assert "authenticated" not in unknown
+
+
+def test_health_is_told_to_any_method_and_says_what_it_could_not_leave_out(live: LiveServer) -> None:
+    assert live.call("HEAD", "/livez").code == 200
+    report = live.call("GET", "/readyz?verbose&exclude=moon").body
+    assert 'warn: some health checks cannot be excluded: no matches for "moon"\nreadyz check passed' in report

@@ -20,6 +20,7 @@ from kubeqos.apiserver.nodeproxy import NodeProxy
 from kubeqos.apiserver.objects import decode
 from kubeqos.apiserver.options import (
     DeleteOptions,
+    check_log_options,
     check_options,
     dry_run,
     field_manager,
@@ -87,7 +88,9 @@ class Subresources:
     async def _evict(self, request: Request, route: Route) -> Response:
         check_options(request, "CreateOptions")
         eviction = read_object(request, "Eviction", "policy", "v1", field_validation(request))
-        if eviction["metadata"].get("name") not in ("", None, route.name):
+        if eviction["metadata"].get("namespace") not in ("", None, route.namespace):
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        if eviction["metadata"].get("name") != route.name:
             raise bad_request("name in URL does not match name in Eviction object")
         asked = eviction.get("deleteOptions") or {}
         preconditions = asked.get("preconditions") or {}
@@ -164,6 +167,8 @@ class Subresources:
     # node side
 
     async def _node_side(self, request: Request, route: Route) -> Response:
+        if route.subresource == "log":
+            check_log_options(request.query, route.name)
         pod = decode(self.core.stored(kind_named("Pod"), route.namespace, route.name))
         if not (pod.get("spec") or {}).get("nodeName"):
             if route.subresource == "log":

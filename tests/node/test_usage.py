@@ -65,7 +65,7 @@ def test_a_cgroup_says_the_same_in_both_versions(tmp_path: Path, files: dict[str
 
 @pytest.mark.parametrize(("files", "used"), [(V1, 4 * GI), (V2, 7 * GI)])
 def test_the_machine(tmp_path: Path, files: dict[str, str], used: int) -> None:
-    use = HostMachine(tmp_path, None, write(tmp_path, files), reserved_bytes=GI).read([])
+    use = HostMachine(tmp_path, write(tmp_path, files), reserved_bytes=GI).read([])
     assert use.levels["memory.available"] == Level(16 * GI - used, 16 * GI)
     assert use.levels["allocatableMemory.available"] == Level(15 * GI - 2000, 15 * GI)
     assert use.levels["pid.available"] == Level(29500, 30000)
@@ -74,7 +74,7 @@ def test_the_machine(tmp_path: Path, files: dict[str, str], used: int) -> None:
 
 
 def test_an_empty_tree_says_nothing(tmp_path: Path) -> None:
-    use = HostMachine(tmp_path / "no", None, tmp_path).read([])
+    use = HostMachine(tmp_path / "no", tmp_path).read([])
     assert use.levels == {} and use.memory_working_set is None
 
 

@@ -15,8 +15,10 @@ from kubeqos.model.machines import kep80
 from kubeqos.plugins import sockets
 from kubeqos.plugins.managers import Refusal
 from kubeqos.qrm.endpoint import DOUBT_SECONDS
+from kubeqos.qrm.messages import METHODS
+from kubeqos.qrm.patience import KEEP_SECONDS
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.qrm.sdk import Allocation, Request
+from kubeqos.qrm.sdk import Allocation, Options, Request, running
 from kubeqos.qrm.settings import Settings
 from kubeqos.topology.hints import Policy
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, qrm_node, until
@@ -50,6 +52,9 @@ async def test_a_plugin_killed_during_allocate(folder: Path) -> None:
             cpu.kill()
             await until("noticed", lambda: not node.manager.endpoints.get("cpu").live)  # type: ignore[union-attr]
             assert not node.running("uid-web")
+            await until("told", lambda: node.told)
+            assert node.told[0][0] == "UnexpectedAdmissionError"
+            assert node.told[0][1].startswith("container container0: cpu: plugin cpu")
             cpu.start()
             await until("runs", lambda: node.running("uid-web"))
             assert node.resources("uid-web")["cpuset_cpus"] == "2-21"
@@ -86,6 +91,9 @@ async def test_a_plugin_restarted_with_an_empty_state_gives_nothing_twice(folder
             await node.run(pod("next", "storage-service", cpu="10"))
             held = [node.resources(f"uid-{name}")["cpuset_cpus"] for name in ("web", "db", "next")]
             assert held == ["2-21", "22-25", "26-35"]
+            [event] = node.events
+            assert event.reason == "ResourcePluginForgot"
+            assert event.message == "plugin cpu has lost what it gave to 2 containers and is asked for it again"
 
 
 # ---- Hanging
@@ -105,6 +113,81 @@ async def test_t28_a_hung_plugin_holds_up_only_its_own_pods(folder: Path) -> Non
                 assert isinstance(await node.admit(pod("web", cpu="1")), list)
                 assert await node.told() == []
             waiting.cancel()
+
+
+async def test_a_plugin_that_hangs_in_allocate_delays_no_other_pod(folder: Path) -> None:
+    """It answers everything else, as a plugin does whose policy is stuck in a lock. Only its own pod waits; what it
+    gives at last is given to that pod."""
+    done = asyncio.Event()
+
+    async def hang(_request: Request) -> Allocation:
+        await done.wait()
+        return Allocation(envs={"SLOW": "1"})
+
+    slow, options = Scripted("x.io/slow", hang), Options(folder / "r")
+    async with (
+        qrm_node(folder, kep80()) as node,
+        running(slow, options),
+        running(Scripted("cpu", cpus("0-3")), options),
+    ):
+        await node.plugins("x.io/slow", "cpu")
+        node.submit(pod("stuck", **{"x.io/slow": "1"}))
+        await until("told", lambda: node.told)
+        [(reason, message), *_] = node.told
+        assert reason == "UnexpectedAdmissionError"
+        assert message.startswith("container container0: x.io/slow: plugin x.io/slow has not answered Allocate yet; ")
+        async with asyncio.timeout(METHODS["Allocate"][2]):  # the deadline of the call that hangs
+            for name in ("web", "api", "db"):
+                await node.run(pod(name, cpu="1"))
+            node.submit(pod("stuck-too", **{"x.io/slow": "1"}))
+            await node.run(pod("last", cpu="1"))
+        done.set()
+        await node.until_running("uid-stuck")
+        await node.until_running("uid-stuck-too")
+        assert {one.key: one.value for one in node.config("uid-stuck").envs}["SLOW"] == b"1"
+    assert [one.pod for one in slow.asked] == ["stuck", "stuck-too"]  # each was asked for once
+    assert "uid-stuck" not in slow.released
+
+
+async def test_what_nobody_comes_back_for_is_released(folder: Path) -> None:
+    """A pod was deleted while a plugin was still busy with it."""
+    now = [0.0]
+    done = asyncio.Event()
+
+    async def hang(_request: Request) -> Allocation:
+        await done.wait()
+        return Allocation()
+
+    async with bench(folder, clock=lambda: now[0]) as node, node.plugin(Scripted("slow", hang)) as plugin:
+        assert refusal(await node.admit(pod("web", slow="1"))).retry
+        done.set()
+        await until("given", lambda: plugin.book)
+        await node.manager.reconcile()
+        assert plugin.released == []
+        now[0] += KEEP_SECONDS + 1
+        await node.manager.reconcile()
+        assert plugin.released == ["uid-web"]
+
+
+async def test_a_process_that_is_stopped_for_long_delays_no_other_pod(folder: Path) -> None:
+    memory = PluginProcess(folder, "memory", kep80(), "{}")
+    plugin = Scripted("x.io/a", Allocation())
+    async with qrm_node(folder, kep80()) as node, running(plugin, Options(folder / "r")):
+        with plugin_processes(memory):
+            await node.plugins("memory", "x.io/a")
+            assert memory.process is not None
+            memory.process.send_signal(signal.SIGSTOP)
+            node.submit(pod("stuck", memory="1Gi"))
+            await until("told", lambda: node.told)
+            assert "plugin memory hangs: no answer to GetTopologyHints, nor to a probe" in node.told[0][1]
+            reasons = node.manager.conditions()["ResourcePluginsReady"]
+            assert reasons[0] == "False" and "plugin memory hangs" in reasons[2]
+            async with asyncio.timeout(METHODS["Allocate"][2]):
+                for attempt in range(20):
+                    unasked = pod(f"web-{attempt}", annotations={"katalyst.kubewharf.io/skip_qrm_admit": "true"})
+                    await node.run(unasked)
+            memory.process.send_signal(signal.SIGCONT)
+            await node.until_running("uid-stuck")
 
 
 async def test_a_stopped_process_is_silent_soon_and_heard_again(folder: Path) -> None:
@@ -203,6 +286,7 @@ async def test_nonsense_in_a_report_leaves_the_last_good_state(
         for _ in range(3):
             assert await node.told() == []
         [event] = node.events  # said once
+        assert event.reason == "ResourcePluginAnswer" and event.message.startswith("plugin cpu is in the wrong: ")
         assert complaint in event.message
         assert node.manager.ledger.get("uid-one", "container0").resources["cpu"].result == "0-3"  # type: ignore[union-attr]
         plugin.book["uid-one"]["container0"]["cpu"] = cpus("0-1", exclusive=True)

@@ -68,6 +68,10 @@ async def test_the_built_in_manager_and_a_plugin_for_the_same_are_refused(folder
             "the built-in cpu manager of this node hands out cpu; set its policy to none to use a plugin, "
             "or remove the plugin"
         )
+        async with running(Scripted("cpu", cpus("0-3")), Options(folder / "r")):
+            [event] = await until("an event", lambda: node.events)
+            assert "the built-in cpu manager of this node hands out cpu" in event.message
+            assert node.manager.endpoints.get("cpu") is None
 
 
 async def test_two_plugins_for_one_resource_the_second_is_refused_and_takes_over_later(folder: Path) -> None:
@@ -79,6 +83,9 @@ async def test_two_plugins_for_one_resource_the_second_is_refused_and_takes_over
         async with running(second, Options(folder / "r", "second")):
             refused = await endpoints.attach("cpu", folder / "r" / "second.sock", node.manager.reconciler.collect)
             assert refused == f"resource cpu is served already, by the plugin at {folder / 'r' / 'first.sock'}"
+            [event] = await until("an event", lambda: node.events)
+            assert event.reason == "ResourcePluginRefused"
+            assert event.message == f"plugin cpu at {folder / 'r' / 'second.sock'}: {refused}"
             [grant] = await node.admit(pod("web", cpu="1"))
             assert grant.properties["cpuset_cpus"] == "0-3"
             await first.aclose()

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import grpc
 import pytest
 
 from kubeqos.checkpoint import Checkpoint
@@ -498,6 +499,29 @@ async def test_events_carry_assignments(world: World):
     await events.aclose()
     statuses = [status for event in seen for status in event.containers_statuses if status.id == created]
     assert shown(statuses[-1].resources.qos_resources)["rdt"] == "gold"
+
+
+async def test_events_are_passed_on_unchanged(world: World):
+    """GetContainerEvents of a runtime that has it, through a relay without classes and beside it: the same bytes."""
+    world.config.write_text("resources: {}\n")
+    await world.relay.reload()
+    channels = [grpc.aio.insecure_channel(f"unix:{path}") for path in (world.settings.listen, world.settings.runtime)]
+    streams = [channel.unary_stream("/runtime.v1.RuntimeService/GetContainerEvents")(b"") for channel in channels]
+    reads = [asyncio.ensure_future(stream.read()) for stream in streams]
+    await asyncio.sleep(0.3)
+    container = await world.started()
+    await world.client.stop_container(container)
+    async with asyncio.timeout(10):
+        seen = [
+            [await first, await stream.read(), await stream.read()]
+            for first, stream in zip(reads, streams, strict=True)
+        ]
+    assert seen[0] == seen[1]
+    kinds = [cri.ContainerEventResponse.FromString(event).container_event_type for event in seen[0]]
+    assert kinds == [cri.CONTAINER_CREATED_EVENT, cri.CONTAINER_STARTED_EVENT, cri.CONTAINER_STOPPED_EVENT]
+    for stream, channel in zip(streams, channels, strict=True):
+        stream.cancel()
+        await channel.close()
 
 
 async def test_rdt_configuration_changes_at_run_time(world: World):

@@ -211,7 +211,9 @@ class Servicer:
         """Admit nothing while the state is being read; before the first registration there is nothing to read."""
         if self._task is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._restored.wait(), RESTORE_SECONDS)
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event is set.
+                async with asyncio.timeout(RESTORE_SECONDS):
+                    await self._restored.wait()
 
     async def _check(self, request: bytes, context: Any) -> bytes:
         return NOT_SERVING if self.driver.health() else SERVING

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf import json_format
 
 from kubeqos.errors import RemoteError
 from kubeqos.plugins.sockets import PluginCallError, ask, call, dial, method
@@ -52,7 +53,8 @@ class Endpoint:
         self.stopped_at: float | None = None
         self.capacity: dict[str, Capacity] = {}
         self.capacity_at = float("-inf")
-        self.report: bytes | None = None
+        self.lacks: set[str] = set()
+        """Optional calls that it does not know."""
         self._metrics = metrics
         self._deadline = deadline
         self._clock = clock
@@ -174,7 +176,13 @@ class PluginFailure(RemoteError):
     def __init__(self, plugin: str, error: PluginCallError) -> None:
         super().__init__(f"plugin {plugin}: {error.what}")
         self.unreachable = error.unreachable
-        self.unimplemented = error.code is grpc.StatusCode.UNIMPLEMENTED
+        self.unimplemented = is_unimplemented(error)
+
+
+def is_unimplemented(error: PluginCallError) -> bool:
+    """Katalyst's plugins return a plain Go error for the calls of the protocol that they leave out."""
+    plainly = error.code is grpc.StatusCode.UNKNOWN and error.details == "not implemented"
+    return plainly or error.code is grpc.StatusCode.UNIMPLEMENTED
 
 
 class _Bytes:
@@ -193,3 +201,17 @@ def capacity_from_wire(sent: Mapping[str, pb.AllocatableTopologyAwareResource]) 
         )
         for name, one in sent.items()
     }
+
+
+def options_to_json(options: pb.ResourcePluginOptions) -> dict[str, Any]:
+    """For the ledger: a plugin that is away after a restart is still one that must be asked."""
+    return dict(json_format.MessageToDict(options, preserving_proto_field_name=True))
+
+
+def options_from_json(saved: Any) -> pb.ResourcePluginOptions:
+    if not isinstance(saved, dict):
+        return DEFAULT_OPTIONS
+    try:
+        return json_format.ParseDict(saved, pb.ResourcePluginOptions(), ignore_unknown_fields=True)
+    except json_format.ParseError:
+        return DEFAULT_OPTIONS

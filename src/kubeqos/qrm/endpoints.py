@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 
 import structlog
@@ -122,10 +122,10 @@ class Endpoints:
         if endpoint and endpoint.socket == socket:
             await endpoint.stop()
 
-    def expect(self, name: str, capacity: dict[str, Capacity]) -> None:
-        """A plugin that was there before a restart: its resources are known, and its grace begins now."""
+    def expect(self, name: str, capacity: dict[str, Capacity], options: pb.ResourcePluginOptions) -> None:
+        """A plugin that was there before a restart: what it serves is known, and its grace begins now."""
         endpoint = Endpoint(name, Path(), self.metrics, deadline=self.settings.deadline_seconds, clock=self.clock)
-        endpoint.capacity = capacity
+        endpoint.capacity, endpoint.options = capacity, options
         endpoint.stopped_at = self.clock()
         self._by_name.setdefault(name, endpoint)
 
@@ -149,11 +149,12 @@ class Endpoints:
         if len(owed) > MOST_OWED:
             owed.pop(next(iter(owed)))
 
-    async def release(self, pod_uid: str) -> None:
+    async def release(self, pod_uid: str, but: Collection[str] = ()) -> None:
         """Tell every plugin that a pod is gone; who cannot be told now is told later, and holds up nobody."""
-        for name in self._by_name:
-            self.owe(name, pod_uid)
-        told = [asyncio.create_task(self._tell_gone(endpoint, pod_uid)) for endpoint in self]
+        others = [endpoint for endpoint in self if endpoint.name not in but]
+        for endpoint in others:
+            self.owe(endpoint.name, pod_uid)
+        told = [asyncio.create_task(self._tell_gone(endpoint, pod_uid)) for endpoint in others]
         if told:
             _, slow = await asyncio.wait(told, timeout=RELEASE_SECONDS)
             self._releasing |= slow

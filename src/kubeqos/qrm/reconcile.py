@@ -18,16 +18,15 @@ from kubeqos.errors import RemoteError
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef
 from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of
-from kubeqos.qrm.asking import DEDICATED_CORES, Question, level_of, request_for, wire_kind
+from kubeqos.qrm.asking import DEDICATED_CORES, Question, level_of, pod_request_for, request_for, wire_kind
 from kubeqos.qrm.endpoint import Endpoint, PluginFailure
 from kubeqos.qrm.endpoints import Endpoints
-from kubeqos.qrm.ledger import Findings, Ledger, Report
+from kubeqos.qrm.ledger import Findings, Holding, Ledger, Report
 from kubeqos.qrm.messages import Allocation, allocations_from_wire
 from kubeqos.qrm.ordering import Key, clashes
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.settings import Event, EventSink
 from kubeqos.topology.changes import Held
-from kubeqos.topology.hints import Hint
 
 log = structlog.get_logger("kubeqos.qrm")
 PATIENCE_SECONDS = 1.0
@@ -122,9 +121,11 @@ class Reconciler:
         for wrong in findings.nonsense:
             self._drift(endpoint, "nonsense", wrong)
         agreed = self._apply(endpoint, findings)
-        for ref in findings.missing:
-            if (ref.pod_uid, ref.name) in before:
-                await self._allocate_again(endpoint, ref)
+        lost = [ref for ref in findings.missing if (ref.pod_uid, ref.name) in before]
+        if lost:
+            what = f"has lost what it gave to {len(lost)} containers and is asked for it again"
+            self._tell(endpoint, "ResourcePluginForgot", what)
+            await self._allocate_again(endpoint, lost)
         await self._send_away(endpoint, findings.strangers)
         if agreed and not findings.nonsense and not findings.missing:
             self._said.pop(endpoint.name, None)
@@ -167,25 +168,52 @@ class Reconciler:
                 held[key] = Held(found[0], key[0] if found[1] else None)
         return held
 
-    async def _allocate_again(self, endpoint: Endpoint, ref: ContainerRef) -> None:
-        """A plugin has lost what it gave (it restarted with an empty state): ask again, under the same hint."""
-        pod, holding = self.pods.get(ref.pod_uid), self.ledger.get(ref.pod_uid, ref.name)
-        if pod is None or holding is None:
-            return
-        for question in self.endpoints.catalogue().questions(pod, ref):
-            if question.plugin != endpoint.name:
+    async def _allocate_again(self, endpoint: Endpoint, missing: Iterable[ContainerRef]) -> None:
+        """A plugin has lost what it gave (it restarted with an empty state): ask again, under the same hints."""
+        shared: dict[tuple[str, str], dict[str, Allocation] | Nonsense] = {}
+        for ref in missing:
+            pod, holding = self.pods.get(ref.pod_uid), self.ledger.get(ref.pod_uid, ref.name)
+            if pod is None or holding is None:
                 continue
-            given = await ask(endpoint, pod, ref, question, holding.hint, self.machine)
-            current = self.ledger.get(ref.pod_uid, ref.name)
-            if isinstance(given, Nonsense):
-                self._drift(endpoint, "nonsense", f"pod {ref.pod_uid} container {ref.name}: {given}")
-            elif current is holding and given:
-                wrong = set(clashes(self._after({(ref.pod_uid, ref.name): given}))) - set(self.ledger.validate())
-                if wrong:
-                    self._drift(endpoint, "overlap", "; ".join(sorted(wrong)))
-                else:
-                    self.ledger.put(holding, endpoint.name, given)
-                    self.endpoints.metrics.drift.labels(endpoint.name, "lost").inc()
+            for question in self.endpoints.catalogue().questions(pod, ref):
+                if question.plugin != endpoint.name:
+                    continue
+                if endpoint.name not in holding.whole:
+                    self._take_back(endpoint, holding, await self._ask(endpoint, pod, holding, question))
+                    continue
+                key = pod.uid, question.resource
+                if key not in shared:
+                    shared[key] = await self._ask_pod(endpoint, pod, holding, question)
+                self._take_back(endpoint, holding, shared[key])
+
+    async def _ask(
+        self, endpoint: Endpoint, pod: AdmittedPod, holding: Holding, question: Question
+    ) -> dict[str, Allocation] | Nonsense:
+        request = request_for(pod, holding.ref, question, holding.placement.of(question.resource))
+        answer = await endpoint.call("Allocate", request)
+        return judged(pod, question, answer, wire_kind(pod, holding.ref), self.machine)
+
+    async def _ask_pod(
+        self, endpoint: Endpoint, pod: AdmittedPod, holding: Holding, question: Question
+    ) -> dict[str, Allocation] | Nonsense:
+        asked = self.endpoints.catalogue().pod_questions(pod)
+        whole = next((one for one in asked if one.resource == question.resource), question)
+        request = pod_request_for(pod, whole, holding.placement.of(question.resource))
+        answer = await endpoint.call("AllocateForPod", request)
+        return judged(pod, whole, answer, pb.MAIN, self.machine)
+
+    def _take_back(self, endpoint: Endpoint, holding: Holding, given: dict[str, Allocation] | Nonsense) -> None:
+        """Enter what a plugin gave again, unless the container is gone or somebody else's promise would break."""
+        uid, name = key = holding.ref.pod_uid, holding.ref.name
+        if isinstance(given, Nonsense):
+            self._drift(endpoint, "nonsense", f"pod {uid} container {name}: {given}")
+        elif self.ledger.get(uid, name) is holding and given:
+            wrong = set(clashes(self._after({key: given}))) - set(self.ledger.validate())
+            if wrong:
+                self._drift(endpoint, "overlap", "; ".join(sorted(wrong)))
+            else:
+                self.ledger.put(holding, endpoint.name, given)
+                self.endpoints.metrics.drift.labels(endpoint.name, "lost").inc()
 
     async def _send_away(self, endpoint: Endpoint, strangers: frozenset[str]) -> None:
         """Release what a plugin holds for pods that nobody knows, once it is sure that nobody will admit them."""
@@ -201,23 +229,27 @@ class Reconciler:
         await self.endpoints.settle(endpoint)
 
     def _drift(self, endpoint: Endpoint, kind: str, message: str) -> None:
-        """Count it every time; tell it once, until something else is wrong or all is well again."""
         self.endpoints.metrics.drift.labels(endpoint.name, kind).inc()
+        self._tell(endpoint, "ResourcePluginAnswer", f"is in the wrong: {message}; the last good state stays")
+
+    def _tell(self, endpoint: Endpoint, reason: str, message: str) -> None:
+        """Once, until something else is wrong or all is well again."""
         said = self._said.setdefault(endpoint.name, set())
-        if message in said:
-            return
-        said.add(message)
-        self.emit(Event("ResourcePluginAnswer", f"plugin {endpoint.name}: {message}; the last good state stays"))
+        if message not in said:
+            said.add(message)
+            self.emit(Event(reason, f"plugin {endpoint.name} {message}"))
 
 
-async def ask(
-    endpoint: Endpoint, pod: AdmittedPod, ref: ContainerRef, question: Question, hint: Hint, machine: Machine | None
+def judged(
+    pod: AdmittedPod,
+    question: Question,
+    answer: pb.ResourceAllocationResponse | pb.PodResourceAllocationResponse,
+    kind: pb.ContainerType.ValueType,
+    machine: Machine | None,
 ) -> dict[str, Allocation] | Nonsense:
-    """One Allocate, judged. Raises `RemoteError` when the plugin refuses or does not answer."""
-    answer = await endpoint.call("Allocate", request_for(pod, ref, question, hint))
+    """What a plugin gave, or what is wrong with it."""
     given = exclusive_by_level(pod, allocations_from_wire(answer.allocation_result))
-    wrong = check_answer(question, given, wire_kind(pod, ref), machine)
-    return wrong or given
+    return check_answer(question, given, kind, machine) or given
 
 
 def exclusive_by_level(pod: AdmittedPod | None, given: dict[str, Allocation]) -> dict[str, Allocation]:

@@ -150,14 +150,6 @@ def admit(request: Request, around: Surroundings) -> Admitted | Refused:
     return Admitted(request.new, tuple(work.warnings), work.deltas)
 
 
-def admit_charged(request: Request, around: Surroundings, charge: Charge | None) -> Admitted | Refused:
-    """Decide about a new object for which every step but quota is known to pass, from what it would be charged."""
-    decision = quota.decide(around.quotas, None, charge, container_level=around.container_level)
-    if isinstance(decision, quota.Denied):
-        return refuse(request, decision.message, because=tuple(reason.message for reason in decision.reasons))
-    return Admitted(request.new, (), decision.deltas)
-
-
 # -- refusals --------------------------------------------------------------------------------------------------
 
 

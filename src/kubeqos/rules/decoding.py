@@ -94,7 +94,7 @@ def decode(
     shape = schema.kind(group, version, kind)
     findings = schema.check(found, shape, body if is_json and field_validation != "Ignore" else None)
     error = findings.error
-    if error is None and is_json and b"\\" in body and _escapes_quantity(body, shape):
+    if error is None and is_json and b"\\" in body and escapes_quantity(body, shape):
         error = FORMAT_WRONG
     prefix = f'{kind} in version "{version}" cannot be handled as a {kind}: '
     if error is not None:
@@ -183,7 +183,7 @@ def _is_shallow(value: Any) -> bool:
     return False
 
 
-def _escapes_quantity(body: bytes, shape: TypeSchema) -> bool:
+def escapes_quantity(body: bytes, shape: TypeSchema) -> bool:
     """Whether the text of a quantity is written with escapes, which Kubernetes does not undo before it reads one."""
     members = decode_json_members(body) or {}
     return any(
@@ -196,7 +196,7 @@ def _escapes_inside(token: bytes, shape: Shape) -> bool:
     if shape.kind == "quantity":
         return True
     if shape.kind == "object" and (inner := shape.object_type):
-        return _escapes_quantity(token, inner)
+        return escapes_quantity(token, inner)
     item = shape.of
     if item is None:
         return False

@@ -13,10 +13,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from kubeqos.cri.providers.builtin import BlockIoProvider, PresetProvider
+from kubeqos.cri.providers.builtin import BlockIoProvider, NamedProvider, PresetProvider
 from kubeqos.cri.providers.config import (
+    BUILT_IN,
     POD_QOS,
     BlockIoSpec,
+    NamedSpec,
     NodeClasses,
     PresetSpec,
     RdtSpec,
@@ -125,6 +127,8 @@ def _make(spec: ResourceSpec, machine: Machine, connect: Connect, previous: Cata
     match spec.spec:
         case PresetSpec(kind, classes):
             return PresetProvider(spec.offer, kind, classes, machine.host)
+        case NamedSpec():
+            return NamedProvider(spec.offer)
         case BlockIoSpec(classes):
             return BlockIoProvider(spec.offer, classes, machine.host)
         case RdtSpec(config, prefix, monitoring):
@@ -144,7 +148,7 @@ def _load(name: str, config: Any, where: str) -> ClassProvider:
     """A vendor's entry point: a callable that takes the `config` of its resource and returns the provider."""
     found = {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
     if name not in found:
-        known = ["rdt", "blockio", "ulimits", "memory", "cpu", "network", *found]
+        known = [*BUILT_IN, *found]
         raise ConfigurationError(f"no provider {name!r} is installed", where=where, remedy=suggest(name, known))
     provider = found[name].load()(config)
     if not isinstance(provider, ClassProvider):

@@ -16,6 +16,8 @@ ASSIGNED = "qos.kubeqos.io/assigned"
 """Annotation on what we created: the runtime keeps it, so an assignment survives a crash between create and save."""
 
 FindHolder = Callable[[str], Holder | None]
+Patch = Callable[[bytes, Offers, FindHolder], bytes]
+"""A response as the client shall see it."""
 
 
 def wishes_of(entries: Iterable[cri.ContainerQOSResource | cri.PodQOSResource]) -> list[Wish]:
@@ -130,7 +132,7 @@ def offers_message(offers: Offers) -> cri.ResourcesInfo:
     return cri.ResourcesInfo(pod_qos_resources=infos(Level.POD), container_qos_resources=infos(Level.CONTAINER))
 
 
-def patch_status(data: bytes, offers: Offers) -> bytes:
+def patch_status(data: bytes, offers: Offers, find: FindHolder) -> bytes:
     response = cri.StatusResponse.FromString(data)
     response.status.resources.CopyFrom(offers_message(offers))
     return response.SerializeToString()

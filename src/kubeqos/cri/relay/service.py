@@ -70,13 +70,19 @@ class ClassService:
         def path(method: str) -> bytes:
             return f"/runtime.v1.RuntimeService/{method}".encode()
 
-        find = self.ledger.get
+        def patched(patch: messages.Patch) -> Callable[[bytes], bytes]:
+            def offered(data: bytes) -> bytes:
+                # A node without classes is as if there were no relay.
+                return patch(data, self.catalog.offers, self.ledger.get) if self.catalog.offers else data
+
+            return offered
+
         return Hooks(
             patches={
-                path("Status"): lambda data: messages.patch_status(data, self.catalog.offers),
-                path("ContainerStatus"): lambda d: messages.patch_container_status(d, self.catalog.offers, find),
-                path("PodSandboxStatus"): lambda d: messages.patch_sandbox_status(d, self.catalog.offers, find),
-                path("GetContainerEvents"): lambda d: messages.patch_event(d, self.catalog.offers, find),
+                path("Status"): patched(messages.patch_status),
+                path("ContainerStatus"): patched(messages.patch_container_status),
+                path("PodSandboxStatus"): patched(messages.patch_sandbox_status),
+                path("GetContainerEvents"): patched(messages.patch_event),
             },
             handlers={
                 path("RunPodSandbox"): self.run_pod_sandbox,

@@ -223,3 +223,30 @@ def test_health_is_told_to_any_method_and_says_what_it_could_not_leave_out(live:
     assert live.call("HEAD", "/livez").code == 200
     report = live.call("GET", "/readyz?verbose&exclude=moon").body
     assert 'warn: some health checks cannot be excluded: no matches for "moon"\nreadyz check passed' in report
+
+
+TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+
+
+def test_a_subresource_is_shown_in_the_form_that_was_asked_for(live: LiveServer, deployment: str) -> None:
+    """`kubectl get --subresource=...` asks for a table, as it does without."""
+    base = "/api/v1/namespaces/default/pods"
+    live.call("POST", base, {"metadata": {"name": "shown"}, **POD})
+    whole, status = (live.call("GET", f"{base}/shown{end}", headers=TABLE).body for end in ("", "/status"))
+    assert status["columnDefinitions"] == whole["columnDefinitions"]
+    assert status["rows"][0]["cells"][:3] == ["shown", "0/1", "Pending"]
+    assert live.call("GET", f"{base}/shown/status", headers={"Accept": "text/html"}).code == 406
+    scale = live.call("GET", f"{deployment}/scale", headers=TABLE).body
+    assert [column["name"] for column in scale["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
+    assert scale["rows"][0]["cells"][:3] == ["scaled", 2, 0]
+    live.call("DELETE", f"{base}/shown")
+
+
+def test_a_binding_keeps_its_role(live: LiveServer) -> None:
+    base = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "a"}
+    assert live.call("POST", base, {"metadata": {"name": "bound"}, "roleRef": role}).code == 201
+    answer = live.call("PUT", f"{base}/bound", {"metadata": {"name": "bound"}, "roleRef": {**role, "name": "b"}})
+    shown = '{"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"b"}'
+    assert answer.body["message"].endswith(f"roleRef: Invalid value: {shown}: cannot change roleRef")
+    live.call("DELETE", f"{base}/bound")

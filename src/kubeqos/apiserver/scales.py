@@ -7,24 +7,29 @@ is a conflict and not a tug of war with an autoscaler.
 from __future__ import annotations
 
 from kubeqos.apiserver.bodies import read_object
-from kubeqos.apiserver.columns import selector_text
+from kubeqos.apiserver.columns import SCALE, selector_text
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.kinds import Kind
+from kubeqos.apiserver.negotiate import form_of
 from kubeqos.apiserver.objects import decode
 from kubeqos.apiserver.options import check_options, dry_run, field_manager, field_validation
 from kubeqos.apiserver.patching import patched_document
 from kubeqos.apiserver.requests import Request, Response, Route
 from kubeqos.apiserver.status import bad_request, cause, invalid
+from kubeqos.apiserver.tables import object_response
 from kubeqos.apiserver.writes import Transform, Write, update
 from kubeqos.codec import JsonObject, decode_json, encode_json
 
 GROUP, VERSION, KIND = "autoscaling", "v1", "Scale"
+_SCALE = Kind(GROUP, VERSION, "scales", KIND, columns=SCALE, stored=False)
 
 
 async def handle(core: Core, request: Request, route: Route, kind: Kind) -> Response:
     """GET, PUT and PATCH of `.../scale`."""
+    form = form_of(request)
     if route.verb == "get":
-        return _answer(decode(core.stored(kind, route.namespace, route.name)))
+        scale = scale_of(decode(core.stored(kind, route.namespace, route.name)))
+        return object_response(_SCALE, encode_json(scale), form, request, core.clock())
     options = "PatchOptions" if route.verb == "patch" else "UpdateOptions"
     check_options(request, options)
     write = Write(
@@ -38,11 +43,8 @@ async def handle(core: Core, request: Request, route: Route, kind: Kind) -> Resp
     )
     change = _by_patch(request) if route.verb == "patch" else _by_replacement(request)
     written = await update(core, write, lambda obj: _scaled(obj, change(scale_of(obj)), route.name))
-    return _answer(decode_json(written.value))
-
-
-def _answer(obj: JsonObject) -> Response:
-    return Response(200, encode_json(scale_of(obj)))
+    scale = scale_of(decode_json(written.value))
+    return object_response(_SCALE, encode_json(scale), form, request, core.clock())
 
 
 def _by_replacement(request: Request) -> Transform:

@@ -16,6 +16,7 @@ from kubeqos.apiserver.bodies import object_body, read_object
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete
 from kubeqos.apiserver.kinds import Kind, kind_named
+from kubeqos.apiserver.negotiate import form_of
 from kubeqos.apiserver.nodeproxy import NodeProxy
 from kubeqos.apiserver.objects import decode
 from kubeqos.apiserver.options import (
@@ -29,6 +30,7 @@ from kubeqos.apiserver.options import (
 from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.requests import Request, Response, Route
 from kubeqos.apiserver.status import ApiError, bad_request, success, too_many_requests
+from kubeqos.apiserver.tables import object_response
 from kubeqos.apiserver.writes import Write, Written, replace, update
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.selectors import LabelSelector
@@ -50,7 +52,9 @@ class Subresources:
 
     async def handle(self, request: Request, route: Route, kind: Kind) -> Response:
         if route.subresource in _VIEWS:
-            return Response(200, (await self._view(request, route, kind)).value)
+            form = form_of(request)
+            written = await self._view(request, route, kind)
+            return object_response(kind, written.value, form, request, self.core.clock())
         match route.subresource:
             case "binding":
                 return await bind(self.core, request, route.namespace, route.name)

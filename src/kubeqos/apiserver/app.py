@@ -136,12 +136,10 @@ class Application:
         """Everything that is not a resource: discovery, OpenAPI, health, metrics, version."""
         path = request.path
         self.access.check(request.identity, Attributes(request.method.lower(), path=path))
-        found = (
-            discovery_response(request, self.address)
-            or openapi_response(path)
-            or self.health.respond(path, request.query)
-            or await self._page(path)
-        )
+        health = self.health.respond(path, request.query)
+        if health is not None:
+            return health  # whatever the method: load balancers like HEAD
+        found = discovery_response(request, self.address) or openapi_response(path) or await self._page(path)
         if found is None:
             if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in GROUPS):
                 raise no_such_resource()

@@ -34,6 +34,7 @@ from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.fleet import Fleet, NodeShape
 from kubeqos.node.ledger import FileLedger, LocalLedger
+from kubeqos.node.services import settle_memory
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.surroundings import Surroundings
 from kubeqos.plugins.managers import AdmittedPod
@@ -96,6 +97,7 @@ async def admission(folder: Path) -> None:
     for what, ledger in (("decided", LocalLedger()), ("and on disk", FileLedger(folder / "state"))):
         agent = NodeAgent(settings(folder), runtime, machine, around=Surroundings(ledger=ledger))
         await agent.refresh_runtime()
+        settle_memory()
         samples = await _admit_all(agent, pods)
         print(
             f"  admission, 384 CPUs, 8 NUMA nodes, {what}: p50 {statistics.median(samples):.2f} ms,"
@@ -178,6 +180,7 @@ async def starts_and_idle(folder: Path) -> None:
         agent = NodeAgent(settings(folder, Policy.NONE), runtime, machine, api=timed, around=around)
         running = asyncio.create_task(agent.run())
         await agent.ready.wait()
+        settle_memory()
         began = time.perf_counter()
         for number in range(STARTED):
             await asyncio.sleep(max(0.0, began + number / PODS_PER_SECOND - time.perf_counter()))

@@ -276,3 +276,45 @@ def test_a_watcher_that_does_not_read_holds_nobody_up(live: LiveServer) -> None:
                 seen.append(json.loads(line)["object"]["metadata"]["resourceVersion"])
         assert sorted(set(seen), key=int) == seen, "and what it missed is all there when it reads again"
     live.call("DELETE", f"{base}/big")
+
+
+def test_an_answer_that_nobody_reads_does_not_stay_in_memory(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubeqos.apiserver.serving.UNREAD_SECONDS", 0.3)
+    base = "/api/v1/namespaces/default/configmaps"
+    for number in range(20):
+        body = {"metadata": {"name": f"unread{number}"}, "data": {"a": "x" * 1_000_000}}
+        assert live.call("POST", base, body).code == 201
+    size = len(live.call("GET", base).raw)
+    raw = socket.create_connection((live.host, live.port))
+    with live.tls.wrap_socket(raw, server_hostname="localhost") as tls:
+        tls.sendall(f"GET {base} HTTP/1.1\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n".encode())
+        time.sleep(1.5)
+        tls.settimeout(10)
+        got = 0
+        try:
+            while piece := tls.recv(1 << 20):
+                got += len(piece)
+        except (ConnectionError, ssl.SSLError):
+            pass  # the server hung up in the middle
+    assert got < size, "only what the kernel had taken by then"
+    for number in range(20):
+        live.call("DELETE", f"{base}/unread{number}")
+
+
+def test_a_slow_reader_gets_it_all(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubeqos.apiserver.serving.UNREAD_SECONDS", 0.4)
+    base = "/api/v1/namespaces/default/configmaps"
+    for number in range(20):
+        body = {"metadata": {"name": f"slow{number}"}, "data": {"a": "x" * 1_000_000}}
+        assert live.call("POST", base, body).code == 201
+    connection = live.connect()
+    connection.request("GET", base, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
+    response = connection.getresponse()
+    wanted = int(response.headers["content-length"])
+    got = 0
+    while piece := response.read(2_000_000):
+        got += len(piece)
+        time.sleep(0.15)
+    assert got == wanted
+    for number in range(20):
+        live.call("DELETE", f"{base}/slow{number}")

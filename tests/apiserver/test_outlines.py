@@ -306,3 +306,14 @@ def test_a_pod_that_contains_a_mark_has_no_outline() -> None:
     raw = different("a", 1)
     raw["metadata"]["annotations"] = {"note": f"{MARK}0001"}
     assert cut(raw) is None
+
+
+async def test_a_name_deeper_inside_is_not_taken_for_the_pods(tmp_path: Path) -> None:
+    async def steps(two: Two) -> None:
+        for inner in ("p", "p", "p", "p", "q"):
+            claim = {"metadata": {"name": inner}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+            spec = {"volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"name": "c", "image": "i"}]}
+            await same(two, "POST", PODS, {"spec": spec, "x": claim, "metadata": {"name": "p"}})
+            await same(two, "DELETE", f"{PODS}/p", {})
+
+    await servers(tmp_path, steps)

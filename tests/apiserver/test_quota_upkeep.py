@@ -98,3 +98,28 @@ async def test_writes_that_the_disk_refuses_charge_nothing(tmp_path: Path) -> No
         for name in ("a", "b", "c"):
             await make(core, CONFIG, {"metadata": {"name": name}})
         assert used(core) == {"count/configmaps": "3"}
+
+
+async def test_a_quota_is_counted_while_pods_come_and_go(tmp_path: Path) -> None:
+    """Counting takes turns with everybody else, and the sum is still that of the moment when the quota is written."""
+    async with server(tmp_path / "db", lambda: START) as core:
+        for number in range(600):
+            await make(core, POD, bound_pod(f"p{number}"))
+        others = 0
+
+        async def churn() -> None:
+            nonlocal others
+            while True:
+                await delete(core, POD, "default", f"p{others}", DeleteOptions(grace=0))
+                others += 1
+                if others % 3:
+                    await make(core, POD, bound_pod(f"n{others}"))
+
+        busy = asyncio.create_task(churn())
+        await make(core, QUOTA, quota(pods="10000"))
+        at_creation = others
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
+        assert at_creation > 0, "nobody else had a turn"
+        await make(core, CONFIG, {"metadata": {"name": "after"}})  # everything before it is durable now
+        assert used(core) == {"pods": str(len(core.store.range(POD.range_prefix("default")).items))}

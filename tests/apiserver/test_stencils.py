@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.apiserver.auth import Identity
-from kubeqos.apiserver.eventstencils import EventStencils
-from kubeqos.apiserver.kinds import kind_named
+from kubeqos.apiserver.eventoutline import EventStencils, event_outline
+from kubeqos.apiserver.handlers import new_stencils
 from kubeqos.apiserver.local import LocalTransport
+from kubeqos.apiserver.podstencils import template
 from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.server import ApiServer, Settings
-from kubeqos.apiserver.stencils import Stencils, template
-from kubeqos.apiserver.writes import Write
 from kubeqos.client.api import Answer, Call
 from kubeqos.client.events import EventRecorder
 from kubeqos.codec import decode_json, encode_json
@@ -41,8 +40,7 @@ class Two:
         self.transports = [LocalTransport(server.application, ADMIN) for server in self.servers]
 
     async def send(self, method: str, path: str, body: Any) -> tuple[Answer, Answer]:
-        forgetful = self.servers[1].application.handlers
-        forgetful.stencils, forgetful.event_stencils = Stencils(), EventStencils()
+        self.servers[1].application.handlers.stencils = new_stencils()
         raw = body if isinstance(body, bytes) else encode_json(body)
         first, second = [await each.send(Call(method, path, body=raw)) for each in self.transports]
         return first, second
@@ -175,10 +173,13 @@ def event(name: str, message: str = "assigned", count: Any = 1, **fields: Any) -
 
 def is_known(two: Two, raw: Any) -> bool:
     """Whether the first server would stamp this event."""
-    handlers = two.servers[0].application.handlers
-    request = Request("POST", EVENTS, content_type="application/json", body=encode_json(raw))
-    write = Write(kind_named("Event"), "default", manager="kubeqos")
-    return handlers.event_stencils.stamp(handlers.core, write, request) is not None
+    server = two.servers[0]
+    body = encode_json(raw)
+    request = Request("POST", EVENTS, content_type="application/json", body=body, user_agent="kubeqos")
+    outline = event_outline(request, "default", server.core.admission.version)
+    events = server.application.handlers.stencils["Event"]
+    assert isinstance(events, EventStencils)
+    return outline is not None and events.get(outline) is not None
 
 
 async def test_the_third_event_is_stamped_and_equal(tmp_path: Path) -> None:

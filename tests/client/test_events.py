@@ -95,6 +95,14 @@ async def test_a_server_that_refuses_harms_nobody(api: HttpApi, recorder: EventR
     assert (recorder.result.written, recorder.result.dropped, recorder.result.because) == (1, 1, "trouble")
 
 
+async def test_an_event_carries_annotations_for_machines(api: HttpApi, recorder: EventRecorder) -> None:
+    recorder.record(POD, "Evicted", "low on memory", "Warning", annotations={"starved_resource": "memory"})
+    recorder.record(POD, "Pulled", "image is present")
+    await recorder.flushed()
+    found = {one["reason"]: one["metadata"].get("annotations") for one in await stored(api)}
+    assert found == {"Evicted": {"starved_resource": "memory"}, "Pulled": None}
+
+
 async def test_long_messages_are_cut(api: HttpApi, recorder: EventRecorder) -> None:
     recorder.record(POD, "A", "x" * 5000)
     await recorder.flushed()

@@ -166,3 +166,14 @@ async def test_a_broken_handler_is_not_hidden(api: HttpApi) -> None:
     followed.on_change(broken)
     with pytest.raises(ZeroDivisionError):
         await followed.run()
+
+
+async def test_a_kind_that_is_not_served_is_empty_until_it_is(api: HttpApi, server: TinyServer) -> None:
+    await api.create(PODS, pod("a"))
+    server.troubles = [(404, {})] * 3
+    async with following(api) as (pods, changes):
+        assert not pods.served
+        assert len(pods) == 0
+        await until(lambda: len(changes) == 1)
+        assert pods.served
+        assert kinds(changes) == [("new", "a")]

@@ -53,3 +53,16 @@ def test_a_kubeconfig_that_is_not_there_is_one_clear_message(tmp_path: Path) -> 
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_taken_port_is_one_clear_message(tmp_path: Path) -> None:
+    with socket.socket() as holder, live_server(tmp_path / "data") as live:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        words = [*COMMAND, "--kubeconfig", str(live.kubeconfig), "--port", str(port)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: cannot listen: Address already in use")
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr

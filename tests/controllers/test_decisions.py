@@ -8,7 +8,18 @@ import pytest
 
 from kubeqos.client.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from kubeqos.codec import encode_json
-from kubeqos.controllers import claims, disruption, garbage, namespaces, nodes, podsweep, quota, replicas, rollout
+from kubeqos.controllers import (
+    claims,
+    claimstatus,
+    disruption,
+    garbage,
+    namespaces,
+    nodes,
+    podsweep,
+    quota,
+    replicas,
+    rollout,
+)
 from kubeqos.controllers.actions import Change, Create, Delete, Tell
 from kubeqos.controllers.garbage import Dependent, OwnerState
 from kubeqos.controllers.ownership import ownership
@@ -416,6 +427,44 @@ def test_claims_are_made_once_named_and_never_taken_from_others() -> None:
     assert missing.message == 'ResourceClaimTemplate "t" does not exist'
     [gone] = claims.desired({**owner, "status": {"phase": "Succeeded"}}, {"t": template}, {"p-c": mine})
     assert isinstance(gone, Delete)
+
+
+def test_a_claim_says_who_uses_it_and_where() -> None:
+    uses = {"resourceClaims": [{"name": "c", "resourceClaimName": "cores"}]}
+    claim: Object = {"metadata": meta("cores"), "spec": {"resourceClassName": "compute"}}
+    assert claimstatus.claims_used(pod("p", spec=uses)) == ["cores"]
+    assert claimstatus.desired(claim, [pod("p", spec=uses)], "cores.example") == [], (
+        "without a node nothing is reserved"
+    )
+
+    [reserved] = claimstatus.desired(claim, [pod("p", node="n1", spec=uses)], "cores.example")
+    assert isinstance(reserved, Change)
+    wanted = reserved.patch["status"]
+    assert wanted["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
+    assert wanted["allocation"] is None, "the node has not given out anything yet"
+
+    running = pod("p", node="n1", phase="Running", spec=uses)
+    [allocated] = claimstatus.desired(claim, [running], "cores.example")
+    assert isinstance(allocated, Change)
+    claim["status"] = allocated.patch["status"]
+    assert claim["status"]["driverName"] == "cores.example"
+    [term] = claim["status"]["allocation"]["availableOnNodes"]["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+    assert claimstatus.desired(claim, [running], "cores.example") == []
+
+    claim["status"]["allocation"]["resourceHandle"] = "the driver's own"
+    assert claimstatus.desired(claim, [running], "cores.example") == []
+    [freed] = claimstatus.desired(claim, [pod("p", node="n1", phase="Failed", spec=uses)], "cores.example")
+    assert isinstance(freed, Change)
+    assert freed.patch["status"] == {"reservedFor": None, "allocation": None, "driverName": None}
+
+
+def test_a_claim_of_one_pod_is_not_for_its_namesake() -> None:
+    uses = {"resourceClaims": [{"name": "c", "source": {"resourceClaimTemplateName": "t"}}]}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-of-another-p", "controller": True}
+    claim = {"metadata": meta("p-c", ownerReferences=[owner]), "spec": {}}
+    assert claimstatus.claims_used(pod("p", spec=uses)) == ["p-c"]
+    assert claimstatus.desired(claim, [pod("p", node="n1", spec=uses)], "") == []
 
 
 def budget(**spec: Any) -> Object:

@@ -134,6 +134,29 @@ async def test_a_create_whose_answer_was_lost_is_not_made_again(server: ApiServe
         await asyncio.gather(task, return_exceptions=True)
 
 
+class WithoutClaims(Faltering):
+    """A stock cluster: it has never heard of the claims of KEP-3675."""
+
+    known = False
+
+    async def send(self, call: Call) -> Answer:
+        if "/resource.k8s.io/v1alpha1/" in call.path and not self.known:
+            return Answer(404, b"404 page not found\n")
+        return await self.inner.send(call)
+
+
+async def test_kinds_that_the_server_does_not_have_are_not_waited_for(server: ApiServer) -> None:
+    transport = WithoutClaims(server.local().transport)
+    manager = ControllerManager(TransportApi(transport), QUICK)
+    task = asyncio.create_task(manager.run())
+    async with asyncio.timeout(10):
+        await manager.ready.wait()
+    await server.local().create(REPLICA_SETS, replica_set("a", 2))
+    await until(lambda: len(server.store.range("/registry/core/pods/").items) == 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_name_that_another_replica_set_has_is_avoided(server: ApiServer) -> None:
     api = server.local()
     made = await api.create(DEPLOYMENTS, {**replica_set("web", 1), "kind": "Deployment"})
@@ -241,3 +264,39 @@ async def test_server_and_audit_agree_on_pods_that_outlive_their_grace_period(se
         audited = manager.metrics.audits._value.get()
         await until(lambda: manager.metrics.audits._value.get() > audited + 2)
         assert audit.drifts == {}
+
+
+class WithoutReplicaSets:
+    """A server that does not know one of the kinds that controllers look at."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+
+    async def send(self, call: Call) -> Answer:
+        return Answer(404, b"404 page not found") if "/replicasets" in call.path else await self.inner.send(call)
+
+    async def stream(self, call: Call) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self.inner.stream(call)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def test_what_an_unserved_kind_owns_is_not_garbage(server: ApiServer) -> None:
+    api = server.local()
+    lost = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "lost", "uid": "u1"}
+    for name, owner in (("kept", lost), ("garbage", {**lost, "apiVersion": "v1", "kind": "ReplicationController"})):
+        spec = replica_set(name, 1)["spec"]["template"]["spec"]
+        await api.create(
+            PODS, {"metadata": {"name": name, "namespace": "default", "ownerReferences": [owner]}, "spec": spec}
+        )
+    manager = ControllerManager(TransportApi(WithoutReplicaSets(server.local().transport)), QUICK)
+    task = asyncio.create_task(manager.run())
+    await asyncio.wait_for(manager.ready.wait(), 10)
+    await until(lambda: len(server.store.range("/registry/core/pods/").items) == 1)
+    await until(lambda: manager.idle)
+    assert [each["metadata"]["name"] for each in await objects(api, PODS)] == ["kept"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

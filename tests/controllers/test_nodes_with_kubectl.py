@@ -128,5 +128,9 @@ def test_a_pod_gets_its_claim_from_a_template(cluster: ControlledCluster) -> Non
     assert claim["metadata"]["ownerReferences"][0]["name"] == "hpc"
     named = cluster.wait("its name in the pod", lambda: cluster.pod("hpc")["status"].get("resourceClaimStatuses"))
     assert named == [{"name": "cores", "resourceClaimName": "hpc-cores"}]
+    assert "pending" in cluster.kubectl("get", "resourceclaims", "--no-headers")
+    binding = {"metadata": {"name": "hpc"}, "target": {"kind": "Node", "name": "n1"}}
+    assert cluster.live.call("POST", "/api/v1/namespaces/default/pods/hpc/binding", binding).code == 201
+    cluster.wait("in use", lambda: "allocated,reserved" in cluster.kubectl("get", "resourceclaims", "--no-headers"))
     cluster.kubectl("delete", "pod", "hpc", "--timeout=30s")
     cluster.wait("the claim goes with its pod", lambda: cluster.live.call("GET", path).code == 404)

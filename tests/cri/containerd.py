@@ -49,6 +49,7 @@ disabled_plugins = [
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      base_runtime_spec = "{base_spec}"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         BinaryName = "runc"
         Root = "{folder}/runc"
@@ -76,8 +77,9 @@ def missing() -> str | None:
 class Containerd:
     """One running containerd. `endpoint` is its CRI address; containers belong under `cgroup_parent`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, base_spec: Path | None = None) -> None:
         self.folder = folder
+        self.base_spec = base_spec
         self.socket = folder / "containerd.sock"
         self.endpoint = f"unix://{self.socket}"
         self.log = folder / "containerd.log"
@@ -89,7 +91,9 @@ class Containerd:
         (self.folder / "cni").mkdir(parents=True)
         (self.folder / "cni" / "10-loopback.conflist").write_text(LOOPBACK)
         config = self.folder / "config.toml"
-        config.write_text(CONFIG.format(folder=self.folder, socket=self.socket, pause=PAUSE_IMAGE))
+        base_spec = self.base_spec or ""
+        text = CONFIG.format(folder=self.folder, socket=self.socket, pause=PAUSE_IMAGE, base_spec=base_spec)
+        config.write_text(text)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["containerd", "-c", str(config)], stdout=log, stderr=log, start_new_session=True
@@ -226,9 +230,12 @@ class Containerd:
 
 
 @contextlib.contextmanager
-def running_containerd(folder: Path) -> Iterator[Containerd]:
-    """A containerd for the duration of a block. The folder's path must be short: sockets live in it."""
-    runtime = Containerd(folder)
+def running_containerd(folder: Path, base_spec: Path | None = None) -> Iterator[Containerd]:
+    """A containerd for the duration of a block. The folder's path must be short: sockets live in it.
+
+    `base_spec` is the OCI spec that every container starts from, where containerd's own is not wanted.
+    """
+    runtime = Containerd(folder, base_spec)
     try:
         runtime.start()
         yield runtime

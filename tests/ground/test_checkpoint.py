@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeqos.checkpoint import Checkpoint
+from kubeqos.checkpoint import Checkpoint, canonical
 from kubeqos.errors import StateError
 
 
@@ -24,6 +24,15 @@ def checkpoint(folder: Path, **more: Any) -> Checkpoint:
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     checkpoint(tmp_path).save({"pods": {"a": [1, 2]}})
     assert checkpoint(tmp_path).load().data == {"pods": {"a": [1, 2]}}
+
+
+def test_a_state_that_is_text_already_is_saved_as_it_was_when_it_became_text(tmp_path: Path) -> None:
+    state = {"pods": {"b": 1, "a": 2}}
+    text = canonical(state)
+    state["pods"]["a"] = 3
+    checkpoint(tmp_path).save_text(text)
+    loaded = checkpoint(tmp_path).load()
+    assert (loaded.data, loaded.set_aside) == ({"pods": {"a": 2, "b": 1}}, ())
 
 
 def test_nothing_saved_is_nothing_loaded(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
+from kubeqos.cri.runtime import class_of
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machines import kep80, laptop8, regular
-from kubeqos.plugins.managers import Grant, Refusal
+from kubeqos.plugins.managers import Grant, NodeResource, Refusal
 from kubeqos.topology.hints import Policy, Scope
 from tests.node.pods import container, pod, resources
 from tests.node.world import World
@@ -97,6 +98,34 @@ async def test_classes_reach_the_runtime_and_come_back_in_status(tmp_path: Path)
         ]
         assert node.container(uid, "plain")["qosResources"][0] == {"name": "rdt", "class": "silver"}
         assert node.status(uid)["qosResources"] == [{"name": "network", "class": "fast"}]
+
+
+@pytest.mark.parametrize(
+    ("wants", "qos"),
+    [
+        ({}, "BestEffort"),
+        ({"requests": {"cpu": "1"}}, "Burstable"),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
+    ],
+)
+async def test_the_runtime_is_told_the_pods_qos_class(tmp_path: Path, wants: dict[str, Any], qos: str) -> None:
+    """Information, never a request: it is neither advertised nor assigned (KEP-3008, Pass on Pod QoS class)."""
+    async with World(tmp_path, offers=OFFERS) as node:
+        uid = await node.start(pod("web", container("main", resources=wants)))
+        (sandbox,) = node.runtime.core.sandboxes.values()
+        sent = {entry.name: class_of(entry) for entry in sandbox.config.qos_resources}
+        assert sent["pod-qos"] == qos
+        assert "pod-qos" not in {entry["name"] for entry in node.status(uid)["qosResources"]}
+        assert "pod-qos" not in {entry["name"] for entry in node.container(uid)["qosResources"]}
+        assert "pod-qos" not in {kind.name for kind in node.agent.classes.catalog.types.values()}
+
+
+async def test_a_runtime_without_classes_is_not_told(tmp_path: Path) -> None:
+    """An unknown field is nothing to bother a stock runtime with."""
+    async with World(tmp_path) as node:
+        await node.start(pod("web", container("main")))
+        (sandbox,) = node.runtime.core.sandboxes.values()
+        assert not sandbox.config.qos_resources
 
 
 async def test_a_full_class_refuses_and_takes_again_when_freed(tmp_path: Path) -> None:
@@ -226,6 +255,7 @@ class Plugin:
     def __init__(self) -> None:
         self.answer: Grant | Refusal | Exception = Grant({"cpuset_mems": "0"})
         self.held: set[str] = set()
+        self.resources: tuple[NodeResource, ...] = ()
 
     async def offers(self, _pod: Any, _container: Any) -> Any:
         return ()
@@ -254,7 +284,7 @@ class Plugin:
         return []
 
     def node_resources(self) -> Any:
-        return ()
+        return self.resources
 
     def validate(self) -> list[str]:
         return []
@@ -277,6 +307,31 @@ async def test_a_refusal_of_the_last_manager_gives_everything_back(tmp_path: Pat
         assert node.agent.cpus is not None and not node.agent.cpus.owned
         assert node.agent.classes is not None and not node.agent.classes.used()
         assert not plugin.held and not node.agent.admission.entries
+
+
+async def test_what_plugins_publish_is_what_fit_counts(tmp_path: Path) -> None:
+    """A resource of the plugin's own, and less cpu than the machine has; the Node object shows the same numbers."""
+    node = World(tmp_path)
+    plugin = Plugin()
+    plugin.resources = (NodeResource("example.com/link", 40, 30), NodeResource("cpu", 8, 4))
+    node.managers = [plugin]
+    async with node:
+        link = [await node.start(pod(f"l{n}", asking(**{"example.com/link": "15"}))) for n in range(3)]
+        assert [node.status(uid)["phase"] for uid in link] == ["Running", "Running", "Failed"]
+        refused = node.status(link[2])
+        assert (refused["reason"], refused["message"]) == (
+            "OutOfexample.com/link",
+            "Pod was rejected: Node didn't have enough resource: "
+            "example.com/link, requested: 15, used: 30, capacity: 30",
+        )
+        large = await node.start(pod("large", asking(cpu="5")))
+        assert node.status(large)["reason"] == "OutOfcpu"
+        unknown = await node.start(pod("unknown", asking(**{"example.com/none": "1"})))
+        assert node.status(unknown)["phase"] == "Running"  # as in Kubernetes: not this node's to count
+
+
+def asking(**amounts: str) -> dict[str, Any]:
+    return container(resources={"requests": amounts, "limits": amounts})
 
 
 async def test_a_plugin_that_is_away_makes_its_pod_wait(tmp_path: Path) -> None:

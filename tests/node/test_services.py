@@ -118,9 +118,19 @@ async def test_pressure_evicts_in_the_documented_order_and_the_controller_replac
         await until("the controller makes another", replaced)
         for name in ("sure", "burst", "more"):
             assert (await api.get(PODS, name, "default"))["status"]["phase"] == "Running"
-        events = await api.list(EVENTS, "default")
-        assert "Evicted" in {decode_json(one)["reason"] for one in events.items}
+        told = await until("an event tells it", lambda: _event(api, "Evicted", first["metadata"]["uid"]))
+        assert told["message"] == status["message"] and told["type"] == "Warning"
+        assert told["metadata"]["annotations"] == {
+            "starved_resource": "memory",
+            "offending_containers": "main",
+            "offending_containers_usage": "4Gi",
+        }
         assert running.housekeeper.pressure.evictions["memory.available"] >= 1
+
+
+async def _event(api: HttpApi, reason: str, uid: str) -> Any:
+    events = [decode_json(one) for one in (await api.list(EVENTS, "default")).items]
+    return next((e for e in events if e["reason"] == reason and e["involvedObject"].get("uid") == uid), None)
 
 
 async def _phase(api: HttpApi, pods: Any, phase: str) -> bool:

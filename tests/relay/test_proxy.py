@@ -97,7 +97,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.handler = Everything()
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.sessions: set[Session] = set()
 
     async def start_server(self) -> None:
         self.server = grpc.aio.server(options=LIMITS)
@@ -108,7 +108,7 @@ class Bench:
     async def start_relay(self) -> None:
         loop = asyncio.get_running_loop()
         self.relay = await loop.create_unix_server(
-            lambda: Session(f"{self.folder}/s.sock", HOOKS, self.tasks).client, f"{self.folder}/r.sock"
+            lambda: Session(f"{self.folder}/s.sock", HOOKS, self.sessions).client, f"{self.folder}/r.sock"
         )
 
     def channel(self, name: str) -> grpc.aio.Channel:

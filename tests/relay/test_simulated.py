@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import grpc
 import pytest
 
 from kubeqos.checkpoint import Checkpoint
@@ -63,6 +64,7 @@ class Turbo(ClassProvider):
     def __init__(self, level: Level = Level.CONTAINER) -> None:
         self.level = level
         self.calls: list[tuple[str, ...]] = []
+        self.pod_qos: set[str] = set()
         self.broken = ""
         self.refuses = ""
 
@@ -73,6 +75,7 @@ class Turbo(ClassProvider):
         return Refusal("too hot", "wait") if class_name == self.refuses else None
 
     async def apply(self, subject: Subject, resource: str, class_name: str) -> Edit:
+        self.pod_qos.add(subject.pod_qos)
         self._do("apply", class_name)
         return Edit({"turbo.example/on": class_name}, {"oom_score_adj": 7, "cpuset_mems": "0"}, {"cpu.idle": "0"})
 
@@ -121,8 +124,8 @@ class World:
         for task in self.relay._background:
             task.cancel()
         await asyncio.gather(*self.relay._background, return_exceptions=True)
-        assert self.relay._server is not None
-        self.relay._server.close()
+        for server in self.relay._servers:
+            server.close()
         await self.client.close()
         self.settings.listen.unlink(missing_ok=True)
 
@@ -227,6 +230,16 @@ async def test_a_vendor_process_is_asked_at_every_step(world: World):
     ]
 
 
+async def test_a_provider_is_told_the_pods_qos_class(world: World):
+    """Which fails nothing and is shown as assigned to nobody (KEP-3008, Pass on Pod QoS class)."""
+    told = pod(classes={"pod-qos": "Guaranteed"})
+    sandbox = await world.client.run_pod_sandbox(told)
+    assert not (await world.client.pod_sandbox_status(sandbox)).status.qos_resources
+    await world.client.create_container(sandbox, container("main", classes={"turbo": "low"}), told)
+    await world.created(turbo="low")
+    assert world.turbo.pod_qos == {"Guaranteed", ""}
+
+
 async def test_a_vendors_edits_reach_the_runtime(world: World):
     created = await world.created(turbo="low")
     config = world.runtime.core.container(created).config
@@ -265,6 +278,60 @@ async def test_when_one_move_fails_the_others_are_undone(world: World):
     world.turbo.broken = ""
     await world.update(running, rdt="gold", turbo="high")
     assert await world.classes(running) == {"memory": "", "rdt": "gold", "turbo": "high"}
+
+
+async def resize(world: World, container_id: str, **classes: str) -> None:
+    linux = cri.LinuxContainerResources(
+        memory_limit_in_bytes=2 << 20, cpu_quota=50_000, cpuset_cpus="0", unified={"memory.low": "4096"}
+    )
+    request = cri.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
+    request.qos_resources.extend(container_classes(**classes))
+    await world.client.update_container_resources(request)
+
+
+async def everything(world: World, container_id: str) -> tuple[object, ...]:
+    """What an update could have changed: the runtime's own record, the cgroup, the groups, the classes."""
+    status = (await world.client.container_status(container_id)).status
+    files = ("memory.max", "memory.min", "memory.low", "cpu.max", "cpu.weight", "cpuset.cpus.effective")
+    values = [await world.file(container_id, name) for name in files]
+    groups = [len(world.tasks(name)) for name in ("gold", "silver", "bronze")]
+    return status.resources.linux.memory_limit_in_bytes, values, groups, await world.classes(container_id)
+
+
+async def test_when_a_class_fails_after_the_runtime_has_updated_all_of_it_is_taken_back(world: World):
+    running = await world.started(rdt="bronze", memory="kept", turbo="low")
+    before = await everything(world, running)
+    for broken, call in (("enter", resize(world, running, rdt="gold")), ("enter", resize(world, running))):
+        world.turbo.broken = broken
+        assert "turbo cannot enter" in (await refused(call)).details
+        world.turbo.broken = ""
+        assert await everything(world, running) == before
+    await resize(world, running, rdt="gold")
+    after = await everything(world, running)
+    assert after[0] == 2 << 20
+    assert after[2] == [1, 0, 0]
+
+
+async def test_an_update_that_cannot_be_saved_is_taken_back(world: World):
+    running = await world.started(rdt="bronze")
+    before = await everything(world, running)
+    world.folder.joinpath("state.json.new").mkdir()
+    assert "cannot save checkpoint" in (await refused(resize(world, running, rdt="gold"))).details
+    world.folder.joinpath("state.json.new").rmdir()
+    assert await everything(world, running) == before
+
+
+async def test_an_update_whose_client_gave_up_is_taken_back(world: World):
+    """The client's deadline ends while the runtime is at it: both sides end as they were."""
+    running = await world.started(rdt="bronze")
+    before = await everything(world, running)
+    world.faults.latency["UpdateContainerResources"] = Latency(300_000_000, 300_000_000)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await resize(world, running, rdt="gold")
+    async with asyncio.timeout(10), world.relay.keeper.lock(running):
+        world.faults.latency.clear()
+    assert await everything(world, running) == before
 
 
 async def test_when_the_runtime_fails_nothing_stays_reserved(world: World):
@@ -444,6 +511,29 @@ async def test_events_carry_assignments(world: World):
     await events.aclose()
     statuses = [status for event in seen for status in event.containers_statuses if status.id == created]
     assert shown(statuses[-1].resources.qos_resources)["rdt"] == "gold"
+
+
+async def test_events_are_passed_on_unchanged(world: World):
+    """GetContainerEvents of a runtime that has it, through a relay without classes and beside it: the same bytes."""
+    world.config.write_text("resources: {}\n")
+    await world.relay.reload()
+    channels = [grpc.aio.insecure_channel(f"unix:{path}") for path in (world.settings.listen, world.settings.runtime)]
+    streams = [channel.unary_stream("/runtime.v1.RuntimeService/GetContainerEvents")(b"") for channel in channels]
+    reads = [asyncio.ensure_future(stream.read()) for stream in streams]
+    await asyncio.sleep(0.3)
+    container = await world.started()
+    await world.client.stop_container(container)
+    async with asyncio.timeout(10):
+        seen = [
+            [await first, await stream.read(), await stream.read()]
+            for first, stream in zip(reads, streams, strict=True)
+        ]
+    assert seen[0] == seen[1]
+    kinds = [cri.ContainerEventResponse.FromString(event).container_event_type for event in seen[0]]
+    assert kinds == [cri.CONTAINER_CREATED_EVENT, cri.CONTAINER_STARTED_EVENT, cri.CONTAINER_STOPPED_EVENT]
+    for stream, channel in zip(streams, channels, strict=True):
+        stream.cancel()
+        await channel.close()
 
 
 async def test_rdt_configuration_changes_at_run_time(world: World):

@@ -75,5 +75,8 @@ class Admission(Protocol):
     def rehearse(self, attempt: Attempt, *, limited: bool) -> Admitted:
         """Complete and validate a create as if there were no quotas, nor, unless `limited`, LimitRanges."""
 
-    def admit_charged(self, namespace: str, charge: Charge) -> Admitted | None:
-        """Judge a new pod that is known to pass everything but bounds and quota; None refuses it."""
+    def admit_charged(self, namespace: str, charge: Charge | None) -> Admitted | None:
+        """Judge a new object that is known to pass everything but bounds and quota; None refuses it."""
+
+    async def count(self, namespace: str) -> None:
+        """Prepare for the write of a quota of this namespace, which is then counted in one turn of the event loop."""

@@ -6,22 +6,21 @@ picks the operation and puts the result into the form the client asked for.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.bodies import object_body
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete, delete_collection
-from kubeqos.apiserver.eventstencils import EventStencils
+from kubeqos.apiserver.eventoutline import EventStencils
 from kubeqos.apiserver.kinds import Kind
-from kubeqos.apiserver.negotiate import Form, negotiate
+from kubeqos.apiserver.negotiate import Form, form_of
 from kubeqos.apiserver.options import check_options, delete_options, dry_run, field_manager, list_options
 from kubeqos.apiserver.patching import patch_object
+from kubeqos.apiserver.podstencils import PodStencils
 from kubeqos.apiserver.reads import check_not_future, list_objects
 from kubeqos.apiserver.requests import Request, Response, Route
-from kubeqos.apiserver.status import ApiError
-from kubeqos.apiserver.stencils import Stamp, Stencils
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.tables import include, list_response, object_response
 from kubeqos.apiserver.watching import Watcher, Watching
@@ -31,11 +30,8 @@ from kubeqos.model.selectors import FieldSelector
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
 
 
-def form_of(request: Request, *, collection: bool = False) -> Form:
-    form = negotiate(request.accept, collection=collection)
-    if isinstance(form, ApiError):
-        raise form
-    return form
+def new_stencils() -> Mapping[str, PodStencils | EventStencils]:
+    return {"Pod": PodStencils(), "Event": EventStencils()}
 
 
 @dataclass
@@ -46,8 +42,8 @@ class Handlers:
     access: Access
     watching: Watching
     subresources: Subresources
-    stencils: Stencils = field(default_factory=Stencils)
-    event_stencils: EventStencils = field(default_factory=EventStencils)
+    stencils: Mapping[str, PodStencils | EventStencils] = field(default_factory=new_stencils)
+    """Of the kinds that are created by the hundred."""
 
     def table(self) -> dict[str, Handler]:
         return {
@@ -86,22 +82,14 @@ class Handlers:
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
         write = self._write(request, route, kind, "CreateOptions")
-        stamp = self._stamp(request, write) if not write.dry_run else None
+        stencils = self.stencils.get(kind.kind) if not write.dry_run else None
+        stamp = stencils.stamp(self.core, write, request) if stencils is not None else None
         written = None
         if stamp is not None:
             written = await create_stamped(self.core, write, stamp.name, stamp.tail, stamp.charge)
         if written is None:
             written = await create(self.core, write, object_body(request, kind))
         return self._written(kind, written, form, request)
-
-    def _stamp(self, request: Request, write: Write) -> Stamp | None:
-        """Pods and events come by the hundred, all alike."""
-        match write.kind.kind:
-            case "Pod":
-                return self.stencils.stamp(self.core, write, request)
-            case "Event":
-                return self.event_stencils.stamp(self.core, write, request)
-        return None
 
     async def update(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)

@@ -31,10 +31,11 @@ from kubeqos.apiserver.local import LOCAL, LocalTransport
 from kubeqos.apiserver.nodeproxy import NodeProxy
 from kubeqos.apiserver.observe import Audit, Health, Metrics
 from kubeqos.apiserver.reviews import Reviews
-from kubeqos.apiserver.serving import listen, serve
+from kubeqos.apiserver.serving import serve
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.watching import Watching
 from kubeqos.client import TransportApi
+from kubeqos.client.listening import listen
 from kubeqos.client.settled import settle
 from kubeqos.gates import FeatureGates
 from kubeqos.store import Store

@@ -7,41 +7,51 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from functools import partial
+from math import inf
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+from kubeqos.apiserver.asgi import AT_ONCE, Headers
 from kubeqos.apiserver.auth import PeerCertificateProtocol, PeerCertificateSocket
 from kubeqos.apiserver.requests import JSON
 from kubeqos.apiserver.status import ApiError, bad_request
+from kubeqos.client.listening import answering
 from kubeqos.codec import encode_json
-from kubeqos.errors import ConfigurationError
 
 REQUEST_SECONDS = 30.0  # head and body must have arrived by then
+UNREAD_SECONDS = 60.0  # of an answer that waits to be read, another piece must have been by then
 MAX_HEAD_BYTES = 1 << 20  # Go's limit, which is Kubernetes'
 KEEP_ALIVE_SECONDS = 75
 STOP_SECONDS = 3
 
 
 class Protocol(PeerCertificateProtocol):
-    """A connection that must send each request, head and body, in reasonable time, and no endless head.
+    """A connection that must send each request, head and body, in reasonable time, no endless head, and must read.
 
-    Bodies are bounded where they are read; a head is gathered here, before anybody knows who the client is.
+    Bodies are bounded where they are read; a head is gathered here, before anybody knows who the client is. An answer
+    that nobody reads would stay in memory as long as the connection: a list of 20,000 pods is tens of megabytes.
     """
 
-    _deadline: asyncio.TimerHandle | None = None
+    _due = inf  # when the client must have sent the rest of its request, or the next one
+    _is_idle = False
+    _clock: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _in_head = False
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._start_deadline()
+        self._due = self.loop.time() + REQUEST_SECONDS
+        self._look_again()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        if self._deadline is None and self.cycle is not None and self.cycle.response_complete:
-            self._start_deadline()
+        if self._is_idle:
+            self._is_idle, self._due = False, self.loop.time() + REQUEST_SECONDS
         super().data_received(data)
         if self._in_head:
             self._head_bytes += len(data)
@@ -56,10 +66,28 @@ class Protocol(PeerCertificateProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
+        cycle = self.cycle
+        if cycle is not None and cycle.scope is self.scope:  # not for an upgrade
+            self.scope[AT_ONCE] = partial(_answer_at_once, cycle)  # type: ignore[literal-required]
 
     def on_message_complete(self) -> None:
-        self._stop_deadline()
+        self._due = inf
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """uvicorn's, without a timer for each answer."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._is_idle, self._due = True, self.loop.time() + KEEP_ALIVE_SECONDS
+
+    def handle_websocket_upgrade(self) -> None:
+        self._stop_clock()
+        super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
         """What is not HTTP is refused as everything else is."""
@@ -72,8 +100,22 @@ class Protocol(PeerCertificateProtocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_deadline()
+        self._stop_clock()
+        self._stop_unread()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop_unread()
+        super().resume_writing()
+
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def shutdown(self) -> None:
         """The server stops: an idle client is not asked to say goodbye, which it may never do."""
@@ -82,49 +124,39 @@ class Protocol(PeerCertificateProtocol):
         else:
             super().shutdown()
 
-    def _start_deadline(self) -> None:
-        self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+    def _look_again(self) -> None:
+        """Close a connection that is overdue. Setting a timer for every request would cost more than it is worth."""
+        if self.loop.time() >= self._due:
+            self.transport.close()
+        else:
+            self._clock = self.loop.call_later(REQUEST_SECONDS / 6, self._look_again)
 
-    def _stop_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling: whoever runs the API server decides when it stops."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """An open socket, or what keeps it from opening."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted sockets inherit it; head and body of an answer must not wait for each other's acknowledgement.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigurationError(
-            f"cannot listen: {error.strerror}",
-            where=f"{host}:{port}",
-            remedy="choose another address with --host, --port",
-        ) from error
-    listener.listen(1024)
-    return listener
+def _answer_at_once(cycle: RequestResponseCycle, code: int, headers: Headers, body: bytes) -> bool:
+    """Write a whole answer, head and body together: that is one record of TLS and one call of the kernel, not two.
+
+    False, and nothing written, where it is not as simple as that.
+    """
+    if cycle.flow.write_paused or cycle.response_started or cycle.disconnected or cycle.scope["method"] == "HEAD":
+        return False
+    parts = [STATUS_LINE[code]]
+    for name, value in headers:
+        if b"\n" in value or b"\r" in value or name == b"connection":
+            return False
+        parts += (name, b": ", value, b"\r\n")
+    parts += (b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", body)
+    cycle.transport.write(b"".join(parts))
+    cycle.response_started = cycle.response_complete = True
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
 
 
 @contextlib.asynccontextmanager
@@ -141,20 +173,12 @@ async def serve(application: Any, listener: socket.socket, tls: ssl.SSLContext) 
         log_level="warning",
         server_header=False,
         date_header=False,
-        proxy_headers=False,  # who the client is, is nothing that a client may say
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
+        proxy_headers=False,
         h11_max_incomplete_event_size=64 << 10,
     )
     config.load()
     config.ssl = tls
-    server = _Server(config)
-    task = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
-        started = asyncio.ensure_future(server.listening.wait())
-        await asyncio.wait((started, task), return_when=asyncio.FIRST_COMPLETED)
-        started.cancel()
+    async with answering(config, listener):
         yield
-    finally:
-        server.should_exit = True
-        await task

@@ -111,6 +111,8 @@ def unowned(obj: JsonObject) -> JsonObject:
 async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     """Store a new object."""
     kind = write.kind
+    if kind.kind == "ResourceQuota":
+        await core.admission.count(write.namespace)
     admitted = _completed(core, write, obj, core.admission.admit)
     name = admitted.obj["metadata"].get("name", "")
     key = kind.key(write.namespace, name)
@@ -155,7 +157,7 @@ async def create_stamped(core: Core, write: Write, name: str, tail: bytes, charg
     if write.guard is not None:
         write.guard({"metadata": {"name": name}})
     check_namespace(core, kind, namespace, name)
-    admitted = core.admission.admit_charged(namespace, charge) if charge is not None else Admitted({})
+    admitted = core.admission.admit_charged(namespace, charge)
     if admitted is None:
         return None
     key = kind.key(namespace, name)
@@ -212,6 +214,8 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
         if metadata.get("namespace", namespace) not in ("", namespace):
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
 
 
 def _admit(write: Write, attempt: Attempt, admit: Callable[[Attempt], Admitted]) -> Admitted:
@@ -252,6 +256,8 @@ def _other_name(found: object, wanted: str) -> ApiError:
 
 async def update(core: Core, write: Write, transform: Transform) -> Written:
     """Change a stored object; `transform` gets a copy of it and returns what it should become."""
+    if write.kind.kind == "ResourceQuota" and not write.subresource:
+        await core.admission.count(write.namespace)
     return await commit_update(
         core, write, core.stored(write.kind, write.namespace, write.name, pending=True), transform
     )
@@ -313,8 +319,11 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if metadata.get("name") != known["name"]:
         raise _other_name(metadata.get("name", ""), known["name"])
-    if metadata.get("namespace") and metadata["namespace"] != known.get("namespace", ""):
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    found = metadata.get("namespace")
+    if found and kind.namespaced and found != write.namespace:  # only a patch can still say so
+        raise bad_request(
+            f"the namespace of the object ({found}) does not match the namespace on the request ({write.namespace})"
+        )
     version = metadata.get("resourceVersion")
     if version and version != str(stored.revision):
         if not str(version).isdigit():

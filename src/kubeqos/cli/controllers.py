@@ -62,24 +62,13 @@ def command(
 
 
 async def _run(settings: Settings, kubeconfig: Path | None, context: str | None, address: str, port: int) -> None:
-    import asyncio
-    import signal
-    from contextlib import AsyncExitStack, suppress
-
+    from kubeqos.cli.working import work
     from kubeqos.client.http import HttpApi
-    from kubeqos.client.serving import application, served
+    from kubeqos.client.serving import application
     from kubeqos.controllers.manager import ControllerManager
 
     api = HttpApi.from_kubeconfig(kubeconfig, context)
     manager = ControllerManager(api, settings)
-    running = asyncio.create_task(manager.run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, running.cancel)
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(api.close)
-        if port:
-            await stack.enter_async_context(served(application(manager.ready, manager.metrics.registry), address, port))
-        click.echo(f"controllers: {', '.join(found.name for found in manager.controllers)}", err=True)
-        with suppress(asyncio.CancelledError):
-            await running
+    banner = f"controllers: {', '.join(found.name for found in manager.controllers)}"
+    tells = application(manager.ready, manager.metrics.registry)
+    await work(api, manager.run(), tells, address, port, banner)

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "completion": ("kubeqos.cli.completion", "Print a script that completes kubeqos in a shell."),
     "node": ("kubeqos.cli.node", "Run a node agent, on a container runtime or on a simulated machine."),
     "relay": ("kubeqos.cli.relay", "Give any container runtime QoS-class resources."),
+    "relay-hook": ("kubeqos.cli.relay_hook", "Print the OCI hook that lets no container run outside its class."),
     "runtime": ("kubeqos.cli.runtime", "Run or inspect a simulated container runtime."),
 }
 

@@ -50,7 +50,8 @@ def command(kubeconfig: Path | None, config_file: Path | None, **given: str | No
     """
     from kubeqos.node.config import load
 
-    logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname).1s %(name)s: %(message)s")
+    logging.getLogger("kubeqos").setLevel(logging.INFO)  # libraries tell of every request at that level
     flags = {each.flag: text for each in SETTINGS.values() if (text := given[each.name]) is not None}
     config = load(config_file, flags)
     if not config.runtime_endpoint and not config.simulated_machine:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from kubeqos.scheduler.core import Scheduler
 
 
 @click.command("scheduler")
@@ -38,28 +42,13 @@ def command(
     uvloop.run(_run(core, kubeconfig, context, bind_address, port))
 
 
-async def _run(core: object, kubeconfig: Path | None, context: str | None, address: str, port: int) -> None:
-    import asyncio
-    import signal
-    from contextlib import AsyncExitStack, suppress
-
+async def _run(core: Scheduler, kubeconfig: Path | None, context: str | None, address: str, port: int) -> None:
+    from kubeqos.cli.working import work
     from kubeqos.client.http import HttpApi
-    from kubeqos.client.serving import served
-    from kubeqos.scheduler.core import Scheduler
     from kubeqos.scheduler.service import SchedulerService
     from kubeqos.scheduler.serving import application
 
-    assert isinstance(core, Scheduler)
     api = HttpApi.from_kubeconfig(kubeconfig, context)
     service = SchedulerService(api, core)
-    running = asyncio.create_task(service.run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, running.cancel)
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(api.close)
-        if port:
-            await stack.enter_async_context(served(application(service), address, port))
-        click.echo(f"scheduling for {', '.join(core.profiles)}", err=True)
-        with suppress(asyncio.CancelledError):
-            await running
+    banner = f"scheduling for {', '.join(core.profiles)}"
+    await work(api, service.run(), application(service), address, port, banner)

@@ -36,6 +36,11 @@ class ApiError(RemoteError):
         return self.status == 404
 
     @property
+    def not_served(self) -> bool:
+        """Not this object is missing, but the whole kind: the server does not know it, or not in this version."""
+        return self.not_found and not self.details.get("name")
+
+    @property
     def already_exists(self) -> bool:
         return self.reason == "AlreadyExists"
 

@@ -1,16 +1,18 @@
 """Records what happened to an object as a Kubernetes Event; what repeats is counted, not written again.
 
 `record` never waits and never fails its caller: events are told to people, nothing depends on them. A background task
-writes them; repeats that arrive meanwhile become one patch of `count` and `lastTimestamp`.
+writes them; repeats that arrive meanwhile become one patch of `count` and `lastTimestamp`. A server that is away is
+waited for; an event that it could not be told for about two minutes is dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime
+import random
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,6 +26,7 @@ AT_ONCE = 32
 SIMILAR = 10  # texts about one object for one reason; more are combined, or a changing number would flood the server
 COMBINED = "(combined from similar events): "
 LONGEST_MESSAGE = 1024
+MOST_TRIES, FIRST_PAUSE, LONGEST_PAUSE = 16, 0.5, 10.0  # while the server is away
 Reference = tuple[str, str, str, str, str]
 
 
@@ -38,8 +41,10 @@ class Series:
     first: str
     last: str
     name: str
+    annotations: Mapping[str, str] | None = None
     count: int = 1
     written: int = 0  # the count that the server knows
+    tries: int = 0  # that found no server
 
 
 @dataclass(slots=True)
@@ -74,9 +79,15 @@ class EventRecorder:
         self.result = Recorded()
 
     def record(
-        self, regarding: JsonObject, reason: str, message: str, type: Literal["Normal", "Warning"] = "Normal"
+        self,
+        regarding: JsonObject,
+        reason: str,
+        message: str,
+        type: Literal["Normal", "Warning"] = "Normal",
+        *,
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Something happened to `regarding`, an object or a reference to one."""
+        """Something happened to `regarding`, an object or a reference to one; `annotations` are for machines."""
         reference = reference_to(regarding)
         story = (identity_of(reference), type, reason)
         text, message = self._combine(story, message)
@@ -85,7 +96,7 @@ class EventRecorder:
         series = self._series.get(key)
         if series is None:
             name = f"{reference.get('name', '')}.{secrets.token_hex(8)}"
-            series = self._series[key] = Series(reference, type, reason, message, now, now, name)
+            series = self._series[key] = Series(reference, type, reason, message, now, now, name, annotations)
             if len(self._series) > REMEMBERED:
                 self._series.popitem(last=False)
         else:
@@ -116,28 +127,47 @@ class EventRecorder:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            pause = FIRST_PAUSE
             while self._unwritten:
                 # Together, so that they share the server's trips to the disk.
                 names = list(self._unwritten)[:AT_ONCE]
-                await asyncio.gather(*(self._write(self._unwritten.pop(name)) for name in names))
+                told = await asyncio.gather(*(self._write(self._unwritten.pop(name)) for name in names))
+                if all(told):
+                    pause = FIRST_PAUSE
+                else:
+                    await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+                    pause = min(pause * 2, LONGEST_PAUSE)
             self._idle.set()
 
     async def flushed(self) -> None:
         """Wait until everything recorded so far has been written or dropped."""
         await self._idle.wait()
 
-    async def _write(self, series: Series) -> None:
+    async def _write(self, series: Series) -> bool:
+        """False when the server is away."""
         count = series.count
         try:
             if series.written:
                 await self._count(series, count)
             else:
                 await self._create(series, count)
-            series.written = count
+            series.written, series.tries = count, 0
             self.result.written += 1
-        except (ApiError, Unreachable) as error:
-            self.result.dropped += 1
-            self.result.because = error.what
+        except ApiError as error:
+            if not (error.already_exists and series.tries):  # an earlier try may have got through
+                self._drop(error.what)
+        except Unreachable as error:
+            series.tries += 1
+            if series.tries < MOST_TRIES:
+                self._unwritten.setdefault(series.name, series)
+            else:
+                self._drop(error.what)
+            return False
+        return True
+
+    def _drop(self, because: str) -> None:
+        self.result.dropped += 1
+        self.result.because = because
 
     async def _count(self, series: Series, count: int) -> None:
         patch = {"count": count, "lastTimestamp": series.last, "message": series.message}
@@ -149,10 +179,13 @@ class EventRecorder:
             await self._create(series, count)  # the server has let it expire
 
     async def _create(self, series: Series, count: int) -> None:
+        metadata: JsonObject = {"name": series.name, "namespace": namespace_of(series)}
+        if series.annotations:
+            metadata["annotations"] = dict(series.annotations)
         body = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": series.name, "namespace": namespace_of(series)},
+            "metadata": metadata,
             "involvedObject": series.regarding,
             "type": series.type,
             "reason": series.reason,

@@ -2,7 +2,8 @@
 
 The copy keeps bytes; handlers get a `Change` and decode what they look at. Whatever happens to the connection, a
 handler sees every difference between two states it was told of, and nothing twice: a new list is compared with the
-copy, and only what differs is announced.
+copy, and only what differs is announced. A kind that the server does not serve is an empty collection, asked for again
+now and then: servers learn kinds while they run.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Informer:
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
+        self.served = True  # whether the server knows the kind at all
         self.failures = 0  # in a row
         self._api = api
         self._namespace = namespace
@@ -105,6 +107,8 @@ class Informer:
                 await self._watch()
                 self.failures = 0
             except ApiError as error:
+                if error.not_served:
+                    self._unserved()
                 if error.expired or error.ahead:
                     self._revision = ""
                 if not error.expired:
@@ -119,6 +123,13 @@ class Informer:
         self._replace(listing)
         self._revision = listing.resource_version
         self.failures = 0
+        self.served = True
+        self.synced.set()
+
+    def _unserved(self) -> None:
+        self._replace(Listing([], ""))
+        self._revision = ""
+        self.served = False
         self.synced.set()
 
     async def _watch(self) -> None:

@@ -13,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from kubeqos.client.listening import answering, listen
+
 
 def application(ready: asyncio.Event, registry: CollectorRegistry, more: Sequence[BaseRoute] = ()) -> Starlette:
     """What a running part tells about itself; `more` is what only this part has to tell."""
@@ -36,11 +38,7 @@ def application(ready: asyncio.Event, registry: CollectorRegistry, more: Sequenc
 @asynccontextmanager
 async def served(application: Starlette, host: str, port: int) -> AsyncIterator[None]:
     """Answer while the block runs."""
-    config = uvicorn.Config(application, host=host, port=port, log_level="warning", lifespan="off")
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve())
-    try:
+    listener = listen(host, port, "choose another address with --bind-address, --port")
+    config = uvicorn.Config(application, log_config=None, log_level="warning", lifespan="off")
+    async with answering(config, listener):
         yield
-    finally:
-        server.should_exit = True
-        await asyncio.gather(task, return_exceptions=True)

@@ -28,7 +28,6 @@ def known_resources(*, namespaced: bool | None = None) -> list[Resource]:
 class GarbageCollector(Controller):
     name = "garbagecollector"
     workers = 8
-    patient = False
 
     def watch(self) -> None:
         # Events tell of objects and own nothing; they outnumber everything else.
@@ -89,8 +88,8 @@ class GarbageCollector(Controller):
 
     async def _owner_state(self, reference: JsonObject, namespace: str) -> OwnerState:
         resource = self._by_kind.get((reference.get("apiVersion", ""), reference.get("kind", "")))
-        if resource is None:
-            return OwnerState.SOLID  # a kind that we do not know: never delete on a guess
+        if resource is None or not self.context.cache(resource).informer.served:
+            return OwnerState.SOLID  # a kind that we or the server do not know: never delete on a guess
         owner = Owner(name=reference["name"])
         known = self.context.cache(resource).get(_owner_key(resource, owner, namespace), reference["uid"])
         if known is not None:

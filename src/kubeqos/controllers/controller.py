@@ -6,7 +6,6 @@ come back later and later; what cannot work (a bug) is logged with its trace and
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from kubeqos.controllers.metrics import Metrics
 
 log = structlog.get_logger("controllers")
 Clock = Callable[[], float]
-SYNC_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class Context:
         try:
             return await self.api.get(resource, name, namespace)
         except ApiError as error:
-            if error.not_found:
+            if error.not_found and not error.not_served:
                 return None
             raise
 
@@ -82,7 +80,6 @@ class Controller:
 
     name: ClassVar[str] = ""
     workers: ClassVar[int] = 4
-    patient: ClassVar[bool] = True  # waits for every collection it follows, however long the server takes
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -113,16 +110,8 @@ class Controller:
     async def run(self) -> None:
         """Work until cancelled, from the moment that everything it looks at is known."""
         for cache in self.followed:
-            await self._synced(cache)
+            await cache.informer.synced.wait()
         await self.queue.work(self._timed, workers=self.workers, failed=self._failed)
-
-    async def _synced(self, cache: Cache) -> None:
-        try:
-            # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event is set.
-            async with asyncio.timeout(None if self.patient else SYNC_SECONDS):
-                await cache.informer.synced.wait()
-        except TimeoutError:
-            log.warning("working without", controller=self.name, resource=cache.resource.plural)
 
     async def _timed(self, key: Any) -> float | None:
         started = time.perf_counter()

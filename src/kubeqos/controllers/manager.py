@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from kubeqos.client import Api
 from kubeqos.controllers.claims import ClaimController
+from kubeqos.controllers.claimstatus import ClaimStatusController
 from kubeqos.controllers.collector import GarbageCollector
 from kubeqos.controllers.controller import Clock, Context, Controller, Settings
 from kubeqos.controllers.deploymentcontroller import DeploymentController
@@ -25,6 +26,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     DeploymentController,
     DisruptionController,
     ClaimController,
+    ClaimStatusController,
     GarbageCollector,
     PodSweeper,
     ClaimProtection,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from kubeqos.client import Change, Resource
+from kubeqos.client import ApiError, Change, Resource
 from kubeqos.client.resources import RESOURCE_QUOTAS
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.collector import known_resources
@@ -114,7 +114,12 @@ class QuotaAudit(Controller):
         return (before, objects) if before == await self._list(RESOURCE_QUOTAS, namespace) else None
 
     async def _list(self, resource: Resource, namespace: str) -> list[JsonObject]:
-        listing = await self.context.api.list(resource, namespace)
+        try:
+            listing = await self.context.api.list(resource, namespace)
+        except ApiError as error:
+            if error.not_served:
+                return []  # there is nothing of a kind that the server does not know
+            raise
         return [_named(decode_json(raw), resource) for raw in listing.items]
 
 

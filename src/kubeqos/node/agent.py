@@ -45,7 +45,7 @@ from kubeqos.node.status import StatusFacts
 from kubeqos.node.surroundings import Counters, Surroundings
 from kubeqos.node.telling import Teller
 from kubeqos.node.watching import RuntimeWatch
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, ResourceManager
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, NodeResource, ResourceManager
 from kubeqos.rules.classes import Catalog, catalog, translate_annotations
 
 log = logging.getLogger(__name__)
@@ -448,8 +448,11 @@ class NodeAgent:
         except (ApiError, Unreachable) as error:
             log.warning("cannot write node %s: %s", self.settings.node_name, error)
 
+    def _node_resources(self) -> list[NodeResource]:
+        return [one for manager in self.managers for one in manager.node_resources()]
+
     def _node_status(self, known: list[Any], now: str) -> dict[str, Any]:
-        extra = [one for manager in self.managers for one in manager.node_resources()]
+        extra = self._node_resources()
         addresses = [{"type": "InternalIP", "address": ip} for ip in self.settings.addresses]
         status: dict[str, Any] = {
             "capacity": nodestatus.texts(nodestatus.capacity(self.machine, self.settings, extra)),
@@ -470,7 +473,7 @@ class NodeAgent:
         node = (self._registration.node if self._registration is not None else None) or {}
         labels = {**((node.get("metadata") or {}).get("labels") or {}), **self.labels}
         taints = (node.get("spec") or {}).get("taints") or ()
-        return nodestatus.node_fit(self.machine, self.settings, labels, taints)
+        return nodestatus.node_fit(self.machine, self.settings, labels, taints, self._node_resources())
 
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""

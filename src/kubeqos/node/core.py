@@ -9,12 +9,15 @@ the invariants and is on in every test. The shell around it is `node.agent`.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from kubeqos.model.objects import PodView
 from kubeqos.node import effects as fx
+from kubeqos.node import preemption
+from kubeqos.node.fit import Shortage
 from kubeqos.node.lifecycle import Plan, grace_seconds, keep_running, wind_down
 from kubeqos.node.outcomes import Outcomes
 from kubeqos.node.record import ACTIVE, Cause, Ending, PodRecord, PodState
@@ -22,6 +25,8 @@ from kubeqos.node.resizing import resources_changed
 from kubeqos.node.restarts import active_deadline
 from kubeqos.node.seen import SeenPod, Stage
 from kubeqos.node.status import TERMINAL, StatusFacts, pod_status
+from kubeqos.placement.shape import pod_amounts
+from kubeqos.plugins.managers import Refusal
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 SOURCE_ANNOTATION = "kubernetes.io/config.source"
@@ -34,6 +39,8 @@ class Core:
         self.facts = facts or StatusFacts()
         self.pods: dict[str, PodRecord] = {}
         self.listed = False
+        self.preemptions: Counter[str] = Counter()
+        """Pods that made room for a critical one, by what was missing."""
         self._outcomes = Outcomes()
         self._wakes: list[tuple[float, str]] = []
         self._gone_stories: dict[str, list[str]] = {}
@@ -155,7 +162,8 @@ class Core:
         grace = grace_seconds(pod, Cause.EVICTED, stimulus.grace_seconds)
         reason, message, condition = stimulus.reason, stimulus.message, stimulus.condition
         self._begin_end(pod, Ending(Cause.EVICTED, now, grace, reason, message, condition, fails=True))
-        self._outcomes.record(pod, "Warning", stimulus.reason, stimulus.message)
+        told = fx.Record(pod.uid, "Warning", reason, message, annotations=stimulus.annotations)
+        self._outcomes.add(pod.uid, told)
         return (stimulus.uid,)
 
     def _tick(self, _stimulus: fx.Tick, now: float) -> Iterable[str]:
@@ -172,10 +180,42 @@ class Core:
         pod.finish(effect)
         pod.succeeded(fx.target(effect))
         self._tell(pod, now, f"done: {describe(effect)}")
-        self._outcomes.done(pod, effect, stimulus.result, now)
+        result = stimulus.result
+        if isinstance(result, Shortage) and _peer(pod).is_critical and pod.state is PodState.WAITING:
+            result = self._make_room(pod, result, now)
+        self._outcomes.done(pod, effect, result, now)
         if isinstance(effect, fx.Admit) and pod.state is PodState.WAITING:
             self._answered(pod, now)
-        return (effect.uid,)
+        if isinstance(effect, fx.Release):
+            return (effect.uid, *self._room_made(effect.uid))
+        return (effect.uid, *sorted(pod.room_from))
+
+    def _room_made(self, uid: str) -> list[str]:
+        """Whoever waits for room tries again with every pod that leaves."""
+        waiting = [one for one in self.pods.values() if uid in one.room_from]
+        for one in waiting:
+            one.room_from = frozenset()
+        return [one.uid for one in waiting]
+
+    def _make_room(self, pod: PodRecord, short: Shortage, now: float) -> Refusal | None:
+        """Let others go for a critical pod; it is admitted when they have left. None while it waits for them."""
+        holders = [one for one in self.pods.values() if one.holds and one is not pod]
+        leaving = [one for one in holders if one.ending is not None]  # these make room anyway
+        staying = [_peer(one) for one in holders if one.ending is None]
+        missing = preemption.without(short.missing, [_peer(one) for one in leaving])
+        chosen = preemption.victims(_peer(pod), staying, missing)
+        if isinstance(chosen, str) and leaving:
+            chosen = ()  # perhaps they hold more than we know
+        if isinstance(chosen, str):
+            failure = f"preemption: error finding a set of pods to preempt: {chosen}"
+            text = f"Unexpected error while attempting to recover from admission failure: {failure}"
+            return Refusal("UnexpectedAdmissionError", text)
+        pod.room_from = frozenset({*chosen, *(one.uid for one in leaving)})
+        self._tell(pod, now, f"{short.message}: {len(pod.room_from)} pods make room")
+        for uid in chosen:
+            if self._evict(fx.Evict(uid, preemption.REASON, preemption.MESSAGE, condition=preemption.CONDITION), now):
+                self.preemptions[next(iter(short.missing))] += 1
+        return None
 
     def _answered(self, pod: PodRecord, now: float) -> None:
         if pod.refused is None:
@@ -242,6 +282,8 @@ class Core:
     def _plan_admission(self, pod: PodRecord, now: float) -> Plan:
         plan = Plan()
         pod.started_at = pod.started_at or now
+        if pod.room_from:
+            return plan
         plan.start(pod, fx.Admit(pod.uid), now)
         return plan
 
@@ -359,6 +401,13 @@ def _problems(pod: PodRecord) -> Iterable[str]:
     starting = [key for key in pod.busy if key.startswith("container/")]
     if len(starting) > 1:
         yield f"starts two containers at once: {starting}"
+
+
+def _peer(pod: PodRecord) -> preemption.Peer:
+    """A pod as the choice of who makes room sees it."""
+    admitted = pod.admitted_pod()
+    spec = admitted.view.spec
+    return preemption.Peer(pod.uid, admitted.qos, pod_amounts(spec), spec.priority, pod.source == "file")
 
 
 def _orphan(seen: SeenPod) -> PodRecord:

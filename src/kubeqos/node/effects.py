@@ -68,6 +68,8 @@ class Evict:
     message: str
     grace_seconds: int | None = None
     condition: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+    """Of the event: what was short, and who used it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,7 @@ class Record:
     reason: str
     message: str
     container: str = ""
+    annotations: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,19 +31,23 @@ class Occupant:
     ports: tuple[HostPort, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage(Refusal):
+    """Too little of a resource is left; `missing` says of which ones, and how much."""
+
+    missing: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Occupancy:
-    """Everything that pods hold."""
+    """Everything that pods hold, and what is promised to critical pods for which others are leaving."""
 
     pods: dict[str, Occupant] = field(default_factory=dict)
+    promised: dict[str, Occupant] = field(default_factory=dict)
 
-    def used(self, without: str = "") -> dict[str, int]:
-        total: dict[str, int] = {}
-        for uid, occupant in self.pods.items():
-            if uid != without:
-                for name, amount in occupant.amounts.items():
-                    total[name] = total.get(name, 0) + amount
-        return total
+    def others(self, uid: str) -> list[Occupant]:
+        """What everybody but this pod holds or was promised."""
+        return [one for other, one in (self.pods | self.promised).items() if other != uid]
 
 
 def occupant_of(spec: PodSpec) -> Occupant:
@@ -60,17 +64,21 @@ def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     )
 
 
-def refuse(pod: PodView, node: NodeFit, held: Occupancy, *, static: bool = False) -> Refusal | None:
-    """The first reason why the pod cannot run here, or None."""
-    short = shortage(pod, node, held)
-    if short is not None:
-        return short
+def refuse(
+    pod: PodView, node: NodeFit, held: Occupancy, *, static: bool = False, critical: bool = False
+) -> Refusal | None:
+    """The first reason why the pod cannot run here, or None. For a critical pod others can go: shortage comes last."""
+    short, other = shortage(pod, node, held), _mismatch(pod, node, held, static=static)
+    return other or short if critical else short or other
+
+
+def _mismatch(pod: PodView, node: NodeFit, held: Occupancy, *, static: bool) -> Refusal | None:
     if not _selected(pod.spec, node):
         return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
     if pod.spec.node_name and pod.spec.node_name != node.name:
         return _predicate("NodeName", "node(s) didn't match the requested node name")
     wanted = host_ports(pod.spec)
-    others = [port for uid, one in held.pods.items() if uid != pod.metadata.uid for port in one.ports]
+    others = [port for one in held.others(pod.metadata.uid) for port in one.ports] if wanted else ()
     if any(mine.clashes(theirs) for mine in wanted for theirs in others):
         return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
     if not static and _untolerated(pod.spec, node.taints):
@@ -78,24 +86,25 @@ def refuse(pod: PodView, node: NodeFit, held: Occupancy, *, static: bool = False
     return None
 
 
-def shortage(pod: PodView, node: NodeFit, held: Occupancy) -> Refusal | None:
-    """The first resource of which the node has too little left."""
-    uid = pod.metadata.uid
-    count = len(held.pods) - (uid in held.pods)
-    capacity = node.allocatable.get("pods", 0)
-    if count + 1 > capacity:
-        return _out_of("pods", 1, count, capacity)
-    used = held.used(without=uid)
-    for name, amount in pod_amounts(pod.spec).items():
-        have = node.allocatable.get(name)
-        if amount and (have is not None or "/" not in name) and used.get(name, 0) + amount > (have or 0):
-            return _out_of(name, amount, used.get(name, 0), have or 0)
+def shortage(pod: PodView, node: NodeFit, held: Occupancy) -> Shortage | None:
+    """The resources of which the node has too little left, in the words of the first."""
+    others = held.others(pod.metadata.uid)
+    wanted = {"pods": 1, **{name: amount for name, amount in pod_amounts(pod.spec).items() if amount}}
+    used = dict.fromkeys(wanted, 0) | {"pods": len(others)}
+    for occupant in others:
+        for name, amount in occupant.amounts.items():
+            if name in used:
+                used[name] += amount
+    # An extended resource that this node does not have at all is none of its business.
+    have = {name: node.allocatable.get(name, 0) for name in wanted if name in node.allocatable or "/" not in name}
+    missing = {
+        name: used[name] + wanted[name] - most for name, most in have.items() if used[name] + wanted[name] > most
+    }
+    for name in missing:
+        asked, most = wanted[name], have[name]
+        text = f"Node didn't have enough resource: {name}, requested: {asked}, used: {used[name]}, capacity: {most}"
+        return Shortage(f"OutOf{name}", text, missing=missing)
     return None
-
-
-def _out_of(name: str, asked: int, used: int, capacity: int) -> Refusal:
-    text = f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}"
-    return Refusal(f"OutOf{name}", text)
 
 
 def _predicate(name: str, why: str) -> Refusal:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kubeqos.checkpoint import Checkpoint
-from kubeqos.codec import decode_json, encode_json
+from kubeqos.checkpoint import Checkpoint, canonical
 
 FORMAT, VERSION = "kubeqos-node-ledger", 1
 
@@ -68,12 +67,12 @@ class FileLedger:
 
     async def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
         pods = {uid: [one.namespace, one.name, one.resources, one.untold] for uid, one in entries.items()}
-        data = {"pods": pods, "managers": dict(managers)}
+        # As text at once: what the managers gave us may change while the disk is busy.
+        text = canonical({"pods": pods, "managers": dict(managers)})
         if self._threaded:
-            # A copy: what the managers gave us may change while the disk is busy.
-            await asyncio.to_thread(self._file.save, decode_json(encode_json(data)))
+            await asyncio.to_thread(self._file.save_text, text)
         else:
-            self._file.save(data)
+            self._file.save_text(text)
 
     def load(self) -> Loaded:
         loaded = self._file.load()

@@ -112,7 +112,7 @@ class EvictPod:
     message: str
     grace_seconds: int
     because: str
-    annotations: Mapping[str, str]
+    annotations: Mapping[str, str] | None = None
 
     @property
     def condition(self) -> Mapping[str, str]:
@@ -269,8 +269,7 @@ class Pressure:
             self.evictions[signal] += 1
             self._over_limit.add(pod.uid)
             self._tell(now, f"evicting {pod.view.metadata.namespace}/{pod.view.metadata.name}: {message}")
-            annotations = {"starved_resource": "ephemeral-storage"}
-            effects.append(EvictPod(pod.uid, signal, message, HARD_GRACE_SECONDS, message.strip(), annotations))
+            effects.append(EvictPod(pod.uid, signal, message, HARD_GRACE_SECONDS, message.strip()))
         self._over_limit &= {pod.uid for pod in active}
         return effects
 
@@ -296,10 +295,7 @@ class Pressure:
             _amount(resource, level.available),
             offenders,
         )
-        annotations = {"starved_resource": resource}
-        if offenders:
-            annotations["offending_containers"] = ",".join(name for name, _, _ in offenders)
-            annotations["offending_containers_usage"] = ",".join(str(usage) for _, usage, _ in offenders)
+        annotations = _annotations(resource, offenders) if pod.uid in sample.pods else None
         grace = HARD_GRACE_SECONDS
         if not threshold.is_hard:
             own = pod.view.spec.termination_grace_period_seconds
@@ -343,6 +339,15 @@ def _candidate(pod: ActivePod, sample: NodeSample) -> Candidate:
 
 def _amount(resource: str, amount: int) -> Quantity:
     return Quantity.from_int(amount, Format.DECIMAL_SI if resource in ("pids", "inodes") else Format.BINARY_SI)
+
+
+def _annotations(resource: str, offenders: Sequence[tuple[str, Quantity, Quantity]]) -> dict[str, str]:
+    """What the event says for machines, under Kubernetes' names; nothing about a pod that was never measured."""
+    return {
+        "starved_resource": resource,
+        "offending_containers": ",".join(name for name, _, _ in offenders),
+        "offending_containers_usage": ",".join(str(usage) for _, usage, _ in offenders),
+    }
 
 
 def _offenders(signal: str, pod: PodView, sample: NodeSample) -> list[tuple[str, Quantity, Quantity]]:

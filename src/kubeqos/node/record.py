@@ -118,6 +118,8 @@ class PodRecord:
     released: bool = False
     ending: Ending | None = None
     refused: Wait | None = None
+    room_from: frozenset[str] = frozenset()
+    """Pods that are on their way out so that this one, a critical one, can be admitted."""
     resize: Wait | None = None
     resize_refused_generation: int = -1
     busy: dict[str, Effect] = field(default_factory=dict)
@@ -156,6 +158,11 @@ class PodRecord:
     def shown(self) -> str:
         """The pod as Kubernetes' messages name it."""
         return f"{self.view.metadata.name}_{self.view.metadata.namespace}({self.uid})"
+
+    @property
+    def holds(self) -> bool:
+        """Whether resources of the node are, or may be, reserved for it."""
+        return not self.released and (self.allocated is not None or self.ending is not None or not self.seen.empty)
 
     @property
     def in_force(self) -> Raw:

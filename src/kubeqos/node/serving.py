@@ -20,9 +20,10 @@ from kubeqos.apiserver.auth import Identity, Pki, server_context
 from kubeqos.apiserver.auth.identity import MASTERS
 from kubeqos.apiserver.auth.tls import SCOPE_KEY
 from kubeqos.apiserver.requests import Response, parse_query
-from kubeqos.apiserver.serving import listen, serve
+from kubeqos.apiserver.serving import serve
 from kubeqos.apiserver.sockets import Socket, choose_protocol
 from kubeqos.apiserver.status import ApiError, bad_request
+from kubeqos.client.listening import listen
 from kubeqos.codec import encode_json
 from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
 from kubeqos.node.door import TEXT, NodeDoor

@@ -39,7 +39,7 @@ class Teller:
             names = {one.get("name") for one in (raw.get("spec") or {}).get("initContainers") or ()}
             where = "initContainers" if told.container in names else "containers"
             reference["fieldPath"] = f"spec.{where}{{{told.container}}}"
-        self._recorder.record(reference, told.reason, told.message, told.type)
+        self._recorder.record(reference, told.reason, told.message, told.type, annotations=told.annotations)
 
     def node(self, reason: str, message: str) -> None:
         """A warning about the node itself."""

@@ -84,30 +84,14 @@ class SchedulerService:
             tasks.create_task(self.events.run())
             for resource, informer in self._informers.items():
                 informer.on_change(handlers[resource])
-                tasks.create_task(self._follow(informer))
-                if resource is not PODS:  # pods last, so that their nodes and claims are known by then
-                    await self._synced(informer)
+                tasks.create_task(informer.run())
+                await informer.synced.wait()  # pods come last, so that their nodes and claims are known by then
+                if not informer.served:  # a stock API server has no claims of KEP-3675: nothing can ask for them then
+                    log.info("not served here", resource=resource.plural)
             tasks.create_task(self._flush())
-            await self._informers[PODS].synced.wait()
             settle()
             self.ready.set()
             await self._decide(tasks)
-
-    async def _follow(self, informer: Informer) -> None:
-        try:
-            await informer.run()
-        except ApiError as error:
-            if not error.not_found:
-                raise
-            # A stock API server does not serve the claim kinds; nothing can ask for them then.
-            informer.synced.set()
-
-    async def _synced(self, informer: Informer) -> None:
-        try:
-            async with asyncio.timeout(10):
-                await informer.synced.wait()
-        except TimeoutError:
-            log.warning("continuing without", resource=informer.resource.plural)
 
     # -- what informers see ------------------------------------------------------------------------------------------
 

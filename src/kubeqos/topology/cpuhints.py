@@ -8,10 +8,10 @@ than needed.
 
 from __future__ import annotations
 
-from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.hints import Hint
-from kubeqos.topology.masks import ENUMERATED, all_masks, to_mask, useful_masks
+from kubeqos.topology.masks import ENUMERATED, all_masks, numa_set, to_mask, useful_masks
 
 
 def cpu_hints(
@@ -30,7 +30,7 @@ def cpu_hints(
     smallest = _smallest_size([mask.bit_count() for mask in layout.numas.values()], count)
 
     def fits(mask: tuple[int, ...]) -> bool:
-        return sum([have[node] for node in mask]) >= count and not kept & ~to_mask(mask)
+        return sum([have[node] for node in mask]) >= count and not (kept and kept & ~to_mask(mask))
 
     if len(nodes) <= ENUMERATED:
         masks = [mask for mask in all_masks(nodes) if fits(mask)]
@@ -40,7 +40,7 @@ def cpu_hints(
     few_sockets = _fewest_sockets(machine, smallest) if align_by_socket else None
     return tuple(
         Hint(
-            NumaSet(to_mask(mask)),
+            numa_set(mask),
             len(mask) == smallest or (few_sockets is not None and _sockets(machine, mask) == few_sockets),
         )
         for mask in masks

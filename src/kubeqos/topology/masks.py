@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import combinations
+
+from kubeqos.model.cpuset import NumaSet
 
 ENUMERATED = 10  # 1023 masks
 MAX_MASKS = 2_000  # of one size, on a machine with more nodes
@@ -40,6 +43,12 @@ def _candidates(giving: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
     while pool > size and math.comb(pool, size) > MAX_MASKS:
         pool -= 1
     return combinations(sorted(giving[:pool]), size)
+
+
+@lru_cache(maxsize=4096)  # the same few masks are asked about at every admission
+def numa_set(mask: tuple[int, ...]) -> NumaSet:
+    """A mask as a set of nodes."""
+    return NumaSet(to_mask(mask))
 
 
 def to_mask(nodes: Sequence[int]) -> int:

@@ -18,7 +18,7 @@ from kubeqos.model.cpuset import NumaSet, iterate_bits
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Refused, Violation
 from kubeqos.topology.hints import Hint
-from kubeqos.topology.masks import ENUMERATED, Fits, all_masks, to_mask, useful_masks
+from kubeqos.topology.masks import ENUMERATED, Fits, all_masks, numa_set, useful_masks
 
 MEMORY = "memory"
 Request = Mapping[str, int]  # resource ("memory", "hugepages-2Mi", …) → bytes
@@ -150,18 +150,19 @@ class MemoryState:
         reusable = self._reusable(pod)
         could = self._covers({name: node.allocatable for name, node in self.nodes.items()}, request, Counter())
         can = self._covers({name: node.free for name, node in self.nodes.items()}, request, reusable)
+        open_to = self._open_groups()
 
         def fits(mask: tuple[int, ...]) -> bool:
-            return could(mask) and not self._group_conflict(mask) and can(mask)
+            return could(mask) and open_to(mask) and can(mask)
 
         if len(nodes) <= ENUMERATED:
             able = [mask for mask in all_masks(nodes) if could(mask)]
-            masks = [mask for mask in able if not self._group_conflict(mask) and can(mask)]
+            masks = [mask for mask in able if open_to(mask) and can(mask)]
         else:
             able = useful_masks(nodes, self._roomiest(request, "allocatable"), 1, could)
             masks = useful_masks(nodes, self._roomiest(request, "free"), len(able[0]), fits) if able else []
         smallest = len(able[0]) if able else len(nodes)  # on an empty machine: what makes a hint preferred
-        return tuple(Hint(NumaSet(to_mask(mask)), len(mask) == smallest) for mask in masks)
+        return tuple(Hint(numa_set(mask), len(mask) == smallest) for mask in masks)
 
     @staticmethod
     def _covers(have: Mapping[int, Request], request: Request, extra: Counter[tuple[int, str]]) -> Fits:
@@ -171,7 +172,7 @@ class MemoryState:
         def covers(mask: tuple[int, ...]) -> bool:
             for resource, size, per_node in wanted:
                 short = size - sum([per_node[node] for node in mask])
-                if short > 0 and (not extra or short > extra[to_mask(mask), resource]):
+                if short > 0 and (not extra or short > extra[numa_set(mask).mask, resource]):
                     return False
             return True
 
@@ -198,16 +199,21 @@ class MemoryState:
                     out[block.numa.mask, block.resource] += block.size
         return out
 
-    def _group_conflict(self, mask: tuple[int, ...]) -> bool:
-        """Single and cross-node use exclude each other, and groups must not overlap."""
-        if len(mask) == 1:
-            return len(self.nodes[mask[0]].group) > 1
-        return self._multi_conflict(NumaSet(to_mask(mask)))
+    def _open_groups(self) -> Fits:
+        """Which nodes may serve together: single and cross-node use exclude each other, groups never overlap."""
+        taken, taken_as = 0, Counter[int]()
+        for node, account in self.nodes.items():
+            if account.assignments:
+                taken |= 1 << node
+                taken_as[account.group.mask] |= 1 << node
 
-    def _multi_conflict(self, group: NumaSet) -> bool:
-        return len(group) > 1 and any(
-            self.nodes[node].assignments and self.nodes[node].group != group for node in group
-        )
+        def is_open(mask: tuple[int, ...]) -> bool:
+            if len(mask) == 1:
+                return len(self.nodes[mask[0]].group) == 1
+            group = numa_set(mask).mask
+            return not group & taken & ~taken_as.get(group, 0)
+
+        return is_open
 
     def _settle(self, pod: str, request: Request, hint: Hint) -> NumaSet | Refused:
         """The nodes to allocate on: the hint, or the container's own best where the hint does not do."""
@@ -229,7 +235,7 @@ class MemoryState:
             if preferred and not best.preferred:
                 return _refuse("failed to find the extended preferred hint")
             numa = best.numa
-        if self._multi_conflict(numa):
+        if len(numa) > 1 and not self._open_groups()(tuple(numa)):
             return _refuse("preferred hint violates NUMA node allocation")
         return numa
 

@@ -6,6 +6,7 @@ A provider that hangs or raises fails its own request and nobody else's.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
@@ -58,6 +59,15 @@ async def enter(catalog: Catalog, holder: Holder, place: Place) -> None:
         provider = catalog.providers[resource]
         if provider.acts_in_place:
             await _timed(resource, provider.enter(holder.subject, place, resource, class_name))
+
+
+async def enter_again(catalog: Catalog, holder: Holder, place: Place) -> None:
+    """What held before holds again, as far as each provider can."""
+    for resource in sorted(holder.classes):
+        try:
+            await enter(catalog, dataclasses.replace(holder, classes={resource: holder.classes[resource]}), place)
+        except KubeqosError as error:
+            log.error("cannot enforce again", subject=holder.subject.describe(), resource=resource, error=error.what)
 
 
 async def move(catalog: Catalog, subject: Subject, place: Place, moves: Iterable[Move]) -> None:

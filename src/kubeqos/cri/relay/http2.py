@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
         self.window = DEFAULT_WINDOW
         self.peer_max_frame = MAX_FRAME
         self.transport: asyncio.Transport | None = None
-        self.lost = False
+        self.lost = self.leaving = False
         self._peer_initial_window = DEFAULT_WINDOW
         self._uncredited = 0
         self._decoder = Decoder()
@@ -156,6 +156,12 @@ class Connection(asyncio.Protocol):
         self.write_frame(GOAWAY, 0, 0, struct.pack(">II", self._highest, code) + reason.encode())
         self._flush()
         self.transport.close()
+
+    def say_goodbye(self) -> None:
+        """Take no new streams; those that were opened go on (RFC 9113, 6.8)."""
+        if not self.lost and not self.leaving:
+            self.leaving = True
+            self.write_frame(GOAWAY, 0, 0, struct.pack(">II", self._highest, NO_ERROR))
 
     # ---- writing
 
@@ -329,7 +335,7 @@ class Connection(asyncio.Protocol):
                 self._end_there(stream)
             assert stream.sink is not None
             stream.sink.headers(headers, end)
-        elif not self.client and stream_id > self._highest:
+        elif not self.client and stream_id > self._highest and not self.leaving:
             if not stream_id & 1:
                 raise ProtocolViolation(PROTOCOL_ERROR, "a client's streams have odd numbers")
             self._highest = stream_id

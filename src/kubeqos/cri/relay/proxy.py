@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import urllib.parse
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -56,15 +57,20 @@ class Hooks:
 
     patches: Mapping[bytes, Patch] = field(default_factory=dict)
     handlers: Mapping[bytes, Handler] = field(default_factory=dict)
+    endless: Container[bytes] = ()
+    """Streams that last as long as their client likes: nobody waits for them when the relay stops."""
 
 
 class Session:
     """One client connection and the runtime connection behind it."""
 
-    def __init__(self, runtime_path: str, hooks: Hooks, tasks: set[asyncio.Task[None]]) -> None:
+    def __init__(self, runtime_path: str, hooks: Hooks, sessions: set[Session]) -> None:
         self.runtime_path = runtime_path
         self.hooks = hooks
-        self.tasks = tasks
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.sessions = sessions
+        """All sessions of the relay; this one is among them while its client is connected or a handler runs."""
+        sessions.add(self)
         self.client = Connection(self, client=False)
         self.runtime: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -73,7 +79,7 @@ class Session:
     # ---- Owner of both connections
 
     def stream_opened(self, stream: Stream, headers: Headers) -> Call:
-        path = next((value for name, value in headers if name == b":path"), b"")
+        path = path_of(headers)
         headers = _with_plain_authority(headers)
         handler = self.hooks.handlers.get(path)
         if handler is not None:
@@ -89,8 +95,38 @@ class Session:
     def connection_ended(self, connection: Connection) -> None:
         if connection is self.runtime:
             self.runtime = None
-        if connection is self.client and self.runtime is not None:
-            self.runtime.close()
+        if connection is self.client:
+            if self.runtime is not None:
+                self.runtime.close()
+            self.leave()
+
+    # ---- stopping
+
+    @property
+    def idle(self) -> bool:
+        return not self.client.streams and not self.tasks
+
+    def drain(self) -> None:
+        """The client is told to send no new calls here; endless ones end now."""
+        self.client.say_goodbye()
+        for stream in list(self.client.streams.values()):
+            call = stream.sink
+            if isinstance(call, SplicedCall) and call.path in self.hooks.endless:
+                call.end(UNAVAILABLE, "the relay is stopping")
+
+    def leave(self) -> None:
+        if self.client.lost and not self.tasks:
+            self.sessions.discard(self)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """A handler's work; it lasts also when the client has gone, since it must clean up."""
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        self.leave()
 
     # ---- the runtime's side
 
@@ -183,6 +219,15 @@ class SplicedCall(Call):
         if self.upstream is not None:
             self.upstream.reset(code)
 
+    @property
+    def path(self) -> bytes:
+        return path_of(self.request_headers)
+
+    def end(self, code: int, message: str) -> None:
+        """End the call from here, towards both sides."""
+        self.reset(CANCEL)
+        self.refuse(code, message)
+
 
 class Response:
     """The runtime's side of a spliced call: everything goes to the client."""
@@ -258,9 +303,7 @@ class HandledCall(Call):
             self.refuse(RESOURCE_EXHAUSTED, error.what)
             return
         if end:
-            task = asyncio.create_task(self._run())
-            self.session.tasks.add(task)
-            task.add_done_callback(self.session.tasks.discard)
+            self.session.run(self._run())
 
     def reset(self, code: int) -> None:
         """The client gave up. The runtime is told; the handler sees it fail and cleans up."""
@@ -404,6 +447,10 @@ def frame(message: bytes) -> bytes:
 
 def encoding_of(headers: Headers) -> bytes:
     return next((value for name, value in headers if name == b"grpc-encoding"), b"")
+
+
+def path_of(headers: Headers) -> bytes:
+    return next((value for name, value in headers if name == b":path"), b"")
 
 
 def status_of(trailers: Headers) -> tuple[int, str]:

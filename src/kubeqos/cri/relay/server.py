@@ -23,6 +23,7 @@ from kubeqos.cri.providers.catalog import Catalog, Machine, build
 from kubeqos.cri.providers.config import parse_classes
 from kubeqos.cri.providers.ledger import Ledger
 from kubeqos.cri.providers.protocol import Sample
+from kubeqos.cri.relay.gate import Gate, gate_path
 from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import Session
 from kubeqos.cri.relay.service import ClassService
@@ -31,6 +32,7 @@ from kubeqos.errors import ConfigurationError, KubeqosError, RemoteError
 WATCH_SECONDS = 1.0
 RETRY_SECONDS = 0.5
 STOP_SECONDS = 10.0
+DRAIN_POLL_SECONDS = 0.02
 log = structlog.get_logger("kubeqos.relay")
 
 
@@ -52,10 +54,10 @@ class Relay:
     def __init__(self, settings: Settings, keeper: Keeper) -> None:
         self.settings = settings
         self.keeper = keeper
-        self.service = ClassService(keeper)
-        self._sessions: set[asyncio.Task[None]] = set()
+        self.service = ClassService(keeper, settings.machine.host)
+        self._sessions: set[Session] = set()
         self._background: list[asyncio.Task[None]] = []
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._wake = asyncio.Event()
         self._seen = _stamp(settings.config)
 
@@ -78,11 +80,15 @@ class Relay:
 
     async def _listen(self) -> None:
         hooks, path = self.service.hooks(), str(self.settings.runtime)
-        listener = _bind(self.settings.listen, self.settings.runtime)
-        self._server = await asyncio.get_running_loop().create_unix_server(
-            lambda: Session(path, hooks, self._sessions).client, sock=listener
-        )
-        log.info("relay is ready", listen=str(self.settings.listen), runtime=path)
+        listen, gate = self.settings.listen, gate_path(self.settings.listen)
+        loop = asyncio.get_running_loop()
+        self._servers = [
+            await asyncio.start_unix_server(Gate(self.service.admit).attend, sock=_bind(gate, self.settings.runtime)),
+            await loop.create_unix_server(
+                lambda: Session(path, hooks, self._sessions).client, sock=_bind(listen, self.settings.runtime)
+            ),
+        ]
+        log.info("relay is ready", listen=str(listen), runtime=path)
 
     async def _restore(self) -> None:
         while True:
@@ -103,6 +109,9 @@ class Relay:
             self._wake.clear()
             try:
                 await self._look_after()
+            except KubeqosError as error:
+                log.error("cannot look after what runs", error=" ".join(error.lines()))
+            try:
                 stamp = _stamp(self.settings.config)
                 if forced or stamp != self._seen:
                     self._seen = stamp
@@ -141,20 +150,39 @@ class Relay:
         return out
 
     async def close(self) -> None:
-        """Stop listening, let calls under way finish, save."""
-        if self._server is not None:
-            self._server.close()
+        """Take no new connection or call, let those under way finish, save."""
+        gate, listener = self._servers
+        listener.close()
+        # Gone before the wait: whoever starts next makes a socket of its own there, which is not ours to remove.
+        self.settings.listen.unlink(missing_ok=True)
         for task in self._background:
             task.cancel()
-        if self._sessions:
-            _, late = await asyncio.wait(self._sessions, timeout=STOP_SECONDS)
-            for task in late:
-                task.cancel()
+        await self._drain()
+        gate.close()
+        gate_path(self.settings.listen).unlink(missing_ok=True)
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.keeper.save_if_changed()
         for provider in self.keeper.catalog.distinct_providers():
             await provider.close()
         await self.keeper.runtime.close()
+
+    async def _drain(self) -> None:
+        """Every client hears that we go; its calls under way end as they would have, within the grace."""
+        for session in self._sessions:
+            session.drain()
+        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
+        while self._sessions and asyncio.get_running_loop().time() < deadline:
+            for session in [s for s in self._sessions if s.idle]:
+                session.client.close()
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        late = [task for session in self._sessions for task in session.tasks]
+        if self._sessions:
+            log.warning("calls were cut off", connections=len(self._sessions), seconds=STOP_SECONDS)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        for session in list(self._sessions):
+            session.client.close()
 
 
 async def load_catalog(settings: Settings, previous: Catalog | None) -> Catalog:
@@ -183,7 +211,6 @@ async def serve(settings: Settings) -> None:
         start_http_server(port, host, registry)
     await stop.wait()
     await relay.close()
-    settings.listen.unlink(missing_ok=True)
 
 
 class RelayCollector(Collector):

@@ -10,15 +10,17 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import structlog
 
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
+from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.ledger import Holder
 from kubeqos.cri.providers.protocol import Level, Place, Refusal, Subject, SubjectGone
-from kubeqos.cri.relay import core, enforce, messages
+from kubeqos.cri.relay import core, enforce, messages, undo
 from kubeqos.cri.relay.core import Denied, Wish
 from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import Forward, Hooks, Refused, RuntimeFailed
@@ -39,14 +41,25 @@ Remove = Callable[[str], Awaitable[None]]
 log = structlog.get_logger("kubeqos.relay")
 
 
+@dataclass(slots=True)
+class Start:
+    """A StartContainer under way, and what the OCI hook brought about meanwhile."""
+
+    entered: bool = False
+    reason: KubeqosError | None = None
+    """Why the container was held back."""
+
+
 class ClassService:
     """QoS-class resources for one runtime."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, host: Host) -> None:
         self.keeper = keeper
+        self.host = host
         self.ledger = keeper.ledger
         self.runtime = keeper.runtime
         self._tickets = itertools.count(1)
+        self._starts: dict[str, Start] = {}
 
     @property
     def catalog(self) -> Catalog:
@@ -57,13 +70,19 @@ class ClassService:
         def path(method: str) -> bytes:
             return f"/runtime.v1.RuntimeService/{method}".encode()
 
-        find = self.ledger.get
+        def patched(patch: messages.Patch) -> Callable[[bytes], bytes]:
+            def offered(data: bytes) -> bytes:
+                # A node without classes is as if there were no relay.
+                return patch(data, self.catalog.offers, self.ledger.get) if self.catalog.offers else data
+
+            return offered
+
         return Hooks(
             patches={
-                path("Status"): lambda data: messages.patch_status(data, self.catalog.offers),
-                path("ContainerStatus"): lambda d: messages.patch_container_status(d, self.catalog.offers, find),
-                path("PodSandboxStatus"): lambda d: messages.patch_sandbox_status(d, self.catalog.offers, find),
-                path("GetContainerEvents"): lambda d: messages.patch_event(d, self.catalog.offers, find),
+                path("Status"): patched(messages.patch_status),
+                path("ContainerStatus"): patched(messages.patch_container_status),
+                path("PodSandboxStatus"): patched(messages.patch_sandbox_status),
+                path("GetContainerEvents"): patched(messages.patch_event),
             },
             handlers={
                 path("RunPodSandbox"): self.run_pod_sandbox,
@@ -75,6 +94,7 @@ class ClassService:
                 path("StopPodSandbox"): self.stop_pod_sandbox,
                 path("RemovePodSandbox"): self.remove_pod_sandbox,
             },
+            endless=frozenset({path("GetContainerEvents")}),
         )
 
     # ---- creating
@@ -167,23 +187,58 @@ class ClassService:
     async def start_container(self, data: bytes, forward: Forward) -> bytes:
         container_id = cri.StartContainerRequest.FromString(data).container_id
         async with self.keeper.lock(container_id):
-            answer = await forward(data)
-            holder = self.ledger.get(container_id)
-            if holder is None or not enforce.acts_in_place(self.catalog, holder.classes):
-                return answer
+            before = self.ledger.get(container_id)
+            start = self._starts[container_id] = Start()
             try:
-                await self._enter(container_id, holder.subject)
-            except KubeqosError as error:
-                if isinstance(error, SubjectGone) or await self._has_exited(container_id):
-                    self.keeper.ended(container_id)  # a short life: its cgroup went before we came to it
-                    return answer
-                await self._stop_unenforced(container_id, holder)
-                raise _refused(error) from error
+                answer = await forward(data)
+            except BaseException:
+                if before is not None and start.entered:
+                    self.ledger.put(container_id, before)
+                self.keeper.doubtful = True  # a container that could not be started has ended for most runtimes
+                if start.reason is not None:
+                    raise _refused(start.reason) from start.reason
+                raise
+            finally:
+                del self._starts[container_id]
+            if not start.entered:
+                await self._enter_after_start(container_id)
             return answer
 
-    async def _enter(self, key: str, subject: Subject) -> None:
+    async def admit(self, container_id: str, pid: int) -> None:
+        """The OCI hook holds a container back: enforce its classes before it runs (`gate`)."""
+        start = self._starts.get(container_id)
+        try:
+            await self._until_ready()
+            holder = self.ledger.get(container_id)
+            if holder is None or not enforce.acts_in_place(self.catalog, holder.classes):
+                return
+            place = await self._place_of(holder.subject)
+            await self._enter(container_id, holder.subject, dataclasses.replace(place, pid=pid))
+        except (Refused, KubeqosError) as error:
+            reason = error if isinstance(error, KubeqosError) else RemoteError(error.message)
+            if start is not None:
+                start.reason = reason
+            raise reason from error
+        if start is not None:
+            start.entered = True
+
+    async def _enter_after_start(self, container_id: str) -> None:
+        """Without the hook, classes take hold as soon as the runtime has said where the container runs."""
+        holder = self.ledger.get(container_id)
+        if holder is None or not enforce.acts_in_place(self.catalog, holder.classes):
+            return
+        try:
+            await self._enter(container_id, holder.subject)
+        except KubeqosError as error:
+            if isinstance(error, SubjectGone) or await self._has_exited(container_id):
+                self.keeper.ended(container_id)  # a short life: its cgroup went before we came to it
+                return
+            await self._stop_unenforced(container_id, holder)
+            raise _refused(error) from error
+
+    async def _enter(self, key: str, subject: Subject, place: Place | None = None) -> None:
         """Enforce the classes of a subject that has just started, as they are once its place is known."""
-        place = await self._place_of(subject)
+        place = place or await self._place_of(subject)
         holder = self.ledger.get(key)
         if holder is not None:
             holder = dataclasses.replace(holder, place=place, alive=True)
@@ -222,7 +277,7 @@ class ClassService:
             await self._agree(change)
             self.ledger.put(key, change.holder)
             try:
-                return await self._carry_out(request, change, forward)
+                return await self._carry_out(request, change, holder, forward)
             except BaseException:
                 self.ledger.put(key, holder)
                 raise
@@ -244,38 +299,74 @@ class ClassService:
             raise Refused(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}; nothing was updated")
 
     async def _carry_out(
-        self, request: cri.UpdateContainerResourcesRequest, change: core.Change, forward: Forward
+        self, request: cri.UpdateContainerResourcesRequest, change: core.Change, before: Holder, forward: Forward
     ) -> bytes:
-        """Move, then let the runtime update; each is undone when what follows fails."""
+        """Move, let the runtime update, save. What was done is undone, last first, when a later step fails."""
         holder, place = change.holder, change.holder.place
         moves = change.moves if place else ()
         request.ClearField("qos_resources")
         try:
-            await enforce.move(self.catalog, holder.subject, place or Place(), moves)
-            try:
-                answer = await self._forward_update(request, holder, forward)
+            async with contextlib.AsyncExitStack() as way_back:
+                await enforce.move(self.catalog, holder.subject, place or Place(), moves)
+                way_back.push_async_callback(enforce.move_back, self.catalog, holder.subject, place or Place(), moves)
+                answer = await self._forward_update(request, holder, before, forward, way_back)
                 await self.keeper.save()
-            except BaseException:
-                await enforce.move_back(self.catalog, holder.subject, place or Place(), moves)
-                raise
+                way_back.pop_all()
         except KubeqosError as error:
             raise _refused(error) from error
         return answer
 
     async def _forward_update(
-        self, request: cri.UpdateContainerResourcesRequest, holder: Holder, forward: Forward
+        self,
+        request: cri.UpdateContainerResourcesRequest,
+        holder: Holder,
+        before: Holder,
+        forward: Forward,
+        way_back: contextlib.AsyncExitStack,
     ) -> bytes:
         """The runtime hears of an update only if there is something in it for the runtime."""
         if request == cri.UpdateContainerResourcesRequest(container_id=request.container_id):
             return b""
-        if request.HasField("linux"):
-            edit = await enforce.edits(self.catalog, holder.subject, holder.classes)
-            messages.edit_resources(request.linux, edit)
-        answer = await forward(request.SerializeToString())
-        if request.HasField("linux") and holder.place:
+        if not request.HasField("linux"):
+            return await forward(request.SerializeToString())
+        edit = await enforce.edits(self.catalog, holder.subject, holder.classes)
+        messages.edit_resources(request.linux, edit)
+        previous = await self._taken_back(request, holder)
+        try:
+            answer = await forward(request.SerializeToString())
+        except RuntimeFailed as error:
+            if error.code in CUT_OFF:  # nobody knows whether the runtime has done it
+                way_back.push_async_callback(self._take_back, previous, before)
+            raise
+        way_back.push_async_callback(self._take_back, previous, before)
+        if holder.place:
             # The runtime wrote its own values; those of the classes stand above them.
             await enforce.enter(self.catalog, holder, holder.place)
         return answer
+
+    async def _taken_back(
+        self, request: cri.UpdateContainerResourcesRequest, holder: Holder
+    ) -> cri.UpdateContainerResourcesRequest:
+        """The update that undoes an update."""
+        try:
+            had = undo.resources_of(await self.runtime.container_status(request.container_id, verbose=True))
+        except CallError as error:
+            raise Refused(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
+        host, place = self.host, holder.place
+
+        def read(controller: str, file: str) -> str:
+            return host.read(place, controller, file) if place else ""
+
+        linux = undo.taken_back(request.linux, had, read)
+        return cri.UpdateContainerResourcesRequest(container_id=request.container_id, linux=linux)
+
+    async def _take_back(self, previous: cri.UpdateContainerResourcesRequest, before: Holder) -> None:
+        try:
+            await self.runtime.update_container_resources(previous)
+        except KubeqosError as error:
+            log.error("an update could not be taken back", subject=before.subject.describe(), error=error.what)
+        if before.place:
+            await enforce.enter_again(self.catalog, before, before.place)
 
     async def _located(self, holder: Holder) -> Holder:
         """The holder with its place, if it runs. An unknown id is the runtime's to refuse."""

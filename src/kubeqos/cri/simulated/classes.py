@@ -1,12 +1,7 @@
 """QoS-class resources of a simulated runtime: the table on offer, who may enter a class, what a status shows.
 
-The table is a file:
-
-    resources:
-    - {name: rdt, level: container, default: silver, classes: [{name: gold, capacity: 2}, {name: silver}]}
-    - {name: network, level: pod, mutable: true, classes: [{name: fast}, {name: slow}]}
-
-Rules of KEP-3008 ("CRI API") and DESIGN rulings 2, 3 and 5. Pure, but for the counts that `ClassBook` keeps.
+The table is a `classes.yaml` as the relay reads it (`providers.config`); what a class would do on a real machine is not
+done here. Rules of KEP-3008 ("CRI API") and DESIGN rulings 2, 3 and 5. Pure, but for the counts that `ClassBook` keeps.
 """
 
 from __future__ import annotations
@@ -16,62 +11,31 @@ from collections.abc import Iterable, Mapping
 
 from kubeqos.cri.errors import Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.providers.config import MAX_CAPACITY, POD_QOS
-from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, ClassInfo, Level
+from kubeqos.cri.providers.config import NAMED, NodeClasses, VendorSpec, parse_classes
+from kubeqos.cri.providers.host import V2
+from kubeqos.cri.providers.protocol import Advertisement, Level
 from kubeqos.cri.runtime import class_of
-from kubeqos.document import Doc, parse_document, suggest
 from kubeqos.errors import ConfigurationError
+from kubeqos.rules.classes import POD_QOS
 
 Requests = Iterable[cri.ContainerQOSResource] | Iterable[cri.PodQOSResource]
 
 
 def read_classes(text: str, source: str) -> tuple[Advertisement, ...]:
     """The table from its file."""
-    top = parse_document(text, source).fields(("resources",))
-    return read_offers(top["resources"]) if "resources" in top else ()
+    return offered(parse_classes(text, source, V2))
 
 
-def read_offers(listed: Doc) -> tuple[Advertisement, ...]:
-    """The table's rows, wherever a file has them."""
-    offers = [_read_offer(item) for item in listed.elements()]
-    seen: dict[str, Advertisement] = {}
-    for offer in offers:
-        if offer.name in seen:
-            levels = " and ".join(sorted({offer.level.value, seen[offer.name].level.value}))
+def offered(classes: NodeClasses) -> tuple[Advertisement, ...]:
+    """What a simulated machine with these classes advertises."""
+    for name, resource in classes.resources.items():
+        if isinstance(resource.spec, VendorSpec):
             raise ConfigurationError(
-                f"resource {offer.name!r} is offered twice ({levels} level)",
-                where=listed.where,
-                remedy="every QoS-class resource of a node needs its own name",
+                f"resource {name!r}: a simulated machine has no vendor's provider to ask for its classes",
+                where=resource.where,
+                remedy=f"write its classes out: provider: {NAMED}, classes: […]",
             )
-        seen[offer.name] = offer
-    return tuple(offers)
-
-
-def _read_offer(item: Doc) -> Advertisement:
-    fields = item.fields(("name", "level", "mutable", "default", "classes"))
-    for key in ("name", "level", "classes"):
-        if key not in fields:
-            item.fail(f"{key} is missing")
-    name, level = fields["name"].text(), fields["level"].text()
-    if name == POD_QOS:
-        fields["name"].fail(f"{POD_QOS!r} belongs to Kubernetes and is never offered")
-    if level not in ("pod", "container"):
-        fields["level"].fail(f"{level!r} is not a level", suggest(level, ("pod", "container")))
-    classes = tuple(_read_class(entry) for entry in fields["classes"].elements())
-    default = fields["default"].text() if "default" in fields else SYSTEM_DEFAULT
-    names = [info.name for info in classes]
-    if default and default not in names:
-        fields["default"].fail(f"{default!r} is not one of the classes", suggest(default, names))
-    mutable = "mutable" in fields and fields["mutable"].boolean()
-    return Advertisement(name, Level(level), mutable, classes, default)
-
-
-def _read_class(entry: Doc) -> ClassInfo:
-    fields = entry.fields(("name", "capacity"))
-    if "name" not in fields:
-        entry.fail("name is missing")
-    capacity = fields["capacity"].integer(0, MAX_CAPACITY) if "capacity" in fields else 0
-    return ClassInfo(fields["name"].text(), capacity)
+    return tuple(resource.offer for resource in classes.resources.values())
 
 
 class ClassBook:
@@ -95,6 +59,8 @@ class ClassBook:
         wanted: dict[str, str] = {}
         for request in requests:
             name, cls = request.name, class_of(request)
+            if name == POD_QOS:
+                continue  # informational; no request fails because of it (KEP-3008, Pass on Pod QoS class)
             if name in wanted:
                 raise Refused(Code.INVALID_ARGUMENT, f"{level.value} QoS resource {name!r} is requested twice")
             self._check(level, name, cls, held)

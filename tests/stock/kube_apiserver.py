@@ -1,0 +1,89 @@
+"""A real kube-apiserver with a real etcd, in a folder of its own; both end with the test.
+
+Name the binary in `KUBEQOS_KUBE_APISERVER`; `etcd` is looked for on PATH (Debian: `etcd-server`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+KUBE_APISERVER = os.environ.get("KUBEQOS_KUBE_APISERVER")
+ETCD = shutil.which("etcd")
+needs_kube_apiserver = pytest.mark.skipif(
+    KUBE_APISERVER is None or ETCD is None,
+    reason="needs a kube-apiserver named in KUBEQOS_KUBE_APISERVER, and etcd on PATH",
+)
+TOKEN = "stock-administrator"
+
+
+@contextmanager
+def kube_apiserver(folder: Path) -> Iterator[Path]:
+    """The kubeconfig of an administrator of a stock cluster without controllers, scheduler or nodes."""
+    assert KUBE_APISERVER is not None and ETCD is not None
+    clients, peers, secure = free_ports(3)
+    store = f"http://127.0.0.1:{clients}"
+    (folder / "tokens.csv").write_text(f'{TOKEN},admin,admin,"system:masters"\n')
+    subprocess.run(["openssl", "genrsa", "-out", folder / "sa.key", "2048"], check=True, capture_output=True)
+    etcd = [ETCD, "--data-dir", str(folder / "etcd"), "--listen-client-urls", store, "--advertise-client-urls", store]
+    etcd += ["--listen-peer-urls", f"http://127.0.0.1:{peers}"]
+    server = [KUBE_APISERVER, "--etcd-servers", store, "--cert-dir", str(folder / "pki")]
+    server += ["--secure-port", str(secure), "--bind-address", "127.0.0.1", "--token-auth-file", "tokens.csv"]
+    server += ["--service-account-issuer", "https://stock", "--service-account-key-file", "sa.key"]
+    server += ["--service-account-signing-key-file", "sa.key", "--disable-admission-plugins", "ServiceAccount"]
+    server += ["--authorization-mode", "RBAC"]
+    with ExitStack() as stack:
+        for name, words in (("etcd", etcd), ("kube-apiserver", server)):
+            stack.enter_context(process(words, folder, name))
+        yield written_kubeconfig(folder, secure)
+
+
+@contextmanager
+def process(words: list[str], folder: Path, name: str) -> Iterator[None]:
+    with (folder / f"{name}.log").open("wb") as log:
+        running = subprocess.Popen(words, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield
+    finally:
+        running.terminate()
+        running.wait(30)
+
+
+def written_kubeconfig(folder: Path, port: int) -> Path:
+    cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "stock", "cluster": cluster}],
+        "users": [{"name": "admin", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "stock", "context": {"cluster": "stock", "user": "admin"}}],
+        "current-context": "stock",
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def until_it_answers(kubectl: list[str], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while subprocess.run([*kubectl, "get", "namespace", "default"], capture_output=True, check=False).returncode:
+        if time.monotonic() > deadline:
+            raise AssertionError("the kube-apiserver never answered; see its log")
+        time.sleep(0.3)

@@ -200,6 +200,7 @@ def test_the_relay_as_a_process_opens_its_gate(hooked: tuple[Containerd, Path], 
     runtime, listen = hooked
     relay = RelayProcess(folder, runtime.socket)
     relay.socket = listen
+    relay.arguments = ["--require-hook"]
     relay.start()
     try:
         with connect(listen) as stub, Pod(stub, runtime.cgroup_parent) as pod:

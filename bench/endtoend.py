@@ -10,18 +10,15 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.apiserver import CREATE_LUA, PODS, TOKEN, Server, wrk
+from bench.apiserver import PODS, TOKEN, Server, creates
 from bench.machine import describe
 from bench.scheduler import node, pod
-from kubeqos.codec import encode_json
 
 NODES, SECONDS = 5000, 5
 
@@ -113,14 +110,12 @@ def measure(live: Server, *, gold: bool) -> tuple[int, float, float]:
     )
     assert watcher.stdout is not None
     watcher.stdout.readline()
-    raw = pod("NAME", "10m", gold=gold)
-    raw["metadata"] = {"name": "NAME", "labels": {"app": "bench", "tag": "TAG"}}
-    head, middle, tail = re.split("NAME|TAG", encode_json({"apiVersion": "v1", "kind": "Pod", **raw}).decode())
-    values = {
-        "head": head, "middle": middle, "tail": tail, "path": PODS, "token": TOKEN, "id": f"{time.time_ns():x}",
-        "vary": "false",
-    }  # fmt: skip
-    created = wrk(CREATE_LUA % values, live.url, SECONDS)
+
+    def make(name: str, _number: int) -> dict[str, object]:
+        metadata = {"name": name, "labels": {"app": "bench"}}
+        return {"apiVersion": "v1", "kind": "Pod", **pod(name, "10m", gold=gold), "metadata": metadata}
+
+    created = creates(live, SECONDS, make)
     found = json.loads(watcher.communicate(timeout=120)[0].strip().splitlines()[-1])
     return found["bound"], found["bound"] / max(found["last"] - found["first"], 0.001), created
 

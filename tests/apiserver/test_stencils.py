@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.apiserver.auth import Identity
-from kubeqos.apiserver.eventoutline import event_outline
+from kubeqos.apiserver.eventoutline import EventStencils, event_outline
+from kubeqos.apiserver.handlers import new_stencils
 from kubeqos.apiserver.local import LocalTransport
+from kubeqos.apiserver.podstencils import template
 from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.server import ApiServer, Settings
-from kubeqos.apiserver.stencils import Stencils, pod_outline
 from kubeqos.client.api import Answer, Call
 from kubeqos.client.events import EventRecorder
 from kubeqos.codec import decode_json, encode_json
@@ -39,7 +40,7 @@ class Two:
         self.transports = [LocalTransport(server.application, ADMIN) for server in self.servers]
 
     async def send(self, method: str, path: str, body: Any) -> tuple[Answer, Answer]:
-        self.servers[1].application.handlers.stencils = Stencils()
+        self.servers[1].application.handlers.stencils = new_stencils()
         raw = body if isinstance(body, bytes) else encode_json(body)
         first, second = [await each.send(Call(method, path, body=raw)) for each in self.transports]
         return first, second
@@ -143,9 +144,8 @@ def test_any_pod_is_stamped_as_the_long_way_makes_it(
     ],
 )
 def test_the_name_is_cut_out_of_the_metadata_alone(body: bytes, name: str | None) -> None:
-    request = Request("POST", PODS, content_type="application/json", body=body)
-    outline = pod_outline(request, "default", 0)
-    assert (outline.name if outline else None) == name
+    found = template(body)
+    assert (found.name.decode() if found else None) == name
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -177,7 +177,9 @@ def is_known(two: Two, raw: Any) -> bool:
     body = encode_json(raw)
     request = Request("POST", EVENTS, content_type="application/json", body=body, user_agent="kubeqos")
     outline = event_outline(request, "default", server.core.admission.version)
-    return outline is not None and server.application.handlers.stencils.get(outline) is not None
+    events = server.application.handlers.stencils["Event"]
+    assert isinstance(events, EventStencils)
+    return outline is not None and events.get(outline) is not None
 
 
 async def test_the_third_event_is_stamped_and_equal(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from kubeqos.qrm.conformance import Kit
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Options, Refuse, Request, running
 from kubeqos.qrm.skeleton import write_skeleton
+from kubeqos.topology.hints import Policy
 from tests.qrm.harness import pod, until
 from tests.qrm.live import bench, serving_raw
 
@@ -95,13 +96,36 @@ async def test_metrics_and_readiness_are_part_of_it(folder: Path) -> None:
         assert counted._sum.get() > 0
 
 
+async def test_a_plugin_that_says_it_is_ill_is_not_asked(folder: Path) -> None:
+    class Moody(Tiny):
+        mood = ""
+
+        def health(self) -> str:
+            return self.mood
+
+    async with bench(folder) as node, node.plugin(Moody()) as plugin:
+        await node.manager.reconcile()
+        assert node.manager.conditions()["ResourcePluginsReady"][0] == "True"
+        plugin.mood = "the disk is full"
+        await node.manager.reconcile()
+        status, _, message = node.manager.conditions()["ResourcePluginsReady"]
+        told = "plugin example.com/tiny is not well: it says that it is not serving"
+        assert (status, message) == ("False", told)
+        refused: Any = await node.admit(pod("web", **{"example.com/tiny": "2"}), Policy.BEST_EFFORT)
+        assert refused.retry and told in refused.message
+        plugin.mood = ""
+        await node.manager.reconcile()
+        assert isinstance(await node.admit(pod("web", **{"example.com/tiny": "2"})), list)
+
+
 # ---- The kit
 
 
 async def test_the_kit_passes_a_good_plugin(folder: Path) -> None:
     async with running(Tiny(), Options(folder / "r")):
         report = await Kit(folder / "r" / "example.com_tiny.sock").run()
-    assert [check for check in report if check.passed is not True] == []
+    assert [check for check in report if check.passed is False] == []
+    assert [check.detail for check in report if check.passed is None] == ["the plugin serves containers one by one"] * 3
 
 
 async def test_the_kit_finds_what_is_wrong(folder: Path) -> None:
@@ -132,6 +156,7 @@ async def test_the_kit_finds_what_is_wrong(folder: Path) -> None:
         "GetTopologyAwareAllocatableResources answers",
         "PreStartContainer answers with a message",
         "RemovePod releases",
+        "RemovePod releases a whole pod",
         "RemovePod of an unknown pod is fine",
     }
     assert "unknown property 'Nonsense'" in found["Allocate gives what can be applied"].detail

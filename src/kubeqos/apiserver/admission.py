@@ -13,6 +13,7 @@ from typing import Protocol
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.codec import JsonObject
 from kubeqos.rules.fielderror import FieldError
+from kubeqos.rules.limits import Defaulted
 from kubeqos.rules.quota import Charge
 from kubeqos.store import Store
 
@@ -50,7 +51,8 @@ class Admitted:
 
 
 Check = Callable[[Attempt, JsonObject, Store], Sequence[FieldError]]
-"""A further opinion on an object that passed everything else, for rooms that the server does not know."""
+"""A further opinion on an object that passed everything else, for rooms that the server does not know. It has nothing
+to say about a new pod without claims and annotations: such pods are not shown to it one by one."""
 
 
 class Admission(Protocol):
@@ -60,11 +62,21 @@ class Admission(Protocol):
     def version(self) -> int:
         """Grows whenever something that admission looks at changes, quotas excepted."""
 
+    @property
+    def is_checked(self) -> bool:
+        """Whether there are further opinions."""
+
+    def defaulted(self, namespace: str) -> Defaulted | None:
+        """The amounts that LimitRanges fill in; None where they fill in more than amounts."""
+
     def admit(self, attempt: Attempt) -> Admitted:
         """Complete, validate and price a write; for a delete only the price is of interest."""
 
-    def admit_charged(self, attempt: Attempt, charge: Charge | None) -> Admitted:
-        """Judge a new object that is known to pass everything but quota."""
+    def rehearse(self, attempt: Attempt, *, limited: bool) -> Admitted:
+        """Complete and validate a create as if there were no quotas, nor, unless `limited`, LimitRanges."""
+
+    def admit_charged(self, namespace: str, charge: Charge | None) -> Admitted | None:
+        """Judge a new object that is known to pass everything but bounds and quota; None refuses it."""
 
     async def count(self, namespace: str) -> None:
         """Prepare for the write of a quota of this namespace, which is then counted in one turn of the event loop."""

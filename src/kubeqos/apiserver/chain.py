@@ -8,7 +8,8 @@ through accepted writes; the quotas' statuses are rendered once per transaction 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from kubeqos.apiserver.admission import Admitted, Attempt, Check, Coalesced
 from kubeqos.apiserver.kinds import KINDS, Kind, kind_named
@@ -21,14 +22,15 @@ from kubeqos.rules import admission
 from kubeqos.rules.admission import Operation, Refused, Request, Surroundings
 from kubeqos.rules.classes import WELL_KNOWN
 from kubeqos.rules.fielderror import Invalid
-from kubeqos.rules.limits import Limits
+from kubeqos.rules.limits import Defaulted, Limits, check_pod
 from kubeqos.rules.priority import PriorityClasses
-from kubeqos.rules.quota import Charge, Ledger, Quota, charge_of, charge_pod
+from kubeqos.rules.quota import Charge, Denied, Ledger, Quota, charge_of, charge_pod, decide
 from kubeqos.store import Store
 
 _LIMIT_RANGE, _QUOTA, _NODE = kind_named("LimitRange"), kind_named("ResourceQuota"), kind_named("Node")
 _PRIORITY_CLASS = kind_named("PriorityClass", "scheduling.k8s.io")
 Key = tuple[str, str]
+_NOTHING_DEFAULTED = Defaulted()
 _COUNTED_AT_ONCE = 250  # objects: a few milliseconds
 
 
@@ -71,16 +73,39 @@ class Chain:
         """Grows whenever something that admission looks at changes, quotas excepted."""
         return self._followed
 
-    def admit_charged(self, attempt: Attempt, charge: Charge | None) -> Admitted:
-        """Admit a new object that is known to pass everything but quota."""
-        kind = attempt.kind
-        request = Request(
-            Operation.CREATE, kind.plural, kind.kind, kind.group, attempt.namespace, "", None, attempt.new
+    @property
+    def is_checked(self) -> bool:
+        """Whether there are further opinions."""
+        return bool(self._checks)
+
+    def defaulted(self, namespace: str) -> Defaulted | None:
+        """The amounts that LimitRanges fill in; None where they fill in more than amounts."""
+        ranges = self._limits.get(namespace)
+        return Defaulted.by(tuple(ranges.values())) if ranges else _NOTHING_DEFAULTED
+
+    def admit_charged(self, namespace: str, charge: Charge | None) -> Admitted | None:
+        """Judge a new object that is known to pass everything but bounds and quota; None refuses it."""
+        ranges = self._limits.get(namespace)
+        spec = charge.spec if charge is not None else None
+        if ranges and spec is not None and check_pod(spec, ranges.values(), self._container_level):
+            return None
+        decision = decide(self.ledger.quotas(namespace), None, charge, container_level=self._container_level)
+        if isinstance(decision, Denied):
+            return None
+        deltas = decision.deltas
+        return Admitted(
+            {}, coalesced=self._statuses(namespace, deltas), accepted=lambda: self.ledger.apply(namespace, deltas)
         )
-        outcome = admission.admit_charged(request, self._surroundings(attempt), charge)
-        return self._admitted(attempt, outcome)
+
+    def rehearse(self, attempt: Attempt, *, limited: bool) -> Admitted:
+        """Complete and validate a create as if there were no quotas, nor, unless `limited`, LimitRanges."""
+        around = replace(self._surroundings(attempt), quotas=())
+        return self._decided(attempt, around if limited else replace(around, limits=()))
 
     def admit(self, attempt: Attempt) -> Admitted:
+        return self._decided(attempt, self._surroundings(attempt))
+
+    def _decided(self, attempt: Attempt, around: Surroundings) -> Admitted:
         kind = attempt.kind
         request = Request(
             Operation(attempt.operation),
@@ -92,7 +117,7 @@ class Chain:
             attempt.old,
             attempt.new,
         )
-        outcome = admission.admit(request, self._surroundings(attempt))
+        outcome = admission.admit(request, around)
         if isinstance(outcome, admission.Admitted) and outcome.object is not None:
             errors = [error for check in self._checks for error in check(attempt, outcome.object, self._store)]
             if errors:
@@ -107,9 +132,7 @@ class Chain:
         obj = outcome.object if outcome.object is not None else attempt.old
         assert obj is not None  # a delete has an old object
         follow = self._quota_written(attempt, obj) if kind is _QUOTA else None
-        coalesced: Coalesced = {
-            _QUOTA.key(attempt.namespace, name): self._status_of(attempt.namespace, name) for name in outcome.deltas
-        }
+        coalesced = self._statuses(attempt.namespace, outcome.deltas)
 
         def accepted() -> None:
             self.ledger.apply(attempt.namespace, outcome.deltas)
@@ -128,6 +151,7 @@ class Chain:
             container_level=self._container_level,
             nodes=self._offers,
             expired=self.ledger.expired,
+            runtime_classes=(),  # the server has no such kind
         )
 
     # following accepted writes
@@ -228,9 +252,11 @@ class Chain:
         self._counted.pop(namespace, None)  # the pod costs less now, though it did not change
         deltas = self.ledger.expire(namespace, view)
         if deltas:
-            await self._store.commit(
-                [], {_QUOTA.key(namespace, name): self._status_of(namespace, name) for name in deltas}
-            )
+            await self._store.commit([], self._statuses(namespace, deltas))
+
+    def _statuses(self, namespace: str, names: Iterable[str]) -> Coalesced:
+        """The quotas to be written in a transaction."""
+        return {_QUOTA.key(namespace, name): self._status_of(namespace, name) for name in names}
 
     def _status_of(self, namespace: str, name: str) -> Callable[[int], bytes | None]:
         """Renders a quota with the ledger's usage when its transaction is written."""

@@ -6,9 +6,9 @@ go through exactly the same code.
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,10 +20,14 @@ from kubeqos.store import Store, Stored
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' suffixes: no vowels, no lookalikes
 _MAX_GENERATED_PREFIX = 58
+_NAMESPACE = kind_named("Namespace")
 
 
 def new_uid() -> str:
-    return str(uuid.uuid4())
+    """A random UUID (RFC 9562, version 4); the library's class checks and converts what needs neither."""
+    digits = os.urandom(16).hex()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 def random_suffix() -> str:
@@ -55,7 +59,7 @@ class Core:
 
     def namespace_terminating(self, name: str) -> bool | None:
         """Whether a namespace is being deleted; None when it does not exist."""
-        stored = self.store.get(kind_named("Namespace").key("", name), pending=True)
+        stored = self.store.get(_NAMESPACE.key("", name), pending=True)
         if stored is None:
             self._namespaces.pop(name, None)
             return None

@@ -1,24 +1,99 @@
 """What one event has in common with the next: the same thing happened, to another object, at another time.
 
-`Handlers.create` asks for the outline of an event before it takes one apart; see `stencils`. Only events in the form in
-which our own components write them have one.
+`Handlers.create` asks for the stamp of an event before it takes one apart; see `stencils`. Only events in the form in
+which our own components write them have an outline.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kubeqos.apiserver.core import Core
+from kubeqos.apiserver.outlines import MARK
 from kubeqos.apiserver.requests import JSON, Request
-from kubeqos.apiserver.stencils import Outline, Path
-from kubeqos.codec import JsonError, encode_json, typed_decoder
+from kubeqos.apiserver.stencils import (
+    MARKS,
+    MOMENT,
+    NAME_MARK,
+    OWN,
+    UID_MARK,
+    Key,
+    Memo,
+    Seen,
+    Stamp,
+    Stencil,
+    rehearsed,
+    text_of,
+)
+from kubeqos.apiserver.writes import Write
+from kubeqos.codec import JsonError, JsonObject, encode_json, typed_decoder
 from kubeqos.model.names import dns_subdomain
 from kubeqos.model.timestamps import seconds_of, timestamp
 
 _LARGEST_COUNT = 2**31 - 1
 Text = str | UnsetType
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """An event with its name cut out, and what else is its own: JSON values by their paths."""
+
+    key: Key
+    name: str
+    paths: tuple[Path, ...] = ()
+    values: tuple[bytes, ...] = ()
+
+
+class EventStencils:
+    """The stencils of new events."""
+
+    def __init__(self) -> None:
+        self._kept: Memo[Stencil] = Memo()
+        self._seen = Seen()
+
+    def get(self, outline: Outline) -> Stencil | None:
+        return self._kept.get(outline.key)
+
+    def stamp(self, core: Core, write: Write, request: Request) -> Stamp | None:
+        """The event that a request makes, unless it has to go the long way."""
+        outline = event_outline(request, write.namespace, core.admission.version)
+        if outline is None:
+            return None
+        stencil = self.get(outline)
+        if stencil is None:
+            stencil = learn(core, write, request, outline) if self._seen.before(outline.key) else None
+            if stencil is None:
+                return None
+            self._kept.put(outline.key, stencil)
+        fresh = (core.new_uid().encode(), timestamp(core.clock()).encode())
+        return Stamp(outline.name, stencil.fill((outline.name.encode(), *fresh, *outline.values)), None)
+
+
+def learn(core: Core, write: Write, request: Request, outline: Outline) -> Stencil | None:
+    """Rehearse the long way for an event, and cut its own values out of what it becomes."""
+    obj = rehearsed(core, write, request, request.body)
+    if obj is None:
+        return None
+    marks = {f'"{MARK}{number:04}"': OWN + number for number in range(len(outline.paths))}
+    marked = {**obj, "metadata": {**obj["metadata"], "name": NAME_MARK}}
+    for path, mark in zip(outline.paths, marks, strict=True):
+        _put(marked, path, mark[1:-1])
+    stencil = Stencil.of(text_of(write.kind, marked), MARKS | {mark.encode(): hole for mark, hole in marks.items()})
+    # An event may say anything, even what marks a hole: the stencil must make the event that it was made from.
+    made = (outline.name.encode(), UID_MARK.encode(), MOMENT, *outline.values)
+    return stencil if stencil is not None and stencil.fill(made) == text_of(write.kind, obj) else None
+
+
+def _put(obj: JsonObject, path: Path, value: str) -> None:
+    """Set a field of a copy; the maps on the way are copied too."""
+    for step in path[:-1]:
+        obj[step] = obj = {**obj[step]}
+    obj[path[-1]] = value
 
 
 class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

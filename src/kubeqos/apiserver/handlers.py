@@ -6,47 +6,32 @@ picks the operation and puts the result into the form the client asked for.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.bodies import object_body
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete, delete_collection
-from kubeqos.apiserver.eventoutline import event_outline
+from kubeqos.apiserver.eventoutline import EventStencils
 from kubeqos.apiserver.kinds import Kind
-from kubeqos.apiserver.negotiate import Form, negotiate
+from kubeqos.apiserver.negotiate import Form, form_of
 from kubeqos.apiserver.options import check_options, delete_options, dry_run, field_manager, list_options
 from kubeqos.apiserver.patching import patch_object
+from kubeqos.apiserver.podstencils import PodStencils
 from kubeqos.apiserver.reads import check_not_future, list_objects
 from kubeqos.apiserver.requests import Request, Response, Route
-from kubeqos.apiserver.status import ApiError
-from kubeqos.apiserver.stencils import Outline, Stencils, pod_outline
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.tables import include, list_response, object_response
 from kubeqos.apiserver.watching import Watcher, Watching
-from kubeqos.apiserver.writes import Write, Written, create, create_from_stencil, replace
-from kubeqos.codec import JsonObject
-from kubeqos.model.objects import PodView
+from kubeqos.apiserver.writes import Write, Written, create, create_stamped, replace
 from kubeqos.model.selectors import FieldSelector
-from kubeqos.rules.quota import Charge, charge_of, charge_pod
 
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
 
 
-_OUTLINES = {"Pod": pod_outline, "Event": event_outline}
-"""What is created by the hundred, and how to tell what those have in common."""
-
-
-def _charge(kind: Kind, obj: JsonObject) -> Charge | None:
-    return charge_pod(PodView.of(obj)) if kind.kind == "Pod" else charge_of(kind.plural, obj, group=kind.group)
-
-
-def form_of(request: Request, *, collection: bool = False) -> Form:
-    form = negotiate(request.accept, collection=collection)
-    if isinstance(form, ApiError):
-        raise form
-    return form
+def new_stencils() -> Mapping[str, PodStencils | EventStencils]:
+    return {"Pod": PodStencils(), "Event": EventStencils()}
 
 
 @dataclass
@@ -57,7 +42,8 @@ class Handlers:
     access: Access
     watching: Watching
     subresources: Subresources
-    stencils: Stencils = field(default_factory=Stencils)
+    stencils: Mapping[str, PodStencils | EventStencils] = field(default_factory=new_stencils)
+    """Of the kinds that are created by the hundred."""
 
     def table(self) -> dict[str, Handler]:
         return {
@@ -96,19 +82,14 @@ class Handlers:
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
         write = self._write(request, route, kind, "CreateOptions")
-        cut = _OUTLINES.get(kind.kind) if not write.dry_run else None
-        outline = cut(request, route.namespace, self.core.admission.version) if cut is not None else None
-        stencil = self.stencils.get(outline) if outline is not None else None
-        if outline is not None and stencil is not None:
-            written = await create_from_stencil(self.core, write, outline, stencil)
-        else:
-            written = await create(self.core, write, object_body(request, kind), self._learner(kind, outline))
+        stencils = self.stencils.get(kind.kind) if not write.dry_run else None
+        stamp = stencils.stamp(self.core, write, request) if stencils is not None else None
+        written = None
+        if stamp is not None:
+            written = await create_stamped(self.core, write, stamp.name, stamp.tail, stamp.charge)
+        if written is None:
+            written = await create(self.core, write, object_body(request, kind))
         return self._written(kind, written, form, request)
-
-    def _learner(self, kind: Kind, outline: Outline | None) -> Callable[[JsonObject], None] | None:
-        if outline is None or not self.stencils.is_repeated(outline):
-            return None
-        return lambda obj: self.stencils.learn(outline, kind, obj, _charge(kind, obj))
 
     async def update(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)

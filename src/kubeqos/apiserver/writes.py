@@ -27,10 +27,10 @@ from kubeqos.apiserver.status import (
     invalid,
     not_found,
 )
-from kubeqos.apiserver.stencils import Outline, Stencil
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.timestamps import timestamp
+from kubeqos.rules.quota import Charge
 from kubeqos.store import Delete, Put, Stored
 
 Transform = Callable[[JsonObject], JsonObject]
@@ -108,13 +108,34 @@ def unowned(obj: JsonObject) -> JsonObject:
     return {**obj, "metadata": metadata}
 
 
-async def create(
-    core: Core, write: Write, obj: JsonObject, learn: Callable[[JsonObject], None] | None = None
-) -> Written:
-    """Store a new object. `learn` is shown the object as it is stored, when nothing about it needed a warning."""
-    kind, namespace = write.kind, write.namespace
+async def create(core: Core, write: Write, obj: JsonObject) -> Written:
+    """Store a new object."""
+    kind = write.kind
     if kind.kind == "ResourceQuota":
-        await core.admission.count(namespace)
+        await core.admission.count(write.namespace)
+    admitted = _completed(core, write, obj, core.admission.admit)
+    name = admitted.obj["metadata"].get("name", "")
+    key = kind.key(write.namespace, name)
+    _check_absent(core, kind, key, name)
+    write.record_owner(core, admitted.obj, None)
+    if write.dry_run:
+        return Written(unversioned(kind, admitted.obj), created=True)
+    render = renderer(kind, admitted.obj)
+    commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
+    admitted.accepted()
+    return Written(render(await commit), created=True)
+
+
+def rehearse(core: Core, write: Write, obj: JsonObject, *, limited: bool) -> JsonObject:
+    """What a new object would be stored as if it met no quota, nor, unless `limited`, the bounds of a LimitRange."""
+    admitted = _completed(core, write, obj, lambda attempt: core.admission.rehearse(attempt, limited=limited))
+    write.record_owner(core, admitted.obj, None)
+    return admitted.obj
+
+
+def _completed(core: Core, write: Write, obj: JsonObject, admit: Callable[[Attempt], Admitted]) -> Admitted:
+    """Everything that happens to a new object before it is known whether there is one of its name."""
+    kind, namespace = write.kind, write.namespace
     _fit_url(kind, namespace, obj)
     metadata = obj["metadata"]
     if metadata.get("resourceVersion") and not write.dry_run:
@@ -124,44 +145,40 @@ async def create(
     name = metadata.get("name", "")
     check_namespace(core, kind, namespace, name)
     _stamp(core, kind, obj)
-    admitted = _admit(core, write, Attempt("CREATE", kind, namespace, name, obj))
-    key = kind.key(namespace, name)
-    existing = core.store.get(key, pending=True)
-    if existing is not None:
-        raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
-    write.record_owner(core, admitted.obj, None)
-    if write.dry_run:
-        return Written(unversioned(kind, admitted.obj), created=True)
-    if learn is not None and not write.warnings:
-        learn(admitted.obj)
-    render = renderer(kind, admitted.obj)
-    commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
-    admitted.accepted()
-    return Written(render(await commit), created=True)
+    return _admit(write, Attempt("CREATE", kind, namespace, name, obj), admit)
 
 
-async def create_from_stencil(core: Core, write: Write, outline: Outline, stencil: Stencil) -> Written:
-    """Store one more object of a template: only its name, its namespace and the quotas are still to be judged."""
-    kind, namespace, name = write.kind, write.namespace, outline.name
+async def create_stamped(core: Core, write: Write, name: str, tail: bytes, charge: Charge | None) -> Written | None:
+    """Store a new object whose text is known; only its name, its namespace and what it costs are still to be judged.
+
+    None when it costs too much: the long way says why.
+    """
+    kind, namespace = write.kind, write.namespace
+    if write.guard is not None:
+        write.guard({"metadata": {"name": name}})
     check_namespace(core, kind, namespace, name)
-    admitted = core.admission.admit_charged(
-        Attempt("CREATE", kind, namespace, name, {"metadata": {"name": name}}), stencil.charge
-    )
+    admitted = core.admission.admit_charged(namespace, charge)
+    if admitted is None:
+        return None
     key = kind.key(namespace, name)
-    existing = core.store.get(key, pending=True)
-    if existing is not None:
-        raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
-    head, tail = kind.head, stencil.fill(outline, core.new_uid(), timestamp(core.clock()))
-    values: list[bytes] = []
+    _check_absent(core, kind, key, name)
+    value = b""
 
     def render(revision: int) -> bytes:
-        values.append(b"%b%d%b" % (head, revision, tail))
-        return values[0]
+        nonlocal value
+        value = b"%b%d%b" % (kind.head, revision, tail)
+        return value
 
     commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
     admitted.accepted()
     await commit
-    return Written(values[0], created=True)
+    return Written(value, created=True)
+
+
+def _check_absent(core: Core, kind: Kind, key: str, name: str) -> None:
+    existing = core.store.get(key, pending=True)
+    if existing is not None:
+        raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
 
 
 def check_namespace(core: Core, kind: Kind, namespace: str, name: str) -> None:
@@ -197,12 +214,14 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
         if metadata.get("namespace", namespace) not in ("", namespace):
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
 
 
-def _admit(core: Core, write: Write, attempt: Attempt) -> Admitted:
+def _admit(write: Write, attempt: Attempt, admit: Callable[[Attempt], Admitted]) -> Admitted:
     if write.guard is not None and attempt.new is not None:
         write.guard(attempt.new)
-    admitted = core.admission.admit(attempt)
+    admitted = admit(attempt)
     if write.warnings is not None:
         write.warnings.extend(admitted.warnings)
     return admitted
@@ -252,7 +271,7 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     _check_identity(write, stored, old, new)
     _carry_over(kind, write.subresource, new, old)
     attempt = Attempt("UPDATE", kind, write.namespace, write.name, new, old, write.subresource)
-    admitted = _admit(core, write, attempt)
+    admitted = _admit(write, attempt, core.admission.admit)
     new = admitted.obj
     _check_finalizers(kind, new, old)
     if kind.lifecycle.generation and write.subresource not in ("status", "binding") and generated(old, new):
@@ -300,8 +319,11 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if metadata.get("name") != known["name"]:
         raise _other_name(metadata.get("name", ""), known["name"])
-    if metadata.get("namespace") and metadata["namespace"] != known.get("namespace", ""):
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    found = metadata.get("namespace")
+    if found and kind.namespaced and found != write.namespace:  # only a patch can still say so
+        raise bad_request(
+            f"the namespace of the object ({found}) does not match the namespace on the request ({write.namespace})"
+        )
     version = metadata.get("resourceVersion")
     if version and version != str(stored.revision):
         if not str(version).isdigit():

@@ -98,9 +98,9 @@ def default_plan() -> ClusterPlan:
 
 
 def fleet_plan(count: int) -> ClusterPlan:
-    """Many small nodes with classes."""
+    """Many small nodes with classes and exclusive CPUs."""
     offers = read_classes(DEFAULT_CLASSES, "default classes")
-    one = NodePlan("node", MACHINES["laptop8"](), "default", offers)
+    one = NodePlan("node", MACHINES["laptop8"](), "default", offers, reserved_cpus=CpuSet.parse("0"))
     return ClusterPlan(tuple(replace(one, name=f"node-{number}") for number in range(1, count + 1)))
 
 

@@ -170,8 +170,12 @@ class _Counters(Collector):
         yield CounterMetricFamily("kubeqos_node_damaged_checkpoints", "Checkpoints set aside.", value=damaged)
         freed = CounterMetricFamily("kubeqos_node_reclaimed", "Things removed to free the disk.", labels=["kind"])
         freed.add_metric(["containers"], self._housekeeper.freed.containers)
-        freed.add_metric(["images"], self._housekeeper.freed.images)
+        freed.add_metric(["images"], self._housekeeper.freed.images.total())
         yield freed
+        collected = CounterMetricFamily(
+            "kubelet_image_garbage_collected", "Unused images removed, by reason.", labels=["reason"]
+        )
+        yield _counted(collected, self._housekeeper.freed.images)
 
     def _calls(self) -> dict[str, int]:
         return {**self._pod_resources.counts.calls, "refused": self._pod_resources.counts.refused}

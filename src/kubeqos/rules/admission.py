@@ -21,7 +21,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
 from kubeqos.rules.classes import WELL_KNOWN, Level, changed_annotations, request_errors, translate_annotations
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
-from kubeqos.rules.fielderror import FieldError, Invalid, forbidden
+from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, quote
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_priority
 from kubeqos.rules.quota import Charge, Deltas, Quota
@@ -79,6 +79,8 @@ class Surroundings:
     nodes: Collection[str] = ()
     expired: Collection[str] = ()
     """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
+    runtime_classes: Collection[str] | None = None
+    """Those that exist; None where nobody knows, as for a manifest that is checked for another cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +148,6 @@ def admit(request: Request, around: Surroundings) -> Admitted | Refused:
         if refused is not None:
             return refused
     return Admitted(request.new, tuple(work.warnings), work.deltas)
-
-
-def admit_charged(request: Request, around: Surroundings, charge: Charge | None) -> Admitted | Refused:
-    """Decide about a new object for which every step but quota is known to pass, from what it would be charged."""
-    decision = quota.decide(around.quotas, None, charge, container_level=around.container_level)
-    if isinstance(decision, quota.Denied):
-        return refuse(request, decision.message, because=tuple(reason.message for reason in decision.reasons))
-    return Admitted(request.new, (), decision.deltas)
 
 
 # -- refusals --------------------------------------------------------------------------------------------------
@@ -337,6 +331,21 @@ def limit_range_name(work: Work) -> Refused | None:
     return None
 
 
+def runtime_class(work: Work) -> Refused | None:
+    """Whoever asks for a RuntimeClass that is not there must not silently get the ordinary runtime."""
+    known, name = work.around.runtime_classes, (work.new.get("spec") or {}).get("runtimeClassName")
+    if known is None or name is None or name in known:
+        return None
+    return refuse(work.request, f"pod rejected: RuntimeClass {quote(name)} not found")
+
+
+def runtime_overhead(work: Work) -> Refused | None:
+    if work.around.runtime_classes is not None and (work.new.get("spec") or {}).get("overhead"):
+        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        return refuse(work.request, why)
+    return None
+
+
 def service_type(work: Work) -> Refused | None:
     drop_type_dependent(work.new, work.request.old or {})
     return None
@@ -416,7 +425,7 @@ def _charge(request: Request, raw: Raw | None, around: Surroundings, work: Work 
 
 _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (
-        pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults,
+        pod_priority, pod_tolerations, runtime_class, class_annotations, classes_need_gate, limit_defaults,
     ),
     (Operation.UPDATE, "pods", ""): (pod_keeps_priority, pod_tolerations, classes_need_gate),
     (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only),
@@ -427,7 +436,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.UPDATE, "resourcequotas", ""): (classes_need_gate,),
 }  # fmt: skip
 _VALIDATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
-    (Operation.CREATE, "pods", ""): (strict_class_names, limit_bounds),
+    (Operation.CREATE, "pods", ""): (runtime_overhead, strict_class_names, limit_bounds),
     (Operation.UPDATE, "pods", ""): (class_annotations_stay,),
     (Operation.UPDATE, "pods", "resize"): (resize_needs_node, limit_bounds),
     (Operation.CREATE, "persistentvolumeclaims", ""): (claim_bounds,),

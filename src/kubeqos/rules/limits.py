@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeqos.model.objects import LimitRangeItem, PodSpec, ResourceList, convert, resource_list
+from kubeqos.model.objects import LimitRangeItem, PodSpec, ResourceList, Resources, convert, resource_list
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.classes import WELL_KNOWN, Level, demand
 from kubeqos.rules.podqos import effective_limits, effective_requests
@@ -74,6 +74,31 @@ class Limits:
             )
             bounds.append(Bounds(item.type, item.min, item.max, item.max_limit_request_ratio, class_max))
         return Limits(name, tuple(bounds), limits, requests, classes["Pod"], classes["Container"])
+
+
+@dataclass(frozen=True, slots=True)
+class Defaulted:
+    """The amounts that a namespace fills in where a container leaves them out."""
+
+    requests: frozenset[str] = frozenset()
+    limits: frozenset[str] = frozenset()
+
+    @staticmethod
+    def by(ranges: Sequence[Limits]) -> Defaulted | None:
+        """What these ranges fill in; None where they fill in classes too."""
+        if any(one.pod_classes or one.container_classes for one in ranges):
+            return None
+        return Defaulted(
+            frozenset(name for one in ranges for name in one.default_requests),
+            frozenset(name for one in ranges for name in one.default_limits),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.limits)
+
+    def is_met(self, resources: Resources) -> bool:
+        """Whether there is nothing left to fill in."""
+        return self.requests <= resources.requests.keys() and self.limits <= resources.limits.keys()
 
 
 # -- defaulting of the LimitRange itself -----------------------------------------------------------------------

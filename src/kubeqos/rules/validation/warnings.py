@@ -62,6 +62,12 @@ def _template_warnings(raw: Raw, creating: bool) -> Iterator[str]:
     yield from _spec_warnings(path, template.get("spec") or NO_MAP, template.get("metadata") or NO_MAP)
 
 
+def _volume_claim_warnings(raw: Raw, creating: bool) -> Iterator[str]:
+    resources = (raw.get("spec") or NO_MAP).get("resources") or NO_MAP
+    for side in ("requests", "limits"):
+        yield from _fractions(f"spec.resources.{side}", resources.get(side) or NO_MAP, ("storage",))
+
+
 def _spec_warnings(path: str, spec: Raw, meta: Raw) -> Iterator[str]:
     for key in spec.get("nodeSelector") or NO_MAP:
         if key in _DEPRECATED_LABELS:
@@ -104,8 +110,8 @@ def _duplicates(path: str, items: list[Raw] | None, field: str) -> Iterator[str]
         seen.add(value)
 
 
-def _fractions(path: str, amounts: Raw) -> Iterator[str]:
-    for name in ("memory", "ephemeral-storage"):
+def _fractions(path: str, amounts: Raw, counted: tuple[str, ...] = ("memory", "ephemeral-storage")) -> Iterator[str]:
+    for name in counted:
         amount = amounts.get(name)
         if amount is not None and not Quantity.parse(amount).is_integer:
             shown = quote(str(Quantity.parse(amount)))
@@ -167,6 +173,7 @@ def _affinity_warnings(path: str, affinity: Raw) -> Iterator[str]:
 
 _KINDS: dict[str, Callable[[Raw, bool], Iterator[str]]] = {
     "Pod": _pod_warnings,
+    "PersistentVolumeClaim": _volume_claim_warnings,
     "PodTemplate": _template_warnings,
     "ReplicationController": _template_warnings,
     "ReplicaSet": _template_warnings,

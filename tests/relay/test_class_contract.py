@@ -259,3 +259,20 @@ async def test_implicit_defaults_follow_the_configuration_while_things_run(world
     assert await world.classes(silent) == {"rdt": "silver", "blockio": ""}
     assert await world.classes(asked) == {"rdt": "bronze", "blockio": ""}
     assert await world.pod_classes(where[0]) == {"network": "basic", "shelf": ""}
+
+
+async def test_an_implicit_default_that_cannot_be_changed_stays_with_what_runs(world: World):
+    """Who has not started yet gets the new default; who runs keeps the old one, and no new immutable type."""
+    with_default = CLASSES.replace("blockio: {provider: named,", "blockio: {provider: named, default: slow,")
+    await world.configure(with_default)
+    where = await world.pod()
+    running, waiting = await world.started(where, "running"), await world.created(where, "waiting")
+    changed = with_default.replace("default: slow", "default: fast").replace("default: basic", "default: premium")
+    await world.configure(changed + "  late: {provider: named, default: one, classes: [one]}\n")
+    assert await world.classes(running) == {"rdt": "silver", "blockio": "slow", "late": ""}
+    assert await world.classes(waiting) == {"rdt": "silver", "blockio": "fast", "late": "one"}
+    assert (await world.pod_classes(where[0]))["network"] == "basic"
+    same = update(running, classes={"blockio": "slow"})
+    await world.client.update_container_resources(same)
+    other = update(running, classes={"blockio": "fast"})
+    assert (await refused(world.client.update_container_resources(other))).code is Code.FAILED_PRECONDITION

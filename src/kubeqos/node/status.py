@@ -27,6 +27,8 @@ class StatusFacts:
 
     host_ips: tuple[str, ...] = ()
     runtime_name: str = "containerd"
+    classes: bool = True
+    """Whether QoS classes are told at all; not with the gate off (KEP-3008, Version Skew Strategy)."""
 
 
 def timestamp(seconds: float) -> str:
@@ -61,7 +63,7 @@ def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]
     if init:
         status["initContainerStatuses"] = init
     sandbox = pod.seen.newest_sandbox
-    if sandbox is not None and sandbox.classes:
+    if sandbox is not None and sandbox.classes and facts.classes:
         status["qosResources"] = _qos_resources(sandbox.classes)
     return status
 
@@ -121,7 +123,7 @@ def _container_status(pod: PodRecord, container: ContainerView, facts: StatusFac
     }
     if newest is not None:
         status["containerID"] = f"{facts.runtime_name}://{newest.id}"
-        if newest.classes:
+        if newest.classes and facts.classes:
             status["qosResources"] = _qos_resources(newest.classes)
     resources = _allocated_resources(pod, container.name)
     if resources.get("requests"):

@@ -102,6 +102,10 @@ class Home:
         """The classes in which a container really is."""
         raise NotImplementedError
 
+    async def limits(self, identity: str) -> tuple[int, int]:
+        """A container's CPU quota in microseconds and its memory limit in bytes."""
+        raise NotImplementedError
+
     async def withdraw(self, resource: str, class_name: str) -> None:
         """The node's administrator removes a class."""
         raise NotImplementedError
@@ -181,6 +185,10 @@ class SimulatedHome(Home):
     async def cpus(self, identity: str) -> CpuSet:
         return CpuSet.parse(self.runtime.core.containers[identity].resources.cpuset_cpus)
 
+    async def limits(self, identity: str) -> tuple[int, int]:
+        found = self.runtime.core.containers[identity].resources
+        return found.cpu_quota, found.memory_limit_in_bytes
+
     async def classes(self, identity: str) -> dict[str, str]:
         return dict(self.runtime.core.containers[identity].classes)
 
@@ -216,18 +224,24 @@ class ContainerdHome(Home):
         lines = Path(f"/proc/{await self._pid(identity)}/status").read_text().splitlines()
         return CpuSet.parse(next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list:")))
 
+    async def _cgroup(self, identity: str, controller: str, file: str) -> str:
+        lines = Path(f"/proc/{await self._pid(identity)}/cgroup").read_text().splitlines()
+        path = next(line.split(":")[2] for line in lines if controller in line.split(":")[1].split(","))
+        return (CGROUPS / controller / path.strip("/") / file).read_text().strip()
+
+    async def limits(self, identity: str) -> tuple[int, int]:
+        quota = await self._cgroup(identity, "cpu", "cpu.cfs_quota_us")
+        return int(quota), int(await self._cgroup(identity, "memory", "memory.limit_in_bytes"))
+
     async def classes(self, identity: str) -> dict[str, str]:
         pid = str(await self._pid(identity))
         found = {}
         for name in ("exclusive", "limited"):
             if pid in (self.resctrl / f"kubeqos.{name}" / "tasks").read_text().split():
                 found["rdt"] = name
-        group = next(line for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if ":blkio:" in line)
-        limits = (
-            CGROUPS / "blkio" / group.rpartition(":")[2].strip("/") / "blkio.throttle.read_bps_device"
-        ).read_text()
+        limits = await self._cgroup(identity, "blkio", "blkio.throttle.read_bps_device")
         rates = {str(1 << 30): "high-prio", str(1 << 20): "throttled"}
-        if limits.strip():
+        if limits:
             found["blockio"] = rates[limits.split()[1]]
         return found
 

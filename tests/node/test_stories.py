@@ -255,3 +255,23 @@ async def test_a_class_is_changed_in_place(opens: Opens) -> None:
 
         await until("the status tells it", told)
         assert ids((await home.api.get(PODS, "web", "default"))["status"])["main"] == identity
+
+
+async def test_cpu_and_memory_are_resized_in_place(opens: Opens) -> None:
+    def amounts(cpu: str, memory: str) -> dict[str, Any]:
+        return {"requests": {"cpu": "100m", "memory": "16Mi"}, "limits": {"cpu": cpu, "memory": memory}}
+
+    async with opens() as home:
+        identity = ids(await home.start("web", Work(resources=amounts("200m", "32Mi"))))["main"]
+        assert await home.limits(identity) == (20_000, 32 << 20)
+        change = {"spec": {"containers": [{"name": "main", "resources": amounts("500m", "64Mi")}]}}
+        await home.api.patch(PODS, "web", change, "default", type=PatchType.STRATEGIC, subresource="resize")
+
+        async def resized() -> bool:
+            one = (await home.api.get(PODS, "web", "default"))["status"]["containerStatuses"][0]
+            return one.get("resources", {}).get("limits") == {"cpu": "500m", "memory": "64Mi"}
+
+        await until("the status tells the new size", resized)
+        assert await home.limits(identity) == (50_000, 64 << 20)
+        status = (await home.api.get(PODS, "web", "default"))["status"]
+        assert ids(status)["main"] == identity and status["containerStatuses"][0]["restartCount"] == 0

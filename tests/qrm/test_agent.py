@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.machines import kep80
+from kubeqos.node import config as nodeconfig
+from kubeqos.node.extensions import extensions
 from kubeqos.node.settings import NodeSettings
 from kubeqos.qrm.sdk import Allocation, DeviceSpec, Hint, MountSpec, Options, Refuse, Request, running
-from kubeqos.topology.hints import Scope
+from kubeqos.topology.hints import Policy, Scope
 from tests.qrm.harness import PluginProcess, admitted, container, plugin_processes, pod, pod_of, qrm_node, until
 from tests.qrm.live import NUMA_0, Scripted, cpus
 
@@ -92,3 +95,34 @@ async def test_the_gate_needs_the_topology_manager() -> None:
     settings = NodeSettings("n1", Path("/nowhere"), gates=FeatureGates.default().set({QRM: True}))
     with pytest.raises(ConfigurationError, match='topologyManagerPolicy is "none"'):
         settings.check()
+
+
+async def test_without_the_gate_plugins_are_not_looked_for(folder: Path) -> None:
+    """Gate off: nobody takes plugins, and what pods ask for is nobody's business but the scheduler's."""
+    settings = NodeSettings("n1", folder / "s", log_dir=folder / "logs", topology_policy=Policy.RESTRICTED)
+    made = extensions(settings, kep80(), None)
+    assert (made.qrm, made.managers) == (None, [])
+    on = replace(settings, gates=FeatureGates.default().set({QRM: True}))
+    made = extensions(on, kep80(), None)
+    assert made.managers == [made.qrm]
+    assert made.qrm is not None and made.qrm.reconcile_seconds == 3.0
+    assert nodeconfig.load(flags={"qos-resource-manager-reconcile-period": "10s"}).qrm_reconcile_period == 10.0
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+async def test_a_plugin_beside_the_built_in_manager_is_refused(folder: Path, resource: str) -> None:
+    settings = NodeSettings(
+        "n1",
+        folder / "s",
+        log_dir=folder / "logs",
+        gates=FeatureGates.default().set({QRM: True}),
+        topology_policy=Policy.RESTRICTED,
+        cpu_manager_policy="static",
+        memory_manager_policy="Static",
+    )
+    made = extensions(settings, kep80(), None)
+    assert made.qrm is not None
+    told = made.qrm.endpoints.why_not(resource, ("v1alpha1",))
+    assert told is not None and told.startswith(
+        f"the built-in {resource} manager of this node hands out {resource}; set"
+    )

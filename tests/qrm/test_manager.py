@@ -355,6 +355,26 @@ async def test_a_plugin_that_does_not_take_back_holds_up_nobody(folder: Path) ->
         assert sorted(plugin.released) == ["uid-a", "uid-b", "uid-c"]
 
 
+async def test_a_pod_that_is_tried_again_is_not_released_afterwards(folder: Path) -> None:
+    """Its last attempt's release was not acknowledged; the plugin must not hear of it after the new attempt."""
+    failing = [True]
+
+    class Clumsy(Scripted):
+        def release(self, pod_uid: str) -> None:
+            if failing:
+                raise RuntimeError("not now")
+            super().release(pod_uid)
+
+    async with bench(folder) as node, node.plugin(Clumsy("cpu", cpus("0-3"))) as plugin:
+        await node.admit(pod("web", cpu="1"))
+        await node.manager.release("uid-web")
+        assert node.manager.save()["owed"] == {"cpu": ["uid-web"]}
+        failing.clear()
+        await node.admit(pod("web", cpu="1"))
+        await node.manager.reconcile()
+        assert plugin.released == [] and "uid-web" in plugin.book
+
+
 async def test_everything_is_counted(folder: Path) -> None:
     """Calls, allocations, reconciles, updates, drift, releases that are owed, and who is up."""
 

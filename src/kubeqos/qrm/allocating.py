@@ -249,6 +249,7 @@ class Allocator:
                 raise unheard
             if endpoint.trouble:
                 raise Unusable(endpoint.name, endpoint.trouble)
+            self.endpoints.withdraw(endpoint.name, unit.pod.uid)
             sent = await self.patience.call(endpoint, call.method, call.request)
         except RemoteError as error:
             if isinstance(error, PluginFailure) and error.unimplemented and call.container == WHOLE_POD:

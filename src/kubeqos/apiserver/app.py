@@ -11,8 +11,10 @@ import re
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.asgi import Receive, Scope, Send, respond
@@ -104,7 +106,7 @@ class Application:
                 check_timeout(request.query)
             if request.protocols and route.subresource:
                 # A WebSocket begins with GET, but who only may read must not run commands with it.
-                self.access.check(request.identity, attributes(replace(route, verb="create")))
+                self.access.check(request.identity, attributes(msgspec.structs.replace(route, verb="create")))
             return route, await self._dispatch(request, route)
         except ApiError as error:
             return route, _failure(error)
@@ -136,12 +138,10 @@ class Application:
         """Everything that is not a resource: discovery, OpenAPI, health, metrics, version."""
         path = request.path
         self.access.check(request.identity, Attributes(request.method.lower(), path=path))
-        found = (
-            discovery_response(request, self.address)
-            or openapi_response(path)
-            or self.health.respond(path, request.query)
-            or await self._page(path)
-        )
+        health = self.health.respond(path, request.query)
+        if health is not None:
+            return health  # whatever the method: load balancers like HEAD
+        found = discovery_response(request, self.address) or openapi_response(path) or await self._page(path)
         if found is None:
             if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in GROUPS):
                 raise no_such_resource()

@@ -250,3 +250,16 @@ def test_a_binding_keeps_its_role(live: LiveServer) -> None:
     shown = '{"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"b"}'
     assert answer.body["message"].endswith(f"roleRef: Invalid value: {shown}: cannot change roleRef")
     live.call("DELETE", f"{base}/bound")
+
+
+def test_a_resize_does_not_change_how_resizes_are_made(live: LiveServer) -> None:
+    base = "/api/v1/namespaces/default/pods"
+    live.call("POST", base, {"metadata": {"name": "sized"}, **POD})
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    patch = {"spec": {"containers": [{"name": "c", "resizePolicy": policy}]}}
+    headers = {"Content-Type": "application/strategic-merge-patch+json"}
+    answer = live.call("PATCH", f"{base}/sized/resize", patch, headers)
+    assert (
+        answer.body["message"] == 'Pod "sized" is invalid: spec: Forbidden: only cpu and memory resources are mutable'
+    )
+    live.call("DELETE", f"{base}/sized")

@@ -184,3 +184,41 @@ def test_a_runtime_class_that_is_not_there() -> None:
     refused = create({"overhead": {"cpu": "1"}}, Surroundings(runtime_classes=()))
     assert isinstance(refused, Refused)
     assert "Pod Overhead set without corresponding RuntimeClass defined Overhead" in refused.message
+
+
+def workload_status(kind: str, status: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
+    spec = {"template": TEMPLATE, "selector": {"matchLabels": LABELS}}
+    raw = made(kind, {"metadata": META, "spec": spec}, "apps")
+    old = {**raw, "status": before or {}}
+    return messages(kind, {**raw, "status": status}, old=old, operation="update", subresource="status")
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet"])
+def test_a_part_of_the_replicas_is_not_more_than_all_of_them(kind: str) -> None:
+    assert workload_status(kind, {"replicas": 3, "readyReplicas": 2, "availableReplicas": 2}) == []
+    assert workload_status(kind, {"replicas": 1, "readyReplicas": -1}) == [
+        "status.readyReplicas: Invalid value: -1: must be greater than or equal to 0",
+        "status.availableReplicas: Invalid value: 0: cannot be greater than readyReplicas",
+    ]
+    assert workload_status(kind, {"replicas": 1, "readyReplicas": 2, "availableReplicas": 3}) == [
+        "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas",
+        "status.availableReplicas: Invalid value: 3: cannot be greater than status.replicas",
+        "status.availableReplicas: Invalid value: 3: cannot be greater than readyReplicas",
+    ]
+
+
+def test_collisions_are_not_forgotten() -> None:
+    assert workload_status("Deployment", {"collisionCount": 1}, {"collisionCount": 2}) == [
+        "status.collisionCount: Invalid value: 1: cannot be decremented"
+    ]
+
+
+def test_a_gated_pod_is_only_narrowed() -> None:
+    def wanting(key: str) -> dict[str, Any]:
+        term = {"matchExpressions": [{"key": key, "operator": "Exists"}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        return pod(schedulingGates=[{"name": "g"}], affinity={"nodeAffinity": required})
+
+    [changed] = messages("Pod", wanting("b"), old=wanting("a"), operation="update")
+    shown = '{"MatchExpressions":[{"Key":"b","Operator":"Exists","Values":null}],"MatchFields":null}'
+    assert changed.endswith(f"[0]: Invalid value: {shown}: only additions are allowed (no mutations or deletions)")

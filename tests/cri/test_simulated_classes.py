@@ -125,6 +125,12 @@ async def test_what_is_not_offered_fails_creation_and_leaves_nothing(
     assert await node.runtime.create_container(sandbox, container(), config), "the name is still free"
 
 
+async def test_the_pods_qos_class_is_information_and_fails_nothing(node: Node) -> None:
+    sandbox = await node.runtime.run_pod_sandbox(pod(classes={"pod-qos": "Burstable", "network": "basic"}))
+    status = (await node.runtime.pod_sandbox_status(sandbox)).status
+    assert [(entry.name, class_of(entry)) for entry in status.qos_resources] == [("network", "basic")]
+
+
 async def test_a_resource_is_requested_once(node: Node) -> None:
     config = pod()
     sandbox = await node.runtime.run_pod_sandbox(config)

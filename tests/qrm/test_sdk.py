@@ -16,6 +16,7 @@ from kubeqos.qrm.conformance import Kit
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Options, Refuse, Request, running
 from kubeqos.qrm.skeleton import write_skeleton
+from kubeqos.topology.hints import Policy
 from tests.qrm.harness import pod, until
 from tests.qrm.live import bench, serving_raw
 
@@ -93,6 +94,28 @@ async def test_metrics_and_readiness_are_part_of_it(folder: Path) -> None:
         await Kit(folder / "r" / "example.com_tiny.sock").run()
         counted = servicer._calls.labels("Allocate", "OK")
         assert counted._sum.get() > 0
+
+
+async def test_a_plugin_that_says_it_is_ill_is_not_asked(folder: Path) -> None:
+    class Moody(Tiny):
+        mood = ""
+
+        def health(self) -> str:
+            return self.mood
+
+    async with bench(folder) as node, node.plugin(Moody()) as plugin:
+        await node.manager.reconcile()
+        assert node.manager.conditions()["ResourcePluginsReady"][0] == "True"
+        plugin.mood = "the disk is full"
+        await node.manager.reconcile()
+        status, _, message = node.manager.conditions()["ResourcePluginsReady"]
+        told = "plugin example.com/tiny is not well: it says that it is not serving"
+        assert (status, message) == ("False", told)
+        refused: Any = await node.admit(pod("web", **{"example.com/tiny": "2"}), Policy.BEST_EFFORT)
+        assert refused.retry and told in refused.message
+        plugin.mood = ""
+        await node.manager.reconcile()
+        assert isinstance(await node.admit(pod("web", **{"example.com/tiny": "2"})), list)
 
 
 # ---- The kit

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from kubeqos.errors import InputError
 from tests.cri.containerd import Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.providers.trees import TreeKernel, plant
-from tests.relay.processes import container_classes
+from tests.relay.processes import Pod, RelayProcess, connect, container_classes
 from tests.relay.test_containerd import disk_number, needs_disk
 
 CLASSES = """
@@ -139,6 +140,19 @@ async def test_the_first_instruction_of_a_container_is_in_every_class(world: Wor
         await world.client.remove_container(container)
 
 
+async def test_a_command_executed_in_a_container_is_brought_into_its_class(world: World):
+    """Its parent is the runtime, not the container, so that it inherits no group."""
+    container = await world.created(world.client, "x", rdt="gold")
+    await world.client.start_container(container)
+    answer = await world.client.exec_sync(container, ["sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo $!"])
+    task = answer.stdout.decode().strip()
+    counter = world.resctrl / f"kubeqos.gold/mon_groups/kubeqos.{container}/tasks"
+    async with asyncio.timeout(20):
+        while task not in counter.read_text().split():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert task in (world.resctrl / "kubeqos.gold/tasks").read_text().split()
+
+
 async def test_a_container_whose_class_fails_never_runs(world: World):
     container = await world.created(world.client, "c", rdt="gold")
     world.kernel.rmdir(world.resctrl / "kubeqos.gold")
@@ -179,6 +193,31 @@ async def test_a_restarted_relay_knows_whom_to_hold_back(world: World):
     world.client = CriClient(f"unix://{world.settings.listen}")
     await world.client.start_container(container)
     assert "group=gold" in await world.said("f")
+
+
+@needs_disk
+def test_the_relay_as_a_process_opens_its_gate(hooked: tuple[Containerd, Path], folder: Path):
+    runtime, listen = hooked
+    relay = RelayProcess(folder, runtime.socket)
+    relay.socket = listen
+    relay.start()
+    try:
+        with connect(listen) as stub, Pod(stub, runtime.cgroup_parent) as pod:
+            pod.config.log_directory = str(folder)
+            look = "read rate < /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device; echo $rate; ulimit -n"
+            classes = container_classes(blockio="slow", ulimits="few-files")
+            container = pod.create_with("main", classes, command=("sh", "-c", look), log_path="main.log")
+            pod.start(container)
+            log = folder / "main.log"
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline and len(log.read_text().splitlines()) < 2:
+                time.sleep(0.02)
+            assert [line.split(" ", 3)[3] for line in log.read_text().splitlines()] == [
+                f"{disk_number()} {1 << 20}",
+                "64",
+            ]
+    finally:
+        relay.stop()
 
 
 def test_the_hook_adds_itself_and_nothing_else_to_the_spec():

@@ -188,7 +188,8 @@ def _meter(agent: NodeAgent, *, simulated: bool) -> MachineMeter:
     if simulated:
         return SimulatedMachine(agent.machine, reserved)
     pods = f"{own.cgroup_root.rstrip('/')}/{'kubepods.slice' if own.cgroup_driver == 'systemd' else 'kubepods'}"
-    return HostMachine(own.state_dir, pods_cgroup=pods, reserved_bytes=reserved)
+    published = sum(node.memory_bytes for node in agent.machine.nodes)
+    return HostMachine(own.state_dir, pods_cgroup=pods, reserved_bytes=reserved, memory_bytes=published)
 
 
 @dataclass(slots=True)

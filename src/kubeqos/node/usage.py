@@ -22,6 +22,8 @@ from kubeqos.rules.eviction import Filesystems
 
 CONTAINER_LABEL = "io.kubernetes.container.name"
 UID_LABEL, NAMESPACE_LABEL, NAME_LABEL = (f"io.kubernetes.pod.{part}" for part in ("uid", "namespace", "name"))
+BY_SANDBOX_FAILED = (Code.UNKNOWN, Code.INTERNAL, Code.NOT_FOUND)
+"""containerd 1.6 answers nothing at all when the cgroup of one stopped sandbox is gone; its containers it can count."""
 _NS = 1_000_000_000
 
 
@@ -88,6 +90,8 @@ class HostMachine:
     root: Path = Path("/")
     pods_cgroup: str = "/kubepods"
     reserved_bytes: int = 0
+    memory_bytes: int = 0
+    """Memory that the Node publishes, of which pods may use what is not reserved; 0 for all there is."""
 
     def read(self, pods: Iterable[PodSample], images: ImageStore = NO_IMAGES) -> MachineUse:
         levels: dict[str, Level] = {}
@@ -97,7 +101,7 @@ class HostMachine:
             used = hostfiles.cgroup_use(self.root, self.pods_cgroup).memory_working_set
             if used is None:
                 used = sum(pod.memory_working_set or 0 for pod in pods)
-            usable = memory[0].capacity - self.reserved_bytes
+            usable = (self.memory_bytes or memory[0].capacity) - self.reserved_bytes
             levels["allocatableMemory.available"] = Level(max(0, usable - used), usable)
         if (pids := hostfiles.processes(self.root)) is not None:
             levels["pid.available"] = pids
@@ -171,9 +175,10 @@ class UsageCollector:
             try:
                 return [sandbox_sample(one) for one in await self._runtime.list_pod_sandbox_stats()]
             except CallError as error:
-                if error.code is not Code.UNIMPLEMENTED:
+                if error.code is Code.UNIMPLEMENTED:
+                    self._by_sandbox = False  # an older runtime: it counts containers only
+                elif error.code not in BY_SANDBOX_FAILED:
                     raise
-                self._by_sandbox = False  # an older runtime: it counts containers only
         return pods_of_containers(await self._runtime.list_container_stats())
 
     async def _images(self) -> ImageStore:

@@ -273,6 +273,7 @@ class Allocator:
             return Refusal(REASON, busy, retry=True)
         holding = self.ledger.open(ref, placement)
         holding.whole = (holding.whole - by_plugin.keys()) | whole
+        holding.asked |= by_plugin.keys()
         for plugin, given in by_plugin.items():
             clash = self.ledger.put(holding, plugin, given)
             if clash:

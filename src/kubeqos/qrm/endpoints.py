@@ -38,7 +38,7 @@ class Endpoints:
         self.clock = clock
         self._by_name: dict[str, Endpoint] = {}
         self._owed: dict[str, dict[str, None]] = {}
-        self._releasing: set[asyncio.Task[bool]] = set()
+        self._releasing: dict[asyncio.Task[bool], str] = {}
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(list(self._by_name.values()))
@@ -130,7 +130,7 @@ class Endpoints:
         self._by_name.setdefault(name, endpoint)
 
     async def close(self) -> None:
-        for task in self._releasing:
+        for task in list(self._releasing):
             task.cancel()
         for endpoint in self:
             await endpoint.stop()
@@ -154,12 +154,16 @@ class Endpoints:
         others = [endpoint for endpoint in self if endpoint.name not in but]
         for endpoint in others:
             self.owe(endpoint.name, pod_uid)
-        told = [asyncio.create_task(self._tell_gone(endpoint, pod_uid)) for endpoint in others]
+        slow = set(self._releasing.values())
+        told = []
+        for endpoint in others:
+            task = asyncio.create_task(self._tell_gone(endpoint, pod_uid))
+            self._releasing[task] = endpoint.name
+            task.add_done_callback(self._releasing.pop)
+            if endpoint.name not in slow:  # one that is still busy with the last release holds up nobody again
+                told.append(task)
         if told:
-            _, slow = await asyncio.wait(told, timeout=RELEASE_SECONDS)
-            self._releasing |= slow
-            for task in slow:
-                task.add_done_callback(self._releasing.discard)
+            await asyncio.wait(told, timeout=RELEASE_SECONDS)
 
     async def settle(self, endpoint: Endpoint) -> None:
         """Tell one plugin everything that it has missed."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from kubeqos.model.objects import PodSpec
 from kubeqos.rules.limits import default_limit_range
-from kubeqos.rules.podqos import default_pod_level, default_requests, spec_qos_class
+from kubeqos.rules.podqos import class_of_spec, default_pod_level, default_requests
 
 Raw = dict[str, Any]
 
@@ -218,7 +218,7 @@ def _prepare_pod(raw: Raw, now: str) -> None:
     status: Raw = {"phase": "Pending"}
     if spec.get("schedulingGates"):
         status["conditions"] = [{**_GATED, "lastTransitionTime": now}]
-    status["qosClass"] = str(spec_qos_class(PodSpec.of(counted)).qos_class)
+    status["qosClass"] = str(class_of_spec(PodSpec.of(counted)))
     raw["status"] = status
 
 

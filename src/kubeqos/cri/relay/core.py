@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubeqos.cri.providers.config import POD_QOS
 from kubeqos.cri.providers.ledger import Assignment, Holder, Ledger
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level, Subject
 from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 from kubeqos.document import suggest
+from kubeqos.rules.classes import POD_QOS
 
 Offers = Mapping[str, Advertisement]
 _FIELD = {Level.POD: "PodSandboxConfig.qos_resources", Level.CONTAINER: "ContainerConfig.qos_resources"}

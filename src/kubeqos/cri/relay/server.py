@@ -109,6 +109,9 @@ class Relay:
             self._wake.clear()
             try:
                 await self._look_after()
+            except KubeqosError as error:
+                log.error("cannot look after what runs", error=" ".join(error.lines()))
+            try:
                 stamp = _stamp(self.settings.config)
                 if forced or stamp != self._seen:
                     self._seen = stamp

@@ -16,6 +16,7 @@ from kubeqos.cri.providers.host import V2
 from kubeqos.cri.providers.protocol import Advertisement, Level
 from kubeqos.cri.runtime import class_of
 from kubeqos.errors import ConfigurationError
+from kubeqos.rules.classes import POD_QOS
 
 Requests = Iterable[cri.ContainerQOSResource] | Iterable[cri.PodQOSResource]
 
@@ -58,6 +59,8 @@ class ClassBook:
         wanted: dict[str, str] = {}
         for request in requests:
             name, cls = request.name, class_of(request)
+            if name == POD_QOS:
+                continue  # informational; no request fails because of it (KEP-3008, Pass on Pod QoS class)
             if name in wanted:
                 raise Refused(Code.INVALID_ARGUMENT, f"{level.value} QoS resource {name!r} is requested twice")
             self._check(level, name, cls, held)

@@ -222,3 +222,75 @@ def test_a_gated_pod_is_only_narrowed() -> None:
     [changed] = messages("Pod", wanting("b"), old=wanting("a"), operation="update")
     shown = '{"MatchExpressions":[{"Key":"b","Operator":"Exists","Values":null}],"MatchFields":null}'
     assert changed.endswith(f"[0]: Invalid value: {shown}: only additions are allowed (no mutations or deletions)")
+
+
+def described(kind: str, spec: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": LABELS, **meta}, "spec": {**TEMPLATE["spec"], **spec}}
+    return made(kind, {"metadata": META, "spec": {"selector": {"matchLabels": LABELS}, "template": template}}, "apps")
+
+
+OLD_LABEL = "beta.kubernetes.io/os"
+
+
+def node_affinity(**expression: Any) -> dict[str, Any]:
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [expression]}}]
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
+def test_what_a_pod_is_warned_of() -> None:
+    labelled = pod(**node_affinity(key=OLD_LABEL, operator="In", values=["a b"]))
+    where = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference"
+    deprecated, wrong = warnings("Pod", labelled)
+    assert deprecated == f"{where}.matchExpressions[0].key: {OLD_LABEL} is " + (
+        'deprecated since v1.14; use "kubernetes.io/os" instead'
+    )
+    assert wrong.startswith(f"{where}.matchExpressions[0].values[0]: a b is invalid, a valid label must be")
+    ports = [{"containerPort": 80, "hostIP": "10.0.0.1", "protocol": "TCP"}]
+    lonely = pod(containers=[{"name": "c", "image": "i", "ports": ports}])
+    shown = "{Name: HostPort:0 ContainerPort:80 Protocol:TCP HostIP:10.0.0.1}"
+    assert warnings("Pod", lonely) == [f"spec.containers[0].ports[0]: hostIP set without hostPort: {shown}"]
+
+
+def test_halves_of_bytes_are_warned_of_resource_by_resource() -> None:
+    half = {"memory": "1500m", "ephemeral-storage": "500m"}
+    found = warnings(
+        "Pod", pod(containers=[{"name": "c", "image": "i", "resources": {"limits": half, "requests": half}}])
+    )
+    assert [text.partition(":")[0].rpartition("resources.")[2] for text in found] == [
+        "limits[memory]", "requests[memory]", "limits[ephemeral-storage]", "requests[ephemeral-storage]",
+    ]  # fmt: skip
+
+
+def test_annotations_that_fields_replaced() -> None:
+    annotations = {
+        "seccomp.security.alpha.kubernetes.io/pod": "x",
+        "container.seccomp.security.alpha.kubernetes.io/c": "x",
+        "container.apparmor.security.beta.kubernetes.io/c": "x",
+    }
+    raw = described("Deployment", {}, annotations=annotations)
+    assert [text.partition(": ")[2] for text in warnings("Deployment", raw)] == [
+        'non-functional in v1.27+; use the "seccompProfile" field instead',
+        'non-functional in v1.27+; use the "seccompProfile" field instead',
+        'deprecated since v1.30; use the "appArmorProfile" field instead',
+    ]
+
+
+def test_nobody_is_warned_of_what_was_there_before() -> None:
+    raw = described("Deployment", {"nodeSelector": {OLD_LABEL: "linux"}})
+    assert warnings("Deployment", raw) == [
+        f'spec.template.spec.nodeSelector[{OLD_LABEL}]: deprecated since v1.14; use "kubernetes.io/os" instead'
+    ]
+    assert warnings("Deployment", {**raw, "metadata": {**META, "labels": LABELS}}, old=raw) == []
+    assert len(warnings("Deployment", {**raw, "spec": {**raw["spec"], "replicas": 5}}, old=raw)) == 1
+    selected = pod(nodeSelector={OLD_LABEL: "linux"})
+    assert len(warnings("Pod", selected)) == 1
+    assert warnings("Pod", selected, old=selected) == [], "who changes a pod is seldom a person"
+
+
+def test_a_long_name_makes_odd_pods() -> None:
+    raw = described("Deployment", {})
+    raw["metadata"] = {**META, "name": "a.b"}
+    assert warnings("Deployment", raw) == [
+        "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
+        "a DNS label is recommended: [must not contain dots]"
+    ]

@@ -294,3 +294,34 @@ def test_a_long_name_makes_odd_pods() -> None:
         "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
         "a DNS label is recommended: [must not contain dots]"
     ]
+
+
+def spread_pod(selector: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    spread = [{**constraint, "labelSelector": selector, "matchLabelKeys": ["rev"]}]
+    term = {"topologyKey": "host", "labelSelector": {}, "matchLabelKeys": ["rev"], "mismatchLabelKeys": ["app"]}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    spec = {"containers": TEMPLATE["spec"]["containers"], "topologySpreadConstraints": spread, "affinity": affinity}
+    return made("Pod", {"metadata": {"name": "p", "namespace": "n", "labels": labels}, "spec": spec})
+
+
+def test_a_pod_is_spread_among_those_of_its_own_revision() -> None:
+    raw = spread_pod({"matchLabels": {"app": "x"}}, {"app": "x", "rev": "7"})
+    own = {"key": "rev", "operator": "In", "values": ["7"]}
+    assert raw["spec"]["topologySpreadConstraints"][0]["labelSelector"] == {
+        "matchLabels": {"app": "x"},
+        "matchExpressions": [own],
+    }
+    [term] = raw["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchExpressions"] == [own, {"key": "app", "operator": "NotIn", "values": ["x"]}]
+    assert messages("Pod", raw) == []
+    assert messages("Pod", raw, old=raw, operation="update") == [], "what was written is not taken for the user's"
+
+
+@pytest.mark.parametrize(
+    "selector", [{"matchLabels": {"rev": "7"}}, {"matchExpressions": [{"key": "rev", "operator": "Exists"}]}]
+)
+def test_a_key_is_not_named_twice(selector: dict[str, Any]) -> None:
+    wrong = 'spec.topologySpreadConstraints[0].matchLabelKeys[0]: Invalid value: "rev": exists in both matchLabelKeys '
+    assert any(text.startswith(wrong) for text in messages("Pod", spread_pod(selector, {"rev": "7"})))
+    assert any(text.startswith(wrong) for text in messages("Pod", spread_pod(selector, {})))

@@ -11,8 +11,10 @@ import re
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.asgi import Receive, Scope, Send, respond
@@ -104,7 +106,7 @@ class Application:
                 check_timeout(request.query)
             if request.protocols and route.subresource:
                 # A WebSocket begins with GET, but who only may read must not run commands with it.
-                self.access.check(request.identity, attributes(replace(route, verb="create")))
+                self.access.check(request.identity, attributes(msgspec.structs.replace(route, verb="create")))
             return route, await self._dispatch(request, route)
         except ApiError as error:
             return route, _failure(error)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import parse_qs
 
+import msgspec
+
 from kubeqos.apiserver.auth import ANONYMOUS, Identity
 from kubeqos.apiserver.kinds import BY_PATH, GROUPS, Kind
 from kubeqos.apiserver.sockets import Socket
@@ -57,8 +59,7 @@ class Response:
     protocol: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True, gc=False):
     """What a path and a method name."""
 
     verb: str

@@ -41,6 +41,7 @@ from kubeqos.gates import FeatureGates
 from kubeqos.store import Store
 
 AUDIT_FLUSH_SECONDS = 1.0
+YOUNG_OBJECTS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ class ApiServer:
         )
         gc.collect()
         gc.freeze()  # what was loaded at start stays: a full collection need not walk it (python-stack §0.1)
+        # Objects of requests under way are young but no garbage: at Python's 700 they would be walked all the time.
+        gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
         tls = server_context(*pki.server_files([host, "localhost"]), pki.ca_file)
         async with asyncio.TaskGroup() as tasks:
             background = [

@@ -48,21 +48,6 @@ decode_json_exact = msgspec.json.Decoder(float_hook=JsonNumber).decode
 """Decode with every fractional number as a `JsonNumber`; these cannot be encoded again."""
 
 
-def _refuse_fraction(text: str) -> None:
-    raise ValueError(text)
-
-
-_decode_integral = msgspec.json.Decoder(float_hook=_refuse_fraction).decode
-
-
-def integral_json(body: bytes) -> Any:
-    """The value of a text that has no numbers but whole ones; None for any other text."""
-    try:
-        return _decode_integral(body)
-    except (JsonError, UnicodeDecodeError, RecursionError):
-        return None
-
-
 def decode_json_members(body: bytes) -> dict[str, bytes] | None:
     """The members of an object, each as its own text; None for null."""
     members = _decode_members(body)

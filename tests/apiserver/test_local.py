@@ -59,3 +59,22 @@ async def test_a_node_registers_only_itself(server: ApiServer) -> None:
     await api.create(nodes, {"metadata": {"name": "n1"}})
     with pytest.raises(ApiError, match='node "n1" is not allowed to create node "n2"'):
         await api.create(nodes, {"metadata": {"name": "n2"}})
+
+
+async def test_a_node_may_ask_for_a_claim_before_its_controller_has_made_it(server: ApiServer) -> None:
+    """A node that heard of its pod first is told that there is no claim yet, not that it may not know."""
+    claims = Resource("resource.k8s.io", "v1alpha1", "resourceclaims", "ResourceClaim")
+    bound = pod("hpc")
+    spec = bound["spec"]
+    assert isinstance(spec, dict)
+    spec["nodeName"] = "n1"
+    spec["resourceClaims"] = [{"name": "cores", "source": {"resourceClaimTemplateName": "four"}}]
+    await server.local().create(PODS, bound, "default")
+    node = server.local(Identity.authenticated("system:node:n1", ["system:nodes"]))
+    with pytest.raises(ApiError, match='"hpc-cores" not found'):
+        await node.get(claims, "hpc-cores", "default")
+    with pytest.raises(ApiError, match="no relationship found"):
+        await node.get(claims, "hpc-other", "default")
+    other = server.local(Identity.authenticated("system:node:n2", ["system:nodes"]))
+    with pytest.raises(ApiError, match="no relationship found"):
+        await other.get(claims, "hpc-cores", "default")

@@ -21,8 +21,8 @@ from tests.cri.pods import container, pod
 
 CLASSES = """
 resources:
-- {name: rdt, level: container, mutable: true, default: silver, classes: [{name: gold, capacity: 2}, {name: silver}]}
-- {name: network, level: pod, classes: [{name: fast}]}
+  rdt: {provider: named, mutable: true, default: silver, capacity: {gold: 2}, classes: [gold, silver]}
+  network: {provider: named, level: pod, classes: [fast]}
 """
 KUBEQOS = [sys.executable, "-m", "kubeqos.cli.main", "runtime"]
 
@@ -102,7 +102,7 @@ def test_the_class_table_is_read_again_on_sighup(served: Path) -> None:
     table.write_text("resources: [{name: broken}]")
     os.kill(pid, signal.SIGHUP)
     assert offered() == before
-    table.write_text(CLASSES + "- {name: ulimits, level: container, classes: [{name: many}]}\n")
+    table.write_text(CLASSES + "  ulimits: {provider: named, classes: [many]}\n")
     os.kill(pid, signal.SIGHUP)
     assert offered() == before | {("ulimits", "many")}
     table.write_text(CLASSES)

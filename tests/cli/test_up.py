@@ -69,7 +69,8 @@ def test_a_cluster_of_ones_own(data_dir: Path, tmp_path: Path) -> None:
     config = tmp_path / "cluster.yaml"
     config.write_text(
         "apiVersion: kubeqos.io/v1alpha1\nkind: ClusterConfiguration\nnodes:\n"
-        "- {name: small, machine: tiny2, count: 2, labels: {tier: gold}}\n"
+        "- name: small\n  machine: tiny2\n  count: 2\n  labels: {tier: gold}\n"
+        "  classes: {rdt: {provider: named, capacity: {gold: 2}, classes: [gold, silver]}}\n"
     )
     start(data_dir, "--config", str(config))
     nodes = LightApi.from_kubeconfig(data_dir / "kubeconfig").items("/api/v1/nodes")
@@ -78,6 +79,9 @@ def test_a_cluster_of_ones_own(data_dir: Path, tmp_path: Path) -> None:
         ("small-2", "gold"),
     ]
     assert {node["status"]["capacity"]["cpu"] for node in nodes} == {"2"}
+    offers = [node["status"]["qosResources"]["containerQoSResources"] for node in nodes]
+    gold, silver = {"name": "gold", "capacity": 2}, {"name": "silver"}
+    assert offers == [[{"name": "rdt", "classes": [gold, silver]}]] * 2
 
 
 class TestWhatCanBeWrong:
@@ -110,6 +114,11 @@ class TestWhatCanBeWrong:
             (
                 "apiVersion: kubeqos.io/v1alpha1\nkind: ClusterConfiguration\nnodes: [{name: a, machine: cray}]",
                 "no machine 'cray'",
+            ),
+            (
+                "apiVersion: kubeqos.io/v1alpha1\nkind: ClusterConfiguration\nnodes:\n"
+                "- {name: a, machine: tiny2, classes: {rdt: {provider: nmaed, classes: [gold]}}}",
+                "did you mean 'named'?",
             ),
         ],
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.providers.config import parse_classes
+from kubeqos.cri.providers.host import V2
 from kubeqos.cri.runtime import class_of
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
 from kubeqos.cri.simulated.classes import read_classes
@@ -15,9 +20,9 @@ from tests.cri.pods import container, pod, update
 
 TABLE = """
 resources:
-- {name: rdt, level: container, mutable: true, default: silver, classes: [{name: gold, capacity: 2}, {name: silver}]}
-- {name: blockio, level: container, classes: [{name: fast}, {name: slow}]}
-- {name: network, level: pod, classes: [{name: premium, capacity: 1}, {name: basic}]}
+  rdt: {provider: named, mutable: true, default: silver, capacity: {gold: 2}, classes: [gold, silver]}
+  blockio: {provider: named, classes: [fast, slow]}
+  network: {provider: named, level: pod, capacity: {premium: 1}, classes: [premium, basic]}
 """
 
 
@@ -78,10 +83,15 @@ async def test_a_sandbox_has_pod_level_classes(node: Node) -> None:
 
 async def test_implicit_defaults_follow_the_configuration(node: Node) -> None:
     silent, asked = await node.start(), await node.start(rdt="gold")
-    changed = TABLE.replace("default: silver", "default: gold") + "- {name: ulimits, level: container, default: many, "
-    node.runtime.set_offers(read_classes(changed + "classes: [{name: many}]}\n", "classes.yaml"))
+    changed = (
+        TABLE.replace("default: silver", "default: gold")
+        + "  ulimits: {provider: named, mutable: true, default: many, "
+    )
+    node.runtime.set_offers(read_classes(changed + "classes: [many]}\n", "classes.yaml"))
     assert await node.classes(silent) == {"rdt": "gold", "blockio": "", "ulimits": "many"}
-    node.runtime.set_offers(read_classes(TABLE.replace("{name: gold, capacity: 2}, ", ""), "classes.yaml"))
+    node.runtime.set_offers(
+        read_classes(TABLE.replace("capacity: {gold: 2}, classes: [gold, ", "classes: ["), "classes.yaml")
+    )
     assert (await node.classes(asked))["rdt"] == "gold", "who has a class keeps it when it is no longer offered"
     with pytest.raises(CallError, match="no class 'gold'"):
         await node.start(rdt="gold")
@@ -116,6 +126,12 @@ async def test_what_is_not_offered_fails_creation_and_leaves_nothing(
     assert (refused.value.code, message in refused.value.details) == (Code.INVALID_ARGUMENT, True)
     assert not await node.runtime.list_containers()
     assert await node.runtime.create_container(sandbox, container(), config), "the name is still free"
+
+
+async def test_the_pods_qos_class_is_information_and_fails_nothing(node: Node) -> None:
+    sandbox = await node.runtime.run_pod_sandbox(pod(classes={"pod-qos": "Burstable", "network": "basic"}))
+    status = (await node.runtime.pod_sandbox_status(sandbox)).status
+    assert [(entry.name, class_of(entry)) for entry in status.qos_resources] == [("network", "basic")]
 
 
 async def test_a_resource_is_requested_once(node: Node) -> None:
@@ -160,16 +176,19 @@ async def test_naming_the_class_that_a_container_has_is_no_change(node: Node) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("resources: [{name: rdt, level: contianer, classes: []}]", "did you mean 'container'?"),
-        ("resources: [{name: rdt, level: container}]", "classes is missing"),
-        ("resources: [{name: a, level: pod, default: x, classes: [{name: y}]}]", "'x' is not one of the classes"),
-        ("resources: [{name: pod-qos, level: pod, classes: []}]", "belongs to Kubernetes"),
+        ("resources: {rdt: {provider: named, level: contianer, classes: []}}", "did you mean 'container'?"),
+        ("resources: {rdt: {provider: named}}", "add the key classes"),
+        ("resources: {a: {provider: named, default: x, classes: [y]}}", "no class 'x'"),
+        ("resources: {a: {provider: named, classes: [y, y]}}", "class 'y' is named twice"),
+        ("resources: {pod-qos: {provider: named, classes: []}}", "belongs to Kubernetes"),
         (
-            "resources: [{name: a, level: pod, classes: []}, {name: a, level: container, classes: []}]",
-            "'a' is offered twice (container and pod level)",
+            "resources:\n  a: {provider: named, level: pod, classes: []}\n  a: {provider: named, classes: []}",
+            "this key appears twice",
         ),
         ("resource: []", "did you mean 'resources'?"),
-        ("resources: [{name: a, level: pod, classes: [{name: b, capacity: -1}]}]", "whole number"),
+        ("resources: [{name: a}]", "write each resource as `NAME: {provider: …}`"),
+        ("resources: {a: {provider: named, capacity: {b: -1}, classes: [b]}}", "whole number"),
+        ("resources: {a: {provider: turbo}}", "write its classes out: provider: named"),
     ],
 )
 def test_a_wrong_table_is_one_clear_message(text: str, message: str) -> None:
@@ -177,3 +196,15 @@ def test_a_wrong_table_is_one_clear_message(text: str, message: str) -> None:
         read_classes(text, "classes.yaml")
     assert message in "\n".join(wrong.value.lines())
     assert "classes.yaml" in (wrong.value.where or "")
+
+
+def test_the_file_of_a_real_node_is_understood() -> None:
+    """One form: what the relay's guide shows is offered by a simulated machine as well."""
+    guide = (Path(__file__).parents[2] / "docs" / "relay.md").read_text()
+    text = re.findall(r"```yaml\n(resources:.*?)```", guide, re.DOTALL)[0]
+    found = {offer.name: [info.name for info in offer.classes] for offer in read_classes(text, "classes.yaml")}
+    assert found["rdt"] == ["gold", "silver", "bronze"]
+    assert found["blockio"] == ["slow", "fast"]
+    assert found["example.com/shelf"] == ["upper", "lower"]
+    real = parse_classes(text, "classes.yaml", V2)
+    assert tuple(resource.offer for resource in real.resources.values()) == read_classes(text, "classes.yaml")

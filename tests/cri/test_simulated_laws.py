@@ -23,8 +23,8 @@ from tests.cri.pods import container, pod, update
 MIB = 1 << 20
 TABLE = """
 resources:
-- {name: rdt, level: container, mutable: true, default: b, classes: [{name: a, capacity: 2}, {name: b, capacity: 1}]}
-- {name: net, level: pod, classes: [{name: x, capacity: 2}, {name: y}]}
+  rdt: {provider: named, mutable: true, default: b, capacity: {a: 2, b: 1}, classes: [a, b]}
+  net: {provider: named, level: pod, capacity: {x: 2}, classes: [x, y]}
 """
 PROGRAMS = (["server"], ["sh", "-c", "echo hi; sleep 3; exit 2"], ["true"], ["sleep", "7"])
 LOADS = ("", "memory=10Mi", "memory=10Mi growth=5Mi/s", "memory=90Mi cpu=2")

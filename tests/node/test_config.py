@@ -3,16 +3,20 @@
 # ruff: noqa: E501 - the lines that users read stand here as they are printed
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from kubeqos.document import parse_document
 from kubeqos.errors import ConfigurationError
-from kubeqos.gates import CCI, QRM
+from kubeqos.gates import CCI, QRM, FeatureGates
 from kubeqos.model.machines import MACHINES
+from kubeqos.node.assembly import settings_of
 from kubeqos.node.config import SETTINGS, NodeConfiguration, configure, load
 from kubeqos.node.configchecks import refuse_machine
+from kubeqos.node.nodestatus import allocatable, texts
+from kubeqos.node.settings import NodeSettings
 from kubeqos.rules.eviction import Ranking
 from kubeqos.topology.hints import Policy
 
@@ -91,6 +95,17 @@ def test_flags_have_the_forms_of_kubernetes() -> None:
     assert found.gates.enabled("QOSResources") and len(found.reserved_cpus) == 4
     assert not found.cpu_cfs_quota and found.node_name == "me"
     assert found.taints[1] == {"key": "c", "value": "", "effect": "NoExecute"}
+
+
+def test_allocatable_leaves_what_is_reserved_and_the_hard_thresholds(tmp_path: Path) -> None:
+    """Memory and disk (reference: node allocatable); the disk of a real node is the one that its state is on."""
+    text = "kubeReserved: {memory: 1Gi, ephemeral-storage: 1Gi}\nevictionHard: {memory.available: 1Gi, nodefs.available: 20%}\n"
+    simulated = settings_of(node(text, simulated_machine="laptop8"), MACHINES["laptop8"]())
+    given = texts(allocatable(MACHINES["laptop8"](), simulated))
+    assert (given["memory"], given["ephemeral-storage"], given["cpu"]) == ("14Gi", "79Gi", "8")
+    real = node(text, container_runtime_endpoint="unix:///run/x.sock", state_dir=str(tmp_path / "not" / "yet"))
+    disk = os.statvfs(tmp_path)
+    assert settings_of(real, MACHINES["laptop8"]()).disk_bytes == disk.f_blocks * disk.f_frsize
 
 
 def test_folders_follow_the_state_folder() -> None:
@@ -261,6 +276,39 @@ def test_align_by_socket_excludes_single_numa_node() -> None:
     assert (
         "align-by-socket cannot be combined" in refusal(text + "cpuManagerPolicyOptions: {align-by-socket: true}\n")[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            "imageGCHighThresholdPercent: 70\n",
+            "imageGCLowThresholdPercent is 80, which is not below imageGCHighThresholdPercent 70",
+        ),
+        (
+            "imageMaximumGCAge: 1m\n",
+            "imageMaximumGCAge is 60 s, which is not above imageMinimumGCAge 120 s",
+        ),
+    ],
+)
+def test_images_cannot_go_before_they_may(text: str, what: str) -> None:
+    told, where, _remedy = refusal(text)
+    assert told == f"node configuration: {what}" and where.startswith("  at  node.yaml:3  image")
+
+
+def test_settings_made_in_code_are_refused_by_the_same_rules() -> None:
+    """Whatever a file is refused for, an agent that is made without one is refused for too, in the same words."""
+    for text, settings in (
+        ("featureGates: {QoSResourceManager: true}\n", {"gates": FeatureGates.default().set({QRM: True})}),
+        ("cpuManagerPolicy: static\n", {"cpu_manager_policy": "static"}),
+        (
+            "featureGates: {CCIResourceManager: true}\nmemoryManagerPolicy: Static\n",
+            {"gates": FeatureGates.default().set({CCI: True}), "memory_manager_policy": "Static"},
+        ),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            NodeSettings("n1", Path("/x"), **settings).check()  # type: ignore[arg-type]
+        assert caught.value.what == refusal(text)[0]
 
 
 def test_a_flag_in_a_conflict_is_shown_as_it_was_given() -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from kubeqos.codec import decode_json
 from kubeqos.node.door import NodeDoor
+from kubeqos.node.imagegc import ImageGcSettings
 from kubeqos.node.services import ServiceSettings, serve_node
 from tests.cri.containerd import Containerd
+from tests.cri.images import BUSYBOX_IMAGE, PAUSE_IMAGE
 from tests.node.pods import pod
 from tests.node.test_containerd import SLEEP, RealNode, busybox, real_node
 from tests.node.test_live import until
@@ -59,6 +61,27 @@ async def test_logs_exec_and_usage_of_a_real_container(containerd: Containerd, t
         await check_logs(services.door)
         await check_exec(services.door)
         await check_usage(node, services.door, uid)
+
+
+async def test_unused_images_go_and_the_image_of_sandboxes_stays(containerd: Containerd, tmp_path: Path) -> None:
+    """containerd 1.6 does not pin it; without it no pod would start any more."""
+    extra = "kubeqos.test/unused:1"
+    containerd._import(extra, ["true"])
+    at_once = ServiceSettings(images=ImageGcSettings(1, 0, minimum_age_seconds=0), housekeeping_seconds=0.1)
+    async with real_node(containerd, tmp_path) as node, serve_node(node.agent, at_once) as services:
+        uid = node.pods.set(pod("web", busybox("main", SLEEP), hostNetwork=True))
+        await node.running(uid)
+        services.housekeeper._images_due = 0.0
+
+        async def tags() -> set[str]:
+            return {tag for one in await node.agent.runtime.list_images() for tag in one.repo_tags}
+
+        async def collected() -> bool:
+            return not any(tag.endswith(extra) for tag in await tags())
+
+        await until("the unused image is removed", collected)
+        assert {PAUSE_IMAGE, BUSYBOX_IMAGE} <= await tags()
+        assert services.housekeeper.freed.images["space"] >= 1
 
 
 async def check_logs(door: NodeDoor) -> None:

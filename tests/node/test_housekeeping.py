@@ -9,6 +9,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.machines import laptop8
 from kubeqos.node.housekeeping import Housekeeper
+from kubeqos.node.imagegc import ImageGc, ImageGcSettings
 from kubeqos.node.pressure import ActivePod, Conditions, EvictPod, Pressure, PressureSettings
 from kubeqos.node.usage import SimulatedMachine, UsageCollector
 from kubeqos.rules.eviction import thresholds
@@ -30,6 +31,9 @@ class House:
     def containers_in_use(self) -> set[str]:
         return self.kept
 
+    def images_in_use(self) -> set[str]:
+        return {"example.org/coming:1"}
+
     def evict(self, effect: EvictPod) -> None:
         self.evicted.append(effect.uid)
 
@@ -40,7 +44,10 @@ class House:
         self.events.append(reason)
 
 
-def keeper(runtime: SimulatedRuntime, house: House, disk_bytes: int) -> Housekeeper:
+AT_ONCE = ImageGcSettings(minimum_age_seconds=0)
+
+
+def keeper(runtime: SimulatedRuntime, house: House, disk_bytes: int, images: ImageGcSettings = AT_ONCE) -> Housekeeper:
     pressure = Pressure(PressureSettings(thresholds({"nodefs.available": "10%"})))
     times = iter(range(1000))
     now = [0.0]
@@ -50,7 +57,7 @@ def keeper(runtime: SimulatedRuntime, house: House, disk_bytes: int) -> Housekee
         return now[0]
 
     collector = UsageCollector(runtime, SimulatedMachine(laptop8(), disk_bytes=disk_bytes), clock)
-    return Housekeeper(pressure, collector, runtime, house, lambda: now[0])
+    return Housekeeper(pressure, collector, runtime, house, lambda: now[0], ImageGc(images))
 
 
 async def start(runtime: SimulatedRuntime, name: str, command: list[str]) -> tuple[str, str]:
@@ -71,16 +78,48 @@ async def test_dead_containers_and_unused_images_go_and_what_is_used_stays() -> 
     _, live = await start(runtime, "live", ["sleep", "infinity"])
     _, dead = await start(runtime, "dead", ["true"])
     _, shown = await start(runtime, "shown", ["true"])
-    await runtime.pull_image("example.org/unused:1")
+    for name in ("unused", "coming"):
+        await runtime.pull_image(f"example.org/{name}:1")
     house = House(kept={shown})
-    chores = keeper(runtime, house, disk_bytes=0)  # no byte is left: below any part of it
+    chores = keeper(runtime, house, disk_bytes=1000)  # less than the images take
     await chores.remove_dead_containers()
     left = {one.id for one in await runtime.list_containers()}
     assert left == {live, shown} and dead not in left
-    await chores.remove_unused_images()
-    tags = {tag for image in await runtime.list_images() for tag in image.repo_tags}
-    assert tags == {"example.org/live:1", "example.org/shown:1"}
-    assert (chores.freed.containers, chores.freed.images) == (1, 2)
+    await chores.turn()
+    assert await tags(runtime) == {"live", "shown", "coming"}
+    assert (chores.freed.containers, chores.freed.images) == (1, {"space": 2})
+
+
+async def tags(runtime: SimulatedRuntime) -> set[str]:
+    found = {tag for image in await runtime.list_images() for tag in image.repo_tags}
+    return {tag.removeprefix("example.org/").removesuffix(":1") for tag in found}
+
+
+async def test_images_go_from_the_high_threshold_down_to_the_low_one() -> None:
+    """Six images of 10 MB on a disk of 64 MB are 94 %; without disk pressure, routine frees down to 60 %."""
+    runtime = SimulatedRuntime(laptop8(), logs=False)
+    await start(runtime, "live", ["sleep", "infinity"])
+    for name in "abcde":
+        await runtime.pull_image(f"example.org/{name}:1")
+    house = House()
+    half_full = ImageGcSettings(high_percent=80, low_percent=60, minimum_age_seconds=0)
+    chores = keeper(runtime, house, disk_bytes=64_000_000, images=half_full)
+    chores.pressure = Pressure(PressureSettings())
+    await chores.turn()
+    assert len(await tags(runtime)) == 3 and "live" in await tags(runtime)
+    assert chores.freed.images == {"space": 3} and house.events == []
+    await chores.turn()
+    assert chores.freed.images == {"space": 3}
+
+
+async def test_too_few_unused_images_are_told() -> None:
+    runtime = SimulatedRuntime(laptop8(), logs=False)
+    await start(runtime, "live", ["sleep", "infinity"])
+    house = House()
+    chores = keeper(runtime, house, disk_bytes=10_000_000)
+    chores.pressure = Pressure(PressureSettings())
+    await chores.turn()
+    assert house.events == ["FreeDiskSpaceFailed"] and await tags(runtime) == {"live"}
 
 
 async def test_a_full_disk_frees_unused_things_and_then_evicts() -> None:
@@ -95,7 +134,7 @@ async def test_a_full_disk_frees_unused_things_and_then_evicts() -> None:
     await chores.turn()
     assert house.conditions["DiskPressure"][0] == "True"
     assert house.events == ["EvictionThresholdMet"]
-    assert chores.freed.containers == 1 and chores.freed.images == 1
+    assert chores.freed.containers == 1 and chores.freed.images == {"space": 1}
     assert house.evicted == ["hog"]
 
 

@@ -121,6 +121,8 @@ async def test_the_node_registers_itself_and_keeps_a_lease(server: LiveServer, t
         assert node["status"]["capacity"]["cpu"] == "8"
         assert node["status"]["capacity"]["memory"] == "16Gi"
         assert node["status"]["allocatable"]["memory"] == "16284Mi"
+        assert node["status"]["capacity"]["ephemeral-storage"] == "100Gi"
+        assert node["status"]["allocatable"]["ephemeral-storage"] == "90Gi"
         ready = next(one for one in node["status"]["conditions"] if one["type"] == "Ready")
         assert (ready["status"], ready["reason"]) == ("True", "KubeletReady")
 

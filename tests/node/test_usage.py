@@ -65,7 +65,7 @@ def test_a_cgroup_says_the_same_in_both_versions(tmp_path: Path, files: dict[str
 
 @pytest.mark.parametrize(("files", "used"), [(V1, 4 * GI), (V2, 7 * GI)])
 def test_the_machine(tmp_path: Path, files: dict[str, str], used: int) -> None:
-    use = HostMachine(tmp_path, None, write(tmp_path, files), reserved_bytes=GI).read([])
+    use = HostMachine(tmp_path, write(tmp_path, files), reserved_bytes=GI).read([])
     assert use.levels["memory.available"] == Level(16 * GI - used, 16 * GI)
     assert use.levels["allocatableMemory.available"] == Level(15 * GI - 2000, 15 * GI)
     assert use.levels["pid.available"] == Level(29500, 30000)
@@ -74,7 +74,7 @@ def test_the_machine(tmp_path: Path, files: dict[str, str], used: int) -> None:
 
 
 def test_an_empty_tree_says_nothing(tmp_path: Path) -> None:
-    use = HostMachine(tmp_path / "no", None, tmp_path).read([])
+    use = HostMachine(tmp_path / "no", tmp_path).read([])
     assert use.levels == {} and use.memory_working_set is None
 
 
@@ -99,11 +99,12 @@ class OldRuntime(SimulatedRuntime):
 
     core_ns = 0
     asked = 0
+    code = Code.UNIMPLEMENTED
 
     async def call(self, method: Any, request: Any, *, timeout: float | None = None) -> Any:
         if method.name == "ListPodSandboxStats":
             self.asked += 1
-            raise CallError(method.name, Code.UNIMPLEMENTED, "unknown method", endpoint="old")
+            raise CallError(method.name, self.code, "unknown method", endpoint="old")
         return await super().call(method, request, timeout=timeout)
 
     async def list_container_stats(self, matching: Any = None) -> Sequence[cri.ContainerStats]:
@@ -137,6 +138,18 @@ async def test_pods_of_an_older_runtime_are_the_sum_of_their_containers_and_rate
     told = summary("n1", second)["pods"][0]
     assert told["podRef"] == {"name": "p", "namespace": "d", "uid": "u"}
     assert told["containers"][0]["cpu"]["usageNanoCores"] == 500_000_000
+
+
+async def test_one_pod_that_cannot_be_measured_does_not_hide_the_others() -> None:
+    """containerd 1.6 fails the whole call when the cgroup of a stopped sandbox is gone; it may work again later."""
+    runtime = OldRuntime(laptop8())
+    runtime.code = Code.UNKNOWN
+    collector = UsageCollector(runtime, SimulatedMachine(laptop8()), lambda: 0.0)
+    assert (await collector.sample()).pods["u"].memory_working_set == 150
+    assert (await collector.sample()).pods["u"].memory_working_set == 150 and runtime.asked == 2
+    runtime.code = Code.UNAVAILABLE
+    with pytest.raises(CallError):
+        await collector.sample()
 
 
 def test_before_the_first_sample_the_summary_has_only_a_name() -> None:

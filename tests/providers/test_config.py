@@ -32,6 +32,12 @@ resources:
   network:
     provider: network
     classes: {fast: {priority: 1}}
+  example.com/shelf:
+    provider: named
+    level: pod
+    mutable: true
+    capacity: {upper: 3}
+    classes: [upper, lower]
 """
 
 
@@ -48,7 +54,8 @@ async def test_every_built_in_resource_is_offered(tmp_path: Path):
         ("rdt", True),
         ("ulimits", False),
     ]
-    assert [o.name for o in catalog.at(Level.POD)] == ["network"]
+    assert [(o.name, o.mutable) for o in catalog.at(Level.POD)] == [("example.com/shelf", True), ("network", False)]
+    assert catalog.offers["example.com/shelf"].classes == (ClassInfo("upper", 3), ClassInfo("lower"))
     assert catalog.offers["rdt"] == Advertisement(
         "rdt", Level.CONTAINER, True, (ClassInfo("gold", 2), ClassInfo("silver")), "silver", "rdt"
     )

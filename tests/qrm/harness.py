@@ -21,6 +21,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.settings import NodeSettings
+from kubeqos.node.surroundings import Surroundings
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
@@ -143,6 +144,8 @@ class QrmNode:
         self.manager = manager
         self.runtime = runtime
         self.events: list[Event] = []
+        self.told: list[tuple[str, str]] = []
+        """Kubernetes events of the agent: reason and message."""
         self.calls: list[cri.UpdateContainerResourcesRequest] = []
         self._listen()
 
@@ -227,12 +230,14 @@ async def qrm_node(
     node = NodeSettings(
         "n1", folder / "node", log_dir=folder / "logs", gates=gates, topology_policy=policy, topology_scope=scope
     )
-    agent = NodeAgent(node, runtime, machine, managers=[manager])
+    told: list[tuple[str, str]] = []
+    around = Surroundings(on_event=lambda reason, message: told.append((reason, message)))
+    agent = NodeAgent(node, runtime, machine, managers=[manager], around=around)
     async with registering(manager, watched=folder / "r", folder=folder / "legacy", scan_seconds=0.05):
         task = asyncio.create_task(agent.run())
         await asyncio.wait_for(agent.ready.wait(), PATIENCE_SECONDS)
         found = QrmNode(agent, manager, runtime)
-        found.events = events
+        found.events, found.told = events, told
         try:
             yield found
             assert manager.validate() == []

@@ -130,7 +130,10 @@ def raw_plugin(answers: Mapping[str, Callable[[Any], Any]]) -> Callable[[grpc.ai
 
     def handler(method: str, answer: Callable[[Any], Any]) -> Any:
         async def handle(request: Any, context: Any) -> Any:
-            found = answer(request)
+            try:
+                found = answer(request)
+            except NotImplementedError as error:  # as a Go server tells an error that is no status
+                await context.abort(grpc.StatusCode.UNKNOWN, str(error))
             return await found if asyncio.iscoroutine(found) else found
 
         return grpc.unary_unary_rpc_method_handler(

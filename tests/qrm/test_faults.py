@@ -4,19 +4,27 @@ not held up, and somebody is told."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.machines import kep80
 from kubeqos.plugins import sockets
 from kubeqos.plugins.managers import Refusal
 from kubeqos.qrm.endpoint import DOUBT_SECONDS
+from kubeqos.qrm.messages import METHODS
+from kubeqos.qrm.patience import KEEP_SECONDS
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.qrm.sdk import Allocation, Request
+from kubeqos.qrm.sdk import Allocation, Options, Request, running
 from kubeqos.qrm.settings import Settings
 from kubeqos.topology.hints import Policy
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, qrm_node, until
@@ -50,6 +58,9 @@ async def test_a_plugin_killed_during_allocate(folder: Path) -> None:
             cpu.kill()
             await until("noticed", lambda: not node.manager.endpoints.get("cpu").live)  # type: ignore[union-attr]
             assert not node.running("uid-web")
+            await until("told", lambda: node.told)
+            assert node.told[0][0] == "UnexpectedAdmissionError"
+            assert node.told[0][1].startswith("container container0: cpu: plugin cpu")
             cpu.start()
             await until("runs", lambda: node.running("uid-web"))
             assert node.resources("uid-web")["cpuset_cpus"] == "2-21"
@@ -86,6 +97,9 @@ async def test_a_plugin_restarted_with_an_empty_state_gives_nothing_twice(folder
             await node.run(pod("next", "storage-service", cpu="10"))
             held = [node.resources(f"uid-{name}")["cpuset_cpus"] for name in ("web", "db", "next")]
             assert held == ["2-21", "22-25", "26-35"]
+            [event] = node.events
+            assert event.reason == "ResourcePluginForgot"
+            assert event.message == "plugin cpu has lost what it gave to 2 containers and is asked for it again"
 
 
 # ---- Hanging
@@ -105,6 +119,81 @@ async def test_t28_a_hung_plugin_holds_up_only_its_own_pods(folder: Path) -> Non
                 assert isinstance(await node.admit(pod("web", cpu="1")), list)
                 assert await node.told() == []
             waiting.cancel()
+
+
+async def test_a_plugin_that_hangs_in_allocate_delays_no_other_pod(folder: Path) -> None:
+    """It answers everything else, as a plugin does whose policy is stuck in a lock. Only its own pod waits; what it
+    gives at last is given to that pod."""
+    done = asyncio.Event()
+
+    async def hang(_request: Request) -> Allocation:
+        await done.wait()
+        return Allocation(envs={"SLOW": "1"})
+
+    slow, options = Scripted("x.io/slow", hang), Options(folder / "r")
+    async with (
+        qrm_node(folder, kep80()) as node,
+        running(slow, options),
+        running(Scripted("cpu", cpus("0-3")), options),
+    ):
+        await node.plugins("x.io/slow", "cpu")
+        node.submit(pod("stuck", **{"x.io/slow": "1"}))
+        await until("told", lambda: node.told)
+        [(reason, message), *_] = node.told
+        assert reason == "UnexpectedAdmissionError"
+        assert message.startswith("container container0: x.io/slow: plugin x.io/slow has not answered Allocate yet; ")
+        async with asyncio.timeout(METHODS["Allocate"][2]):  # the deadline of the call that hangs
+            for name in ("web", "api", "db"):
+                await node.run(pod(name, cpu="1"))
+            node.submit(pod("stuck-too", **{"x.io/slow": "1"}))
+            await node.run(pod("last", cpu="1"))
+        done.set()
+        await node.until_running("uid-stuck")
+        await node.until_running("uid-stuck-too")
+        assert {one.key: one.value for one in node.config("uid-stuck").envs}["SLOW"] == b"1"
+    assert [one.pod for one in slow.asked] == ["stuck", "stuck-too"]  # each was asked for once
+    assert "uid-stuck" not in slow.released
+
+
+async def test_what_nobody_comes_back_for_is_released(folder: Path) -> None:
+    """A pod was deleted while a plugin was still busy with it."""
+    now = [0.0]
+    done = asyncio.Event()
+
+    async def hang(_request: Request) -> Allocation:
+        await done.wait()
+        return Allocation()
+
+    async with bench(folder, clock=lambda: now[0]) as node, node.plugin(Scripted("slow", hang)) as plugin:
+        assert refusal(await node.admit(pod("web", slow="1"))).retry
+        done.set()
+        await until("given", lambda: plugin.book)
+        await node.manager.reconcile()
+        assert plugin.released == []
+        now[0] += KEEP_SECONDS + 1
+        await node.manager.reconcile()
+        assert plugin.released == ["uid-web"]
+
+
+async def test_a_process_that_is_stopped_for_long_delays_no_other_pod(folder: Path) -> None:
+    memory = PluginProcess(folder, "memory", kep80(), "{}")
+    plugin = Scripted("x.io/a", Allocation())
+    async with qrm_node(folder, kep80()) as node, running(plugin, Options(folder / "r")):
+        with plugin_processes(memory):
+            await node.plugins("memory", "x.io/a")
+            assert memory.process is not None
+            memory.process.send_signal(signal.SIGSTOP)
+            node.submit(pod("stuck", memory="1Gi"))
+            await until("told", lambda: node.told)
+            assert "plugin memory hangs: no answer to GetTopologyHints, nor to a probe" in node.told[0][1]
+            reasons = node.manager.conditions()["ResourcePluginsReady"]
+            assert reasons[0] == "False" and "plugin memory hangs" in reasons[2]
+            async with asyncio.timeout(METHODS["Allocate"][2]):
+                for attempt in range(20):
+                    unasked = pod(f"web-{attempt}", annotations={"katalyst.kubewharf.io/skip_qrm_admit": "true"})
+                    await node.run(unasked)
+            memory.process.send_signal(signal.SIGCONT)
+            await node.until_running("uid-stuck")
 
 
 async def test_a_stopped_process_is_silent_soon_and_heard_again(folder: Path) -> None:
@@ -137,7 +226,7 @@ async def test_a_plugin_that_never_worked_is_not_waited_for(folder: Path) -> Non
 
     async with bench(folder) as node, serving_raw(folder, "x", {"GetResourcePluginOptions": broken}):
         socket = folder / "r" / "x.sock"
-        told = await node.manager.endpoints.attach("x", socket, node.manager.reconciler.collect)
+        told = await node.manager.endpoints.attach("x", socket, node.manager.reconciler.synchronise)
         assert told is not None and told.startswith("plugin x: GetResourcePluginOptions")
         assert isinstance(await node.admit(pod("web", x="1")), list)
 
@@ -203,6 +292,7 @@ async def test_nonsense_in_a_report_leaves_the_last_good_state(
         for _ in range(3):
             assert await node.told() == []
         [event] = node.events  # said once
+        assert event.reason == "ResourcePluginAnswer" and event.message.startswith("plugin cpu is in the wrong: ")
         assert complaint in event.message
         assert node.manager.ledger.get("uid-one", "container0").resources["cpu"].result == "0-3"  # type: ignore[union-attr]
         plugin.book["uid-one"]["container0"]["cpu"] = cpus("0-1", exclusive=True)
@@ -290,3 +380,84 @@ async def test_an_agent_killed_between_two_updates(folder: Path) -> None:
 
             await until("everybody was told", sets_now)
     await runtime.close()
+
+
+# ---- Death of the agent, as a process
+
+
+class AgentProcess:
+    """`tests.qrm.doomed_agent` on a runtime that outlives it."""
+
+    def __init__(self, folder: Path, moment: str = "never") -> None:
+        command = [sys.executable, "-m", "tests.qrm.doomed_agent", str(folder), moment]
+        with (folder / "agent.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    async def dies(self) -> None:
+        assert await asyncio.to_thread(self.process.wait, 30) == -signal.SIGKILL
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def sets_of(runtime: SimulatedRuntime) -> dict[str, str]:
+    """The CPUs of every running container, by pod."""
+    return {
+        runtime.core.sandboxes[one.sandbox_id].config.metadata.name: one.resources.cpuset_cpus
+        for one in runtime.core.containers.values()
+        if one.state.name == "RUNNING"
+    }
+
+
+@contextlib.asynccontextmanager
+async def lasting_runtime(folder: Path, pods: list[dict[str, Any]]) -> AsyncIterator[SimulatedRuntime]:
+    """A runtime on a socket, and the pods that agents are to run on it."""
+    (folder / "pods.json").write_text(json.dumps(pods))
+    runtime = SimulatedRuntime(kep80(), logs=False)
+    async with serving(runtime, f"unix://{folder}/cri.sock"):
+        yield runtime
+    await runtime.close()
+
+
+async def test_an_agent_process_killed_between_allocate_and_checkpoint(folder: Path) -> None:
+    cpu = PluginProcess(folder, "cpu", kep80(), ROLES)
+    pods = [pod(name, "storage-service", cpu="10") for name in ("web", "other")]
+    async with lasting_runtime(folder, pods[:1]) as runtime:
+        with plugin_processes(cpu):
+            doomed = AgentProcess(folder, "checkpoint:uid-web")
+            await doomed.dies()
+            given = json.loads(cpu.state.read_text())
+            assert "uid-web" in json.dumps(given)  # the plugin has given
+            assert sets_of(runtime) == {}  # and nothing was started
+            (folder / "pods.json").write_text(json.dumps(pods))
+            agent = AgentProcess(folder)
+            try:
+                await until("both run", lambda: len(sets_of(runtime)) == 2)
+            finally:
+                agent.stop()
+    assert sets_of(runtime) == {"web": "2-11", "other": "12-21"}
+
+
+async def test_an_agent_process_killed_between_two_updates(folder: Path) -> None:
+    config = "pools: {a: {size: 40}, b: {size: 40}}\nroles: {a: {pool: a}, b: {pool: b}}\n"
+    cpu = PluginProcess(folder, "cpu", kep80(), config)
+    pods = [pod(f"{role}{number}", role, cpu="1") for role in "ab" for number in range(3)]
+    async with lasting_runtime(folder, pods) as runtime:
+        with plugin_processes(cpu):
+            doomed = AgentProcess(folder, "update:2")
+            try:
+                await until("all run", lambda: len(sets_of(runtime)) == 6)
+                assert cpu.set_pool("a=10", "b=70").returncode == 0
+                await doomed.dies()
+            finally:
+                doomed.stop()
+            told = list(sets_of(runtime).values())
+            assert told.count("0-5,40-43") == 2 and told.count("20-39,60-79") == 3  # narrowed first, and half way
+            agent = AgentProcess(folder)
+            wanted = {raw["metadata"]["name"]: "0-5,40-43" for raw in pods[:3]}
+            wanted |= {raw["metadata"]["name"]: "6-39,44-79" for raw in pods[3:]}
+            try:
+                await until("everybody was told", lambda: sets_of(runtime) == wanted)
+            finally:
+                agent.stop()

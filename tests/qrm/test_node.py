@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
-from kubeqos.client.resources import NODES, PODS
+from kubeqos.client.resources import EVENTS, NODES, PODS
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.machines import kep80
@@ -20,19 +26,24 @@ from kubeqos.node.agent import NodeAgent
 from kubeqos.node.extensions import REGISTRY, extensions
 from kubeqos.node.settings import NodeSettings
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, Refuse, Request, running
+from kubeqos.qrm.settings import Settings as QrmSettings
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.service import SchedulerService
 from kubeqos.topology.hints import Policy
 from tests.apiserver.live import LiveServer, live_server
 from tests.qrm.harness import container, pod_of, until
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    with live_server(tmp_path_factory.mktemp("api")) as live:
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LiveServer]:
+    with live_server(tmp_path) as live:
         yield live
 
 
 @contextlib.asynccontextmanager
-async def whole_node(server: LiveServer, folder: Path) -> AsyncIterator[tuple[NodeAgent, HttpApi]]:
+async def whole_node(
+    server: LiveServer, folder: Path, qrm: QrmSettings | None = None
+) -> AsyncIterator[tuple[NodeAgent, HttpApi]]:
     api = HttpApi.from_kubeconfig(server.kubeconfig)
     machine = kep80()
     runtime = SimulatedRuntime(machine, logs=False)
@@ -40,7 +51,7 @@ async def whole_node(server: LiveServer, folder: Path) -> AsyncIterator[tuple[No
     settings = NodeSettings(
         "n1", folder / "s", log_dir=folder / "logs", gates=gates, topology_policy=Policy.BEST_EFFORT
     )
-    extra = extensions(settings, machine, api)
+    extra = extensions(settings, machine, api, qrm=qrm)
     agent = NodeAgent(settings, runtime, machine, api=api, managers=extra.managers)
     task = asyncio.create_task(agent.run())
     try:
@@ -105,6 +116,17 @@ async def test_a_plugins_resource_and_health_are_in_the_node_object(server: Live
             await until("refused", lambda: phase(api, "greedy", "Failed"))
             status = (await api.get(PODS, "greedy", "default"))["status"]
             assert "10 is all there is" in status["message"]
+
+            async def told() -> bool:
+                events = [json.loads(one) for one in (await api.list(EVENTS, "default")).items]
+                return any(
+                    one["involvedObject"]["name"] == "greedy"
+                    and one["reason"] == "UnexpectedAdmissionError"
+                    and "10 is all there is" in one["message"]
+                    for one in events
+                )
+
+            await until("an event", told)
         await until("sick", lambda: shown("ResourcePluginsReady", "False"))
         assert await shown("capacity", "40")
 
@@ -112,3 +134,99 @@ async def test_a_plugins_resource_and_health_are_in_the_node_object(server: Live
 async def phase(api: HttpApi, name: str, wanted: str) -> bool:
     found = await api.get(PODS, name, "default")
     return (found.get("status") or {}).get("phase") == wanted
+
+
+class Plenty(Bandwidth):
+    left = True
+
+    def capacity(self) -> Any:
+        return super().capacity() if self.left else {}
+
+    def allocate(self, request: Request) -> Allocation:
+        return Allocation(quantity=request.quantity, scalar=True, node=True)
+
+
+@contextlib.asynccontextmanager
+async def scheduler(api: HttpApi) -> AsyncIterator[None]:
+    service = SchedulerService(api, Scheduler())
+    task = asyncio.create_task(service.run())
+    try:
+        await asyncio.wait_for(service.ready.wait(), 20)
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def unbound(name: str, amount: str) -> dict[str, Any]:
+    raw = asking(name, amount)
+    del raw["spec"]["nodeName"]
+    return raw
+
+
+def described(server: LiveServer) -> str:
+    command = [sys.executable, "-m", "kubeqos.cli.main", "describe", "node", "n1"]
+    environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig)}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+
+async def test_what_a_plugin_has_is_counted_and_comes_and_goes(server: LiveServer, folder: Path) -> None:
+    """GetCapacity → Node status → scheduler and the node's own admission; 0 after the grace, back with the plugin."""
+    resource, options = Bandwidth.resource, Options(folder / "s" / REGISTRY)
+    async with (
+        whole_node(server, folder, QrmSettings(stop_grace_seconds=1.0, capacity_seconds=0.1)) as (agent, api),
+        scheduler(api),
+    ):
+        await until("the node", lambda: _node(api))
+        await api.patch(NODES, "n1", {"spec": {"taints": None}})
+
+        async def has(amount: str | None) -> bool:
+            status = (await api.get(NODES, "n1")).get("status") or {}
+            return bool((status.get("capacity") or {}).get(resource) == amount)
+
+        async def waits(name: str) -> bool:
+            conditions = ((await api.get(PODS, name, "default")).get("status") or {}).get("conditions") or ()
+            return any(f"Insufficient {resource}" in one.get("message", "") for one in conditions)
+
+        async with running(Plenty(), options):
+            await until("capacity", lambda: has("40"))
+            await api.create(PODS, unbound("large", "30"))
+            await until("runs", lambda: phase(api, "large", "Running"))
+            await api.create(PODS, unbound("more", "9"))
+            await until("does not fit", lambda: waits("more"))
+            await api.create(PODS, asking("pushed", "9"))  # bound by hand, past the scheduler
+            await until("refused", lambda: phase(api, "pushed", "Failed"))
+            status = (await api.get(PODS, "pushed", "default"))["status"]
+            assert status["reason"] == f"OutOf{resource}"
+            assert "requested: 9, used: 30, capacity: 38" in status["message"]
+            text = await asyncio.to_thread(described, server)
+            assert re.search(r"ResourcePluginsReady\s+True\s+ResourcePluginsReady\s+plugins answer: ", text)
+            assert re.search(rf"{resource}\s+40\s+38\s+3\d\n", text)
+            assert f'kubeqos_qrm_plugin_up{{plugin="{resource}"}} 1.0' in _metrics(agent)
+        await until("nothing", lambda: has("0"))
+        assert await phase(api, "large", "Running")
+        text = await asyncio.to_thread(described, server)
+        assert re.search(rf"ResourcePluginsReady\s+False\s.*plugin {resource} is not connected", text)
+        assert f'kubeqos_qrm_plugin_up{{plugin="{resource}"}} 0.0' in _metrics(agent)
+        await api.create(PODS, unbound("small", "2"))
+        await until("does not fit", lambda: waits("small"))
+        back = Plenty()
+        async with running(back, options):
+            await until("capacity", lambda: has("40"))
+            await until("runs", lambda: phase(api, "small", "Running"))
+            back.left = False
+            await until("it is not listed any more", lambda: has(None))
+
+
+async def _node(api: HttpApi) -> bool:
+    try:
+        return bool((await api.get(NODES, "n1")).get("status"))
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return False
+
+
+def _metrics(agent: NodeAgent) -> str:
+    [manager] = [one for one in agent.managers if one.name == "qrm"]
+    return generate_latest(manager.metrics.registry).decode()  # type: ignore[attr-defined]

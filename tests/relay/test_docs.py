@@ -43,6 +43,7 @@ async def test_the_configuration_of_the_guide_is_valid(tmp_path: Path):
         "cpu-class": ("container", True),
         "ulimits": ("container", False),
         "network": ("pod", False),
+        "example.com/shelf": ("container", True),
     }
     catalog.install()
     assert (root / "kubeqos.gold").is_dir()

@@ -108,7 +108,7 @@ class StoredFacts:
         return (decode_json(stored.value).get("spec") or {}).get("nodeName") if stored else None
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
-        quoted, claims = name.encode(), resource == "configmaps"
+        quoted, claims = name.encode(), resource in ("configmaps", "resourceclaims")
         for stored in self._store.range(self._pods.range_prefix(namespace)).items:
             if node.encode() not in stored.value:
                 continue
@@ -116,7 +116,9 @@ class StoredFacts:
                 pod = decode_json(stored.value)
                 if (pod.get("spec") or {}).get("nodeName") != node:
                     continue
-                if name in referenced(pod, resource) or (claims and name in self._parameters(pod, namespace)):
+                if name in referenced(pod, resource):
+                    return True
+                if resource == "configmaps" and name in self._parameters(pod, namespace):
                     return True
         return False
 
@@ -147,6 +149,10 @@ class StoredFacts:
 _CLAIM_FIELDS = {"resourceclaims": "resourceClaimName", "resourceclaimtemplates": "resourceClaimTemplateName"}
 
 
+def _from_template(claim: JsonObject) -> bool:
+    return any(one.get("resourceClaimTemplateName") for one in (claim, claim.get("source") or {}))
+
+
 def referenced(pod: JsonObject, resource: str) -> set[str]:
     """The names of the ConfigMaps, Secrets or claims that a pod refers to."""
     found: set[str] = set()
@@ -155,7 +161,11 @@ def referenced(pod: JsonObject, resource: str) -> set[str]:
         statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
         claims = [*(spec.get("resourceClaims") or ()), *statuses]
         sources = [*claims, *(claim.get("source") or {} for claim in claims)]
-        return {str(one[_CLAIM_FIELDS[resource]]) for one in sources if one.get(_CLAIM_FIELDS[resource])}
+        found = {str(one[_CLAIM_FIELDS[resource]]) for one in sources if one.get(_CLAIM_FIELDS[resource])}
+        if resource == "resourceclaims":
+            # What a claim from a template will be called is known before its controller has made it and said so.
+            found |= {f"{pod['metadata']['name']}-{claim['name']}" for claim in claims if _from_template(claim)}
+        return found
     keys = {
         "configmaps": ("configMap", "configMapRef", "configMapKeyRef"),
         "secrets": ("secret", "secretRef", "secretKeyRef"),

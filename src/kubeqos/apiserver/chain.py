@@ -151,6 +151,7 @@ class Chain:
             container_level=self._container_level,
             nodes=self._offers,
             expired=self.ledger.expired,
+            runtime_classes=(),  # the server has no such kind
         )
 
     # following accepted writes

@@ -40,15 +40,10 @@ def generated(old: JsonObject, new: JsonObject) -> bool:
 
 
 def keep_all_but_status(new: JsonObject, old: JsonObject) -> None:
-    """A status write takes the status (and labels, annotations) of the new object and the rest of the old one."""
+    """A status write takes the status and the metadata of the new object and the rest of the old one."""
     for name in [k for k in new if k not in ("metadata", "status", "kind", "apiVersion")]:
         del new[name]
     new.update({k: v for k, v in old.items() if k not in ("metadata", "status", "kind", "apiVersion")})
-    owners = old["metadata"].get("ownerReferences")
-    if owners is None:
-        new["metadata"].pop("ownerReferences", None)
-    else:
-        new["metadata"]["ownerReferences"] = owners
 
 
 def keep_status(new: JsonObject, old: JsonObject) -> None:
@@ -60,15 +55,30 @@ def keep_status(new: JsonObject, old: JsonObject) -> None:
 
 
 def _pod_status(new: JsonObject, old: JsonObject) -> None:
-    """The QoS class is decided once: an empty value means the old one (kubernetes-control-plane §1)."""
+    """A node says how a pod is, not whose it is; the QoS class is decided once: an empty value means the old one."""
     keep_all_but_status(new, old)
+    owners = old["metadata"].get("ownerReferences")
+    if owners is None:
+        new["metadata"].pop("ownerReferences", None)
+    else:
+        new["metadata"]["ownerReferences"] = owners
     status = new.setdefault("status", {})
+    _align_addresses(status)
     decided = (old.get("status") or {}).get("qosClass")
     if decided and not status.get("qosClass"):
         status["qosClass"] = decided
     for condition in status.get("conditions") or ():
         condition.setdefault("lastProbeTime", None)
         condition.setdefault("lastTransitionTime", None)
+
+
+def _align_addresses(status: JsonObject) -> None:
+    """`podIP` is the first of `podIPs`; where they disagree the older field is meant."""
+    first, addresses = status.get("podIP"), status.get("podIPs") or []
+    if first and (not addresses or addresses[0].get("ip") != first):
+        status["podIPs"] = [{"ip": first}]
+    elif not first and addresses and addresses[0].get("ip"):
+        status["podIP"] = addresses[0]["ip"]
 
 
 def keep_all(new: JsonObject, old: JsonObject) -> None:
@@ -92,7 +102,10 @@ def _pod_resized(new: JsonObject, old: JsonObject) -> None:
 
 
 def _with_resources(container: JsonObject, asked: JsonObject | None) -> JsonObject:
-    return container if asked is None else {**container, "resources": asked.get("resources") or {}}
+    if asked is None:
+        return container
+    changed = {**container, "resources": asked.get("resources") or {}, "resizePolicy": asked.get("resizePolicy")}
+    return {field: value for field, value in changed.items() if value is not None}
 
 
 def _pod_debugged(new: JsonObject, old: JsonObject) -> None:

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import parse_qs
+
+import msgspec
 
 from kubeqos.apiserver.auth import ANONYMOUS, Identity
 from kubeqos.apiserver.kinds import BY_PATH, GROUPS, Kind
@@ -17,6 +20,7 @@ from kubeqos.apiserver.status import method_not_allowed, no_such_resource
 
 Query = Mapping[str, list[str]]
 NO_QUERY: Query = {}
+_is_malformed = re.compile("%(?![0-9A-Fa-f]{2})|;").search
 JSON = "application/json"
 
 
@@ -55,8 +59,7 @@ class Response:
     protocol: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True, gc=False):
     """What a path and a method name."""
 
     verb: str
@@ -97,9 +100,13 @@ _ON_SUBRESOURCE = {**_ON_OBJECT, "POST": "create"}
 
 
 def parse_query(raw: bytes) -> Query:
+    """Parameters by name. A pair that is not well-formed is as good as not there, as in Kubernetes."""
     if not raw:
         return NO_QUERY
-    return parse_qs(raw.decode("latin-1"), keep_blank_values=True)
+    text = raw.decode("latin-1")
+    if "%" in text or ";" in text:
+        text = "&".join(pair for pair in text.split("&") if not _is_malformed(pair))
+    return parse_qs(text, keep_blank_values=True)
 
 
 def is_true(query: Query, name: str) -> bool:

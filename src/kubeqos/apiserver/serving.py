@@ -175,7 +175,6 @@ async def serve(application: Any, listener: socket.socket, tls: ssl.SSLContext) 
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
-        proxy_headers=False,
         h11_max_incomplete_event_size=64 << 10,
     )
     config.load()

@@ -214,6 +214,8 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
         if metadata.get("namespace", namespace) not in ("", namespace):
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
 
 
 def _admit(write: Write, attempt: Attempt, admit: Callable[[Attempt], Admitted]) -> Admitted:
@@ -317,8 +319,11 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if metadata.get("name") != known["name"]:
         raise _other_name(metadata.get("name", ""), known["name"])
-    if metadata.get("namespace") and metadata["namespace"] != known.get("namespace", ""):
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    found = metadata.get("namespace")
+    if found and kind.namespaced and found != write.namespace:  # only a patch can still say so
+        raise bad_request(
+            f"the namespace of the object ({found}) does not match the namespace on the request ({write.namespace})"
+        )
     version = metadata.get("resourceVersion")
     if version and version != str(stored.revision):
         if not str(version).isdigit():

@@ -10,8 +10,8 @@ default.
       count: 1
       reservedCPUs: 0-1
       labels: {tier: gold}
-      classes:
-      - {name: rdt, level: container, default: silver, classes: [{name: gold, capacity: 2}, {name: silver}]}
+      classes:                 # as in classes.yaml
+        rdt: {provider: named, default: silver, capacity: {gold: 2}, classes: [gold, silver]}
     manifests: [quotas.yaml]   # applied once the cluster runs
 """
 
@@ -22,8 +22,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kubeqos.cli.machines import load_machine
+from kubeqos.cri.providers.config import read_resources
+from kubeqos.cri.providers.host import V2
 from kubeqos.cri.providers.protocol import Advertisement
-from kubeqos.cri.simulated.classes import read_classes, read_offers
+from kubeqos.cri.simulated.classes import offered, read_classes
 from kubeqos.document import Doc, check_kind, read_document
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
@@ -37,22 +39,27 @@ _MOST_NODES = 10_000
 
 DEFAULT_CLASSES = """
 resources:
-- name: rdt
-  level: container
-  mutable: true
-  default: silver
-  classes: [{name: exclusive, capacity: 1}, {name: gold, capacity: 2}, {name: silver}, {name: bronze}, {name: limited}]
-- name: blockio
-  level: container
-  default: normal
-  classes: [{name: high-prio, capacity: 4}, {name: normal}, {name: throttled}]
-- name: network
-  level: pod
-  default: normal
-  classes: [{name: fast, capacity: 2}, {name: normal, capacity: 10}, {name: slow}]
-- name: vendor.example/xyz-qos
-  level: container
-  classes: [{name: high-prio, capacity: 1}, {name: normal}, {name: low-prio}]
+  rdt:
+    provider: named
+    mutable: true
+    default: silver
+    capacity: {exclusive: 1, gold: 2}
+    classes: [exclusive, gold, silver, bronze, limited]
+  blockio:
+    provider: named
+    default: normal
+    capacity: {high-prio: 4}
+    classes: [high-prio, normal, throttled]
+  network:
+    provider: named
+    level: pod
+    default: normal
+    capacity: {fast: 2, normal: 10}
+    classes: [fast, normal, slow]
+  vendor.example/xyz-qos:
+    provider: named
+    capacity: {high-prio: 1}
+    classes: [high-prio, normal, low-prio]
 """
 
 
@@ -91,9 +98,9 @@ def default_plan() -> ClusterPlan:
 
 
 def fleet_plan(count: int) -> ClusterPlan:
-    """Many small nodes with classes."""
+    """Many small nodes with classes and exclusive CPUs."""
     offers = read_classes(DEFAULT_CLASSES, "default classes")
-    one = NodePlan("node", MACHINES["laptop8"](), "default", offers)
+    one = NodePlan("node", MACHINES["laptop8"](), "default", offers, reserved_cpus=CpuSet.parse("0"))
     return ClusterPlan(tuple(replace(one, name=f"node-{number}") for number in range(1, count + 1)))
 
 
@@ -127,7 +134,7 @@ def _read_nodes(item: Doc, folder: Path) -> list[NodePlan]:
         item.required(fields, "name").text(),
         _read_machine(item.required(fields, "machine"), folder),
         fields["profile"].one_of(PROFILES) if "profile" in fields else "default",
-        read_offers(fields["classes"]) if "classes" in fields else (),
+        offered(read_resources(fields["classes"], V2)) if "classes" in fields else (),
         cpu_set(fields["reservedCPUs"]) if "reservedCPUs" in fields else NO_CPUS,
         {key: value.text() for key, value in fields["labels"].items().items()} if "labels" in fields else {},
     )

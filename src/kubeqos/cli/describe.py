@@ -13,6 +13,7 @@ from kubeqos.cli.output import table
 from kubeqos.cli.usage import running_on, used_classes
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.published import decode_assignments
+from kubeqos.model.quantity import Quantity
 from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, DRIVERS_ANNOTATION, PROFILE_LABEL
 from kubeqos.rules.classes import Catalog, ClassKey, Level, ResourceType, catalog, requested
 from kubeqos.rules.podqos import effective_requests, qos_class
@@ -57,6 +58,8 @@ def node_text(raw: dict[str, Any], pods: Iterable[PodView]) -> str:
     rows = [[one.type, one.status, one.reason, one.message] for one in node.status.conditions]
     if rows:
         lines += ["", "Conditions:", _indented(table(["type", "status", "reason", "message"], rows))]
+    if extended := _extended(node, here):
+        lines += ["", "Resources of plugins:", _indented(extended)]
     lines += ["", "Pod QoS resources:", _classes(offered, Level.POD, used)]
     lines += ["", "Container QoS resources:", _classes(offered, Level.CONTAINER, used)]
     lines += [f"Refused:  {reason}" for reason in offered.refused]
@@ -64,6 +67,22 @@ def node_text(raw: dict[str, Any], pods: Iterable[PodView]) -> str:
     if owners := _owners(node):
         lines += ["", "CPUs:", _indented(owners)]
     return "\n".join(lines)
+
+
+def _extended(node: NodeView, pods: Iterable[PodView]) -> str:
+    """What plugins add to the node, and how much of it is asked for; kubectl shows the rest."""
+    requests = [effective_requests(pod.spec) for pod in pods]
+    rows = [
+        [
+            name,
+            capacity,
+            node.status.allocatable.get(name),
+            sum((one.get(name, Quantity.ZERO) for one in requests), Quantity.ZERO),
+        ]
+        for name, capacity in sorted(node.status.capacity.items())
+        if "/" in name
+    ]
+    return table(["name", "capacity", "allocatable", "requested"], rows) if rows else ""
 
 
 def _owners(node: NodeView) -> str:

@@ -31,10 +31,12 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.gates import CCI, QRM, FeatureGates
 from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.model.quantity import Quantity
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.assembly import disk_bytes
 from kubeqos.node.extensions import Extensions, extensions
 from kubeqos.node.services import ServiceSettings, serve_node
-from kubeqos.node.settings import NodeSettings
+from kubeqos.node.settings import SIMULATED_DISK_BYTES, NodeSettings
 from kubeqos.qrm.settings import Settings as QrmSettings
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
@@ -87,27 +89,29 @@ async def running(
         # A socket's path may have 107 bytes, and a data directory may lie deep.
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubeqos-")))
         cluster = Embedded(server, SchedulerService(server.local(), Scheduler()), sockets)
-        stack.push_async_callback(_stop, cluster)
-        _start(cluster, "scheduler", cluster.scheduler.run())
-        await _ready(cluster, "scheduler", cluster.scheduler.ready)
-        progress("scheduler")
-        controllers = ControllerManager(server.local())
-        _start(cluster, "controllers", controllers.run())
-        for node in plan.nodes:
-            state = data_dir / NODES / node.name
-            small = len(plan.nodes) <= _FLEET
-            folder = sockets / node.name[:40]
-            cluster.agents[node.name] = await _start_node(cluster, stack, node, state, folder, small=small)
-        await _ready(cluster, "controllers", controllers.ready)
-        progress("controllers")
-        for name, agent in cluster.agents.items():
-            await _ready(cluster, f"node {name}", agent.ready)
-        progress(f"{len(cluster.agents)} nodes: {_listed(plan)}")
-        await _plugins(cluster, plan, progress)
-        for path in plan.manifests:
-            await _preload(cluster, path)
-            progress(f"applied {path}")
-        yield cluster
+        try:
+            _start(cluster, "scheduler", cluster.scheduler.run())
+            await _ready(cluster, "scheduler", cluster.scheduler.ready)
+            progress("scheduler")
+            controllers = ControllerManager(server.local())
+            _start(cluster, "controllers", controllers.run())
+            for node in plan.nodes:
+                state = data_dir / NODES / node.name
+                small = len(plan.nodes) <= _FLEET
+                folder = sockets / node.name[:40]
+                cluster.agents[node.name] = await _start_node(cluster, stack, node, state, folder, small=small)
+            await _ready(cluster, "controllers", controllers.ready)
+            progress("controllers")
+            for name, agent in cluster.agents.items():
+                await _ready(cluster, f"node {name}", agent.ready)
+            progress(f"{len(cluster.agents)} nodes: {_listed(plan)}")
+            await _plugins(cluster, plan, progress)
+            for path in plan.manifests:
+                await _preload(cluster, path)
+                progress(f"applied {path}")
+            yield cluster
+        finally:
+            await _stop(cluster)
 
 
 async def _preload(cluster: Embedded, path: Path) -> None:
@@ -167,7 +171,7 @@ async def _ready(cluster: Embedded, name: str, event: asyncio.Event) -> None:
 
 
 async def _stop(cluster: Embedded) -> None:
-    """Nodes and controllers together, before the server that they speak to."""
+    """Nodes and controllers together, before their plugins and the server that they speak to."""
     for task in cluster._tasks.values():
         task.cancel()
     await asyncio.gather(*cluster._tasks.values(), return_exceptions=True)
@@ -191,8 +195,9 @@ async def _start_node(
         runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=small)
     agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
     cluster.beside[plan.name] = beside
-    await stack.enter_async_context(beside.running(agent))
+    # Plugins outlive who watches for them: one that ends because everything does is no news.
     await stack.enter_async_context(plugin_processes(plan, state, sockets))
+    await stack.enter_async_context(beside.running(agent))
     socket = sockets / "pod-resources.sock" if small else None
     services = await stack.enter_async_context(serve_node(agent, ServiceSettings(pod_resources_socket=socket)))
     cluster.server.nodes.local[plan.name] = services.door
@@ -205,6 +210,7 @@ def _settings(plan: NodePlan, state: Path) -> NodeSettings:
     gates = {"QOSResources": True, "TranslateQoSPodMetadata": True}
     gates |= {QRM: plan.profile == "qrm", CCI: plan.profile == "cci"}
     static = plan.profile == "default" and plan.reserved_cpus != NO_CPUS
+    disk = disk_bytes(state) if plan.endpoint else SIMULATED_DISK_BYTES
     return NodeSettings(
         plan.name,
         state,
@@ -212,6 +218,8 @@ def _settings(plan: NodePlan, state: Path) -> NodeSettings:
         gates=FeatureGates.default().set(gates),
         profile=plan.profile,
         labels=plan.labels,
+        disk_bytes=disk,
+        eviction_hard_disk=Quantity.from_int(disk // 10),
         reserved_cpus=plan.reserved_cpus,
         cpu_manager_policy="static" if static else "none",
         topology_policy=Policy.BEST_EFFORT if plan.profile != "cci" else Policy.NONE,

@@ -23,7 +23,16 @@ from kubeqos.node.ledger import Entry, Ledger
 from kubeqos.node.managers import Adopts, OffersForPods, Resizes
 from kubeqos.node.preemption import is_critical
 from kubeqos.node.resizing import changed_containers, resources_of, with_resources
-from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerRef, Grant, Refusal, ResourceManager, Update
+from kubeqos.plugins.managers import (
+    NOTHING,
+    AdmittedPod,
+    AllocatesUnits,
+    ContainerRef,
+    Grant,
+    Refusal,
+    ResourceManager,
+    Update,
+)
 from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.hints import Hint, Merged, Offer, Policy, Scope
 from kubeqos.topology.merge import merge
@@ -176,10 +185,9 @@ class Admission:
             if not merged.admitted:
                 return Refusal(TOPOLOGY_REASON, merged.because.replace("admitted: ", ""))
             why.append(merged.because)
-            for ref in refs:
-                refusal = await self._allocate_container(pod, ref, merged, offers)
-                if refusal is not None:
-                    return refusal
+            refusal = await self._allocate_unit(pod, refs, merged, offers)
+            if refusal is not None:
+                return refusal
         self.why[pod.uid] = "; ".join(dict.fromkeys(why))
         return None
 
@@ -197,20 +205,36 @@ class Admission:
         closest = self.machine.distance if topology.closest else None
         return merge(offers, self.machine.numa, topology.policy, closest=closest), offers
 
-    async def _allocate_container(
-        self, pod: AdmittedPod, ref: ContainerRef, merged: Merged, offers: Sequence[Offer]
+    async def _allocate_unit(
+        self, pod: AdmittedPod, refs: Sequence[ContainerRef], merged: Merged, offers: Sequence[Offer]
     ) -> Refusal | None:
-        grants: list[tuple[str, Grant]] = []
+        """Let every manager give what the containers of one merge need; no two may contradict each other."""
+        grants: dict[str, list[tuple[str, Grant]]] = {ref.name: [] for ref in refs}
         for manager in self.managers:
             own = next((one.resource for one in offers if one.provider == manager.name), "")
-            answer = await manager.allocate(pod, ref, merged.hint_for(own))
+            given = await self._ask(manager, pod, refs, merged, merged.hint_for(own))
+            if isinstance(given, Refusal):
+                return given
+            for name, grant in given.items():
+                grants[name].append((manager.name, grant))
+        for name, found in grants.items():
+            conflict = combine(found)
+            if isinstance(conflict, Conflict):
+                return Refusal(UNEXPECTED, f"container {name}: managers contradict each other: {conflict}")
+        return None
+
+    async def _ask(
+        self, manager: ResourceManager, pod: AdmittedPod, refs: Sequence[ContainerRef], merged: Merged, hint: Hint
+    ) -> Mapping[str, Grant] | Refusal:
+        if isinstance(manager, AllocatesUnits):
+            return await manager.allocate_unit(pod, refs, merged, self._topology.scope)
+        grants = {}
+        for ref in refs:
+            answer = await manager.allocate(pod, ref, hint)
             if isinstance(answer, Refusal):
                 return answer
-            grants.append((manager.name, answer))
-        conflict = combine(grants)
-        if isinstance(conflict, Conflict):
-            return Refusal(UNEXPECTED, f"container {ref.name}: managers contradict each other: {conflict}")
-        return None
+            grants[ref.name] = answer
+        return grants
 
     @staticmethod
     async def _resize_one(manager: ResourceManager, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:

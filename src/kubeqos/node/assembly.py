@@ -11,7 +11,7 @@ from kubeqos.gates import MEMORY_QOS
 from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.model.machine import Machine
 from kubeqos.model.quantity import Quantity
-from kubeqos.node import nodestatus
+from kubeqos.node import hostfiles, nodestatus
 from kubeqos.node.cgroupfiles import CgroupFiles
 from kubeqos.node.cgroupkeeper import CgroupKeeper
 from kubeqos.node.config import NodeConfiguration
@@ -19,7 +19,7 @@ from kubeqos.node.core import Core
 from kubeqos.node.criconfig import Context
 from kubeqos.node.managers.cpu import CpuManager
 from kubeqos.node.managers.memory import MemoryManager
-from kubeqos.node.settings import STATIC, NodeSettings
+from kubeqos.node.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings
 from kubeqos.rules.cgroups import CgroupSettings, MemoryPolicy, NodeMemory
 from kubeqos.topology.cpus import take_cpus
 
@@ -31,7 +31,8 @@ def settings_of(config: NodeConfiguration, machine: Machine, *, cgroup_fs: Path 
     if static and not reserved:
         kept = [one.get("cpu", Quantity.ZERO) for one in (config.kube_reserved, config.system_reserved)]
         reserved = take_cpus(machine, machine.online, (kept[0] + kept[1]).value()) or NO_CPUS
-    hard = config.eviction_hard.get("memory.available", "")
+    hard = config.eviction_hard
+    disk = disk_bytes(config.state_dir) if config.runtime_endpoint else SIMULATED_DISK_BYTES
     memory = sum(node.memory_bytes for node in machine.nodes)
     return NodeSettings(
         node_name=config.node_name,
@@ -40,7 +41,9 @@ def settings_of(config: NodeConfiguration, machine: Machine, *, cgroup_fs: Path 
         max_pods=config.max_pods,
         system_reserved=config.system_reserved,
         kube_reserved=config.kube_reserved,
-        eviction_hard_memory=_threshold(hard, memory),
+        disk_bytes=disk,
+        eviction_hard_memory=_threshold(hard.get("memory.available", ""), memory),
+        eviction_hard_disk=_threshold(hard.get("nodefs.available", ""), disk),
         cgroups=CgroupSettings(
             config.memory_policy if config.gates.enabled(MEMORY_QOS) else MemoryPolicy.OFF,
             config.throttling_factor,
@@ -75,10 +78,17 @@ def settings_of(config: NodeConfiguration, machine: Machine, *, cgroup_fs: Path 
     )
 
 
-def _threshold(text: str, memory_bytes: int) -> Quantity:
-    """A threshold in bytes; a percentage is one of the node's memory."""
+def disk_bytes(state_dir: Path) -> int:
+    """Size of the file system that a node's state, logs and volumes are on."""
+    there = next(folder for folder in (state_dir, *state_dir.absolute().parents) if folder.exists())
+    found = hostfiles.filesystem(there)
+    return found[0].capacity if found is not None else SIMULATED_DISK_BYTES
+
+
+def _threshold(text: str, capacity: int) -> Quantity:
+    """A threshold in bytes; a percentage is one of what there is."""
     if text.endswith("%"):
-        return Quantity.from_int(int(memory_bytes * float(text[:-1]) / 100))
+        return Quantity.from_int(int(capacity * float(text[:-1]) / 100))
     return Quantity.parse(text) if text else Quantity.ZERO
 
 

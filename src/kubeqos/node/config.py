@@ -60,6 +60,7 @@ def _kebab(key: str) -> str:
 
 _path, _text, _flag, _duration = read.path, read.text, read.flag, read.duration
 _count = read.whole(0, 1_000_000)
+_percent = read.whole(0, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +165,21 @@ class NodeConfiguration:
     )
     eviction_ranking: Ranking = _setting(
         "evictionRanking", Ranking.QOS, read.one_of(Ranking), "Order of eviction: by QoS class, or as upstream."
+    )
+    image_gc_high: int = _setting(
+        "imageGCHighThresholdPercent", 85, _percent, "Remove unused images when the disk is this full; 100 does not.",
+        option="image-gc-high-threshold",
+    )  # fmt: skip
+    image_gc_low: int = _setting(
+        "imageGCLowThresholdPercent", 80, _percent, "Remove them until it is down to this.",
+        option="image-gc-low-threshold",
+    )  # fmt: skip
+    image_minimum_age: float = _setting(
+        "imageMinimumGCAge", 120.0, _duration, "An unused image stays at least this long.",
+        option="minimum-image-ttl-duration",
+    )  # fmt: skip
+    image_maximum_age: float = _setting(
+        "imageMaximumGCAge", 0.0, _duration, "An unused image goes after this long; 0 keeps it while there is room."
     )
     housekeeping_interval: float = _setting("housekeepingInterval", 10.0, _duration, "How often usage is looked at.")
     # Plugins; a folder that is not set lies in stateDir

@@ -6,30 +6,19 @@ Called by `node.config` when it has read everything, and with the machine at han
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kubeqos.errors import ConfigurationError
-from kubeqos.gates import CCI, MEMORY_QOS, QOS_RESOURCES, QRM
+from kubeqos.gates import MEMORY_QOS, QOS_RESOURCES
 from kubeqos.model.machine import Machine
 from kubeqos.model.quantity import Format, Quantity
 from kubeqos.node.configreading import CPU_OPTIONS
+from kubeqos.node.contradictions import Contradiction, ManagerChoices, contradictions, gate
 from kubeqos.rules.cgroups import MemoryPolicy
 from kubeqos.topology.hints import Policy
 
 if TYPE_CHECKING:
     from kubeqos.node.config import NodeConfiguration
-
-_POLICIES = "best-effort, restricted or single-numa-node"
-
-
-@dataclass(frozen=True, slots=True)
-class Contradiction:
-    """What does not go together, the settings that say so (the first that was given is shown), and what to do."""
-
-    what: str
-    settings: tuple[str, ...]
-    remedy: str
 
 
 def refuse_conflicts(config: NodeConfiguration) -> None:
@@ -50,42 +39,7 @@ def _refuse(config: NodeConfiguration, found: Contradiction) -> None:
     raise ConfigurationError(f"node configuration: {found.what}", where=where, remedy=found.remedy)
 
 
-def _gate(name: str) -> str:
-    return f"featureGates.{name}"
-
-
-def _resource_managers(config: NodeConfiguration) -> Iterator[Contradiction]:
-    """KEP-3461 builds on the topology manager; KEP-3675 in its Alpha forbids it and the CPU and memory managers."""
-    qrm, cci = config.gates.enabled(QRM), config.gates.enabled(CCI)
-    if qrm and cci:
-        yield Contradiction(
-            f"{QRM} and {CCI} are both on, but one needs the topology manager and the other forbids it",
-            (_gate(QRM), _gate(CCI), "featureGates"),
-            f"turn {QRM} or {CCI} off",
-        )
-    if qrm and config.topology_policy is Policy.NONE:
-        yield Contradiction(
-            f'{QRM} is on, but topologyManagerPolicy is "none"',
-            ("topologyManagerPolicy", _gate(QRM), "featureGates"),
-            f"set topologyManagerPolicy to {_POLICIES}, or turn {QRM} off",
-        )
-    if not cci:
-        return
-    for name, value in (
-        ("topologyManagerPolicy", config.topology_policy.value),
-        ("cpuManagerPolicy", config.cpu_manager_policy),
-        ("memoryManagerPolicy", config.memory_manager_policy),
-    ):
-        if value.lower() != "none":
-            off = "None" if name.startswith("memory") else "none"
-            yield Contradiction(
-                f'{CCI} is on, but {name} is "{value}"',
-                (name, _gate(CCI), "featureGates"),
-                f"set {name} to {off} (KEP-3675 in its Alpha stage works alone), or turn {CCI} off",
-            )
-
-
-def _cpu_manager(config: NodeConfiguration) -> Iterator[Contradiction]:
+def _managers(config: NodeConfiguration) -> Iterator[Contradiction]:
     options, key = config.cpu_options, "cpuManagerPolicyOptions"
     names = [name for name, field in CPU_OPTIONS.items() if getattr(options.allocation, field)]
     if config.cpu_manager_policy == "none" and (names or options.strict_reservation):
@@ -94,21 +48,17 @@ def _cpu_manager(config: NodeConfiguration) -> Iterator[Contradiction]:
             ("cpuManagerPolicy", key),
             f"set cpuManagerPolicy to static, or remove {key}",
         )
-    for conflict in options.allocation.conflicts():
-        yield Contradiction(f"{key}: {conflict}", (f"{key}.{conflict.rule}", key), "turn one of them off")
-    if options.allocation.align_by_socket and config.topology_policy is Policy.SINGLE_NUMA_NODE:
-        yield Contradiction(
-            f'{key}: align-by-socket cannot be combined with topologyManagerPolicy "single-numa-node"',
-            (f"{key}.align-by-socket", key),
-            "turn align-by-socket off, or set topologyManagerPolicy to best-effort or restricted",
-        )
     reserved = [amounts.get("cpu", Quantity.ZERO) for amounts in (config.kube_reserved, config.system_reserved)]
-    if config.cpu_manager_policy == "static" and not config.reserved_cpus and all(cpu.is_zero for cpu in reserved):
-        yield Contradiction(
-            'cpuManagerPolicy is "static", but no CPU is reserved for the system',
-            ("cpuManagerPolicy",),
-            "set reservedSystemCPUs, or cpu in systemReserved or kubeReserved",
+    yield from contradictions(
+        ManagerChoices(
+            config.gates,
+            config.topology_policy,
+            config.cpu_manager_policy,
+            config.memory_manager_policy,
+            options.allocation,
+            reserves_cpus=bool(config.reserved_cpus) or not all(cpu.is_zero for cpu in reserved),
         )
+    )
 
 
 def _memory(config: NodeConfiguration) -> Iterator[Contradiction]:
@@ -122,7 +72,7 @@ def _memory(config: NodeConfiguration) -> Iterator[Contradiction]:
     if given and config.memory_policy is not MemoryPolicy.OFF and not config.gates.enabled(MEMORY_QOS):
         yield Contradiction(
             f'memoryReservationPolicy is "{config.memory_policy}", but the gate {MEMORY_QOS} is off',
-            ("memoryReservationPolicy", _gate(MEMORY_QOS)),
+            ("memoryReservationPolicy", gate(MEMORY_QOS)),
             f'turn {MEMORY_QOS} on, or set memoryReservationPolicy to "{MemoryPolicy.OFF}"',
         )
 
@@ -137,6 +87,23 @@ def _classes(config: NodeConfiguration) -> Iterator[Contradiction]:
                 (name,),
                 f"turn {QOS_RESOURCES} on, or remove {name}",
             )
+
+
+def _images(config: NodeConfiguration) -> Iterator[Contradiction]:
+    low, high = config.image_gc_low, config.image_gc_high
+    if low >= high:
+        yield Contradiction(
+            f"imageGCLowThresholdPercent is {low}, which is not below imageGCHighThresholdPercent {high}",
+            ("imageGCLowThresholdPercent", "imageGCHighThresholdPercent"),
+            "images are removed from the high threshold down to the low one: lower imageGCLowThresholdPercent",
+        )
+    if 0 < config.image_maximum_age <= config.image_minimum_age:
+        yield Contradiction(
+            f"imageMaximumGCAge is {config.image_maximum_age:g} s, which is not above imageMinimumGCAge "
+            f"{config.image_minimum_age:g} s",
+            ("imageMaximumGCAge", "imageMinimumGCAge"),
+            "raise imageMaximumGCAge, or set it to 0s to keep images while there is room",
+        )
 
 
 def _runtime(config: NodeConfiguration) -> Iterator[Contradiction]:
@@ -161,10 +128,10 @@ def _runtime(config: NodeConfiguration) -> Iterator[Contradiction]:
 
 
 _CHECKS: tuple[Callable[[NodeConfiguration], Iterator[Contradiction]], ...] = (
-    _resource_managers,
-    _cpu_manager,
+    _managers,
     _memory,
     _classes,
+    _images,
     _runtime,
 )
 

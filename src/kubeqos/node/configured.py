@@ -13,6 +13,7 @@ from kubeqos.client.api import Api
 from kubeqos.model.machine import Machine
 from kubeqos.node.config import NodeConfiguration
 from kubeqos.node.extensions import Extensions, extensions
+from kubeqos.node.imagegc import ImageGcSettings
 from kubeqos.node.pressure import PressureSettings
 from kubeqos.node.services import ServiceSettings
 from kubeqos.node.settings import NodeSettings
@@ -34,6 +35,7 @@ def service_settings(config: NodeConfiguration, client_authority: Path | None) -
         # Simulated nodes come in numbers: unless told otherwise, each takes a free port.
         0 if config.simulated_machine and "port" not in config.places else config.port,
         client_authority,
+        ImageGcSettings(config.image_gc_high, config.image_gc_low, config.image_minimum_age, config.image_maximum_age),
     )
 
 

@@ -1,19 +1,23 @@
 """The loop that keeps a node from running out: sample, decide (`node.pressure`), carry out.
 
 Carries out what the decisions ask for: conditions into the Node's status, dead containers and unused images out of the
-runtime, one pod told to end. Nothing is decided here. The last sample is what stats, metrics and `kubectl top` show.
+runtime (images also as a matter of routine, `node.imagegc`), one pod told to end. Nothing is decided here. The last
+sample is what stats, metrics and `kubectl top` show.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from kubeqos.codec import JsonError, decode_json
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
+from kubeqos.node.imagegc import Image, ImageGc, Removal
 from kubeqos.node.pressure import (
     CONTAINERS,
     IMAGES,
@@ -29,6 +33,7 @@ from kubeqos.node.pressure import (
 from kubeqos.node.samples import NodeSample
 from kubeqos.node.usage import UsageCollector
 
+IMAGES_SECONDS = 300.0  # how often unused images are looked for
 SHOWN_SECONDS = 2.0  # `kubectl top` right after a start shows what runs
 
 log = logging.getLogger("kubeqos.node.housekeeping")
@@ -42,6 +47,9 @@ class Household(Protocol):
 
     def containers_in_use(self) -> set[str]:
         """Containers that must stay even though they ended: the last of each name, for their logs."""
+
+    def images_in_use(self) -> set[str]:
+        """Images that pods of this node are made from, or will be in a moment."""
 
     def evict(self, effect: EvictPod) -> None:
         """End a pod for good."""
@@ -58,7 +66,8 @@ class Reclaimed:
     """What was freed so far."""
 
     containers: int = 0
-    images: int = 0
+    images: Counter[str] = field(default_factory=Counter)
+    """By reason: `space` or `age`."""
 
 
 class Housekeeper:
@@ -71,14 +80,18 @@ class Housekeeper:
         runtime: Runtime,
         household: Household,
         now: Callable[[], float],
+        images: ImageGc | None = None,
     ) -> None:
         self.pressure = pressure
+        self.images = images or ImageGc()
         self.last: NodeSample | None = None
         self.freed = Reclaimed()
         self._collector = collector
         self._runtime = runtime
         self._household = household
         self._now = now
+        self._images_due = float("-inf")
+        self._sandbox_image: str | None = None
 
     async def run(self, sleep: Callable[[float], Awaitable[None]], interval_seconds: float) -> None:
         """Look at the node every so often until cancelled."""
@@ -96,6 +109,9 @@ class Housekeeper:
             effects = self.pressure.step(self.last, self._household.active_pods(), self._now())
             for effect in effects:
                 await self._perform(effect)
+            if self._now() >= self._images_due:
+                self._images_due = self._now() + IMAGES_SECONDS
+                await self.collect_images()
         except CallError as error:
             log.warning("cannot measure what runs: %s", error)
 
@@ -124,7 +140,9 @@ class Housekeeper:
             if step == CONTAINERS:
                 await self.remove_dead_containers()
             elif step == IMAGES:
-                await self.remove_unused_images()
+                await self._look_at_images()
+                await self._remove_images(self.images.reclaim(self._now()))
+                self._images_due = self._now() + IMAGES_SECONDS
         self.last = await self._collector.sample()
         pods = self._household.active_pods()
         for following in self.pressure.reclaimed(effect, self.last, pods, self._now()):
@@ -138,12 +156,42 @@ class Housekeeper:
                 await self._runtime.remove_container(container.id)
                 self.freed.containers += 1
 
-    async def remove_unused_images(self) -> None:
-        """Remove images that no container was made from."""
+    # ---- Images
+
+    async def collect_images(self) -> None:
+        """Remove images that are of no use, if the disk is too full or they are too old."""
+        await self._look_at_images()
+        levels = self.last.levels if self.last is not None else {}
+        found = self.images.collect(levels.get("imagefs.available") or levels.get("nodefs.available"), self._now())
+        await self._remove_images(found)
+        if found.shortfall:
+            self._household.record_node("FreeDiskSpaceFailed", found.shortfall)
+
+    async def _look_at_images(self) -> None:
         containers = await self._runtime.list_containers()
         used = {name for one in containers for name in (one.image.image, one.image_ref, one.image_id) if name}
-        for image in await self._runtime.list_images():
-            if image.pinned or used & {image.id, *image.repo_tags, *image.repo_digests}:
+        used |= self._household.images_in_use() | {await self._image_of_sandboxes()}
+        images = [
+            Image(one.id, one.size, frozenset({*one.repo_tags, *one.repo_digests}), one.pinned)
+            for one in await self._runtime.list_images()
+        ]
+        self.images.look(images, used, self._now())
+
+    async def _image_of_sandboxes(self) -> str:
+        """What sandboxes are made from: no container names it, and older runtimes do not pin it."""
+        if self._sandbox_image is None:
+            info = (await self._runtime.status(verbose=True)).info
+            try:
+                self._sandbox_image = str(decode_json(info.get("config", "{}").encode()).get("sandboxImage", ""))
+            except (JsonError, AttributeError):
+                self._sandbox_image = ""
+        return self._sandbox_image
+
+    async def _remove_images(self, removal: Removal) -> None:
+        for image, why in removal.images:
+            try:
+                await self._runtime.remove_image(image.id)
+            except CallError as error:
+                log.warning("cannot remove image %s: %s", image.id, error)
                 continue
-            await self._runtime.remove_image(image.id)
-            self.freed.images += 1
+            self.freed.images[why] += 1

@@ -30,7 +30,6 @@ from kubeqos.rules.classes import Catalog, Level
 from kubeqos.topology.memory import hugepage_resource
 
 VERSION = "v1.37.0-kubeqos"
-DISK_BYTES = 100 * (1 << 30)
 HEALTHY = {
     "MemoryPressure": ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     "DiskPressure": ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -55,7 +54,7 @@ def capacity(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResou
     found: ResourceList = {
         "cpu": Quantity.from_int(len(machine.online)),
         "memory": _bytes(sum(node.memory_bytes for node in machine.nodes)),
-        "ephemeral-storage": _bytes(DISK_BYTES),
+        "ephemeral-storage": _bytes(settings.disk_bytes),
         "pods": Quantity.from_int(settings.max_pods),
     }
     pages: dict[int, int] = {}
@@ -67,13 +66,15 @@ def capacity(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResou
 
 
 def allocatable(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()) -> ResourceList:
-    """What pods may use: capacity without what is reserved, the hard eviction threshold and huge pages."""
+    """What pods may use: capacity without what is reserved, the hard eviction thresholds and huge pages."""
     extra = tuple(extra)
     found = capacity(machine, settings, extra)
     for name, amount in found.items():
         left = amount
         for reserved in (settings.system_reserved, settings.kube_reserved):
             left -= reserved.get(name, Quantity.ZERO)
+        if name == "ephemeral-storage":
+            left -= settings.eviction_hard_disk
         if name == "memory":
             left -= settings.eviction_hard_memory
             for page, total in found.items():

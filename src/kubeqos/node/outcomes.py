@@ -230,6 +230,8 @@ class Outcomes:
             pod.retry_later(f"image/{name}", now)
             image = pod.raw_container(name).get("image", "")
             message = f'Failed to pull image "{image}": {message}'
+        elif isinstance(effect, fx.CreateContainer):
+            pod.images.discard(name)  # its image may have been removed meanwhile
         elif isinstance(effect, fx.StartContainer) and not failure.reason:
             # With a reason it was a manager that held the start back: the container is as good as it was.
             pod.broken.add(effect.id)

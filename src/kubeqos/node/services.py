@@ -25,6 +25,7 @@ from kubeqos.node.agent import NodeAgent
 from kubeqos.node.criconfig import volume_paths
 from kubeqos.node.door import NodeDoor
 from kubeqos.node.housekeeping import Housekeeper
+from kubeqos.node.imagegc import ImageGc, ImageGcSettings
 from kubeqos.node.podresources import (
     ContainerHolding,
     MemoryBlock,
@@ -61,6 +62,7 @@ class ServiceSettings:
     port: int = 0
     client_authority: Path | None = None
     """Whose certificates the HTTPS endpoint accepts; without it there is none."""
+    images: ImageGcSettings = field(default_factory=ImageGcSettings)
 
 
 class AgentView:
@@ -83,6 +85,11 @@ class AgentView:
             for container in pod.containers():
                 found |= {one.id for one in pod.seen.instances(container.name)[:2]}
         return found
+
+    def images_in_use(self) -> set[str]:
+        """Also of pods whose containers are only about to be made."""
+        pods = [pod for pod in self.agent.core.pods.values() if pod.ending is None]
+        return {one.image for pod in pods for one in pod.containers()}
 
     def evict(self, effect: EvictPod) -> None:
         grace, condition = effect.grace_seconds, dict(effect.condition)
@@ -172,7 +179,7 @@ def housekeeper(agent: NodeAgent, settings: ServiceSettings) -> Housekeeper:
         return pressure.admit(ActivePod(pod.view, static))
 
     agent.admission.gate = gate
-    return Housekeeper(pressure, collector, agent.runtime, view, agent.now)
+    return Housekeeper(pressure, collector, agent.runtime, view, agent.now, ImageGc(settings.images))
 
 
 def _meter(agent: NodeAgent, *, simulated: bool) -> MachineMeter:
@@ -181,7 +188,8 @@ def _meter(agent: NodeAgent, *, simulated: bool) -> MachineMeter:
     if simulated:
         return SimulatedMachine(agent.machine, reserved)
     pods = f"{own.cgroup_root.rstrip('/')}/{'kubepods.slice' if own.cgroup_driver == 'systemd' else 'kubepods'}"
-    return HostMachine(own.state_dir, Path("/var/lib/containerd"), pods_cgroup=pods, reserved_bytes=reserved)
+    published = sum(node.memory_bytes for node in agent.machine.nodes)
+    return HostMachine(own.state_dir, pods_cgroup=pods, reserved_bytes=reserved, memory_bytes=published)
 
 
 @dataclass(slots=True)

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubeqos.errors import ConfigurationError
-from kubeqos.gates import CCI, QRM, FeatureGates
+from kubeqos.gates import FeatureGates
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.objects import ResourceList
 from kubeqos.model.quantity import Quantity
+from kubeqos.node.contradictions import ManagerChoices, contradictions
 from kubeqos.rules.cgroups import CgroupSettings
 from kubeqos.topology.cpus import CpuOptions
 from kubeqos.topology.hints import Policy, Scope
 
-HARD_EVICTION_MEMORY = Quantity.parse("100Mi")
+SIMULATED_DISK_BYTES = 100 << 30
+HARD_EVICTION_MEMORY, HARD_EVICTION_DISK = Quantity.parse("100Mi"), Quantity.parse("10Gi")
 STATIC, NONE = "static", "none"
 
 
@@ -29,7 +31,10 @@ class NodeSettings:
     max_pods: int = 110
     system_reserved: ResourceList = field(default_factory=dict)
     kube_reserved: ResourceList = field(default_factory=dict)
+    disk_bytes: int = SIMULATED_DISK_BYTES
+    """Size of the file system of pods."""
     eviction_hard_memory: Quantity = HARD_EVICTION_MEMORY
+    eviction_hard_disk: Quantity = HARD_EVICTION_DISK
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
     cgroup_driver: str = "cgroupfs"
     cgroup_root: str = ""
@@ -58,32 +63,14 @@ class NodeSettings:
     relist_seconds: float = 10.0
 
     def check(self) -> None:
-        """Refuse settings that contradict each other (DESIGN ruling 13)."""
-        if self.gates.enabled(QRM) and self.topology_policy is Policy.NONE:
-            raise ConfigurationError(
-                'node configuration: QoSResourceManager is on, but topologyManagerPolicy is "none"',
-                remedy="set topologyManagerPolicy to best-effort, restricted or single-numa-node, or turn the gate off",
-            )
-        if self.gates.enabled(CCI):
-            for name, value, off in (
-                ("topologyManagerPolicy", self.topology_policy.value, NONE),
-                ("cpuManagerPolicy", self.cpu_manager_policy, NONE),
-                ("memoryManagerPolicy", self.memory_manager_policy, NONE),
-            ):
-                if value != off:
-                    raise ConfigurationError(
-                        f'node configuration: CCIResourceManager is on, but {name} is "{value}"',
-                        remedy=f"set {name} to none (KEP-3675, Alpha), or turn the gate off",
-                    )
-        for conflict in self.cpu_options.conflicts():
-            raise ConfigurationError(f"node configuration: cpuManagerPolicyOptions: {conflict}")
-        if self.cpu_options.align_by_socket and self.topology_policy is Policy.SINGLE_NUMA_NODE:
-            raise ConfigurationError(
-                "node configuration: align-by-socket cannot be combined with topologyManagerPolicy single-numa-node",
-                remedy="choose one of them",
-            )
-        if self.cpu_manager_policy == STATIC and not self.reserved_cpus:
-            raise ConfigurationError(
-                "node configuration: the static CPU manager policy needs reserved CPUs",
-                remedy="set reservedSystemCPUs, or reserve cpu in systemReserved or kubeReserved",
-            )
+        """Refuse settings that contradict each other."""
+        chosen = ManagerChoices(
+            self.gates,
+            self.topology_policy,
+            self.cpu_manager_policy,
+            self.memory_manager_policy,
+            self.cpu_options,
+            reserves_cpus=bool(self.reserved_cpus),
+        )
+        for found in contradictions(chosen):
+            raise ConfigurationError(f"node configuration: {found.what}", remedy=found.remedy)

@@ -22,6 +22,8 @@ from kubeqos.rules.eviction import Filesystems
 
 CONTAINER_LABEL = "io.kubernetes.container.name"
 UID_LABEL, NAMESPACE_LABEL, NAME_LABEL = (f"io.kubernetes.pod.{part}" for part in ("uid", "namespace", "name"))
+BY_SANDBOX_FAILED = (Code.UNKNOWN, Code.INTERNAL, Code.NOT_FOUND)
+"""containerd 1.6 answers nothing at all when the cgroup of one stopped sandbox is gone; its containers it can count."""
 _NS = 1_000_000_000
 
 
@@ -36,10 +38,21 @@ class MachineUse:
     filesystems: Filesystems = field(default_factory=Filesystems)
 
 
+@dataclass(frozen=True, slots=True)
+class ImageStore:
+    """Where the runtime keeps its images, and how much they take."""
+
+    folder: Path | None = None
+    used_bytes: int = 0
+
+
+NO_IMAGES = ImageStore()
+
+
 class MachineMeter(Protocol):
     """Measures the machine below the pods."""
 
-    def read(self, pods: Iterable[PodSample]) -> MachineUse: ...
+    def read(self, pods: Iterable[PodSample], images: ImageStore = NO_IMAGES) -> MachineUse: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +63,13 @@ class SimulatedMachine:
     reserved_bytes: int = 0
     disk_bytes: int = 100 << 30
 
-    def read(self, pods: Iterable[PodSample]) -> MachineUse:
+    def read(self, pods: Iterable[PodSample], images: ImageStore = NO_IMAGES) -> MachineUse:
         found = list(pods)
         total = sum(node.memory_bytes for node in self.machine.nodes)
         used = sum(pod.memory_working_set or 0 for pod in found)
         usable = total - self.reserved_bytes
-        disk = sum(part[0] for pod in found for one in pod.containers for part in (one.rootfs, one.logs) if part)
+        disk = images.used_bytes
+        disk += sum(part[0] for pod in found for one in pod.containers for part in (one.rootfs, one.logs) if part)
         return MachineUse(
             {
                 "memory.available": Level(max(0, total - used), total),
@@ -70,15 +84,16 @@ class SimulatedMachine:
 
 @dataclass(frozen=True, slots=True)
 class HostMachine:
-    """This machine. `node_dir` and `image_dir` lie on the file systems of pods and of images."""
+    """This machine. `node_dir` lies on the file system of pods; the runtime says where its images are."""
 
     node_dir: Path
-    image_dir: Path | None = None
     root: Path = Path("/")
     pods_cgroup: str = "/kubepods"
     reserved_bytes: int = 0
+    memory_bytes: int = 0
+    """Memory that the Node publishes, of which pods may use what is not reserved; 0 for all there is."""
 
-    def read(self, pods: Iterable[PodSample]) -> MachineUse:
+    def read(self, pods: Iterable[PodSample], images: ImageStore = NO_IMAGES) -> MachineUse:
         levels: dict[str, Level] = {}
         memory = hostfiles.memory(self.root)
         if memory is not None:
@@ -86,28 +101,28 @@ class HostMachine:
             used = hostfiles.cgroup_use(self.root, self.pods_cgroup).memory_working_set
             if used is None:
                 used = sum(pod.memory_working_set or 0 for pod in pods)
-            usable = memory[0].capacity - self.reserved_bytes
+            usable = (self.memory_bytes or memory[0].capacity) - self.reserved_bytes
             levels["allocatableMemory.available"] = Level(max(0, usable - used), usable)
         if (pids := hostfiles.processes(self.root)) is not None:
             levels["pid.available"] = pids
         if (disk := hostfiles.filesystem(self.node_dir)) is not None:
             levels["nodefs.available"], levels["nodefs.inodesFree"] = disk
-        images = hostfiles.filesystem(self.image_dir) if self._has_image_fs() and self.image_dir else None
-        if images is not None:
-            levels["imagefs.available"], levels["imagefs.inodesFree"] = images
+        apart = hostfiles.filesystem(images.folder) if images.folder and self._is_apart(images.folder) else None
+        if apart is not None:
+            levels["imagefs.available"], levels["imagefs.inodesFree"] = apart
         return MachineUse(
             levels,
             hostfiles.cgroup_use(self.root, "").cpu_ns,
             None,
             memory[1] if memory else None,
-            Filesystems(image=images is not None),
+            Filesystems(image=apart is not None),
         )
 
-    def _has_image_fs(self) -> bool:
+    def _is_apart(self, image_dir: Path) -> bool:
         """Whether images lie on a file system of their own."""
-        if self.image_dir is None or not self.image_dir.exists() or not self.node_dir.exists():
+        if not image_dir.exists() or not self.node_dir.exists():
             return False
-        return self.image_dir.stat().st_dev != self.node_dir.stat().st_dev
+        return image_dir.stat().st_dev != self.node_dir.stat().st_dev
 
 
 @dataclass(slots=True)
@@ -149,7 +164,7 @@ class UsageCollector:
         """Measure everything now. Raises CallError when the runtime does not answer."""
         at = self._now()
         pods = {pod.uid: self._finished(pod, at) for pod in await self._pods() if pod.uid}
-        use = self._machine.read(pods.values())
+        use = self._machine.read(pods.values(), await self._images())
         cpu = self._rates.rated("", Processor(use.cpu_ns, use.cpu_nano_cores), at)
         keys = {"", *pods, *(f"{uid}/{one.name}" for uid, pod in pods.items() for one in pod.containers)}
         self._rates.keep(keys)
@@ -160,10 +175,24 @@ class UsageCollector:
             try:
                 return [sandbox_sample(one) for one in await self._runtime.list_pod_sandbox_stats()]
             except CallError as error:
-                if error.code is not Code.UNIMPLEMENTED:
+                if error.code is Code.UNIMPLEMENTED:
+                    self._by_sandbox = False  # an older runtime: it counts containers only
+                elif error.code not in BY_SANDBOX_FAILED:
                     raise
-                self._by_sandbox = False  # an older runtime: it counts containers only
         return pods_of_containers(await self._runtime.list_container_stats())
+
+    async def _images(self) -> ImageStore:
+        """What the runtime says about its images; nothing where it does not know."""
+        try:
+            found = (await self._runtime.image_fs_info()).image_filesystems
+        except CallError as error:
+            if error.code is not Code.UNIMPLEMENTED:
+                raise
+            return NO_IMAGES
+        if not found:
+            return NO_IMAGES
+        place = found[0].fs_id.mountpoint
+        return ImageStore(Path(place) if place else None, sum(one.used_bytes.value for one in found))
 
     def _finished(self, pod: PodSample, at: float) -> PodSample:
         """Add what the runtime does not tell: rates, sizes of logs and of local volumes."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.rules.podqos import QosClass
-from kubeqos.topology.hints import Hint, Offer
+from kubeqos.topology.hints import Hint, Merged, Offer, Scope
 
 
 class ContainerKind(enum.StrEnum):
@@ -163,6 +163,19 @@ class ResourceManager(Protocol):
 
     def validate(self) -> list[str]:
         """Broken invariants; empty means sound."""
+
+
+@runtime_checkable
+class AllocatesUnits(Protocol):
+    """A manager of several resources, which wants to know the whole merge.
+
+    Policy numeric gives each resource a hint of its own; in scope `pod` a resource may be given to the pod as a whole.
+    """
+
+    async def allocate_unit(
+        self, pod: AdmittedPod, containers: Sequence[ContainerRef], merged: Merged, scope: Scope
+    ) -> Mapping[str, Grant] | Refusal:
+        """`allocate` for the containers that share one merge: grants by the container's name, all or none."""
 
 
 @runtime_checkable

@@ -7,14 +7,15 @@ container. Roles come from the KEP's annotations and from Katalyst's keys (DESIG
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kubeqos.codec import JsonError, decode_json
 from kubeqos.model.objects import ContainerView, ObjectMeta, PodView
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
 from kubeqos.qrm.messages import hint_to_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.topology.hints import Hint
+from kubeqos.rules.podqos import effective_requests
+from kubeqos.topology.hints import ANYWHERE, Hint
 
 KATALYST = "katalyst.kubewharf.io/"
 ROLE_KEYS = ("kubernetes.io/pod-role", KATALYST + "pod_role")
@@ -53,6 +54,17 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """Where to allocate: one hint for everything, or one for a resource by itself (policy numeric)."""
+
+    hint: Hint = ANYWHERE
+    by_resource: Mapping[str, Hint] = field(default_factory=dict)
+
+    def of(self, resource: str) -> Hint:
+        return self.by_resource.get(resource, self.hint)
+
+
+@dataclass(frozen=True, slots=True)
 class SkipRules:
     """Which pods the manager leaves alone."""
 
@@ -85,6 +97,24 @@ class Catalogue:
                 asked[resource] = Question(served.plugin, resource, resource, 0.0, implicit=True)
         return list(asked.values())
 
+    def pod_questions(self, pod: AdmittedPod) -> list[Question]:
+        """The same for the pod as a whole: what its containers need at once.
+
+        A resource that they ask for under several names is none that one question could be about.
+        """
+        totals = effective_requests(pod.view.spec, overhead=False)
+        asked: dict[str, dict[str, Question]] = {}
+        for ref, _ in pod.containers():
+            for question in self.questions(pod, ref):
+                total = totals.get(question.spelled)
+                quantity = 0.0 if total is None else total.nanos / NANO
+                whole = replace(question, quantity=quantity, implicit=total is None)
+                asked.setdefault(question.resource, {})[question.spelled] = whole
+        named = [
+            [one for one in spelled.values() if not one.implicit] or [*spelled.values()] for spelled in asked.values()
+        ]
+        return [questions[0] for questions in named if len(questions) == 1]
+
 
 def container_of(pod: AdmittedPod, ref: ContainerRef) -> ContainerView:
     """By name: a pod that is known from a ledger alone has lost the order of its containers."""
@@ -100,6 +130,11 @@ def marks_of(meta: ObjectMeta) -> dict[str, dict[str, str]]:
         name: {key: value for key, value in table.items() if key in known or key.startswith(KATALYST)}
         for name, table in tables.items()
     }
+
+
+def is_shadow(pod: AdmittedPod) -> bool:
+    """Whether only a ledger tells of this pod, so that its role is not known."""
+    return not any("image" in one for one in pod.raw.get("spec", {}).get("containers") or ())
 
 
 def with_marks(pod: AdmittedPod, marks: Mapping[str, Mapping[str, str]]) -> AdmittedPod:
@@ -190,4 +225,21 @@ def request_for(pod: AdmittedPod, ref: ContainerRef, question: Question, hint: H
         annotations=meta.annotations,
         native_qos_class=pod.qos,
         runtime_class=str(pod.raw.get("spec", {}).get("runtimeClassName") or ""),
+    )
+
+
+def pod_request_for(pod: AdmittedPod, question: Question, hint: Hint | None) -> pb.PodResourceRequest:
+    """The message for GetPodTopologyHints (without hint) and AllocateForPod."""
+    meta = pod.view.metadata
+    return pb.PodResourceRequest(
+        pod_uid=meta.uid,
+        pod_namespace=meta.namespace,
+        pod_name=meta.name,
+        pod_role=role_of(meta),
+        pod_type=type_of(meta),
+        resource_name=question.resource,
+        hint=hint_to_wire(hint) if hint is not None else None,
+        resource_requests={question.spelled: question.quantity},
+        labels=meta.labels,
+        annotations=meta.annotations,
     )

@@ -15,12 +15,14 @@ from typing import Any
 from kubeqos.errors import RemoteError
 from kubeqos.plugins.registration import Plugin, ask_info
 from kubeqos.plugins.sockets import PluginCallError, call, dial
-from kubeqos.qrm.answers import check_allocation, grant_of
+from kubeqos.qrm.answers import Nonsense, check_allocation, grant_of
+from kubeqos.qrm.endpoint import is_unimplemented
 from kubeqos.qrm.messages import (
     METHODS,
     PLUGIN_TYPE,
     SERVICE,
     VERSION,
+    WHOLE_POD,
     Allocation,
     allocations_from_wire,
     hints_from_wire,
@@ -77,6 +79,10 @@ class Kit:
             ("PreStartContainer answers with a message", self._pre_start),
             ("an init container is answered", self._init_container),
             ("RemovePod releases", self._remove),
+            ("GetPodTopologyHints gives hints or no preference", self._pod_hints),
+            ("AllocateForPod gives what can be applied, and the same again", self._allocate_for_pod),
+            ("GetResourcesAllocation reports what the whole pod was given", self._pod_reported),
+            ("RemovePod releases a whole pod", self._remove),
             ("RemovePod of an unknown pod is fine", self._remove_unknown),
         ]
 
@@ -175,6 +181,52 @@ class Kit:
     async def _remove(self) -> str | None:
         await self._call("RemovePod", pb.RemovePodRequest(pod_uid=self._uid))
         return "the pod is still in the report" if self._uid in await self._report() else None
+
+    async def _pod_hints(self) -> str | None:
+        answer = await self._optional("GetPodTopologyHints")
+        if hints_from_wire(answer.resource_hints, self.resource) == ():
+            raise _NotApplicable("the plugin says that no placement is possible for this request")
+        return None if answer.pod_uid in (self._uid, "") else f"the answer is for {answer.pod_uid}"
+
+    async def _allocate_for_pod(self) -> str | None:
+        first, second = [
+            allocations_from_wire((await self._optional("AllocateForPod")).allocation_result) for _ in range(2)
+        ]
+        wrong = next(filter(None, (check_allocation(name, one, None) for name, one in first.items())), None)
+        if wrong:
+            return str(wrong)
+        grant = grant_of(first)
+        if isinstance(grant, Nonsense):
+            return str(grant)
+        return None if first == second else f"{first} became {second}"
+
+    async def _pod_reported(self) -> str | None:
+        given = allocations_from_wire((await self._optional("AllocateForPod")).allocation_result)
+        options = await self._call("GetResourcePluginOptions", pb.Empty())
+        if not options.need_reconcile or not given:
+            raise _NotApplicable("the plugin does not want to be reconciled, or gives the pod nothing")
+        held = (await self._report()).get(self._uid, {}).get(WHOLE_POD, {})
+        lost = [name for name, one in given.items() if name not in held or held[name].result != one.result]
+        return f"under container {WHOLE_POD!r}: {lost[0]} is not what was allocated" if lost else None
+
+    async def _optional(self, method: str) -> Any:
+        """A call about the pod as a whole, which a plugin need not know."""
+        request = pb.PodResourceRequest(
+            pod_uid=self._uid,
+            pod_namespace="default",
+            pod_name="conformance",
+            pod_role=self.role,
+            resource_name=self.resource,
+            resource_requests={self.resource: self.quantity},
+            annotations=self.annotations,
+            hint=pb.TopologyHint(),
+        )
+        try:
+            return await self._call(method, request)
+        except PluginCallError as error:
+            if is_unimplemented(error):
+                raise _NotApplicable("the plugin serves containers one by one") from error
+            raise
 
     async def _remove_unknown(self) -> str | None:
         await self._call("RemovePod", pb.RemovePodRequest(pod_uid=str(uuid.uuid4())))

@@ -15,8 +15,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf import json_format
 
 from kubeqos.errors import RemoteError
+from kubeqos.plugins.health import examine
 from kubeqos.plugins.sockets import PluginCallError, ask, call, dial, method
 from kubeqos.qrm.asking import Served
 from kubeqos.qrm.messages import METHODS, SERVICE
@@ -52,7 +54,8 @@ class Endpoint:
         self.stopped_at: float | None = None
         self.capacity: dict[str, Capacity] = {}
         self.capacity_at = float("-inf")
-        self.report: bytes | None = None
+        self.lacks: set[str] = set()
+        """Optional calls that it does not know."""
         self._metrics = metrics
         self._deadline = deadline
         self._clock = clock
@@ -138,7 +141,7 @@ class Endpoint:
         self._metrics.up.labels(self.name).set(0)
 
     async def probe(self) -> bool:
-        """Ask a silent plugin whether it is back."""
+        """Ask a silent plugin whether it is back, and well."""
         if self._channel is None:
             return False
         try:
@@ -146,9 +149,20 @@ class Endpoint:
             await call(self._channel, path, pb.Empty(), pb.ResourcePluginOptions, seconds=PROBE_SECONDS)
         except PluginCallError:
             return False
+        if not await self.well():
+            return False
         self.silent = None
         self._metrics.up.labels(self.name).set(1)
         return True
+
+    async def well(self) -> bool:
+        """What the plugin says of its own health; one that says that it is ill is as good as silent."""
+        if self._channel is None:
+            return False
+        problem = await examine(self._channel, PROBE_SECONDS)
+        if problem:
+            self._fall_silent(f"is not well: {problem}")
+        return not problem
 
     async def read_options(self) -> None:
         self.options = await self.call("GetResourcePluginOptions", pb.Empty())
@@ -174,7 +188,13 @@ class PluginFailure(RemoteError):
     def __init__(self, plugin: str, error: PluginCallError) -> None:
         super().__init__(f"plugin {plugin}: {error.what}")
         self.unreachable = error.unreachable
-        self.unimplemented = error.code is grpc.StatusCode.UNIMPLEMENTED
+        self.unimplemented = is_unimplemented(error)
+
+
+def is_unimplemented(error: PluginCallError) -> bool:
+    """Katalyst's plugins return a plain Go error for the calls of the protocol that they leave out."""
+    plainly = error.code is grpc.StatusCode.UNKNOWN and error.details == "not implemented"
+    return plainly or error.code is grpc.StatusCode.UNIMPLEMENTED
 
 
 class _Bytes:
@@ -193,3 +213,17 @@ def capacity_from_wire(sent: Mapping[str, pb.AllocatableTopologyAwareResource]) 
         )
         for name, one in sent.items()
     }
+
+
+def options_to_json(options: pb.ResourcePluginOptions) -> dict[str, Any]:
+    """For the ledger: a plugin that is away after a restart is still one that must be asked."""
+    return dict(json_format.MessageToDict(options, preserving_proto_field_name=True))
+
+
+def options_from_json(saved: Any) -> pb.ResourcePluginOptions:
+    if not isinstance(saved, dict):
+        return DEFAULT_OPTIONS
+    try:
+        return json_format.ParseDict(saved, pb.ResourcePluginOptions(), ignore_unknown_fields=True)
+    except json_format.ParseError:
+        return DEFAULT_OPTIONS

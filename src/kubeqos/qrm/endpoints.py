@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 
 import structlog
@@ -38,7 +38,8 @@ class Endpoints:
         self.clock = clock
         self._by_name: dict[str, Endpoint] = {}
         self._owed: dict[str, dict[str, None]] = {}
-        self._releasing: set[asyncio.Task[bool]] = set()
+        self._releasing: dict[asyncio.Task[bool], str] = {}
+        self._telling: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(list(self._by_name.values()))
@@ -122,15 +123,15 @@ class Endpoints:
         if endpoint and endpoint.socket == socket:
             await endpoint.stop()
 
-    def expect(self, name: str, capacity: dict[str, Capacity]) -> None:
-        """A plugin that was there before a restart: its resources are known, and its grace begins now."""
+    def expect(self, name: str, capacity: dict[str, Capacity], options: pb.ResourcePluginOptions) -> None:
+        """A plugin that was there before a restart: what it serves is known, and its grace begins now."""
         endpoint = Endpoint(name, Path(), self.metrics, deadline=self.settings.deadline_seconds, clock=self.clock)
-        endpoint.capacity = capacity
+        endpoint.capacity, endpoint.options = capacity, options
         endpoint.stopped_at = self.clock()
         self._by_name.setdefault(name, endpoint)
 
     async def close(self) -> None:
-        for task in self._releasing:
+        for task in list(self._releasing):
             task.cancel()
         for endpoint in self:
             await endpoint.stop()
@@ -149,25 +150,36 @@ class Endpoints:
         if len(owed) > MOST_OWED:
             owed.pop(next(iter(owed)))
 
-    async def release(self, pod_uid: str) -> None:
+    async def release(self, pod_uid: str, but: Collection[str] = ()) -> None:
         """Tell every plugin that a pod is gone; who cannot be told now is told later, and holds up nobody."""
-        for name in self._by_name:
-            self.owe(name, pod_uid)
-        told = [asyncio.create_task(self._tell_gone(endpoint, pod_uid)) for endpoint in self]
+        others = [endpoint for endpoint in self if endpoint.name not in but]
+        for endpoint in others:
+            self.owe(endpoint.name, pod_uid)
+        slow = set(self._releasing.values())
+        told = []
+        for endpoint in others:
+            task = asyncio.create_task(self._tell_gone(endpoint, pod_uid))
+            self._releasing[task] = endpoint.name
+            task.add_done_callback(self._releasing.pop)
+            if endpoint.name not in slow:  # one that is still busy with the last release holds up nobody again
+                told.append(task)
         if told:
-            _, slow = await asyncio.wait(told, timeout=RELEASE_SECONDS)
-            self._releasing |= slow
-            for task in slow:
-                task.add_done_callback(self._releasing.discard)
+            await asyncio.wait(told, timeout=RELEASE_SECONDS)
 
     async def settle(self, endpoint: Endpoint) -> None:
         """Tell one plugin everything that it has missed."""
         for pod_uid in list(self._owed.get(endpoint.name, ())):
-            if not await self._tell_gone(endpoint, pod_uid):
+            busy = (endpoint.name, pod_uid) in self._telling
+            if not busy and pod_uid in self._owed[endpoint.name] and not await self._tell_gone(endpoint, pod_uid):
                 return
+
+    def withdraw(self, name: str, pod_uid: str) -> None:
+        """The pod is tried again: a release of its last attempt must not reach the plugin after the new one."""
+        self._owed.get(name, {}).pop(pod_uid, None)
 
     async def _tell_gone(self, endpoint: Endpoint, pod_uid: str) -> bool:
         owed = self._owed.setdefault(endpoint.name, {})
+        self._telling.add((endpoint.name, pod_uid))
         try:
             await endpoint.call("RemovePod", pb.RemovePodRequest(pod_uid=pod_uid))
             owed.pop(pod_uid, None)
@@ -180,6 +192,7 @@ class Endpoints:
         except RemoteError:
             return False  # away or silent: it has said so once, and is told when it is back
         finally:
+            self._telling.discard((endpoint.name, pod_uid))
             self.metrics.owed.labels(endpoint.name).set(len(owed))
         return False
 

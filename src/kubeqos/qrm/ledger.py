@@ -16,10 +16,10 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import ContainerKind, ContainerRef, Grant
 from kubeqos.qrm.answers import Nonsense, check_allocation, cpus_of, grant_of
-from kubeqos.qrm.messages import Allocation, NumaHint
+from kubeqos.qrm.asking import Placement
+from kubeqos.qrm.messages import WHOLE_POD, Allocation, NumaHint
 from kubeqos.qrm.ordering import Key, clashes
 from kubeqos.topology.changes import Held
-from kubeqos.topology.hints import ANYWHERE, Hint
 
 Report = Mapping[
     str, Mapping[str, Mapping[str, Allocation]]
@@ -30,14 +30,20 @@ Report = Mapping[
 class Holding:
     """What one container holds, under which hint, and which plugin gave it.
 
-    `was` is the CPU set before a change that the runtime may not have seen yet.
+    `whole` are the plugins that gave it to the pod as a whole, which its containers share. `was` is the CPU set before
+    a change that the runtime may not have seen yet.
     """
 
     ref: ContainerRef
-    hint: Hint = ANYWHERE
+    placement: Placement = field(default_factory=Placement)
     resources: dict[str, Allocation] = field(default_factory=dict)
     plugins: dict[str, str] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
+    """The plugins that have answered for it, those that gave nothing included."""
     was: CpuSet | None = None
+    rest: dict[str, Any] = field(default_factory=dict)
+    """Fields of its entry that a newer version wrote (reference, regression T24)."""
 
     def of_plugin(self, plugin: str) -> dict[str, Allocation]:
         return {name: self.resources[name] for name, owner in self.plugins.items() if owner == plugin}
@@ -82,10 +88,13 @@ class Ledger:
     def get(self, pod_uid: str, container: str) -> Holding | None:
         return self._pods.get(pod_uid, {}).get(container)
 
-    def open(self, ref: ContainerRef, hint: Hint) -> Holding:
-        """The container's entry, made if need be; the hint is remembered for when it must be asked for again."""
+    def of_pod(self, pod_uid: str) -> list[Holding]:
+        return list(self._pods.get(pod_uid, {}).values())
+
+    def open(self, ref: ContainerRef, placement: Placement) -> Holding:
+        """The container's entry, made if need be; the hints are remembered for when it must be asked for again."""
         holding = self._pods.setdefault(ref.pod_uid, {}).setdefault(ref.name, Holding(ref))
-        holding.hint = hint
+        holding.placement = placement
         return holding
 
     def put(self, holding: Holding, plugin: str, given: Mapping[str, Allocation]) -> Nonsense | None:
@@ -100,6 +109,7 @@ class Ledger:
                 del holding.resources[name], holding.plugins[name]
         holding.resources.update(given)
         holding.plugins.update(dict.fromkeys(given, plugin))
+        holding.asked |= {plugin}
         return None
 
     def drop(self, pod_uid: str) -> None:
@@ -127,7 +137,8 @@ class Ledger:
         missing, nonsense = [], []
         for holding in self:
             held = holding.of_plugin(plugin)
-            now = report.get(holding.ref.pod_uid, {}).get(holding.ref.name)
+            reported = report.get(holding.ref.pod_uid, {})
+            now = reported.get(holding.ref.name) or (reported.get(WHOLE_POD) if plugin in holding.whole else None)
             if not now:
                 if held:
                     missing.append(holding.ref)
@@ -188,15 +199,25 @@ class _Entry(msgspec.Struct, omit_defaults=True):
     resources: dict[str, Allocation]
     plugins: dict[str, str]
     was: str | None = None
+    hints: dict[str, NumaHint] = {}
+    whole: tuple[str, ...] = ()
+    asked: tuple[str, ...] | None = None
 
 
 def _to_json(holding: Holding) -> Any:
-    ref = holding.ref
-    was = None if holding.was is None else str(holding.was)
-    hint = NumaHint.of(holding.hint)
-    return msgspec.to_builtins(
-        _Entry(ref.kind, ref.index, hint, holding.resources, holding.plugins, was), str_keys=True
+    ref, placement = holding.ref, holding.placement
+    entry = _Entry(
+        ref.kind,
+        ref.index,
+        NumaHint.of(placement.hint),
+        holding.resources,
+        holding.plugins,
+        None if holding.was is None else str(holding.was),
+        {resource: NumaHint.of(hint) for resource, hint in placement.by_resource.items()},
+        tuple(sorted(holding.whole)),
+        None if holding.asked == set(holding.plugins.values()) else tuple(sorted(holding.asked)),
     )
+    return {**msgspec.to_builtins(entry, str_keys=True), **holding.rest}
 
 
 def _from_json(uid: str, name: str, entry: Any) -> Holding:
@@ -204,5 +225,8 @@ def _from_json(uid: str, name: str, entry: Any) -> Holding:
     if read.plugins.keys() != read.resources.keys():
         raise InputError("resources without a plugin")
     ref = ContainerRef(uid, name, read.kind, read.index)
+    placement = Placement(read.hint.value, {resource: hint.value for resource, hint in read.hints.items()})
     was = None if read.was is None else CpuSet.parse(read.was)
-    return Holding(ref, read.hint.value, read.resources, read.plugins, was)
+    rest = {key: value for key, value in entry.items() if key not in _Entry.__struct_fields__}
+    asked = frozenset(read.plugins.values() if read.asked is None else read.asked)
+    return Holding(ref, placement, read.resources, read.plugins, frozenset(read.whole), asked, was, rest)

@@ -8,9 +8,8 @@ found something.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,32 +26,23 @@ from kubeqos.plugins.managers import (
     Refusal,
     Update,
 )
-from kubeqos.qrm.answers import CPUS, Nonsense, cpus_of, grant_of, satisfies
-from kubeqos.qrm.asking import (
-    Question,
-    marks_of,
-    request_for,
-    why_skipped,
-    wire_kind,
-    with_marks,
-    wrong_annotation,
-)
-from kubeqos.qrm.endpoint import Capacity, PluginFailure, Unusable
+from kubeqos.qrm.allocating import REASON, Allocator, Unit
+from kubeqos.qrm.answers import CPUS, Nonsense, grant_of
+from kubeqos.qrm.asking import Placement, marks_of, why_skipped, with_marks, wrong_annotation
+from kubeqos.qrm.endpoint import Capacity, options_from_json, options_to_json
 from kubeqos.qrm.endpoints import Endpoints
-from kubeqos.qrm.ledger import Holding, Ledger
-from kubeqos.qrm.messages import Allocation, hints_from_wire
+from kubeqos.qrm.ledger import Ledger
 from kubeqos.qrm.metrics import Metrics
-from kubeqos.qrm.ordering import Key, clashes, order
+from kubeqos.qrm.ordering import Key, order
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.qrm.reconcile import Reconciler, ask
+from kubeqos.qrm.reconcile import Reconciler
 from kubeqos.qrm.settings import Event, EventSink, OnError, Settings
 from kubeqos.topology.answers import Refused
 from kubeqos.topology.changes import Held
-from kubeqos.topology.hints import Hint, Offer
+from kubeqos.topology.hints import Hint, Merged, Offer, Scope
 
-REASON = "UnexpectedAdmissionError"
+START_REASON = "PreStartHookError"
 CONDITION = "ResourcePluginsReady"
-Answer = dict[str, Allocation] | Refusal | None
 
 
 class QosResourceManager:
@@ -82,185 +72,119 @@ class QosResourceManager:
         self._resume: list[Update] = []
         self._conflict = ""
         self._admitting: dict[str, int] = {}
-        self._unheard: dict[tuple[str, str, str], RemoteError] = {}
-        """Why a plugin gave no hints, by pod, container and resource, until its allocation is asked for."""
-        self.reconciler = Reconciler(
-            self.ledger, self.endpoints, self._pods, machine, lambda event: self.emit(event), self._admitting.keys
+        told: EventSink = lambda event: self.emit(event)  # noqa: E731  # who listens changes
+        self.reconciler = Reconciler(self.ledger, self.endpoints, self._pods, machine, told, self._busy)
+        self.allocator = Allocator(
+            self.name, self.settings, machine, self.endpoints, self.ledger, self.reconciler, self.metrics, told
         )
+
+    def _busy(self) -> Iterable[str]:
+        """Pods that plugins may know and the ledger does not, yet."""
+        return {*self._admitting, *self.allocator.patience.pods()}
 
     # ---- Admission
 
     async def offers(self, pod: AdmittedPod, container: ContainerRef) -> Sequence[Offer]:
-        if why_skipped(pod, self.settings.skip) or wrong_annotation(pod):
-            return ()
-        catalogue = self.endpoints.catalogue()
-        asked = [q for q in catalogue.questions(pod, container) if catalogue.served[q.plugin].aligned]
-        return await asyncio.gather(*(self._offer(pod, container, question) for question in asked))
+        return () if self._left_alone(pod) else await self.allocator.offers(pod, container)
 
-    def _awaited(self, pod: AdmittedPod, container: ContainerRef) -> list[str]:
-        """What the container asks for of plugins that have yet to come: without them it would run unpinned."""
-        view = next(view for ref, view in pod.containers() if ref == container)
-        asked = {self.settings.names.get(name, name) for name in view.resources.requests}
-        return sorted(name for name in asked & self.settings.expected if self.endpoints.get(name) is None)
+    async def pod_offers(self, pod: AdmittedPod) -> Sequence[Offer]:
+        return () if self._left_alone(pod) else await self.allocator.pod_offers(pod)
 
-    async def _offer(self, pod: AdmittedPod, ref: ContainerRef, question: Question) -> Offer:
-        holding = self.ledger.get(pod.uid, ref.name)
-        held = holding.resources.get(question.resource) if holding else None
-        if holding and held and satisfies(question, held, wire_kind(pod, ref)):
-            hints = tuple(hint.value for hint in held.hints) or (holding.hint,)
-            return Offer(self.name, question.resource, hints)
-        endpoint = self.endpoints.get(question.plugin)
-        assert endpoint is not None
-        failure = pod.uid, ref.name, question.resource
-        self._unheard.pop(failure, None)
-        try:
-            answer = await endpoint.call("GetTopologyHints", request_for(pod, ref, question, None))
-        except RemoteError as error:
-            # Only `allocate` can say why, and that it may be tried again; so there is no opinion until then.
-            if not (isinstance(error, PluginFailure) and error.unimplemented):
-                self._unheard[failure] = error
-            return Offer(self.name, question.resource, None)
-        found = hints_from_wire(answer.resource_hints, question.resource, question.spelled)
-        return Offer(self.name, question.resource, self._possible(found))
-
-    def _possible(self, hints: tuple[Hint, ...] | None) -> tuple[Hint, ...] | None:
-        """Without placements on NUMA nodes that this machine does not have."""
-        if hints is None or self.machine is None:
-            return hints
-        return tuple(hint for hint in hints if hint.numa is None or hint.numa <= self.machine.numa)
+    def _left_alone(self, pod: AdmittedPod) -> bool:
+        return bool(why_skipped(pod, self.settings.skip) or wrong_annotation(pod))
 
     async def allocate(self, pod: AdmittedPod, container: ContainerRef, hint: Hint) -> Grant | Refusal:
-        return await self._take(pod, container, hint, again=False)
+        outcome = await self._take(Unit(pod, (container,), Placement(hint)))
+        return outcome if isinstance(outcome, Refusal) else outcome[container.name]
+
+    async def allocate_unit(
+        self, pod: AdmittedPod, containers: Sequence[ContainerRef], merged: Merged, scope: Scope
+    ) -> Mapping[str, Grant] | Refusal:
+        return await self._take(Unit(pod, tuple(containers), Placement(merged.hint, merged.by_resource), scope))
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
         """Ask plugins for what a changed pod needs, where it is; a refusal leaves everything as it was."""
-        holdings = [holding for ref, _ in new.containers() if (holding := self.ledger.get(new.uid, ref.name))]
-        for done, holding in enumerate(holdings):
-            outcome = await self._take(new, holding.ref, holding.hint, again=True)
+        units = list(self._units(new))
+        for done, unit in enumerate(units):
+            outcome = await self._take(unit)
             if isinstance(outcome, Refusal):
-                for changed in holdings[: done + 1]:
-                    await self._take(old, changed.ref, changed.hint, again=True)
+                for changed in units[: done + 1]:
+                    await self._take(replace(changed, pod=old))
                 return Refusal("Deferred" if outcome.retry else "Infeasible", outcome.message, outcome.retry)
         return None
 
-    async def _take(self, pod: AdmittedPod, container: ContainerRef, hint: Hint, *, again: bool) -> Grant | Refusal:
-        """Allocate one container; `again` asks for what it holds already, too."""
+    def _units(self, pod: AdmittedPod) -> Iterator[Unit]:
+        """What to ask again for a pod: the whole of it where a plugin gave it as a whole, else each container."""
+        holdings = [holding for ref, _ in pod.containers() if (holding := self.ledger.get(pod.uid, ref.name))]
+        if any(holding.whole for holding in holdings):
+            refs = tuple(holding.ref for holding in holdings)
+            yield Unit(pod, refs, holdings[0].placement, Scope.POD, again=True)
+            return
+        for holding in holdings:
+            yield Unit(pod, (holding.ref,), holding.placement, again=True)
+
+    async def _take(self, unit: Unit) -> dict[str, Grant] | Refusal:
+        """Allocate some containers of a pod, or none of them."""
+        pod = unit.pod
         if why_skipped(pod, self.settings.skip):
-            return NOTHING
+            return {ref.name: NOTHING for ref in unit.refs}
         wrong = wrong_annotation(pod)
         if wrong:
             return Refusal(REASON, wrong)
-        awaited = self._awaited(pod, container)
+        awaited = self._awaited(unit)
         if awaited:
             return Refusal(REASON, f"the resource plugin for {', '.join(awaited)} is not registered yet", retry=True)
         self._pods[pod.uid] = pod
         self._admitting[pod.uid] = self._admitting.get(pod.uid, 0) + 1
-        before = self.ledger.copy_of(container)
         try:
-            outcome = await self._allocate(pod, container, hint, again)
+            grants = await self.allocator.allocate(unit)
         finally:
             self._admitting[pod.uid] -= 1
             if not self._admitting[pod.uid]:
                 del self._admitting[pod.uid]
-        if isinstance(outcome, Refusal):
-            self.ledger.reset(container, before)
-            return outcome
-        holding = self.ledger.get(pod.uid, container.name)
-        if not again:  # a running container is told by `updates`
-            self._told[pod.uid, container.name] = outcome, holding.held() if holding else None
-        return outcome
+        if not isinstance(grants, Refusal) and not unit.again:  # a running container is told by `updates`
+            for name, grant in grants.items():
+                holding = self.ledger.get(pod.uid, name)
+                self._told[pod.uid, name] = grant, holding.held() if holding else None
+        return grants
 
-    async def _allocate(self, pod: AdmittedPod, ref: ContainerRef, hint: Hint, again: bool) -> Grant | Refusal:
-        asked = self.endpoints.catalogue().questions(pod, ref)
-        if not asked:
-            return NOTHING
-        known = self.ledger.get(pod.uid, ref.name)
-        kind = wire_kind(pod, ref)
-        fresh = [q for q in asked if again or not (known and _serves(known, q, kind))]
-        answers = await asyncio.gather(*(self._answer(pod, ref, question, hint) for question in fresh))
-        for question, answer in zip(fresh, answers, strict=True):
-            outcome = "refused" if isinstance(answer, Refusal) else "allocated"
-            self.metrics.allocations.labels(question.resource, outcome).inc()
-        refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
-        if refusal:
-            return refusal
-        by_plugin: dict[str, dict[str, Allocation]] = {}
-        for question, answer in zip(fresh, answers, strict=True):
-            if answer is not None:
-                assert not isinstance(answer, Refusal)
-                by_plugin.setdefault(question.plugin, {}).update(answer)
-        return await self._record(ref, hint, by_plugin)
+    def _awaited(self, unit: Unit) -> list[str]:
+        """What containers ask for of plugins that have yet to come: without them they would run unpinned."""
+        views = [view for ref, view in unit.pod.containers() if ref in unit.refs]
+        asked = {self.settings.names.get(name, name) for view in views for name in view.resources.requests}
+        return sorted(name for name in asked & self.settings.expected if self.endpoints.get(name) is None)
 
-    async def _record(
-        self, ref: ContainerRef, hint: Hint, by_plugin: Mapping[str, dict[str, Allocation]]
-    ) -> Grant | Refusal:
-        """Enter the answers into the ledger, if they agree with each other and with what others hold."""
-        busy = await self._make_room(ref, by_plugin)
-        if busy:
-            return Refusal(REASON, busy, retry=True)
-        holding = self.ledger.open(ref, hint)
-        for plugin, given in by_plugin.items():
-            clash = self.ledger.put(holding, plugin, given)
-            if clash:
-                return Refusal(REASON, str(clash))
-        grant = holding.grant()
-        return Refusal(REASON, f"container {ref.name}: {grant}") if isinstance(grant, Nonsense) else grant
-
-    async def _answer(self, pod: AdmittedPod, ref: ContainerRef, question: Question, hint: Hint) -> Answer:
-        """What a plugin gives; None where the settings let a failure pass."""
-        endpoint = self.endpoints.get(question.plugin)
-        assert endpoint is not None
-        where = f"container {ref.name}: {question.resource}"
-        try:
-            unheard = self._unheard.pop((pod.uid, ref.name, question.resource), None)
-            if unheard is not None:
-                raise unheard
-            if endpoint.trouble:
-                raise Unusable(endpoint.name, endpoint.trouble)
-            given = await ask(endpoint, pod, ref, question, hint, self.machine)
-            if endpoint.options.pre_start_required:
-                await endpoint.call("PreStartContainer", _pre_start(pod, ref))
-        except RemoteError as error:
-            retry = not isinstance(error, PluginFailure) or error.unreachable
-            refusal = Refusal(REASON, f"{where}: {error.what}", retry)
-        else:
-            if not isinstance(given, Nonsense):
-                return given
-            refusal = Refusal(REASON, f"{where}: plugin {endpoint.name} gave a wrong answer: {given}")
-        return self._let_pass(ref, question, refusal)
-
-    def _let_pass(self, ref: ContainerRef, question: Question, refusal: Refusal) -> Answer:
-        known = self.ledger.get(ref.pod_uid, ref.name)
-        policy = self.settings.on_error.get(question.resource, OnError.FAIL)
-        if policy is OnError.LAST_KNOWN_GOOD and known and _held(known, question):
-            self.emit(Event("ResourceKept", f"{refusal.message}; what it held stays", ref.pod_uid))
-            return known.of_plugin(question.plugin)
-        if policy is OnError.IGNORE:
-            self.emit(Event("ResourceIgnored", f"{refusal.message}; it starts without", ref.pod_uid))
-            self.metrics.allocations.labels(question.resource, "ignored").inc()
+    async def before_start(
+        self, pod: AdmittedPod, container: ContainerRef, container_id: str, cgroup_parent: str
+    ) -> Refusal | None:
+        """Let plugins that want it prepare for each start of a container; one that cannot holds the start back."""
+        if why_skipped(pod, self.settings.skip):
             return None
-        return refusal
-
-    async def _make_room(self, ref: ContainerRef, by_plugin: Mapping[str, dict[str, Allocation]]) -> str | None:
-        """Whether the CPUs are free of others. The plugins that gave them to others until now are asked again first."""
-        found = cpus_of(one for given in by_plugin.values() for one in given.values())
-        if not found:
-            return None
-        key = ref.pod_uid, ref.name
-        mine = Held(found[0], ref.pod_uid if found[1] else None)
-        if not (wrong := _clashes_of(key, mine, self.ledger.cpus())):
-            return None
-        await self.reconciler.refresh(name for name, given in by_plugin.items() if cpus_of(given.values()))
-        wrong = _clashes_of(key, mine, self.ledger.cpus())
-        return f"container {ref.name}: {wrong[0]}" if wrong else None
+        meta = pod.view.metadata
+        request = pb.PreStartContainerRequest(
+            pod_uid=meta.uid, pod_namespace=meta.namespace, pod_name=meta.name, container_name=container.name
+        )
+        for question in self.endpoints.catalogue().questions(pod, container):
+            endpoint = self.endpoints.get(question.plugin)
+            if endpoint is None or not endpoint.options.pre_start_required:
+                continue
+            try:
+                await endpoint.call("PreStartContainer", request)
+            except RemoteError as error:
+                told = f"container {container.name}: {question.resource}: {error.what}"
+                if self.settings.on_error.get(question.resource) is not OnError.IGNORE:
+                    return Refusal(START_REASON, told, retry=True)
+                self.emit(Event("ResourceIgnored", f"{told}; it starts without", pod.uid))
+        return None
 
     async def release(self, pod_uid: str) -> None:
         self.ledger.drop(pod_uid)
         self._pods.pop(pod_uid, None)
-        self._unheard = {key: error for key, error in self._unheard.items() if key[0] != pod_uid}
+        self.allocator.forget(pod_uid)
         for key in [key for key in self._told if key[0] == pod_uid]:
             del self._told[key]
-        await self.endpoints.release(pod_uid)
+        # A plugin that is still busy with the pod keeps its answer for the next attempt, see `patience`.
+        await self.endpoints.release(pod_uid, but=self.allocator.patience.plugins_of(pod_uid))
 
     def grant(self, container: ContainerRef) -> Grant | None:
         holding = self.ledger.get(container.pod_uid, container.name)
@@ -284,6 +208,9 @@ class QosResourceManager:
 
     async def reconcile(self) -> bool:
         """Ask every plugin how things stand; whether there is something to tell containers. Runs beside admissions."""
+        for plugin, pod_uid in self.allocator.patience.forgotten():
+            if pod_uid not in self.ledger:
+                self.endpoints.owe(plugin, pod_uid)
         with self.metrics.reconciles.time():
             await self.reconciler.round()
         return bool(self._resume) or self.ledger.revision != self._told_at
@@ -348,6 +275,7 @@ class QosResourceManager:
             "pods": self.ledger.entries(),
             "marks": {uid: marks_of(self._pods[uid].view.metadata) for uid in self.ledger.pods if uid in self._pods},
             "owed": self.endpoints.owed,
+            "options": {endpoint.name: options_to_json(endpoint.options) for endpoint in self.endpoints},
             "plugins": {
                 endpoint.name: {
                     name: [one.capacity, one.allocatable, one.shown] for name, one in endpoint.capacity.items()
@@ -359,9 +287,11 @@ class QosResourceManager:
     async def restore(self, state: Any, running: Mapping[str, AdmittedPod]) -> list[str]:
         state = state if isinstance(state, dict) else {}
         repaired = self.ledger.load(state.get("pods"))
+        options = state.get("options") or {}
         for name, capacities in (state.get("plugins") or {}).items():
             if name not in self.settings.built_in:
-                self.endpoints.expect(name, {res: Capacity(*one) for res, one in capacities.items()})
+                known = {resource: Capacity(*one) for resource, one in capacities.items()}
+                self.endpoints.expect(name, known, options_from_json(options.get(name)))
         for name, pods in (state.get("owed") or {}).items():
             for uid in pods:
                 self.endpoints.owe(name, uid)
@@ -369,7 +299,10 @@ class QosResourceManager:
             repaired.append(f"pod {uid} is gone; what it held is given back")
             await self.release(uid)
         marks = state.get("marks") or {}
-        self._pods.update({uid: with_marks(running[uid], marks.get(uid, {})) for uid in self.ledger.pods})
+        self._pods.update({uid: with_marks(pod, marks.get(uid, {})) for uid, pod in running.items()})
+        self._told.update(
+            {(uid, ref.name): (NOTHING, None) for uid, pod in running.items() for ref, _ in pod.containers()}
+        )
         for holding in self.ledger:
             grant = holding.grant()
             if not isinstance(grant, Nonsense):
@@ -408,29 +341,6 @@ class QosResourceManager:
         return self.ledger.validate()
 
     async def close(self) -> None:
+        await self.allocator.patience.close()
         await self.reconciler.close()
         await self.endpoints.close()
-
-
-def _clashes_of(key: Key, mine: Held, others: Mapping[Key, Held]) -> list[str]:
-    """What is wrong between one container and the others."""
-    rest = {other: held for other, held in others.items() if other != key}
-    near = {other: held for other, held in rest.items() if held.cpus & mine.cpus}
-    return clashes({key: mine} | {other: held for other, held in near.items() if held.owner or mine.owner})
-
-
-def _held(holding: Holding, question: Question) -> bool:
-    return question.resource in holding.resources
-
-
-def _serves(holding: Holding, question: Question, kind: pb.ContainerType.ValueType) -> bool:
-    """Whether what a container holds still does."""
-    held = holding.resources.get(question.resource)
-    return held is not None and satisfies(question, held, kind)
-
-
-def _pre_start(pod: AdmittedPod, ref: ContainerRef) -> pb.PreStartContainerRequest:
-    meta = pod.view.metadata
-    return pb.PreStartContainerRequest(
-        pod_uid=meta.uid, pod_namespace=meta.namespace, pod_name=meta.name, container_name=ref.name
-    )

@@ -19,6 +19,9 @@ SERVICE = "resourceplugin.v1alpha1.ResourcePlugin"
 REGISTRATION_SERVICE = "resourceplugin.v1alpha1.Registration"
 VERSION = "v1alpha1"
 PLUGIN_TYPE = "ResourcePlugin"
+WHOLE_POD = ""
+"""In a report, the name of the container under which a plugin tells what it gave to a pod as a whole: the protocol has
+AllocateForPod, but no place for its result in GetResourcesAllocation."""
 
 # Every call that a plugin serves: request, answer, and how many seconds the manager waits for it.
 METHODS: Mapping[str, tuple[type[Any], type[Any], float]] = {

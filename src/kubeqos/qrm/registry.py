@@ -20,8 +20,25 @@ from kubeqos.plugins.sockets import dial, listening, services
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.messages import PLUGIN_TYPE, REGISTRATION_SERVICE
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+from kubeqos.qrm.settings import Event
 
 LEGACY_SOCKET = "kubelet.sock"
+
+
+class Complaints:
+    """Events about plugins that are refused: once for each reason, however often they come."""
+
+    def __init__(self, manager: QosResourceManager) -> None:
+        self._manager = manager
+        self._told: dict[Path, str] = {}
+
+    def note(self, name: str, socket: Path, refusal: str | None) -> str | None:
+        if refusal is None:
+            self._told.pop(socket, None)
+        elif self._told.get(socket) != refusal:
+            self._told[socket] = refusal
+            self._manager.emit(Event("ResourcePluginRefused", f"plugin {name} at {socket}: {refusal}"))
+        return refusal
 
 
 class ResourcePluginHandler:
@@ -29,13 +46,16 @@ class ResourcePluginHandler:
 
     def __init__(self, manager: QosResourceManager) -> None:
         self._endpoints = manager.endpoints
-        self._synchronise = manager.reconciler.collect
+        self._synchronise = manager.reconciler.synchronise
+        self._complaints = Complaints(manager)
 
     def validate(self, plugin: Plugin) -> str | None:
-        return self._endpoints.why_not(plugin.name, plugin.versions)
+        refusal = self._endpoints.why_not(plugin.name, plugin.versions)
+        return refusal and self._complaints.note(plugin.name, plugin.socket, refusal)
 
     async def register(self, plugin: Plugin) -> str | None:
-        return await self._endpoints.attach(plugin.name, plugin.endpoint, self._synchronise)
+        refusal = await self._endpoints.attach(plugin.name, plugin.endpoint, self._synchronise)
+        return self._complaints.note(plugin.name, plugin.socket, refusal)
 
     async def deregister(self, plugin: Plugin) -> None:
         await self._endpoints.detach(plugin.name, plugin.endpoint)
@@ -47,8 +67,9 @@ class LegacyRegistry:
     def __init__(self, manager: QosResourceManager, folder: Path) -> None:
         self.folder = folder
         self._endpoints = manager.endpoints
-        self._synchronise = manager.reconciler.collect
+        self._synchronise = manager.reconciler.synchronise
         self._guards: dict[str, asyncio.Task[None]] = {}
+        self._complaints = Complaints(manager)
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.Empty:
         refusal = self._endpoints.why_not(request.resource_name, (request.version,))
@@ -58,6 +79,7 @@ class LegacyRegistry:
             options = request.options if request.HasField("options") else None
             socket = self.folder / request.endpoint
             refusal = await self._endpoints.attach(request.resource_name, socket, self._synchronise, options)
+        self._complaints.note(request.resource_name, self.folder / request.endpoint, refusal)
         if refusal is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal)
         self._watch(request.resource_name, self.folder / request.endpoint)

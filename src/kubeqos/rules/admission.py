@@ -21,7 +21,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
 from kubeqos.rules.classes import WELL_KNOWN, Level, changed_annotations, request_errors, translate_annotations
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
-from kubeqos.rules.fielderror import FieldError, Invalid, forbidden
+from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, quote
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_priority
 from kubeqos.rules.quota import Charge, Deltas, Quota
@@ -79,6 +79,8 @@ class Surroundings:
     nodes: Collection[str] = ()
     expired: Collection[str] = ()
     """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
+    runtime_classes: Collection[str] | None = None
+    """Those that exist; None where nobody knows, as for a manifest that is checked for another cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,25 @@ def _class_fields(raw: Raw) -> list[str]:
     return found
 
 
+def status_without_classes(work: Work) -> Refused | None:
+    """With QOSResources off a node cannot advertise, nor tell what its pods have (KEP-3008, Version Skew Strategy)."""
+    if work.around.gates.enabled(gates.QOS_RESOURCES) or _tells_classes(work.request.old or {}):
+        return None
+    for part in _told(work.new):
+        part.pop("qosResources", None)
+    return None
+
+
+def _told(raw: Raw) -> list[Raw]:
+    """The parts of a status that may name classes."""
+    status = raw.get("status") or {}
+    return [status, *(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+
+
+def _tells_classes(raw: Raw) -> bool:
+    return any(part.get("qosResources") for part in _told(raw))
+
+
 def class_annotations(work: Work) -> Refused | None:
     if work.around.gates.enabled(gates.TRANSLATE_METADATA):
         work.warnings += translate_annotations(work.new)
@@ -299,7 +320,7 @@ def validity(work: Work) -> Refused | None:
     if errors:
         return refuse_invalid(request, errors)
     if not request.subresource:
-        work.warnings += warnings(request.kind, work.new, creating=request.operation is Operation.CREATE)
+        work.warnings += warnings(request.kind, work.new, old=request.old)
     return None
 
 
@@ -326,6 +347,21 @@ def limit_range_name(work: Work) -> Refused | None:
     metadata = work.new.setdefault("metadata", {})
     if not metadata.get("name") and not metadata.get("generateName") and metadata.get("uid"):
         metadata["name"] = metadata["uid"]
+    return None
+
+
+def runtime_class(work: Work) -> Refused | None:
+    """Whoever asks for a RuntimeClass that is not there must not silently get the ordinary runtime."""
+    known, name = work.around.runtime_classes, (work.new.get("spec") or {}).get("runtimeClassName")
+    if known is None or name is None or name in known:
+        return None
+    return refuse(work.request, f"pod rejected: RuntimeClass {quote(name)} not found")
+
+
+def runtime_overhead(work: Work) -> Refused | None:
+    if work.around.runtime_classes is not None and (work.new.get("spec") or {}).get("overhead"):
+        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        return refuse(work.request, why)
     return None
 
 
@@ -408,10 +444,12 @@ def _charge(request: Request, raw: Raw | None, around: Surroundings, work: Work 
 
 _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (
-        pod_priority, pod_tolerations, class_annotations, classes_need_gate, limit_defaults,
+        pod_priority, pod_tolerations, runtime_class, class_annotations, classes_need_gate, limit_defaults,
     ),
     (Operation.UPDATE, "pods", ""): (pod_keeps_priority, pod_tolerations, classes_need_gate),
-    (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only),
+    (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only, classes_need_gate),
+    (Operation.UPDATE, "pods", "status"): (status_without_classes,),
+    (Operation.UPDATE, "nodes", "status"): (status_without_classes,),
     (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
     (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),
     (Operation.UPDATE, "services", ""): (service_type,),
@@ -419,7 +457,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.UPDATE, "resourcequotas", ""): (classes_need_gate,),
 }  # fmt: skip
 _VALIDATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
-    (Operation.CREATE, "pods", ""): (strict_class_names, limit_bounds),
+    (Operation.CREATE, "pods", ""): (runtime_overhead, strict_class_names, limit_bounds),
     (Operation.UPDATE, "pods", ""): (class_annotations_stay,),
     (Operation.UPDATE, "pods", "resize"): (resize_needs_node, limit_bounds),
     (Operation.CREATE, "persistentvolumeclaims", ""): (claim_bounds,),

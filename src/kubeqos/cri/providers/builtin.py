@@ -1,4 +1,4 @@
-"""The built-in providers that write cgroup files, limits and annotations: presets and blockio.
+"""The built-in providers but rdt: presets and blockio, which write cgroup files, limits and annotations, and names.
 
 Each is a thin shell: the pure module next to it says which effects, `host.Host` performs them.
 """
@@ -40,6 +40,18 @@ class PresetProvider(ClassProvider):
         before, after = self.classes.get(old, {}), self.classes.get(new, {})
         effects = presets.transition(self.kind, before, after, subject, self.host.version)
         self.host.perform(place, effects)
+
+
+class NamedProvider(ClassProvider):
+    """Classes that are only names."""
+
+    acts_in_place = False
+
+    def __init__(self, offer: Advertisement) -> None:
+        self.offer = offer
+
+    async def advertise(self) -> Sequence[Advertisement]:
+        return (self.offer,)
 
 
 class BlockIoProvider(ClassProvider):

@@ -13,10 +13,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from kubeqos.cri.providers.builtin import BlockIoProvider, PresetProvider
+from kubeqos.cri.providers.builtin import BlockIoProvider, NamedProvider, PresetProvider
 from kubeqos.cri.providers.config import (
-    POD_QOS,
+    BUILT_IN,
     BlockIoSpec,
+    NamedSpec,
     NodeClasses,
     PresetSpec,
     RdtSpec,
@@ -24,12 +25,14 @@ from kubeqos.cri.providers.config import (
     VendorSpec,
 )
 from kubeqos.cri.providers.host import Host
+from kubeqos.cri.providers.ledger import Holder
 from kubeqos.cri.providers.protocol import ENTRY_POINT_GROUP, Advertisement, ClassInfo, ClassProvider, Level
 from kubeqos.cri.providers.rdt.files import Kernel, ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.provider import RdtProvider
 from kubeqos.cri.providers.rdt.resolve import Plan
 from kubeqos.document import suggest
 from kubeqos.errors import ConfigurationError, RemoteError
+from kubeqos.rules.classes import POD_QOS
 
 Connect = Callable[[str, str, Any], ClassProvider]
 """Makes the proxy of an out-of-process provider from (resource name, endpoint, configuration)."""
@@ -78,6 +81,15 @@ class Catalog:
             provider.install()
         return bool(damaged)
 
+    def gather(self, holders: Iterable[Holder]) -> int:
+        """Bring stray tasks of running containers into their groups; how many there were."""
+        found = 0
+        for name, provider in self.providers.items():
+            if isinstance(provider, RdtProvider):
+                held = ((h, h.classes[name].class_name) for h in holders if name in h.classes)
+                found += provider.gather([(h.subject, h.place, c) for h, c in held if h.alive and h.place and c])
+        return found
+
     def retire(self) -> list[str]:
         """Clear away what the previous configuration left behind; returns what is still in use."""
         return [name for provider, plan in self.rdt_plans for name in provider.files.retire(plan)]
@@ -125,6 +137,8 @@ def _make(spec: ResourceSpec, machine: Machine, connect: Connect, previous: Cata
     match spec.spec:
         case PresetSpec(kind, classes):
             return PresetProvider(spec.offer, kind, classes, machine.host)
+        case NamedSpec():
+            return NamedProvider(spec.offer)
         case BlockIoSpec(classes):
             return BlockIoProvider(spec.offer, classes, machine.host)
         case RdtSpec(config, prefix, monitoring):
@@ -144,7 +158,7 @@ def _load(name: str, config: Any, where: str) -> ClassProvider:
     """A vendor's entry point: a callable that takes the `config` of its resource and returns the provider."""
     found = {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
     if name not in found:
-        known = ["rdt", "blockio", "ulimits", "memory", "cpu", "network", *found]
+        known = [*BUILT_IN, *found]
         raise ConfigurationError(f"no provider {name!r} is installed", where=where, remedy=suggest(name, known))
     provider = found[name].load()(config)
     if not isinstance(provider, ClassProvider):

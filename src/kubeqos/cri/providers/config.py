@@ -1,4 +1,4 @@
-"""`classes.yaml`: which QoS-class resources this node offers.
+"""`classes.yaml`: which QoS-class resources a node offers; one form for the relay, simulated machines and clusters.
 
     resources:
       rdt:                              # the name pods ask for; yours to choose (DESIGN ruling 5)
@@ -13,6 +13,11 @@
         provider: ulimits               # or memory, cpu, network
         classes:
           many-files: {nofile: "65536:1048576"}
+      vendor.example/shelf:
+        provider: named                 # classes that are only names: advertised, counted, reported
+        level: pod                      # or container, the default
+        mutable: true                   # whether a running one may move; false if left out
+        classes: [upper, lower]
       vendor.example/turbo:
         provider: turbo                 # an entry point, or
         endpoint: unix:///run/turbo.sock    # a process of its own
@@ -33,14 +38,16 @@ from kubeqos.cri.providers import blockio, presets
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, ClassInfo, Level
 from kubeqos.cri.providers.rdt.config import RdtConfig, parse_rdt
 from kubeqos.document import Doc, parse_document, suggest
+from kubeqos.rules.classes import POD_QOS
 
-POD_QOS = "pod-qos"
-"""Informational to the runtime: never requested, never advertised (KEP-3008; DESIGN ruling 5)."""
 MAX_CAPACITY = 2**64 - 1
 _NAME = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 DEFAULT_PREFIX = "kubeqos."
 """Keeps our resctrl groups apart from everybody else's."""
 _RDT_KEYS = ("monitoring", "prefix")
+NAMED = "named"
+_NAMED_KEYS = ("level", "mutable")
+BUILT_IN = ("rdt", "blockio", *presets.KINDS, NAMED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,11 @@ class PresetSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedSpec:
+    """Nothing is enforced here: whoever reads an assignment does the rest."""
+
+
+@dataclass(frozen=True, slots=True)
 class VendorSpec:
     """A provider that is not ours; its classes come from its own `advertise`."""
 
@@ -70,7 +82,7 @@ class VendorSpec:
     config: Any = None
 
 
-Spec = RdtSpec | BlockIoSpec | PresetSpec | VendorSpec
+Spec = RdtSpec | BlockIoSpec | PresetSpec | NamedSpec | VendorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +105,14 @@ class NodeClasses:
 def parse_classes(text: str, source: str, cgroup_version: int) -> NodeClasses:
     """The configuration of one node. Raises ConfigurationError with the line for anything that is not right."""
     fields = parse_document(text, source).fields(("resources",))
-    if "resources" not in fields:
-        return NodeClasses()
-    entries = fields["resources"].items()
+    return read_resources(fields["resources"], cgroup_version) if "resources" in fields else NodeClasses()
+
+
+def read_resources(resources: Doc, cgroup_version: int) -> NodeClasses:
+    """The resources of a node, wherever a file has them."""
+    if resources.is_list:
+        resources.fail("expected a mapping", "write each resource as `NAME: {provider: …}`")
+    entries = resources.items()
     return NodeClasses({name: _parse_resource(name, doc, cgroup_version) for name, doc in entries.items()})
 
 
@@ -104,15 +121,18 @@ def _parse_resource(name: str, doc: Doc, cgroup_version: int) -> ResourceSpec:
         doc.fail("this name belongs to Kubernetes", "choose another name")
     if not _NAME.fullmatch(name):
         doc.fail(f"{name!r} is not a resource name", "use letters, digits, '-', '_', '.', and one '/' after a domain")
-    every = ("provider", "endpoint", "default", "capacity", "config", "classes", *_RDT_KEYS)
+    every = ("provider", "endpoint", "default", "capacity", "config", "classes", *_RDT_KEYS, *_NAMED_KEYS)
     fields = doc.fields(every)
     provider = fields["provider"].text() if "provider" in fields else ""
     if not provider and "endpoint" not in fields:
-        doc.fail("no provider", f"add provider: one of {', '.join(['rdt', 'blockio', *presets.KINDS])}, or endpoint")
+        doc.fail("no provider", f"add provider: one of {', '.join(BUILT_IN)}, or endpoint")
     common = ("provider", "default", "capacity")
     if provider in presets.KINDS:
         doc.fields((*common, "classes"))
         return _preset(name, doc, fields, presets.KINDS[provider], cgroup_version)
+    if provider == NAMED:
+        doc.fields((*common, "classes", *_NAMED_KEYS))
+        return _named(name, doc, fields)
     if provider == "rdt":
         doc.fields((*common, "config", *_RDT_KEYS))
         return _rdt(name, doc, fields)
@@ -121,6 +141,10 @@ def _parse_resource(name: str, doc: Doc, cgroup_version: int) -> ResourceSpec:
         classes = blockio.parse_classes(_required(doc, fields, "config"))
         offer = _offer(name, doc, fields, list(classes), Level.CONTAINER, True, "blockio")
         return ResourceSpec(offer, BlockIoSpec(classes), doc.where)
+    if "classes" in fields and provider:
+        fields["provider"].fail(
+            f"no built-in provider {provider!r}, and others bring their own classes", suggest(provider, BUILT_IN)
+        )
     doc.fields((*common, "endpoint", "config"))
     return _vendor(name, doc, fields, provider)
 
@@ -156,6 +180,16 @@ def _preset(name: str, doc: Doc, fields: Mapping[str, Doc], kind: presets.Kind, 
     return ResourceSpec(offer, PresetSpec(kind, classes), doc.where)
 
 
+def _named(name: str, doc: Doc, fields: Mapping[str, Doc]) -> ResourceSpec:
+    classes = [item.text() for item in _required(doc, fields, "classes").elements()]
+    for class_name in classes:
+        if classes.count(class_name) > 1:
+            fields["classes"].fail(f"class {class_name!r} is named twice", "keep one of them")
+    level = fields["level"].one_of([level.value for level in Level]) if "level" in fields else Level.CONTAINER.value
+    mutable = "mutable" in fields and fields["mutable"].boolean()
+    return ResourceSpec(_offer(name, doc, fields, classes, Level(level), mutable), NamedSpec(), doc.where)
+
+
 def _vendor(name: str, doc: Doc, fields: Mapping[str, Doc], provider: str) -> ResourceSpec:
     endpoint = fields["endpoint"].text() if "endpoint" in fields else ""
     if endpoint and not endpoint.startswith("unix://"):
@@ -186,5 +220,5 @@ def _offer(
     for class_name in classes:
         if not class_name or class_name != class_name.strip():
             doc.fail(f"{class_name!r} is not a class name", "give every class a name")
-    infos = tuple(ClassInfo(c, capacity.get(c, 0)) for c in sorted(classes))
+    infos = tuple(ClassInfo(c, capacity.get(c, 0)) for c in classes)
     return Advertisement(name, level, mutable, infos, default, stem)

@@ -178,6 +178,8 @@ class MemoryPlugin:
         self.ledger = after
         return after.allocation((request.pod_uid, request.container))
 
+    pod_hints, allocate_pod = hints, allocate  # a pod as a whole is one tenant, with what its containers need together
+
     def release(self, pod_uid: str) -> None:
         self.ledger = self.ledger.release(pod_uid)
 

@@ -98,6 +98,10 @@ class NicPlugin:
             hints.append(Hint(self.machine.numa, False))
         return tuple(hints)
 
+    pod_hints = (
+        hints  # a pod has one NIC anyway; what its containers are told stays theirs, and init containers have none
+    )
+
     def allocate(self, request: Request) -> Allocation | None:
         if not self._serves(request):
             return None

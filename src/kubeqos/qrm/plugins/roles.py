@@ -40,6 +40,8 @@ class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
     numa: Numa = Numa.ANY
     full_cores: bool = False
     """Only whole cores: a request that leaves half a core is refused."""
+    evenly: bool = False
+    """An equal part of each NUMA node that it is bound to, or nothing."""
     beside: tuple[str, ...] = ()
     """Other roles that may bind to the same NUMA nodes."""
     knobs: dict[str, str | int] = {}
@@ -63,8 +65,8 @@ def role_for(request: Asking, roles: Mapping[str, Role], default: str = SHARED) 
     cpu, memory = (_enhancement(request, what) for what in ("cpu", "memory"))
     numa = Numa.EXCLUSIVE if _on(memory, "numa_exclusive") else Numa.BIND if _on(memory, "numa_binding") else Numa.ANY
     if level == DEDICATED_CORES:
-        full = _on(cpu, "full_pcpus_pairing")
-        return request.role or level, Role(dedicated=True, numa=numa, full_cores=full)
+        full, evenly = _on(cpu, "full_pcpus_pairing"), _on(cpu, "distribute_evenly_across_numa")
+        return request.role or level, Role(dedicated=True, numa=numa, full_cores=full, evenly=evenly)
     pool = str(cpu.get("cpuset_pool") or (RECLAIM_POOL if level == RECLAIMED_CORES else default))
     return request.role or pool, Role(pool=pool)
 

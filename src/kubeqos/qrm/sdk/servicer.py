@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -18,12 +18,14 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.errors import KubeqosError
-from kubeqos.qrm.messages import METHODS, Allocation, NumaHint, allocations_to_wire, hints_to_wire
+from kubeqos.qrm.messages import METHODS, WHOLE_POD, Allocation, NumaHint, allocations_to_wire, hints_to_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.qrm.sdk.values import Capacity, Request, request_from_wire
+from kubeqos.qrm.sdk.values import Capacity, Request, pod_request_from_wire, request_from_wire
 
 log = structlog.get_logger("kubeqos.plugin")
-Book = dict[str, dict[str, dict[str, Allocation]]]
+Book = dict[str, dict[str, dict[str, Allocation]]]  # pod uid → container, or WHOLE_POD → resource
+OPTIONAL = {"GetPodTopologyHints": "pod_hints", "AllocateForPod": "allocate_pod"}
+"""Calls that a plugin answers only when its author wrote the method: managers do without."""
 
 
 class Servicer:
@@ -74,12 +76,17 @@ class Servicer:
         """Every method of the service, each through the one funnel that measures and turns errors into statuses."""
         return {
             name: grpc.unary_unary_rpc_method_handler(
-                self._funnel(name, getattr(self, f"_{_snake(name)}", None)),
+                self._funnel(name, self._method(name)),
                 request_deserializer=asked.FromString,
                 response_serializer=answer.SerializeToString,
             )
             for name, (asked, answer, _) in METHODS.items()
         }
+
+    def _method(self, name: str) -> Callable[[Any], Awaitable[Any]] | None:
+        """What answers a call; nothing when it is an optional one that the author left out."""
+        needed = OPTIONAL.get(name)
+        return None if needed and not hasattr(self.plugin, needed) else getattr(self, f"_{_snake(name)}", None)
 
     def _funnel(self, name: str, method: Callable[[Any], Awaitable[Any]] | None) -> Any:
         async def handle(request: Any, context: Any) -> Any:
@@ -126,11 +133,26 @@ class Servicer:
 
     async def _allocate(self, sent: pb.ResourceRequest) -> pb.ResourceAllocationResponse:
         request = request_from_wire(sent)
-        given = _by_name(await _now(self.plugin.allocate(request)), request)
+        given = self._entered(request, await _now(self.plugin.allocate(request)))
+        return pb.ResourceAllocationResponse(allocation_result=allocations_to_wire(given), **_echo(sent))
+
+    async def _get_pod_topology_hints(self, sent: pb.PodResourceRequest) -> pb.PodResourceHintsResponse:
+        hints = await _now(self.plugin.pod_hints(pod_request_from_wire(sent)))
+        table = hints if isinstance(hints, Mapping) else {sent.resource_name: hints}
+        return pb.PodResourceHintsResponse(resource_hints=hints_to_wire(table), **_echo(sent, POD_ECHOED))
+
+    async def _allocate_for_pod(self, sent: pb.PodResourceRequest) -> pb.PodResourceAllocationResponse:
+        request = pod_request_from_wire(sent)
+        given = self._entered(request, await _now(self.plugin.allocate_pod(request)))
+        return pb.PodResourceAllocationResponse(allocation_result=allocations_to_wire(given), **_echo(sent, POD_ECHOED))
+
+    def _entered(self, request: Request, answer: Any) -> dict[str, Allocation]:
+        """What the author gave, remembered and saved."""
+        given = _by_name(answer, request)
         if self._own_book:
             self._book.setdefault(request.pod_uid, {}).setdefault(request.container, {}).update(given)
         self.save()
-        return pb.ResourceAllocationResponse(allocation_result=allocations_to_wire(given), **_echo(sent))
+        return given
 
     async def _remove_pod(self, sent: pb.RemovePodRequest) -> pb.RemovePodResponse:
         if hasattr(self.plugin, "release"):
@@ -152,7 +174,8 @@ class Servicer:
     async def _get_topology_aware_resources(
         self, sent: pb.GetTopologyAwareResourcesRequest
     ) -> pb.GetTopologyAwareResourcesResponse:
-        given = (await self._allocations()).get(sent.pod_uid, {}).get(sent.container_name, {})
+        held = (await self._allocations()).get(sent.pod_uid, {})
+        given = held.get(sent.container_name) or held.get(WHOLE_POD, {})
         resources = {name: _topology_aware(one) for name, one in given.items()}
         return pb.GetTopologyAwareResourcesResponse(
             pod_uid=sent.pod_uid,
@@ -204,15 +227,16 @@ def _by_name(given: Any, request: Request) -> dict[str, Allocation]:
     return table
 
 
-ECHOED = [
-    *("pod_uid", "pod_namespace", "pod_name", "container_name", "container_type", "container_index", "pod_role"),
-    *("pod_type", "resource_name", "labels", "annotations", "native_qos_class"),
-]
+POD_ECHOED = (
+    *("pod_uid", "pod_namespace", "pod_name", "pod_role", "pod_type"),
+    *("resource_name", "labels", "annotations"),
+)
+ECHOED = (*POD_ECHOED, "container_name", "container_type", "container_index", "native_qos_class")
 
 
-def _echo(sent: pb.ResourceRequest) -> dict[str, Any]:
+def _echo(sent: Any, names: Sequence[str] = ECHOED) -> dict[str, Any]:
     """The part of a request that an answer repeats."""
-    return {name: getattr(sent, name) for name in ECHOED}
+    return {name: getattr(sent, name) for name in names}
 
 
 def _topology_aware(one: Allocation) -> pb.TopologyAwareResource:

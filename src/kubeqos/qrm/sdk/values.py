@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kubeqos.errors import KubeqosError
 from kubeqos.qrm.asking import QOS_LEVEL_KEY
-from kubeqos.qrm.messages import hint_from_wire
+from kubeqos.qrm.messages import WHOLE_POD, hint_from_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.topology.hints import ANYWHERE, Hint
 
@@ -74,6 +74,23 @@ def request_from_wire(sent: pb.ResourceRequest) -> Request:
         annotations=dict(sent.annotations),
         qos_class=sent.native_qos_class,
         runtime_class=sent.runtime_class,
+    )
+
+
+def pod_request_from_wire(sent: pb.PodResourceRequest) -> Request:
+    """A pod as a whole asks like a main container without a name."""
+    return Request(
+        pod_uid=sent.pod_uid,
+        resource=sent.resource_name,
+        quantity=quantity_of(sent.resource_name, sent.resource_requests, sent.annotations),
+        namespace=sent.pod_namespace,
+        pod=sent.pod_name,
+        container=WHOLE_POD,
+        role=sent.pod_role,
+        type=sent.pod_type,
+        hint=hint_from_wire(sent.hint),
+        labels=dict(sent.labels),
+        annotations=dict(sent.annotations),
     )
 
 

@@ -27,31 +27,35 @@ _SPEC_FIXED = (
 
 def check_volume_claim(out: Errors, raw: Raw) -> None:
     check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
-    spec = raw.get("spec") or NO_MAP
+    check_volume_claim_spec(out, "spec", raw.get("spec") or NO_MAP)
+
+
+def check_volume_claim_spec(out: Errors, path: str, spec: Raw) -> None:
+    """What is claimed, by a PersistentVolumeClaim or by the template in a pod's ephemeral volume."""
     modes = spec.get("accessModes") or NO_LIST
     if not modes:
-        out.append(required("spec.accessModes", "at least 1 access mode is required"))
-    check_label_selector(out, "spec.selector", spec.get("selector"))
+        out.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
+    check_label_selector(out, f"{path}.selector", spec.get("selector"))
     for mode in modes:
-        check_supported(out, "spec.accessModes", mode, _ACCESS_MODES)
+        check_supported(out, f"{path}.accessModes", mode, _ACCESS_MODES)
     if "ReadWriteOncePod" in modes and set(modes) & set(_ACCESS_MODES[:3]):
-        out.append(forbidden("spec.accessModes", "may not use ReadWriteOncePod with other access modes"))
-    _check_storage(out, spec)
+        out.append(forbidden(f"{path}.accessModes", "may not use ReadWriteOncePod with other access modes"))
+    _check_storage(out, path, spec)
     for field in ("storageClassName", "volumeAttributesClassName"):
         name = spec.get(field)
         if name:
-            complain(out, f"spec.{field}", name, names.dns_subdomain(name))
+            complain(out, f"{path}.{field}", name, names.dns_subdomain(name))
     mode = spec.get("volumeMode")
     if mode is not None:
-        check_supported(out, "spec.volumeMode", mode, _VOLUME_MODES)
+        check_supported(out, f"{path}.volumeMode", mode, _VOLUME_MODES)
 
 
-def _check_storage(out: Errors, spec: Raw) -> None:
+def _check_storage(out: Errors, path: str, spec: Raw) -> None:
     amount = ((spec.get("resources") or NO_MAP).get("requests") or NO_MAP).get("storage")
     if amount is None:
-        out.append(required("spec.resources[storage]"))
+        out.append(required(f"{path}.resources[storage]"))
     elif (size := Quantity.parse(amount)).nanos <= 0:
-        out.append(invalid("spec.resources[storage]", size, names.NOT_POSITIVE))
+        out.append(invalid(f"{path}.resources[storage]", size, names.NOT_POSITIVE))
 
 
 def check_volume_claim_update(out: Errors, raw: Raw, old: Raw) -> None:

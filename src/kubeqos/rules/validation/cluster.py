@@ -15,6 +15,7 @@ from kubeqos.rules.validation.common import (
     Raw,
     check_choice,
     check_immutable,
+    check_label_selector,
     check_non_negative,
     complain,
 )
@@ -30,6 +31,8 @@ _POD_SECURITY_LEVELS = ("privileged", "baseline", "restricted")
 _is_security_version = re.compile(r"latest|v1\.(0|[1-9][0-9]*)").fullmatch
 _CIDR_CHANGE = 'node updates may not change podCIDR except from "" to valid'
 _RBAC_GROUP = "rbac.authorization.k8s.io"
+_MAX_EVENT_FIELD = 128
+_MAX_NOTE = 1024
 
 
 def check_namespace(out: Errors, raw: Raw) -> None:
@@ -189,11 +192,26 @@ def check_lease(out: Errors, raw: Raw) -> None:
 def check_event(out: Errors, raw: Raw) -> None:
     check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
     namespace = meta_of(raw).get("namespace", "")
-    subject = "regarding" if "regarding" in raw else "involvedObject"
-    about = (raw.get(subject) or NO_MAP).get("namespace", "")
-    cluster_wide = not about and namespace in ("", "default", "kube-system")
-    if namespace != about and not cluster_wide:
-        out.append(invalid(f"{subject}.namespace", about, "does not match event.namespace"))
+    about = (raw.get("involvedObject") or NO_MAP).get("namespace", "")
+    timed = bool(raw.get("eventTime"))  # only events of the newer form have it, and they are held to more
+    homes = ("", "default", "kube-system") if timed else ("", "default")
+    if (about and about != namespace and not timed) or (not about and namespace not in homes):
+        out.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+    if timed:
+        _check_timed_event(out, raw)
+
+
+def _check_timed_event(out: Errors, raw: Raw) -> None:
+    reporter = raw.get("reportingComponent", "")
+    if not reporter:
+        out.append(required("reportingComponent"))
+    complain(out, "reportingComponent", reporter, names.qualified_name(reporter))
+    for field in ("reportingInstance", "action", "reason", "message"):
+        value, most = raw.get(field, ""), _MAX_NOTE if field == "message" else _MAX_EVENT_FIELD
+        if not value and field != "message":
+            out.append(required(field))
+        if len(value.encode()) > most:
+            out.append(invalid(field, "", f"can have at most {most} characters"))
 
 
 def check_role(out: Errors, raw: Raw) -> None:
@@ -204,6 +222,14 @@ def check_role(out: Errors, raw: Raw) -> None:
 def check_cluster_role(out: Errors, raw: Raw) -> None:
     check_meta(out, meta_of(raw), names.path_segment, namespaced=False)
     _check_rules(out, raw, namespaced=False)
+    aggregation = raw.get("aggregationRule")
+    if aggregation is not None:
+        selectors = aggregation.get("clusterRoleSelectors") or NO_LIST
+        if not selectors:
+            why = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+            out.append(required("aggregationRule.clusterRoleSelectors", why))
+        for index, selector in enumerate(selectors):
+            check_label_selector(out, f"aggregationRule.clusterRoleSelectors[{index}]", selector)
 
 
 def _check_rules(out: Errors, raw: Raw, *, namespaced: bool) -> None:
@@ -270,5 +296,7 @@ def _check_subject(out: Errors, path: str, subject: Raw, *, namespaced: bool) ->
 
 def check_binding_change(out: Errors, raw: Raw, old: Raw) -> None:
     """A binding keeps its role for life: who may bind was decided when it was made."""
-    if (raw.get("roleRef") or NO_MAP) != (old.get("roleRef") or NO_MAP):
-        out.append(invalid("roleRef", raw.get("roleRef"), "cannot change roleRef"))
+    role = raw.get("roleRef") or NO_MAP
+    if role != (old.get("roleRef") or NO_MAP):
+        shown = {"APIGroup": role.get("apiGroup", ""), "Kind": role.get("kind", ""), "Name": role.get("name", "")}
+        out.append(invalid("roleRef", shown, "cannot change roleRef"))

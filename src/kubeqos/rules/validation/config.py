@@ -6,6 +6,7 @@ import binascii
 
 from kubeqos.codec import JsonError, decode_json
 from kubeqos.model import names
+from kubeqos.model.gojson import syntax_problem
 from kubeqos.rules.fielderror import forbidden, invalid, required, too_long
 from kubeqos.rules.validation.common import NO_MAP, Errors, Raw, check_immutable, complain
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
@@ -73,10 +74,12 @@ def _check_docker_config(out: Errors, key: str, data: Raw) -> None:
     if key not in data:
         out.append(required(f"data[{key}]"))
         return
+    content = binascii.a2b_base64(data[key])
     try:
-        decoded = decode_json(binascii.a2b_base64(data[key]))
-    except (JsonError, binascii.Error) as error:
-        out.append(invalid(f"data[{key}]", "<secret contents redacted>", str(error)))
+        decoded = decode_json(content)
+    except JsonError as error:
+        why = syntax_problem(content) or str(error)
+        out.append(invalid(f"data[{key}]", "<secret contents redacted>", why))
         return
     if not isinstance(decoded, dict):
         why = "json: cannot unmarshal the contents into a map"

@@ -37,7 +37,7 @@ from kubeqos.rules.validation.resources import (
     check_pod_requirements,
 )
 from kubeqos.rules.validation.scheduling import check_affinity, check_spread, check_tolerations
-from kubeqos.rules.validation.security import check_host_users, check_pod_context, check_windows
+from kubeqos.rules.validation.security import check_host_sysctls, check_host_users, check_pod_context, check_windows
 from kubeqos.rules.validation.volumes import Volumes, check_volumes
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -282,6 +282,11 @@ def _check_host_users(out: Errors, path: str, spec: Raw) -> None:
     check_host_users(out, path.removesuffix(".hostUsers"), spec)
 
 
+def _check_security_context(out: Errors, path: str, spec: Raw) -> None:
+    check_pod_context(out, path, spec["securityContext"])
+    check_host_sysctls(out, path, spec)
+
+
 def _check_shared_processes(out: Errors, path: str, spec: Raw) -> None:
     if spec["shareProcessNamespace"] and spec.get("hostPID"):
         where = f"{path.removesuffix('.shareProcessNamespace')}.securityContext.shareProcessNamespace"
@@ -322,7 +327,7 @@ _OPTIONAL: dict[str, Check] = {
     "runtimeClassName": _name(names.dns_subdomain),
     "nodeSelector": _value(check_labels),
     "affinity": _value(check_affinity),
-    "securityContext": _value(check_pod_context),
+    "securityContext": _check_security_context,
     "shareProcessNamespace": _check_shared_processes,
     "dnsConfig": _check_dns_config,
     "readinessGates": _check_readiness_gates,

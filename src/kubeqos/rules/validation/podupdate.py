@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeqos.model import names
-from kubeqos.rules.fielderror import forbidden, invalid, quote
+from kubeqos.rules.fielderror import duplicate, forbidden, invalid, quote
 from kubeqos.rules.podqos import spec_qos_class
-from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, complain
+from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, complain, go_struct
+from kubeqos.rules.validation.containers import claims_of
 from kubeqos.rules.validation.equality import described, differences, same
 from kubeqos.rules.validation.meta import check_meta_update, meta_of
 from kubeqos.rules.validation.pod import check_pod, counted_spec
@@ -140,7 +141,7 @@ def _check_affinity_narrowed(out: Errors, path: str, new: Raw, old: Raw) -> None
         return
     if len(terms) != len(before):
         why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        out.append(invalid(where, terms, why))
+        out.append(invalid(where, [_term_in_go(term) for term in terms], why))
         return
     for index, (term, base) in enumerate(zip(terms, before, strict=True)):
         for kind in ("matchExpressions", "matchFields"):
@@ -149,12 +150,23 @@ def _check_affinity_narrowed(out: Errors, path: str, new: Raw, old: Raw) -> None
                 list(kept), list(given[: len(kept)])
             ):
                 why = "only additions are allowed (no mutations or deletions)"
-                out.append(invalid(f"{where}[{index}]", term, why))
+                out.append(invalid(f"{where}[{index}]", _term_in_go(term), why))
                 break
+
+
+def _term_in_go(term: Raw) -> dict[str, Any]:
+    """A node selector term as Kubernetes prints its internal form."""
+    return {
+        f"{kind[0].upper()}{kind[1:]}": [go_struct(one, ("key", "operator", "values")) for one in term[kind]]
+        if term.get(kind)
+        else None
+        for kind in ("matchExpressions", "matchFields")
+    }
 
 
 def check_pod_status_update(out: Errors, raw: Raw, old: Raw) -> None:
     check_meta_update(out, meta_of(raw), meta_of(old))
+    _check_mirror_annotation(out, raw, old)
     status, before = raw.get("status") or NO_MAP, old.get("status") or NO_MAP
     for index, condition in enumerate(status.get("conditions") or NO_LIST):
         kind = condition.get("type", "")
@@ -168,6 +180,42 @@ def check_pod_status_update(out: Errors, raw: Raw, old: Raw) -> None:
         check_immutable(out, "status.qosClass", has, had or has)
     for field in _STATUS_LISTS:
         _check_transitions(out, field, status, before, old.get("spec") or NO_MAP)
+    _check_claim_statuses(out, status.get("resourceClaimStatuses") or NO_LIST, claims_of(old.get("spec") or NO_MAP))
+    _check_addresses(out, "status.podIPs", status.get("podIPs") or NO_LIST)
+    hosts = status.get("hostIPs") or NO_LIST
+    if hosts and hosts[0].get("ip", "") != status.get("hostIP", ""):
+        out.append(invalid("status.hostIPs[0].ip", hosts[0].get("ip", ""), "must be equal to `hostIP`"))
+    _check_addresses(out, "status.hostIPs", hosts)
+
+
+def _check_claim_statuses(out: Errors, statuses: Sequence[Raw], known: frozenset[str]) -> None:
+    seen = set[str]()
+    for index, status in enumerate(statuses):
+        path, name = f"status.resourceClaimStatuses[{index}].name", status.get("name", "")
+        if name not in known:
+            out.append(invalid(path, name, "must match the name of an entry in `spec.resourceClaims`"))
+        if name in seen:
+            out.append(duplicate(path, name))
+        seen.add(name)
+        claim = status.get("resourceClaimName")
+        if claim is not None:
+            complain(out, path, claim, names.dns_subdomain(claim))
+
+
+def _check_addresses(out: Errors, path: str, addresses: Sequence[Raw]) -> None:
+    """At most one address of each family, and none twice."""
+    texts = [address.get("ip", "") for address in addresses]
+    for index, text in enumerate(texts):
+        complain(out, f"{path}[{index}]", text, names.ip_address(text))
+    if len(texts) < 2:
+        return
+    families = [found.version for found in map(names.parse_ip, texts) if found]
+    if len(texts) > 2 or len(set(families)) != len(texts):
+        shown = [{"IP": text} for text in texts]
+        out.append(invalid(path, shown, "may specify no more than one IP for each IP family"))
+    for index, text in enumerate(texts):
+        if text in texts[:index]:
+            out.append(duplicate(f"{path}[{index}]", {"IP": text}))
 
 
 def _check_transitions(out: Errors, field: str, status: Raw, old_status: Raw, spec: Raw) -> None:

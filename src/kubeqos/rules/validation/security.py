@@ -39,6 +39,10 @@ _MAX_SYSCTL = 253
 _SYSCTL_PART = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SYSCTL = rf"^({_SYSCTL_PART}[\./])*{_SYSCTL_PART}$"
 _is_sysctl = re.compile(_SYSCTL).fullmatch
+_NAMESPACED_SYSCTLS = {
+    "hostNetwork": ("net.",),
+    "hostIPC": ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."),
+}
 _POD_CHOICES = {
     "fsGroupChangePolicy": ("Always", "OnRootMismatch"),
     "supplementalGroupsPolicy": ("Merge", "Strict"),
@@ -56,6 +60,16 @@ def check_pod_context(out: Errors, path: str, context: Raw) -> None:
         if value is not None:
             check_supported(out, f"{path}.{field}", value, supported)
     _check_profiles(out, path, context)
+
+
+def check_host_sysctls(out: Errors, path: str, spec: Raw) -> None:
+    """A pod in the host's namespace would change the host's settings."""
+    for index, sysctl in enumerate((spec.get("securityContext") or NO_MAP).get("sysctls") or NO_LIST):
+        name = str(sysctl.get("name", ""))
+        for field, prefixes in _NAMESPACED_SYSCTLS.items():
+            if spec.get(field) and name.replace("/", ".").startswith(prefixes):
+                why = f"may not be specified when '{field}' is true"
+                out.append(invalid(f"{path}.sysctls[{index}].name", name, why))
 
 
 def _check_ids(out: Errors, path: str, context: Raw, fields: tuple[str, ...]) -> None:
@@ -131,9 +145,9 @@ def _check_app_armor(out: Errors, path: str, profile: Raw) -> None:
     elif kind != "Localhost":
         if local is not None:
             out.append(invalid(where, local, "can only be set when AppArmor type is Localhost"))
-    elif not (local or "").strip():
+    elif not local:
         out.append(required(where, "must be set when AppArmor type is Localhost"))
-    elif local is not None:
+    else:
         if local != local.strip():
             out.append(invalid(where, local, "must not be padded with whitespace"))
         if len(local.encode()) > _MAX_PROFILE_BYTES:

@@ -30,6 +30,7 @@ _ONLY_BALANCED = "may only be used when `type` is 'LoadBalancer'"
 _NOT_FOR_EXTERNAL = "may not be set for ExternalName services"
 _SET_ONCE = "may not change once set"
 _MAX_AFFINITY_SECONDS = 86400
+_NODE_PORTS = (30000, 32767)
 
 
 def check_service(out: Errors, raw: Raw) -> None:
@@ -53,6 +54,18 @@ def check_service(out: Errors, raw: Raw) -> None:
     check_choice(out, "spec.type", kind, _TYPES)
     _check_load_balancer(out, "spec", spec, kind)
     _check_traffic(out, "spec", spec, kind)
+    if not out:
+        _check_port_range(out, "spec.ports", ports)
+
+
+def _check_port_range(out: Errors, path: str, ports: Sequence[Raw]) -> None:
+    """What Kubernetes' allocator says, after everything else was found valid."""
+    low, high = _NODE_PORTS
+    for index, port in enumerate(ports):
+        number = port.get("nodePort", 0)
+        if number and not low <= number <= high:
+            why = f"provided port is not in the valid range. The range of valid ports is {low}-{high}"
+            out.append(invalid(f"{path}[{index}].nodePort", number, why))
 
 
 def _check_ports(out: Errors, path: str, ports: Sequence[Raw], kind: str) -> None:

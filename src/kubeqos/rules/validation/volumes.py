@@ -6,18 +6,21 @@ from collections.abc import Sequence
 
 from kubeqos.model import names
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_found, not_supported, required
+from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_found, not_supported, required, too_long
+from kubeqos.rules.validation.claims import check_volume_claim_spec
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,
     Check,
     Errors,
     Raw,
+    check_labels,
     check_local_path,
     check_no_backsteps,
     complain,
 )
 from kubeqos.rules.validation.environment import check_downward_file
+from kubeqos.rules.validation.meta import check_annotations
 
 Volumes = dict[str, Raw]
 
@@ -189,8 +192,24 @@ def _check_projection(out: Errors, path: str, where: str, source: Raw) -> list[t
 
 
 def _check_ephemeral(out: Errors, path: str, source: Raw) -> None:
-    if source.get("volumeClaimTemplate") is None:
+    template = source.get("volumeClaimTemplate")
+    if template is None:
         out.append(required(f"{path}.volumeClaimTemplate"))
+        return
+    where, meta = f"{path}.volumeClaimTemplate", template.get("metadata") or NO_MAP
+    check_labels(out, f"{where}.metadata.labels", meta.get("labels"))
+    check_annotations(out, f"{where}.metadata.annotations", meta.get("annotations") or NO_MAP)
+    check_volume_claim_spec(out, f"{where}.spec", template.get("spec") or NO_MAP)
+
+
+def _check_csi(out: Errors, path: str, source: Raw) -> None:
+    driver = source.get("driver", "")
+    if not driver:
+        out.append(required(f"{path}.driver"))
+        return
+    if len(driver) > names.LABEL_MAX:
+        out.append(too_long(f"{path}.driver", names.LABEL_MAX))
+    complain(out, f"{path}.driver", driver.lower(), names.dns_subdomain(driver.lower()))
 
 
 _SOURCES: dict[str, Check | None] = {
@@ -221,7 +240,7 @@ _SOURCES: dict[str, Check | None] = {
     "storageos": None,
     "projected": _check_projected,
     "scaleIO": _requires("gateway", "system", "volumeName"),
-    "csi": _requires("driver"),
+    "csi": _check_csi,
     "ephemeral": _check_ephemeral,
     "image": _requires("reference"),
 }

@@ -16,8 +16,9 @@ from kubeqos.rules.validation.common import (
     check_non_negative,
     check_supported,
     complain,
+    go_struct,
 )
-from kubeqos.rules.validation.meta import check_meta, meta_of
+from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pod import check_pod_template
 
 _MISMATCH = "`selector` does not match template `labels`"
@@ -45,7 +46,7 @@ def check_replication_controller(out: Errors, raw: Raw) -> None:
     if template is None:
         out.append(required("spec.template"))
         return
-    _check_template(out, template, {"matchLabels": selector} if selector else None, "ReplicationController")
+    _check_template(out, template, {"matchLabels": selector or NO_MAP}, "ReplicationController")
 
 
 def check_replica_set(out: Errors, raw: Raw) -> None:
@@ -53,8 +54,7 @@ def check_replica_set(out: Errors, raw: Raw) -> None:
     spec = raw.get("spec") or NO_MAP
     check_non_negative(out, "spec.replicas", spec.get("replicas"))
     check_non_negative(out, "spec.minReadySeconds", spec.get("minReadySeconds"))
-    _check_selector(out, spec)
-    _check_template(out, spec.get("template") or NO_MAP, spec.get("selector"), "ReplicaSet")
+    _check_selected_template(out, spec)
 
 
 def check_deployment(out: Errors, raw: Raw) -> None:
@@ -62,27 +62,34 @@ def check_deployment(out: Errors, raw: Raw) -> None:
     spec = raw.get("spec") or NO_MAP
     for field in ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"):
         check_non_negative(out, f"spec.{field}", spec.get(field))
-    _check_selector(out, spec)
-    _check_template(out, spec.get("template") or NO_MAP, spec.get("selector"), "ReplicaSet")
+    _check_selected_template(out, spec)
     _check_strategy(out, "spec.strategy", spec.get("strategy") or NO_MAP)
     deadline = spec.get("progressDeadlineSeconds")
     if deadline is not None and deadline <= spec.get("minReadySeconds", 0):
         out.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
 
 
-def _check_selector(out: Errors, spec: Raw) -> None:
-    selector = spec.get("selector")
+def _check_selected_template(out: Errors, spec: Raw) -> None:
+    """Selector and template of a ReplicaSet or Deployment. Behind a selector that makes no sense nothing is judged."""
+    selector, template = spec.get("selector"), spec.get("template") or NO_MAP
+    wrong: Errors = []
     if selector is None:
         out.append(required("spec.selector"))
-        return
-    check_label_selector(out, "spec.selector", selector)
-    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        out.append(invalid("spec.selector", selector, "empty selector is invalid for deployment"))
+    else:
+        check_label_selector(wrong, "spec.selector", selector)
+        out.extend(wrong)
+        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            out.append(invalid("spec.selector", selector, "empty selector is invalid for deployment"))
+    if wrong:
+        out.append(invalid("spec.selector", selector, "invalid label selector"))
+    else:
+        _check_template(out, template, selector, "ReplicaSet")
 
 
 def _check_template(out: Errors, template: Raw, selector: Raw | None, owner: str) -> None:
+    """No selector at all selects nothing; an empty one selects everything."""
     labels = meta_of(template).get("labels") or NO_MAP
-    if selector and not selects(selector, labels):
+    if selector is None or not selects(selector, labels):
         out.append(invalid("spec.template.metadata.labels", labels or None, _MISMATCH))
     check_pod_template(out, "spec.template", template)
     pod = template.get("spec") or NO_MAP
@@ -135,7 +142,8 @@ def check_disruption_budget(out: Errors, raw: Raw) -> None:
     spec = raw.get("spec") or NO_MAP
     bounds = [field for field in ("minAvailable", "maxUnavailable") if spec.get(field) is not None]
     if len(bounds) == 2:
-        out.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+        shown = go_struct(spec, ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy"))
+        out.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
     for field in bounds:
         _check_int_or_percent(out, f"spec.{field}", spec[field], bounded=True)
     check_label_selector(out, "spec.selector", spec.get("selector"))
@@ -148,3 +156,34 @@ def check_selector_change(out: Errors, raw: Raw, old: Raw) -> None:
     """The selector of a Deployment or ReplicaSet is fixed for its life."""
     new = (raw.get("spec") or NO_MAP).get("selector")
     check_immutable(out, "spec.selector", new, (old.get("spec") or NO_MAP).get("selector"))
+
+
+_COUNTS = (
+    "replicas", "fullyLabeledReplicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas",
+    "observedGeneration", "collisionCount",
+)  # fmt: skip
+
+
+def check_deployment_status(out: Errors, raw: Raw, old: Raw) -> None:
+    _check_counts(out, raw, old, ("updatedReplicas", "readyReplicas", "availableReplicas"))
+
+
+def check_replicas_status(out: Errors, raw: Raw, old: Raw) -> None:
+    _check_counts(out, raw, old, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
+
+
+def _check_counts(out: Errors, raw: Raw, old: Raw, parts: tuple[str, ...]) -> None:
+    """A part is not larger than the whole."""
+    check_meta_update(out, meta_of(raw), meta_of(old))
+    status, before = raw.get("status") or NO_MAP, old.get("status") or NO_MAP
+    for field in _COUNTS:
+        check_non_negative(out, f"status.{field}", status.get(field))
+    for field in parts:
+        if (part := status.get(field, 0)) > status.get("replicas", 0):
+            out.append(invalid(f"status.{field}", part, "cannot be greater than status.replicas"))
+    available = status.get("availableReplicas", 0)
+    if available > status.get("readyReplicas", 0):
+        out.append(invalid("status.availableReplicas", available, "cannot be greater than readyReplicas"))
+    collisions, known = status.get("collisionCount"), before.get("collisionCount")
+    if known is not None and (collisions is None or collisions < known):
+        out.append(invalid("status.collisionCount", collisions, "cannot be decremented"))

@@ -20,7 +20,7 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.qrm.plugins.cpu.advisor import AdvisorConfig, Policy
 from kubeqos.qrm.plugins.cpu.layout import lay_out
-from kubeqos.qrm.plugins.roles import Role
+from kubeqos.qrm.plugins.roles import Numa, Role
 from kubeqos.topology.answers import Refused
 from kubeqos.topology.pools import BUILT_IN, SHARED, Pools
 
@@ -53,6 +53,11 @@ def initial_pools(machine: Machine, config: CpuConfig) -> Pools:
     for name, role in config.roles.items():
         if role.pool and role.pool not in (*config.pools, SHARED):
             raise ConfigurationError(f"role {name}: there is no pool {role.pool}", remedy="name it under pools")
+        if role.evenly and (role.numa is not Numa.BIND or not role.dedicated):
+            raise ConfigurationError(
+                f"role {name}: evenly is for CPUs of its own on bound NUMA nodes",
+                remedy="add dedicated: true and numa: bind, or leave it out",
+            )
         if role.pool and role.dedicated:
             raise ConfigurationError(f"role {name} has both a pool and CPUs of its own", remedy="keep one of them")
     if config.default not in (*config.pools, SHARED):

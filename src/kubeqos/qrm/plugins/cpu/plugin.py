@@ -59,6 +59,8 @@ class CpuPlugin:
         _, role = role_for(request, after.config.roles, after.config.default)
         return {"cpu": given, **knob_allocations("cpu-knobs", role.knobs)} if given else None
 
+    pod_hints, allocate_pod = hints, allocate  # a pod as a whole is one tenant, with what its containers need together
+
     def release(self, pod_uid: str) -> None:
         self.state = self.state.release(pod_uid)
 

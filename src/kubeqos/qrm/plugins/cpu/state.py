@@ -80,7 +80,20 @@ class CpuState:
         usable = NumaSet.from_ids(node for node in usable if not self._foreign(node, role))
         free = {node: len(cpus & self.pools.available) for node, cpus in nodes.items()}
         most = {node: len(cpus - self.pools.reserved) for node, cpus in nodes.items()}
-        return bound_hints(usable, _count(request), free, most)
+        hints = bound_hints(usable, _count(request), free, most)
+        return tuple(hint for hint in hints if not role.evenly or self._evenly(request, role, hint.numa))
+
+    def _evenly(self, request: Request, role: Role, numa: NumaSet | None) -> CpuSet:
+        """The same number of CPUs on every node; none when one of them is unable (reference, regression T34)."""
+        nodes, count = tuple(numa or ()), _count(request)
+        taken = NO_CPUS
+        for node in nodes if nodes and count % len(nodes) == 0 else ():
+            free = self.pools.available & self.machine.numa_cpus[node]
+            share = allocate_cpus(self.machine, free, count // len(nodes), CpuOptions(full_pcpus_only=role.full_cores))
+            if isinstance(share, Refused):
+                return NO_CPUS
+            taken |= share.cpus
+        return taken
 
     def _foreign(self, node: int, role: Role) -> bool:
         """Whether somebody's own CPUs keep a whole node from being taken."""
@@ -123,6 +136,8 @@ class CpuState:
             free &= self.machine.cpus_in(request.hint.numa)
         if role.numa is Numa.EXCLUSIVE:
             cpus = free
+        elif role.evenly and numa is not None:
+            cpus = self._evenly(request, role, numa)  # the hint was made for this
         else:
             found = allocate_cpus(self.machine, free, _count(request), CpuOptions(full_pcpus_only=role.full_cores))
             if isinstance(found, Refused):

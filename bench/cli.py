@@ -1,4 +1,4 @@
-"""Time to the first output of every subcommand, as a person waits for it: a new process each time.
+"""Time to the first output of every subcommand, as a person waits for it: a new process each time, on a terminal.
 
 Commands that need a cluster talk to an API server started here, over TLS on loopback. `python -X importtime -m
 kubeqos.cli.main COMMAND` tells where the time of one of them goes. Modules are compiled once before, as after an
@@ -8,6 +8,7 @@ installation.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -62,21 +63,25 @@ def report(commands: dict[str, str], environment: dict[str, str]) -> None:
 
 
 def first_output_ms(words: list[str], environment: dict[str, str]) -> float:
-    """From the start of the process to its first byte on either stream."""
-    started = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kubeqos.cli.main", *words],
-        env=environment,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    assert process.stdout is not None
-    process.stdout.read(1)
-    took = (time.perf_counter() - started) * 1000
-    process.stdout.read()
-    process.stdout.close()
-    process.wait()
+    """From the start of the process to its first byte on the terminal."""
+    ours, theirs = os.openpty()
+    try:
+        started = time.perf_counter()
+        with subprocess.Popen(
+            [sys.executable, "-m", "kubeqos.cli.main", *words],
+            env=environment,
+            cwd=ROOT,
+            stdout=theirs,
+            stderr=theirs,
+        ):
+            os.close(theirs)
+            os.read(ours, 1)
+            took = (time.perf_counter() - started) * 1000
+            with contextlib.suppress(OSError):  # how a terminal says that nobody writes to it any more
+                while os.read(ours, 65536):
+                    pass
+    finally:
+        os.close(ours)
     return took
 
 

@@ -124,11 +124,11 @@ class Users:
 
     def all(self, scale: int) -> list[Coroutine[Any, Any, None]]:
         """Enough of each kind to keep `scale` nodes busy."""
-        owners = max(1, scale // 150)
+        owners = max(1, scale // 250)
         return [
             *(self.owner(DEPLOYMENTS, "web", f"web-{n}", 30) for n in range(owners)),
             *(self.owner(REPLICA_SETS, "batch", f"batch-{n}", 40) for n in range(owners)),
-            *(self.visitor("single", f"single-{n}", with_classes) for n in range(max(4, scale // 25))),
+            *(self.visitor("single", f"single-{n}", with_classes) for n in range(max(4, scale // 40))),
             *(self.visitor("team", f"team-{n}", small) for n in range(QUOTA_PODS + 10)),
             *(self.visitor("hpc", f"hpc-{n}", with_claim) for n in range(4)),
             *(self.visitor("hpc", f"online-{n}", online) for n in range(4)),
@@ -156,7 +156,7 @@ class Users:
                 patch["spec"]["template"] = {"spec": {"containers": [{**container, "image": f"app:{version}"}]}}
             await self.api.patch(resource, name, patch, namespace)
             await self.pods.until(f"{name} has {wanted} pods", partial(self._count, name, wanted))
-            await asyncio.sleep(rng.uniform(1, 5))
+            await asyncio.sleep(rng.uniform(5, 15))
 
     def _count(self, name: str, wanted: int) -> bool:
         label = f'"app":"{name}"'.encode()
@@ -167,7 +167,7 @@ class Users:
         """Runs one pod after another."""
         rng = random.Random(name)
         number = 0
-        await asyncio.sleep(rng.uniform(0, 5))
+        await asyncio.sleep(rng.uniform(0, 10))
         while self.going_on():
             number += 1
             pod = make(rng)
@@ -182,7 +182,7 @@ class Users:
                 await asyncio.sleep(rng.uniform(0.5, 2))
                 continue
             await self.pods.until(f"{key} runs", partial(self.pods.run, key))
-            await asyncio.sleep(rng.uniform(0.5, 4))
+            await asyncio.sleep(rng.uniform(2, 12))
             await self.api.delete(PODS, f"{name}-{number}", namespace, grace_seconds=rng.choice((1, 2)))
             await self.pods.until(f"{key} is gone", partial(self.pods.gone, key))
 

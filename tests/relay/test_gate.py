@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -18,13 +21,14 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Machine
 from kubeqos.cri.providers.host import Host
+from kubeqos.cri.relay import hook
 from kubeqos.cri.relay.gate import container_of, gate_path
 from kubeqos.cri.relay.server import Relay, Settings
 from kubeqos.errors import InputError
 from tests.cri.containerd import Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.providers.trees import TreeKernel, plant
-from tests.relay.processes import container_classes
+from tests.relay.processes import Pod, RelayProcess, connect, container_classes
 from tests.relay.test_containerd import disk_number, needs_disk
 
 CLASSES = """
@@ -139,6 +143,19 @@ async def test_the_first_instruction_of_a_container_is_in_every_class(world: Wor
         await world.client.remove_container(container)
 
 
+async def test_a_command_executed_in_a_container_is_brought_into_its_class(world: World):
+    """Its parent is the runtime, not the container, so that it inherits no group."""
+    container = await world.created(world.client, "x", rdt="gold")
+    await world.client.start_container(container)
+    answer = await world.client.exec_sync(container, ["sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo $!"])
+    task = answer.stdout.decode().strip()
+    counter = world.resctrl / f"kubeqos.gold/mon_groups/kubeqos.{container}/tasks"
+    async with asyncio.timeout(20):
+        while task not in counter.read_text().split():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert task in (world.resctrl / "kubeqos.gold/tasks").read_text().split()
+
+
 async def test_a_container_whose_class_fails_never_runs(world: World):
     container = await world.created(world.client, "c", rdt="gold")
     world.kernel.rmdir(world.resctrl / "kubeqos.gold")
@@ -181,6 +198,32 @@ async def test_a_restarted_relay_knows_whom_to_hold_back(world: World):
     assert "group=gold" in await world.said("f")
 
 
+@needs_disk
+def test_the_relay_as_a_process_opens_its_gate(hooked: tuple[Containerd, Path], folder: Path):
+    runtime, listen = hooked
+    relay = RelayProcess(folder, runtime.socket)
+    relay.socket = listen
+    relay.arguments = ["--require-hook"]
+    relay.start()
+    try:
+        with connect(listen) as stub, Pod(stub, runtime.cgroup_parent) as pod:
+            pod.config.log_directory = str(folder)
+            look = "read rate < /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device; echo $rate; ulimit -n"
+            classes = container_classes(blockio="slow", ulimits="few-files")
+            container = pod.create_with("main", classes, command=("sh", "-c", look), log_path="main.log")
+            pod.start(container)
+            log = folder / "main.log"
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline and len(log.read_text().splitlines()) < 2:
+                time.sleep(0.02)
+            assert [line.split(" ", 3)[3] for line in log.read_text().splitlines()] == [
+                f"{disk_number()} {1 << 20}",
+                "64",
+            ]
+    finally:
+        relay.stop()
+
+
 def test_the_hook_adds_itself_and_nothing_else_to_the_spec():
     command = [sys.executable, "-m", "kubeqos.cli.main", "relay-hook", "--listen", "unix:///run/q.sock"]
     spec = {"process": {"rlimits": [{"type": "RLIMIT_NOFILE"}], "cwd": "/"}, "linux": {}, "x": 1}
@@ -193,6 +236,35 @@ def test_the_hook_adds_itself_and_nothing_else_to_the_spec():
     assert (crio["hook"], crio["stages"], crio["when"]) == (ours, ["createRuntime"], {"always": True})
     bad = subprocess.run(command, input=b"[]", capture_output=True, check=False, text=False)
     assert bad.returncode == 1 and b"ctr oci spec" in bad.stderr and b"Traceback" not in bad.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (b"pass", 0, ""),
+        (b"rdt: cannot write '7'", 1, "rdt: cannot write '7'"),
+        (b"", 1, "went away"),
+        (None, 1, "does not answer"),
+    ],
+)
+def test_the_hook_passes_only_when_the_relay_says_so(folder: Path, answer: bytes | None, code: int, said: str):
+    path, state = folder / "cri.sock.gate", b'{"id": "abc", "pid": 7}'
+    heard: list[bytes] = []
+
+    def relay(listener: socket.socket, answer: bytes) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            heard.append(b"".join(iter(lambda: connection.recv(100), b"")))
+            connection.sendall(answer)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        if answer is not None:
+            listener.bind(str(path))
+            listener.listen()
+            threading.Thread(target=relay, args=(listener, answer), daemon=True).start()
+        done = subprocess.run([sys.executable, "-I", "-S", hook.__file__, str(path)], input=state, capture_output=True)
+    assert (done.returncode, heard) == (code, [state] if answer is not None else [])
+    assert said in done.stderr.decode() and "Traceback" not in done.stderr.decode()
 
 
 @pytest.mark.parametrize("state", [b"", b"[]", b'{"id": "a"}', b'{"id": "a", "pid": "x"}'])

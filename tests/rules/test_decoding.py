@@ -24,7 +24,24 @@ def read(body: bytes | str, content_type: str = "application/json", validation: 
         ("{", f"{UNRECOGNIZED}unexpected end of JSON input ({{)"),
         ('{"a":}', f"{UNRECOGNIZED}invalid character '}}' looking for beginning of value ({{\"a\":}})"),
         ("{'a':1}", f"{UNRECOGNIZED}invalid character '\\'' looking for beginning of object key string ({{'a':1}})"),
-        ('{"kind":5}', f"{UNRECOGNIZED}json: cannot unmarshal number into Go struct field .kind of type string"),
+        (
+            '{"kind":5}',
+            f'{UNRECOGNIZED}json: cannot unmarshal number into Go struct field .kind of type string ({{"kind":5}})',
+        ),
+        (
+            '{"kind":false}',
+            f'{UNRECOGNIZED}json: cannot unmarshal bool into Go struct field .kind of type string ({{"kind":false}})',
+        ),
+        (
+            '{"apiVersion":"a/b/c"}',
+            "the object provided is unrecognized (must be of type Pod): unexpected GroupVersion string: a/b/c "
+            '({"apiVersion":"a/b/c"})',
+        ),
+        (
+            "1e400",
+            f"{UNRECOGNIZED}json: cannot unmarshal number into Go value of type struct {{ APIVersion string "
+            '"json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } (3165343030)',
+        ),
         (
             '{"spec":{"activeDeadlineSeconds":1.50}}',
             f"{HANDLED}json: cannot unmarshal number 1.50 into Go struct field PodSpec.spec.activeDeadlineSeconds "

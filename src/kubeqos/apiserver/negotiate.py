@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kubeqos.apiserver.requests import JSON
+from kubeqos.apiserver.requests import JSON, Request
 from kubeqos.apiserver.status import ApiError
 
 YAML = "application/yaml"
@@ -29,6 +29,14 @@ class Form:
 
 
 PLAIN = Form()
+
+
+def form_of(request: Request, *, collection: bool = False) -> Form:
+    """The form that a request's answer takes; raises 406."""
+    form = negotiate(request.accept, collection=collection)
+    if isinstance(form, ApiError):
+        raise form
+    return form
 
 
 @lru_cache(maxsize=256)

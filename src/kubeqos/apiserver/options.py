@@ -12,13 +12,16 @@ from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.requests import Query, Request, is_true
 from kubeqos.apiserver.status import ApiError, bad_request, cause, invalid
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json
+from kubeqos.model import schema
 from kubeqos.model.gojson import syntax_problem
+from kubeqos.model.schema.gotime import parse_error as time_problem
 from kubeqos.model.selectors import FieldSelector, LabelSelector, SelectorError
 from kubeqos.rules.decoding import check_write_options
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[0-9]+")
 _DURATION = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^0-9.]*)")
+_LOG_NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")
 _UNITS = frozenset(("ns", "us", "µs", "μs", "ms", "s", "m", "h"))
 CONTINUE_VERSION = "meta.k8s.io/v1"
 
@@ -181,6 +184,29 @@ def parse_version(text: str, prefix: str = "") -> int:
     return int(text)
 
 
+def check_log_options(query: Query, pod: str) -> None:
+    """Refuse a request for logs that asks for less than nothing, or for two beginnings."""
+    numbers = {name: parse_int(query[name][0]) for name in _LOG_NUMBERS if name in query}
+    since = (query.get("sinceTime") or [""])[0]
+    if since and (problem := time_problem(since)):
+        raise bad_request(problem)
+    causes = []
+    if numbers.get("tailLines", 0) < 0:
+        causes.append(_bad_number("tailLines", numbers, "must be greater than or equal to 0"))
+    if numbers.get("limitBytes", 1) < 1:
+        causes.append(_bad_number("limitBytes", numbers, "must be greater than 0"))
+    if since and "sinceSeconds" in numbers:
+        causes.append(_forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+    elif numbers.get("sinceSeconds", 1) < 1:
+        causes.append(_bad_number("sinceSeconds", numbers, "must be greater than 0"))
+    if causes:
+        raise invalid("PodLogOptions", "", pod, causes)
+
+
+def _bad_number(name: str, numbers: dict[str, int], why: str) -> JsonObject:
+    return cause(name, "FieldValueInvalid", f"Invalid value: {numbers[name]}: {why}")
+
+
 def check_timeout(query: Query) -> None:
     """`timeout` is how long the client will wait, in Go's notation of durations."""
     text = (query.get("timeout") or [""])[0]
@@ -296,13 +322,6 @@ _GO_STRUCT = (
     ' "json:\\"kind,omitempty\\"" }'
 )
 _GO_NAMES = {list: "array", str: "string", int: "number", float: "number", bool: "bool"}
-_DELETE_TYPES: dict[str, tuple[type, ...]] = {
-    "gracePeriodSeconds": (int,),
-    "propagationPolicy": (str,),
-    "orphanDependents": (bool,),
-    "dryRun": (list,),
-    "preconditions": (dict,),
-}
 
 
 def _delete_body(request: Request) -> JsonObject:
@@ -320,9 +339,6 @@ def _delete_body(request: Request) -> JsonObject:
     kind, version = raw.get("kind") or "DeleteOptions", raw.get("apiVersion") or "v1"
     if kind != "DeleteOptions":
         raise bad_request(f'no kind "{kind}" is registered for version "{version}" in {_SCHEME}')
-    for name, types in _DELETE_TYPES.items():
-        value = raw.get(name)
-        if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
-            shown = _GO_NAMES.get(type(value), "object")
-            raise bad_request(f"json: cannot unmarshal {shown} into Go struct field DeleteOptions.{name}")
+    if problem := schema.check(raw, schema.kind("", "v1", "DeleteOptions")).error:
+        raise bad_request(problem)
     return raw

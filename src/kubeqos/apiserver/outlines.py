@@ -60,7 +60,7 @@ class Outline:
 
     @property
     def key(self) -> tuple[bytes, str]:
-        return encode_json(self.pod), "".join(self.code)
+        return encode_json(self.pod), " ".join(self.code)
 
     @property
     def has_amounts(self) -> bool:
@@ -181,13 +181,15 @@ def _cut_container(out: Outline, container: Any, amounts: Amounts | None) -> boo
     name, image = container.get("name"), container.get("image")
     if type(name) is not str or dns_label(name) or type(image) is not str or not image or image != image.strip():
         return False
-    out.cut(container, "name", "n", _BARE, name.encode())
     policy = "" if container.get("imagePullPolicy") else pull_policy(image)
-    out.cut(container, "image", f"i{policy}", _TEXT if policy == "Always" else _TAGGED, encode_json(image))
+    container["name"] = container["image"] = _CUT
+    out.code.append(f"c{policy}")
+    out.parts += ((container, "name", _BARE), (container, "image", _TEXT if policy == "Always" else _TAGGED))
+    out.texts += (name.encode(), encode_json(image))
     for key in ("command", "args"):
         words = container.get(key)
         if words and type(words) is list and _STRINGS.issuperset(map(type, words)):
-            out.cut(container, key, key[0], _TEXTS, encode_json(words))
+            out.cut(container, key, key, _TEXTS, encode_json(words))
     env = container.get("env")
     if env and type(env) is list:
         _cut_env(out, container, env)

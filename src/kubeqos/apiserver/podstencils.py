@@ -37,7 +37,7 @@ from kubeqos.model.names import dns_label
 from kubeqos.model.objects import ContainerView, PodStatus, PodView
 from kubeqos.model.timestamps import timestamp
 from kubeqos.rules.decoding import escapes_quantity
-from kubeqos.rules.podqos import spec_qos_class
+from kubeqos.rules.podqos import class_of_spec
 from kubeqos.rules.quota import Charge, charge_pod
 
 _LARGEST_BODY = 16 << 10
@@ -162,7 +162,7 @@ def _priced(cut: Outline, pod: PodView) -> tuple[str, Charge]:
     ]
     count = len(spec.containers)
     spec = msgspec.structs.replace(spec, containers=views[:count], init_containers=views[count:])
-    qos = str(spec_qos_class(spec).qos_class)
+    qos = class_of_spec(spec).value
     return qos, charge_pod(PodView(spec=spec, status=PodStatus(phase="Pending", qos_class=qos)))
 
 

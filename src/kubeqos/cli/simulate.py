@@ -95,11 +95,12 @@ def run(scenario_file: Path, policy: Path | None, seed: int | None, svg_file: Pa
 
     The same scenario, seed and policy give the same result, always.
     """
-    from kubeqos.cli import outcomes
     from kubeqos.scheduler.scenario import load
 
     scenario = load(scenario_file, seed)
     result = _simulated(scenario, policy)
+    from kubeqos.cli import outcomes  # loads numpy: after the line that says what is going on
+
     if svg_file is not None:
         _write(svg_file, outcomes.svg([result]))
     if form == "table":
@@ -125,13 +126,14 @@ def compare(
     scenario_file: Path, policies: tuple[Path, ...], seed: int | None, svg_file: Path | None, form: str
 ) -> None:
     """Play one SCENARIO under two or more policies, with the very same pods."""
-    from kubeqos.cli import outcomes
     from kubeqos.scheduler.scenario import load
 
     if len(policies) < 2:
         raise click.UsageError("give --policy at least twice; `kubeqos simulate run` plays one")
     scenario = load(scenario_file, seed)
     results = [_simulated(scenario, policy) for policy in policies]
+    from kubeqos.cli import outcomes
+
     if svg_file is not None:
         _write(svg_file, outcomes.svg(results))
     if form == "table":

@@ -42,6 +42,8 @@ class Format(enum.Enum):
     BINARY_SI = "BinarySI"
     DECIMAL_EXPONENT = "DecimalExponent"
 
+    __hash__ = object.__hash__  # tallies are kept by format: not by way of the name
+
 
 _DECIMAL_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY_SUFFIXES = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}

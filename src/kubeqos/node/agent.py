@@ -46,7 +46,7 @@ from kubeqos.node.surroundings import Counters, Surroundings
 from kubeqos.node.telling import Teller
 from kubeqos.node.watching import RuntimeWatch
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, NodeResource, ResourceManager
-from kubeqos.rules.classes import Catalog, catalog, translate_annotations
+from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
 
 log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
@@ -356,7 +356,8 @@ class NodeAgent:
     def _pod_changed(self, change: fx.PodSet | fx.PodGone) -> None:
         if self._mirrors is not None:
             self._mirrors.changed(change)
-        if isinstance(change, fx.PodSet) and self.settings.gates.enabled(TRANSLATE_METADATA):
+        translates = self.settings.gates.enabled(TRANSLATE_METADATA)
+        if translates and isinstance(change, fx.PodSet) and has_class_annotations(change.raw):
             raw = copy.deepcopy(dict(change.raw))
             translate_annotations(raw)
             change = fx.PodSet(raw)

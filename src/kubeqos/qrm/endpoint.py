@@ -18,6 +18,7 @@ import grpc.aio
 from google.protobuf import json_format
 
 from kubeqos.errors import RemoteError
+from kubeqos.plugins.health import examine
 from kubeqos.plugins.sockets import PluginCallError, ask, call, dial, method
 from kubeqos.qrm.asking import Served
 from kubeqos.qrm.messages import METHODS, SERVICE
@@ -140,7 +141,7 @@ class Endpoint:
         self._metrics.up.labels(self.name).set(0)
 
     async def probe(self) -> bool:
-        """Ask a silent plugin whether it is back."""
+        """Ask a silent plugin whether it is back, and well."""
         if self._channel is None:
             return False
         try:
@@ -148,9 +149,20 @@ class Endpoint:
             await call(self._channel, path, pb.Empty(), pb.ResourcePluginOptions, seconds=PROBE_SECONDS)
         except PluginCallError:
             return False
+        if not await self.well():
+            return False
         self.silent = None
         self._metrics.up.labels(self.name).set(1)
         return True
+
+    async def well(self) -> bool:
+        """What the plugin says of its own health; one that says that it is ill is as good as silent."""
+        if self._channel is None:
+            return False
+        problem = await examine(self._channel, PROBE_SECONDS)
+        if problem:
+            self._fall_silent(f"is not well: {problem}")
+        return not problem
 
     async def read_options(self) -> None:
         self.options = await self.call("GetResourcePluginOptions", pb.Empty())

@@ -299,7 +299,10 @@ class QosResourceManager:
             repaired.append(f"pod {uid} is gone; what it held is given back")
             await self.release(uid)
         marks = state.get("marks") or {}
-        self._pods.update({uid: with_marks(running[uid], marks.get(uid, {})) for uid in self.ledger.pods})
+        self._pods.update({uid: with_marks(pod, marks.get(uid, {})) for uid, pod in running.items()})
+        self._told.update(
+            {(uid, ref.name): (NOTHING, None) for uid, pod in running.items() for ref, _ in pod.containers()}
+        )
         for holding in self.ledger:
             grant = holding.grant()
             if not isinstance(grant, Nonsense):

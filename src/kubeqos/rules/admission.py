@@ -320,7 +320,7 @@ def validity(work: Work) -> Refused | None:
     if errors:
         return refuse_invalid(request, errors)
     if not request.subresource:
-        work.warnings += warnings(request.kind, work.new, creating=request.operation is Operation.CREATE)
+        work.warnings += warnings(request.kind, work.new, old=request.old)
     return None
 
 

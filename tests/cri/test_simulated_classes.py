@@ -83,7 +83,10 @@ async def test_a_sandbox_has_pod_level_classes(node: Node) -> None:
 
 async def test_implicit_defaults_follow_the_configuration(node: Node) -> None:
     silent, asked = await node.start(), await node.start(rdt="gold")
-    changed = TABLE.replace("default: silver", "default: gold") + "  ulimits: {provider: named, default: many, "
+    changed = (
+        TABLE.replace("default: silver", "default: gold")
+        + "  ulimits: {provider: named, mutable: true, default: many, "
+    )
     node.runtime.set_offers(read_classes(changed + "classes: [many]}\n", "classes.yaml"))
     assert await node.classes(silent) == {"rdt": "gold", "blockio": "", "ulimits": "many"}
     node.runtime.set_offers(

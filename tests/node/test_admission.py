@@ -156,7 +156,7 @@ async def test_defaults_in_status_follow_the_runtime(tmp_path: Path) -> None:
     async with World(tmp_path, offers=OFFERS) as node:
         uid = await node.start(pod("web"))
         assert {"name": "rdt", "class": "silver"} in node.container(uid)["qosResources"]
-        node.runtime.set_offers([Advertisement("rdt", Level.CONTAINER, False, RDT.classes, "gold")])
+        node.runtime.set_offers([Advertisement("rdt", Level.CONTAINER, True, RDT.classes, "gold")])
         await node.advance(15)
         assert node.container(uid)["qosResources"] == [{"name": "rdt", "class": "gold"}]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Machine
 from kubeqos.cri.providers.host import Host
+from kubeqos.cri.relay import hook
 from kubeqos.cri.relay.gate import container_of, gate_path
 from kubeqos.cri.relay.server import Relay, Settings
 from kubeqos.errors import InputError
@@ -200,6 +203,7 @@ def test_the_relay_as_a_process_opens_its_gate(hooked: tuple[Containerd, Path], 
     runtime, listen = hooked
     relay = RelayProcess(folder, runtime.socket)
     relay.socket = listen
+    relay.arguments = ["--require-hook"]
     relay.start()
     try:
         with connect(listen) as stub, Pod(stub, runtime.cgroup_parent) as pod:
@@ -232,6 +236,35 @@ def test_the_hook_adds_itself_and_nothing_else_to_the_spec():
     assert (crio["hook"], crio["stages"], crio["when"]) == (ours, ["createRuntime"], {"always": True})
     bad = subprocess.run(command, input=b"[]", capture_output=True, check=False, text=False)
     assert bad.returncode == 1 and b"ctr oci spec" in bad.stderr and b"Traceback" not in bad.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (b"pass", 0, ""),
+        (b"rdt: cannot write '7'", 1, "rdt: cannot write '7'"),
+        (b"", 1, "went away"),
+        (None, 1, "does not answer"),
+    ],
+)
+def test_the_hook_passes_only_when_the_relay_says_so(folder: Path, answer: bytes | None, code: int, said: str):
+    path, state = folder / "cri.sock.gate", b'{"id": "abc", "pid": 7}'
+    heard: list[bytes] = []
+
+    def relay(listener: socket.socket, answer: bytes) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            heard.append(b"".join(iter(lambda: connection.recv(100), b"")))
+            connection.sendall(answer)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        if answer is not None:
+            listener.bind(str(path))
+            listener.listen()
+            threading.Thread(target=relay, args=(listener, answer), daemon=True).start()
+        done = subprocess.run([sys.executable, "-I", "-S", hook.__file__, str(path)], input=state, capture_output=True)
+    assert (done.returncode, heard) == (code, [state] if answer is not None else [])
+    assert said in done.stderr.decode() and "Traceback" not in done.stderr.decode()
 
 
 @pytest.mark.parametrize("state", [b"", b"[]", b'{"id": "a"}', b'{"id": "a", "pid": "x"}'])

@@ -596,6 +596,23 @@ async def test_metrics_show_how_full_classes_are_and_what_providers_measure(worl
     assert families["kubeqos_rdt_llc_occupancy_bytes"].samples[0].labels["class"] == "gold"
 
 
+async def test_containers_that_come_and_go_leave_no_counter_and_no_entry(world: World):
+    """Counters are few in hardware: one that is not given back is lost until the next boot."""
+    kept = await world.started("kept", rdt="silver")
+    for number in range(40):
+        container = await world.started(f"c{number}", rdt="bronze" if number % 2 else "silver")
+        if number % 3 == 0:
+            await world.update(container, rdt="bronze")
+        if number % 4:
+            await world.client.stop_container(container)
+        await world.client.remove_container(container)
+    counters = [path.name for path in world.resctrl.glob("**/mon_groups/*")]
+    assert counters == [f"kubeqos.{kept}"]
+    assert [key for key, _ in world.relay.keeper.ledger] == [kept]
+    assert world.relay.keeper.ledger.used("rdt", "bronze") == 0
+    assert not world.relay.keeper._locks.keys() - {kept}
+
+
 async def test_groups_that_another_agent_removed_are_made_again(world: World):
     container = await world.started(rdt="gold")
     pids = world.tasks("gold")

@@ -124,10 +124,15 @@ def check_answer(
         wrong = check_allocation(name, one, machine)
         if wrong:
             return wrong
-    own = given.get(question.resource)
+    own = own_of(question, given)
     if own and own.scalar and kind == pb.MAIN and _in_unit(question) > own.quantity + SLACK:
-        return Nonsense(f"{question.resource}: {question.quantity:g} requested, {own.quantity:g} allocated")
+        return Nonsense(f"{question.resource}: {_in_unit(question):g} requested, {own.quantity:g} allocated")
     return None
+
+
+def own_of(question: Question, resources: Mapping[str, Allocation]) -> Allocation | None:
+    """What was given of the resource itself; plugins call it by their own name or by the pod's."""
+    return resources.get(question.resource) or resources.get(question.spelled)
 
 
 def satisfies(question: Question, held: Allocation, kind: pb.ContainerType.ValueType) -> bool:

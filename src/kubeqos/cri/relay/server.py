@@ -46,6 +46,8 @@ class Settings:
     state: Path
     machine: Machine
     metrics_address: tuple[str, int] | None = None
+    require_hook: bool = False
+    """Start no container that the OCI hook would not hold back until its classes are enforced."""
 
 
 class Relay:
@@ -54,7 +56,7 @@ class Relay:
     def __init__(self, settings: Settings, keeper: Keeper) -> None:
         self.settings = settings
         self.keeper = keeper
-        self.service = ClassService(keeper, settings.machine.host)
+        self.service = ClassService(keeper, settings.machine.host, require_hook=settings.require_hook)
         self._sessions: set[Session] = set()
         self._background: list[asyncio.Task[None]] = []
         self._servers: list[asyncio.Server] = []
@@ -83,7 +85,9 @@ class Relay:
         listen, gate = self.settings.listen, gate_path(self.settings.listen)
         loop = asyncio.get_running_loop()
         self._servers = [
-            await asyncio.start_unix_server(Gate(self.service.admit).attend, sock=_bind(gate, self.settings.runtime)),
+            await asyncio.start_unix_server(
+                Gate(self.service.starts.admit).attend, sock=_bind(gate, self.settings.runtime)
+            ),
             await loop.create_unix_server(
                 lambda: Session(path, hooks, self._sessions).client, sock=_bind(listen, self.settings.runtime)
             ),

@@ -146,7 +146,8 @@ async def test_a_pod_that_had_to_wait_changes_its_condition(tmp_path: Path) -> N
     async def steps(two: TwoWays) -> None:
         await two.same("POST", "pods", pod())
         waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
-        await two.same("PATCH", "pods/web/status", {"status": {"conditions": [waits]}})
+        nominated = {"conditions": [waits], "nominatedNodeName": "n2"}
+        await two.same("PATCH", "pods/web/status", {"status": nominated})
         assert two.is_short(binding())
         await two.same("POST", "pods/web/binding", binding())
         two.agree()

@@ -250,3 +250,55 @@ def test_a_binding_keeps_its_role(live: LiveServer) -> None:
     shown = '{"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"b"}'
     assert answer.body["message"].endswith(f"roleRef: Invalid value: {shown}: cannot change roleRef")
     live.call("DELETE", f"{base}/bound")
+
+
+def test_a_resize_does_not_change_how_resizes_are_made(live: LiveServer) -> None:
+    base = "/api/v1/namespaces/default/pods"
+    live.call("POST", base, {"metadata": {"name": "sized"}, **POD})
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    patch = {"spec": {"containers": [{"name": "c", "resizePolicy": policy}]}}
+    headers = {"Content-Type": "application/strategic-merge-patch+json"}
+    answer = live.call("PATCH", f"{base}/sized/resize", patch, headers)
+    assert (
+        answer.body["message"] == 'Pod "sized" is invalid: spec: Forbidden: only cpu and memory resources are mutable'
+    )
+    live.call("DELETE", f"{base}/sized")
+
+
+def test_how_dependents_go_can_be_changed_while_finalizers_hold_their_owner(live: LiveServer) -> None:
+    base = "/api/v1/namespaces/default/configmaps"
+    live.call("POST", base, {"metadata": {"name": "held", "finalizers": ["example.com/x"]}})
+    first = live.call("DELETE", f"{base}/held", {"propagationPolicy": "Foreground"}).body["metadata"]
+    second = live.call("DELETE", f"{base}/held", {"propagationPolicy": "Orphan"}).body["metadata"]
+    assert first["finalizers"] == ["example.com/x", "foregroundDeletion"]
+    assert second["finalizers"] == ["example.com/x", "orphan"]
+    assert second["deletionTimestamp"] == first["deletionTimestamp"]
+    assert live.call("GET", f"{base}/held").body["metadata"] == second, "what was answered is what is stored"
+    live.call("PATCH", f"{base}/held", {"metadata": {"finalizers": None}}, MERGE)
+    assert live.call("GET", f"{base}/held").code == 404
+
+
+def test_nothing_changes_while_a_grace_period_runs(live: LiveServer) -> None:
+    base = "/api/v1/namespaces/default/pods"
+    live.call("POST", base, {"metadata": {"name": "going"}, "spec": {"nodeName": "n", **POD["spec"]}})
+    first = live.call("DELETE", f"{base}/going").body
+    again = live.call("DELETE", f"{base}/going", {"propagationPolicy": "Foreground"}).body
+    assert again == first == live.call("GET", f"{base}/going").body
+    live.call("DELETE", f"{base}/going", {"gracePeriodSeconds": 0})
+    assert live.call("GET", f"{base}/going").code == 404
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"gracePeriodSeconds": "x"}, "string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"),
+        ({"dryRun": "All"}, "string into Go struct field DeleteOptions.dryRun of type []string"),
+        (
+            {"preconditions": {"uid": 5}},
+            "number into Go struct field Preconditions.preconditions.uid of type types.UID",
+        ),
+    ],
+)
+def test_delete_options_of_the_wrong_type(live: LiveServer, options: Any, field: str) -> None:
+    answer = live.call("DELETE", "/api/v1/namespaces/default/configmaps/any", options)
+    assert (answer.code, answer.body["message"]) == (400, f"json: cannot unmarshal {field}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.apiserver.eventexpiry import sweep
+from kubeqos.apiserver.eventexpiry import expired, sweep
 from kubeqos.apiserver.kinds import kind_named
 from kubeqos.apiserver.local import LOCAL, LocalTransport
 from kubeqos.apiserver.server import ApiServer, Settings
@@ -153,3 +153,14 @@ async def test_old_events_leave(server: ApiServer) -> None:
     assert await sweep(server.store, prefix, server.core.clock() + 3700) == 1
     with pytest.raises(ApiError, match='events "e" not found'):
         await api.get(EVENTS, "e", "default")
+
+
+async def test_of_a_flood_of_events_the_newest_stay(server: ApiServer) -> None:
+    api = server.local()
+    for number in range(5):
+        body = {"involvedObject": {"namespace": "default"}, "metadata": {"name": f"e{number}"}}
+        await api.create(EVENTS, body, "default")
+    await api.patch(EVENTS, "e0", {"count": 2}, "default")  # reported again: news once more
+    items = server.store.range(kind_named("Event").prefix).items
+    gone = {decode_json(stored.value)["metadata"]["name"] for stored in expired(items, server.core.clock(), most=3)}
+    assert gone == {"e1", "e2"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,8 @@ class Work:
     name: str = "main"
     holds_mib: int = 0
     grows: bool = False
+    seconds: int | None = None
+    """How long it runs; None for ever."""
     resources: dict[str, Any] = field(default_factory=dict)
 
 
@@ -100,6 +102,10 @@ class Home:
 
     async def classes(self, identity: str) -> dict[str, str]:
         """The classes in which a container really is."""
+        raise NotImplementedError
+
+    async def limits(self, identity: str) -> tuple[int, int]:
+        """A container's CPU quota in microseconds and its memory limit in bytes."""
         raise NotImplementedError
 
     async def withdraw(self, resource: str, class_name: str) -> None:
@@ -150,26 +156,46 @@ class Home:
             "n1", self.folder / "state", log_dir=self.folder / "logs", gates=GATES, status_seconds=0.3, **settings
         )
         self.api = HttpApi.from_kubeconfig(self.server.kubeconfig)
-        self.agent = NodeAgent(own, runtime, self.machine, api=self.api)
-        async with serve_node(self.agent, services) as self.services:
-            work = [asyncio.create_task(self.agent.run()), asyncio.create_task(ControllerManager(self.api).run())]
-            try:
-                await asyncio.wait_for(self.agent.ready.wait(), 20)
-                yield
-                assert self.agent.validate() == []
-                await self.empty()
-            finally:
-                for task in work:
-                    task.cancel()
-                await asyncio.gather(*work, return_exceptions=True)
-                await self.api.close()
+        self._parts = own, runtime, services
+        controllers = asyncio.create_task(ControllerManager(self.api).run())
+        try:
+            await self._boot()
+            yield
+            assert self.agent.validate() == []
+            await self.empty()
+        finally:
+            await self.halt()
+            controllers.cancel()
+            await asyncio.gather(controllers, return_exceptions=True)
+            await self.api.close()
+
+    async def _boot(self) -> None:
+        settings, runtime, services = self._parts
+        self.agent = NodeAgent(settings, runtime, self.machine, api=self.api)
+        self._stack = contextlib.AsyncExitStack()
+        self.services = await self._stack.enter_async_context(serve_node(self.agent, services))
+        self._task = asyncio.create_task(self.agent.run())
+        await asyncio.wait_for(self.agent.ready.wait(), 20)
+
+    async def halt(self) -> None:
+        """The agent ends; its containers live on."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._stack.aclose()
+
+    async def restart(self, between: Callable[[Path], None]) -> None:
+        """A new agent takes over; `between` is done to the state folder of the old one."""
+        await self.halt()
+        between(self.agent.settings.state_dir)
+        await self._boot()
 
 
 class SimulatedHome(Home):
     runtime: SimulatedRuntime
 
     def container(self, work: Work) -> dict[str, Any]:
-        return container(work.name, resources=work.resources)
+        ends = {"command": ["sh", "-c", f"sleep {work.seconds}"]} if work.seconds is not None else {}
+        return container(work.name, resources=work.resources, **ends)
 
     def spec(self, *works: Work) -> dict[str, Any]:
         loads = {}
@@ -180,6 +206,10 @@ class SimulatedHome(Home):
 
     async def cpus(self, identity: str) -> CpuSet:
         return CpuSet.parse(self.runtime.core.containers[identity].resources.cpuset_cpus)
+
+    async def limits(self, identity: str) -> tuple[int, int]:
+        found = self.runtime.core.containers[identity].resources
+        return found.cpu_quota, found.memory_limit_in_bytes
 
     async def classes(self, identity: str) -> dict[str, str]:
         return dict(self.runtime.core.containers[identity].classes)
@@ -201,6 +231,8 @@ class ContainerdHome(Home):
     resctrl: Path
 
     def container(self, work: Work) -> dict[str, Any]:
+        if work.seconds is not None:
+            return busybox(work.name, f"sleep {work.seconds}", resources=work.resources)
         hold = f"dd if=/dev/zero of=/dev/shm/held bs=1M count={work.holds_mib} 2>/dev/null; " if work.holds_mib else ""
         script = "sleep 1; tail /dev/zero" if work.grows else hold + SLEEP
         return busybox(work.name, script, resources=work.resources)
@@ -216,18 +248,24 @@ class ContainerdHome(Home):
         lines = Path(f"/proc/{await self._pid(identity)}/status").read_text().splitlines()
         return CpuSet.parse(next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list:")))
 
+    async def _cgroup(self, identity: str, controller: str, file: str) -> str:
+        lines = Path(f"/proc/{await self._pid(identity)}/cgroup").read_text().splitlines()
+        path = next(line.split(":")[2] for line in lines if controller in line.split(":")[1].split(","))
+        return (CGROUPS / controller / path.strip("/") / file).read_text().strip()
+
+    async def limits(self, identity: str) -> tuple[int, int]:
+        quota = await self._cgroup(identity, "cpu", "cpu.cfs_quota_us")
+        return int(quota), int(await self._cgroup(identity, "memory", "memory.limit_in_bytes"))
+
     async def classes(self, identity: str) -> dict[str, str]:
         pid = str(await self._pid(identity))
         found = {}
         for name in ("exclusive", "limited"):
             if pid in (self.resctrl / f"kubeqos.{name}" / "tasks").read_text().split():
                 found["rdt"] = name
-        group = next(line for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if ":blkio:" in line)
-        limits = (
-            CGROUPS / "blkio" / group.rpartition(":")[2].strip("/") / "blkio.throttle.read_bps_device"
-        ).read_text()
+        limits = await self._cgroup(identity, "blkio", "blkio.throttle.read_bps_device")
         rates = {str(1 << 30): "high-prio", str(1 << 20): "throttled"}
-        if limits.strip():
+        if limits:
             found["blockio"] = rates[limits.split()[1]]
         return found
 

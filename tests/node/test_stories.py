@@ -255,3 +255,79 @@ async def test_a_class_is_changed_in_place(opens: Opens) -> None:
 
         await until("the status tells it", told)
         assert ids((await home.api.get(PODS, "web", "default"))["status"])["main"] == identity
+
+
+async def test_cpu_and_memory_are_resized_in_place(opens: Opens) -> None:
+    def amounts(cpu: str, memory: str) -> dict[str, Any]:
+        return {"requests": {"cpu": "100m", "memory": "16Mi"}, "limits": {"cpu": cpu, "memory": memory}}
+
+    async with opens() as home:
+        identity = ids(await home.start("web", Work(resources=amounts("200m", "32Mi"))))["main"]
+        assert await home.limits(identity) == (20_000, 32 << 20)
+        change = {"spec": {"containers": [{"name": "main", "resources": amounts("500m", "64Mi")}]}}
+        await home.api.patch(PODS, "web", change, "default", type=PatchType.STRATEGIC, subresource="resize")
+
+        async def resized() -> bool:
+            one = (await home.api.get(PODS, "web", "default"))["status"]["containerStatuses"][0]
+            return one.get("resources", {}).get("limits") == {"cpu": "500m", "memory": "64Mi"}
+
+        await until("the status tells the new size", resized)
+        assert await home.limits(identity) == (50_000, 64 << 20)
+        status = (await home.api.get(PODS, "web", "default"))["status"]
+        assert ids(status)["main"] == identity and status["containerStatuses"][0]["restartCount"] == 0
+
+
+async def test_init_containers_then_sidecars_then_the_application(opens: Opens) -> None:
+    """And when the pod is deleted, the sidecar is the last to go."""
+    async with opens() as home:
+        setup = home.container(Work("setup", seconds=1))
+        proxy = {**home.container(Work("proxy")), "restartPolicy": "Always"}
+        status = await home.start("web", Work("app"), initContainers=[setup, proxy])
+        (app,) = status["containerStatuses"]
+        ended, running = [one["state"] for one in status["initContainerStatuses"]]
+        assert ended["terminated"]["exitCode"] == 0
+        assert (
+            ended["terminated"]["finishedAt"] <= running["running"]["startedAt"] <= app["state"]["running"]["startedAt"]
+        )
+        uid = (await home.api.get(PODS, "web", "default"))["metadata"]["uid"]
+        await home.api.delete(PODS, "web", "default", grace_seconds=5)
+
+        async def gone() -> bool:
+            return await get_or_none(home.api, "web") is None
+
+        await until("the pod goes", gone)
+        stops = [line.split()[3] for line in home.agent.core.story(uid) if "done: StopContainer" in line]
+        assert stops == ["app", "proxy"]
+
+
+async def test_a_critical_pod_gets_room(opens: Opens) -> None:
+    async with opens(max_pods=2) as home:
+        await home.start("sure", Work(resources=resources(cpu="100m", memory="16Mi")))
+        await home.start("best", terminationGracePeriodSeconds=1)
+        await home.api.create(PODS, home.pod("hero", priorityClassName="system-node-critical"))
+        gone = await home.phase("best", "Failed")
+        assert (gone["reason"], gone["message"]) == ("Preempting", "Preempted in order to admit critical pod")
+        await home.phase("hero", "Running")
+        assert (await home.api.get(PODS, "sure", "default"))["status"]["phase"] == "Running"
+        assert await until("an event tells it", lambda: event_of(home.api, "Preempting", "best"))
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"format":"kubeqos-node-ledger","ver', b'{"policyName":"static"}'])
+async def test_a_damaged_ledger_is_rebuilt_from_what_runs(opens: Opens, damage: bytes) -> None:
+    """Empty, truncated, foreign: the containers run on and keep their CPUs, and people are told."""
+
+    def spoil(folder: Path) -> None:
+        for file in folder.glob("ledger.json*"):
+            file.write_bytes(damage)
+
+    async with opens(cpu_manager_policy="static", reserved_cpus=CpuSet.of(0)) as home:
+        owner = ids(await home.start("owner", Work(resources=resources(cpu="1", memory="32Mi"))))["main"]
+        shared = ids(await home.start("shared"))["main"]
+        owned = await home.cpus(owner)
+        await home.restart(spoil)
+        assert ids(await home.phase("owner", "Running"))["main"] == owner
+        assert ids(await home.phase("shared", "Running"))["main"] == shared
+        assert await home.cpus(owner) == owned and not await home.cpus(shared) & owned
+        assert home.agent.cpus is not None and home.agent.cpus.owned == owned
+        assert await until("an event tells it", lambda: event_of(home.api, "CheckpointDamaged", "n1"))
+        assert "kubeqos_node_damaged_checkpoints_total 2.0" in home.services.door.metrics().decode()

@@ -139,6 +139,21 @@ async def test_t02_t03_mapped_names_travel_under_the_pods_own_name(folder: Path)
     assert sent == [{name: 2000.0}] * 2
 
 
+@pytest.mark.parametrize("key", ["cpu", "resource.katalyst.kubewharf.io/reclaimed_millicpu"])
+async def test_t02_t03_plugins_may_answer_under_either_name(folder: Path, key: str) -> None:
+    name = "resource.katalyst.kubewharf.io/reclaimed_millicpu"
+    given = cpus("0-1", 2)
+    plugin = Scripted("cpu", lambda _request: {key: given}, hints=lambda _request: {key: (NUMA_0,)})
+    async with bench(folder, Settings(names={name: "cpu"})) as node, node.plugin(plugin):
+        for _ in range(2):  # the second time it is known
+            [grant] = await node.admit(pod("web", **{name: "2k"}))
+            assert grant.properties["cpuset_cpus"] == "0-1"
+            assert await node.told() == []
+        assert [(one.quantity, one.hint) for one in plugin.asked] == [(2.0, NUMA_0)]
+        outcome = refusal(await node.admit(pod("large", **{name: "3k"})))
+        assert "cpu: 3 requested, 2 allocated" in outcome.message
+
+
 async def test_hints_lead_and_the_merged_one_is_allocated_with(folder: Path) -> None:
     plugin = Scripted("cpu", cpus("0-3"), hints=lambda _request: (NUMA_0,))
     async with bench(folder) as node, node.plugin(plugin):
@@ -355,6 +370,26 @@ async def test_a_plugin_that_does_not_take_back_holds_up_nobody(folder: Path) ->
         assert sorted(plugin.released) == ["uid-a", "uid-b", "uid-c"]
 
 
+async def test_a_pod_that_is_tried_again_is_not_released_afterwards(folder: Path) -> None:
+    """Its last attempt's release was not acknowledged; the plugin must not hear of it after the new attempt."""
+    failing = [True]
+
+    class Clumsy(Scripted):
+        def release(self, pod_uid: str) -> None:
+            if failing:
+                raise RuntimeError("not now")
+            super().release(pod_uid)
+
+    async with bench(folder) as node, node.plugin(Clumsy("cpu", cpus("0-3"))) as plugin:
+        await node.admit(pod("web", cpu="1"))
+        await node.manager.release("uid-web")
+        assert node.manager.save()["owed"] == {"cpu": ["uid-web"]}
+        failing.clear()
+        await node.admit(pod("web", cpu="1"))
+        await node.manager.reconcile()
+        assert plugin.released == [] and "uid-web" in plugin.book
+
+
 async def test_everything_is_counted(folder: Path) -> None:
     """Calls, allocations, reconciles, updates, drift, releases that are owed, and who is up."""
 
@@ -498,6 +533,19 @@ async def test_a_plugin_that_comes_late_serves_what_runs_already(folder: Path) -
             await node.told()
             await node.told()
             assert [one.pod for one in nic.asked] == ["web", "other"]  # once, although it gives nothing
+
+
+async def test_a_plugin_without_reports_that_comes_late(folder: Path) -> None:
+    given = pb.ResourceAllocationResponse()
+    given.allocation_result.resource_allocation["cpu"].oci_property_name = "CpusetCpus"
+    given.allocation_result.resource_allocation["cpu"].allocation_result = "0-3"
+    answers = {"Allocate": lambda _: given, "GetResourcePluginOptions": lambda _: pb.ResourcePluginOptions()}
+    async with bench(folder) as node:
+        await node.admit(pod("web", cpu="1"))
+        async with serving_raw(folder, "cpu", answers):
+            await node.usable("cpu")
+            assert await node.told() == [("uid-web", "0-3")]
+            assert await node.told() == []
 
 
 async def test_the_gate_off_and_on_again_takes_over_what_plugins_remember(folder: Path) -> None:

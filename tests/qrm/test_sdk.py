@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from kubeqos.errors import ConfigurationError, InputError, RemoteError
+from kubeqos.model.machines import kep80
 from kubeqos.qrm.conformance import Kit
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Options, Refuse, Request, running
 from kubeqos.qrm.skeleton import write_skeleton
 from kubeqos.topology.hints import Policy
-from tests.qrm.harness import pod, until
+from tests.qrm.harness import PluginProcess, plugin_processes, pod, until
 from tests.qrm.live import bench, serving_raw
 
 
@@ -126,6 +127,30 @@ async def test_the_kit_passes_a_good_plugin(folder: Path) -> None:
         report = await Kit(folder / "r" / "example.com_tiny.sock").run()
     assert [check for check in report if check.passed is False] == []
     assert [check.detail for check in report if check.passed is None] == ["the plugin serves containers one by one"] * 3
+
+
+BUILT_IN = {
+    "cpu": ('reserved: "0-1,40-41"\nroles: {storage: {dedicated: true, numa: bind}}\n', 1),
+    "memory": ("roles: {storage: {numa: bind, knobs: {memory.high: '1000000'}}}\n", 1 << 30),
+    "nic": ("{}", 0),
+    "knob": ("roles: {storage: {io.weight: 10, CpuShares: 2}}\n", 1),
+}
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+async def test_the_kit_passes_the_built_in_plugins(folder: Path, kind: str) -> None:
+    """As processes, for a pod with CPUs of its own and for one without a role; whole pods included."""
+    config, quantity = BUILT_IN[kind]
+    plugin = PluginProcess(folder, kind, kep80(), config)
+    socket = folder / "r" / f"{'NIC' if kind == 'nic' else kind}.sock"
+    with plugin_processes(plugin):
+        await until("a socket", socket.exists)
+        for role in ("storage", ""):
+            report = await Kit(socket, quantity=quantity, role=role).run()
+            assert [check for check in report if check.passed is False] == [], role
+            whole = {check.name: check.passed for check in report if "Pod" in check.name and "Remove" not in check.name}
+            knows = {"cpu": {True}, "memory": {True}, "nic": {True, None}, "knob": {None}}[kind]
+            assert set(whole.values()) <= knows, report
 
 
 async def test_the_kit_finds_what_is_wrong(folder: Path) -> None:

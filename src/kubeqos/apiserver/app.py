@@ -25,6 +25,7 @@ from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.kinds import GROUPS, METRICS
 from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, version_info
 from kubeqos.apiserver.openapi import openapi_response
+from kubeqos.apiserver.openapi_v2 import openapi_v2_response
 from kubeqos.apiserver.options import check_timeout
 from kubeqos.apiserver.requests import Request, Response, Route, parse_query, resolve
 from kubeqos.apiserver.resourcemetrics import resource_metrics
@@ -141,7 +142,12 @@ class Application:
         health = self.health.respond(path, request.query)
         if health is not None:
             return health  # whatever the method: load balancers like HEAD
-        found = discovery_response(request, self.address) or openapi_response(path) or await self._page(path)
+        found = (
+            discovery_response(request, self.address)
+            or openapi_response(path)
+            or openapi_v2_response(request)
+            or await self._page(path)
+        )
         if found is None:
             if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in GROUPS):
                 raise no_such_resource()
@@ -164,7 +170,7 @@ class Application:
 
 def _paths() -> list[str]:
     groups = [f"/apis/{group}/{version}" for group, versions in GROUPS.items() for version in versions if group]
-    others = ["/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"]
+    others = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
     return ["/api", "/api/v1", "/apis", *groups, *others]
 
 

@@ -51,10 +51,11 @@ async def delete(core: Core, kind: Kind, namespace: str, name: str, options: Del
 def mark(core: Core, kind: Kind, obj: JsonObject, options: DeleteOptions) -> bool | None:
     """Mark an object as being deleted. True: marked now; False: nothing to change; None: it can go without a mark."""
     metadata, lifecycle = obj["metadata"], kind.lifecycle
+    if "deletionTimestamp" in metadata and not _may_change(kind, obj, options):
+        return False
+    before = metadata.get("finalizers")
     _add_propagation(metadata, options.propagation or ("Orphan" if lifecycle.orphans else ""))
     if kind.kind == "Namespace":
-        if "deletionTimestamp" in metadata:
-            return False
         metadata["deletionTimestamp"] = timestamp(core.clock())
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         return True
@@ -66,12 +67,20 @@ def mark(core: Core, kind: Kind, obj: JsonObject, options: DeleteOptions) -> boo
         return None
     if "deletionTimestamp" in metadata:
         if grace >= metadata.get("deletionGracePeriodSeconds", 0) and not (grace == 0 and finished(kind, obj)):
-            return False
+            return bool(metadata.get("finalizers") != before)
     elif metadata.get("generation"):
         metadata["generation"] += 1
     metadata["deletionTimestamp"] = timestamp(core.clock() + grace)
     metadata["deletionGracePeriodSeconds"] = grace
     return True
+
+
+def _may_change(kind: Kind, obj: JsonObject, options: DeleteOptions) -> bool:
+    """Whether a delete still means something to an object that is being deleted: not while its grace period runs."""
+    if kind.kind == "Namespace":
+        return False
+    left = obj["metadata"].get("deletionGracePeriodSeconds", 0)
+    return kind.lifecycle.grace is None or left == 0 or kind.lifecycle.grace(obj, options.grace) < left
 
 
 def _add_propagation(metadata: JsonObject, policy: str) -> None:

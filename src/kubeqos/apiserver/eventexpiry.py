@@ -1,4 +1,7 @@
-"""Events are news, not records: they leave the store an hour after they were last seen, as they do in Kubernetes."""
+"""Events are news, not records: they leave the store an hour after they were last seen, as they do in Kubernetes.
+
+All objects are in memory here, so that there is a bound as well: of a flood only the newest are kept.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from kubeqos.store import Delete, Store, Stored, StoreError
 
 EVENT_SECONDS = 3600.0
 SWEEP_SECONDS = 60.0
+MOST_EVENTS = 20_000
 _TOGETHER = 500
 
 
@@ -26,8 +30,11 @@ def last_seen(event: JsonObject) -> float | None:
     return max(filter(None, (seen, created)), default=None)
 
 
-def expired(items: list[Stored], now: float) -> Iterator[Stored]:
-    for stored in items:
+def expired(items: list[Stored], now: float, most: int = MOST_EVENTS) -> Iterator[Stored]:
+    """What was reported too long ago, and what was written before the newest `most`."""
+    newest = sorted(items, key=lambda stored: stored.revision, reverse=True)
+    yield from newest[most:]
+    for stored in newest[:most]:
         seen = last_seen(decode_json(stored.value))
         if seen is not None and now - seen > EVENT_SECONDS:
             yield stored

@@ -12,6 +12,7 @@ from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.requests import Query, Request, is_true
 from kubeqos.apiserver.status import ApiError, bad_request, cause, invalid
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json
+from kubeqos.model import schema
 from kubeqos.model.gojson import syntax_problem
 from kubeqos.model.schema.gotime import parse_error as time_problem
 from kubeqos.model.selectors import FieldSelector, LabelSelector, SelectorError
@@ -321,13 +322,6 @@ _GO_STRUCT = (
     ' "json:\\"kind,omitempty\\"" }'
 )
 _GO_NAMES = {list: "array", str: "string", int: "number", float: "number", bool: "bool"}
-_DELETE_TYPES: dict[str, tuple[type, ...]] = {
-    "gracePeriodSeconds": (int,),
-    "propagationPolicy": (str,),
-    "orphanDependents": (bool,),
-    "dryRun": (list,),
-    "preconditions": (dict,),
-}
 
 
 def _delete_body(request: Request) -> JsonObject:
@@ -345,9 +339,6 @@ def _delete_body(request: Request) -> JsonObject:
     kind, version = raw.get("kind") or "DeleteOptions", raw.get("apiVersion") or "v1"
     if kind != "DeleteOptions":
         raise bad_request(f'no kind "{kind}" is registered for version "{version}" in {_SCHEME}')
-    for name, types in _DELETE_TYPES.items():
-        value = raw.get(name)
-        if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
-            shown = _GO_NAMES.get(type(value), "object")
-            raise bad_request(f"json: cannot unmarshal {shown} into Go struct field DeleteOptions.{name}")
+    if problem := schema.check(raw, schema.kind("", "v1", "DeleteOptions")).error:
+        raise bad_request(problem)
     return raw

@@ -10,7 +10,7 @@ import asyncio
 import random
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kubeqos.apiserver.core import Core
@@ -48,7 +48,8 @@ class Batch:
 
     events: list[Event]
     wire: bytes | None = None
-    decoded: list[tuple[JsonObject, JsonObject | None]] | None = None
+    decoded: dict[int, tuple[JsonObject, JsonObject | None]] = field(default_factory=dict)
+    places: dict[str, list[int]] | None = None
 
     def plain(self) -> bytes:
         """Every event as it goes to a watcher without selectors."""
@@ -56,13 +57,28 @@ class Batch:
             self.wire = b"".join([b"%b%b}\n" % (_PREFIX[e.type], e.value) for e in self.events])
         return self.wire
 
-    def objects(self) -> list[tuple[JsonObject, JsonObject | None]]:
-        """Every event's object and what it was before."""
-        if self.decoded is None:
-            self.decoded = [
-                (decode_json(e.value), decode_json(e.previous) if e.previous is not None else None) for e in self.events
-            ]
-        return self.decoded
+    def objects(self, place: int) -> tuple[JsonObject, JsonObject | None]:
+        """One event's object and what it was before."""
+        found = self.decoded.get(place)
+        if found is None:
+            event = self.events[place]
+            before = decode_json(event.previous) if event.previous is not None else None
+            found = self.decoded[place] = (decode_json(event.value), before)
+        return found
+
+    def about(self, node: str | None) -> Sequence[int]:
+        """The places of the events that may concern a node; of all events without one.
+
+        When a thousand pods start on a thousand nodes, each of their agents would look at the pods of all others.
+        """
+        if node is None:
+            return range(len(self.events))
+        if self.places is None:
+            self.places = {}
+            for place, event in enumerate(self.events):
+                for name in nodes_of(event):
+                    self.places.setdefault(name, []).append(place)
+        return self.places.get(node, ())
 
 
 @dataclass
@@ -140,8 +156,12 @@ class Watcher:
     @property
     def _interest(self) -> Interest | None:
         """A node agent watches the pods of its node: it need not wake for the pods of a thousand others."""
-        node = self.options.fields.exact("spec.nodeName") if self.kind.kind == "Pod" else None
-        return Interest(nodes_of, node) if node else None
+        return Interest(nodes_of, self._node) if self._node else None
+
+    @property
+    def _node(self) -> str | None:
+        """The node whose pods are watched, if it is one node's."""
+        return self.options.fields.exact("spec.nodeName") or None if self.kind.kind == "Pod" else None
 
     async def _from_now(self, *, send_state: bool) -> AsyncIterator[bytes]:
         core = self.shared.core
@@ -199,7 +219,8 @@ class Watcher:
 
     def _selected(self, batch: Batch) -> Iterator[bytes]:
         """Selectors turn changes into arrivals and departures."""
-        for event, (obj, previous) in zip(batch.events, batch.objects(), strict=True):
+        for place in batch.about(self._node):
+            event, (obj, previous) = batch.events[place], batch.objects(place)
             now = event.type != "DELETED" and matches(self.kind, obj, self.options)
             before = previous is not None and matches(self.kind, previous, self.options)
             if now:

@@ -46,7 +46,7 @@ from kubeqos.node.surroundings import Counters, Surroundings
 from kubeqos.node.telling import Teller
 from kubeqos.node.watching import RuntimeWatch
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, NodeResource, ResourceManager
-from kubeqos.rules.classes import Catalog, catalog, translate_annotations
+from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
 
 log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
@@ -79,7 +79,7 @@ class NodeAgent:
         self.clock: Clock = around.clock or WallClock()
         self.counters = Counters()
         self.ready = asyncio.Event()
-        self.core = Core(StatusFacts(settings.addresses))
+        self.core = Core(StatusFacts(settings.addresses, classes=settings.gates.enabled(QOS_RESOURCES)))
         self.context = context_of(settings, runtime, machine)
         self._boundary = around.boundary
         self._activity = around.activity
@@ -356,7 +356,8 @@ class NodeAgent:
     def _pod_changed(self, change: fx.PodSet | fx.PodGone) -> None:
         if self._mirrors is not None:
             self._mirrors.changed(change)
-        if isinstance(change, fx.PodSet) and self.settings.gates.enabled(TRANSLATE_METADATA):
+        translates = self.settings.gates.enabled(TRANSLATE_METADATA)
+        if translates and isinstance(change, fx.PodSet) and has_class_annotations(change.raw):
             raw = copy.deepcopy(dict(change.raw))
             translate_annotations(raw)
             change = fx.PodSet(raw)
@@ -465,8 +466,8 @@ class NodeAgent:
         }
         if self.serving_port:
             status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.serving_port}}
-        if self.classes is not None:
-            status["qosResources"] = nodestatus.qos_resources(self.classes.catalog)
+        if self.classes is not None and (offered := nodestatus.qos_resources(self.classes.catalog)):
+            status["qosResources"] = offered
         return status
 
     def _fit(self) -> NodeFit:

@@ -39,6 +39,7 @@ class Endpoints:
         self._by_name: dict[str, Endpoint] = {}
         self._owed: dict[str, dict[str, None]] = {}
         self._releasing: dict[asyncio.Task[bool], str] = {}
+        self._telling: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(list(self._by_name.values()))
@@ -168,11 +169,17 @@ class Endpoints:
     async def settle(self, endpoint: Endpoint) -> None:
         """Tell one plugin everything that it has missed."""
         for pod_uid in list(self._owed.get(endpoint.name, ())):
-            if not await self._tell_gone(endpoint, pod_uid):
+            busy = (endpoint.name, pod_uid) in self._telling
+            if not busy and pod_uid in self._owed[endpoint.name] and not await self._tell_gone(endpoint, pod_uid):
                 return
+
+    def withdraw(self, name: str, pod_uid: str) -> None:
+        """The pod is tried again: a release of its last attempt must not reach the plugin after the new one."""
+        self._owed.get(name, {}).pop(pod_uid, None)
 
     async def _tell_gone(self, endpoint: Endpoint, pod_uid: str) -> bool:
         owed = self._owed.setdefault(endpoint.name, {})
+        self._telling.add((endpoint.name, pod_uid))
         try:
             await endpoint.call("RemovePod", pb.RemovePodRequest(pod_uid=pod_uid))
             owed.pop(pod_uid, None)
@@ -185,6 +192,7 @@ class Endpoints:
         except RemoteError:
             return False  # away or silent: it has said so once, and is told when it is back
         finally:
+            self._telling.discard((endpoint.name, pod_uid))
             self.metrics.owed.labels(endpoint.name).set(len(owed))
         return False
 

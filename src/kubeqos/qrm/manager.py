@@ -74,9 +74,7 @@ class QosResourceManager:
         self._admitting: dict[str, int] = {}
         told: EventSink = lambda event: self.emit(event)  # noqa: E731  # who listens changes
         self.reconciler = Reconciler(self.ledger, self.endpoints, self._pods, machine, told, self._busy)
-        self.allocator = Allocator(
-            self.name, self.settings, machine, self.endpoints, self.ledger, self.reconciler, self.metrics, told
-        )
+        self.allocator = Allocator(self.name, self.reconciler)
 
     def _busy(self) -> Iterable[str]:
         """Pods that plugins may know and the ledger does not, yet."""

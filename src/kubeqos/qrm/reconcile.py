@@ -66,6 +66,8 @@ class Reconciler:
         self._said: dict[str, set[str]] = {}
         self._declined: set[tuple[str, Key]] = set()
         """Running containers that a plugin will not serve: asked again when it comes back, not every period."""
+        self._unreported: set[tuple[str, Key]] = set()
+        """What a plugin gave to a pod as a whole and gives again, but leaves out of its reports."""
 
     async def round(self) -> None:
         """One period: silent plugins are probed, missed releases sent, reports and capacities read, all at once.
@@ -114,14 +116,16 @@ class Reconciler:
     async def synchronise(self, endpoint: Endpoint) -> None:
         """A plugin has come (back): compare everything, whatever was known of it."""
         self._seen.pop(endpoint.name, None)
-        self._declined = {(plugin, key) for plugin, key in self._declined if plugin != endpoint.name}
+        for memory in (self._declined, self._unreported):
+            memory -= {one for one in memory if one[0] == endpoint.name or one[1][0] not in self.pods}
         await self.collect(endpoint)
+        await self._allocate_again(endpoint, self._open_unserved(endpoint))  # of a plugin that makes no reports
 
     async def collect(self, endpoint: Endpoint) -> None:
         """Read one plugin's report and bring the ledger in line with it."""
         if not endpoint.options.need_reconcile:
             return
-        before = {(holding.ref.pod_uid, holding.ref.name) for holding in self.ledger}
+        before = {_key(holding.ref) for holding in self.ledger}
         try:
             sent: bytes = await endpoint.call("GetResourcesAllocation", pb.GetResourcesAllocationRequest(), raw=True)
         except PluginFailure as error:
@@ -140,14 +144,15 @@ class Reconciler:
         for wrong in findings.nonsense:
             self._drift(endpoint, "nonsense", wrong)
         agreed = self._apply(endpoint, findings)
-        lost = [ref for ref in findings.missing if (ref.pod_uid, ref.name) in before]
+        lost = [
+            ref
+            for ref in findings.missing
+            if _key(ref) in before and (endpoint.name, _key(ref)) not in self._unreported
+        ]
         if lost:
             what = f"has lost what it gave to {len(lost)} containers and is asked for it again"
             self._tell(endpoint, "ResourcePluginForgot", what)
-        known = findings.changed.keys()
-        await self._allocate_again(
-            endpoint, [*lost, *(ref for ref in unserved if (ref.pod_uid, ref.name) not in known)]
-        )
+        await self._allocate_again(endpoint, [*lost, *(ref for ref in unserved if _key(ref) not in findings.changed)])
         await self._send_away(endpoint, findings.strangers)
         if agreed and not findings.nonsense and not findings.missing:
             self._said.pop(endpoint.name, None)
@@ -258,6 +263,8 @@ class Reconciler:
             return
         elif not given:
             holding.asked |= {endpoint.name}
+        elif endpoint.name in holding.whole and given == holding.of_plugin(endpoint.name):
+            self._unreported.add((endpoint.name, key))
         else:
             wrong = set(clashes(self._after({key: given}))) - set(self.ledger.validate())
             if wrong:
@@ -289,6 +296,10 @@ class Reconciler:
         if message not in said:
             said.add(message)
             self.emit(Event(reason, f"plugin {endpoint.name} {message}"))
+
+
+def _key(ref: ContainerRef) -> Key:
+    return ref.pod_uid, ref.name
 
 
 def judged(

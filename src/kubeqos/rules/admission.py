@@ -243,6 +243,25 @@ def _class_fields(raw: Raw) -> list[str]:
     return found
 
 
+def status_without_classes(work: Work) -> Refused | None:
+    """With QOSResources off a node cannot advertise, nor tell what its pods have (KEP-3008, Version Skew Strategy)."""
+    if work.around.gates.enabled(gates.QOS_RESOURCES) or _tells_classes(work.request.old or {}):
+        return None
+    for part in _told(work.new):
+        part.pop("qosResources", None)
+    return None
+
+
+def _told(raw: Raw) -> list[Raw]:
+    """The parts of a status that may name classes."""
+    status = raw.get("status") or {}
+    return [status, *(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+
+
+def _tells_classes(raw: Raw) -> bool:
+    return any(part.get("qosResources") for part in _told(raw))
+
+
 def class_annotations(work: Work) -> Refused | None:
     if work.around.gates.enabled(gates.TRANSLATE_METADATA):
         work.warnings += translate_annotations(work.new)
@@ -301,7 +320,7 @@ def validity(work: Work) -> Refused | None:
     if errors:
         return refuse_invalid(request, errors)
     if not request.subresource:
-        work.warnings += warnings(request.kind, work.new, creating=request.operation is Operation.CREATE)
+        work.warnings += warnings(request.kind, work.new, old=request.old)
     return None
 
 
@@ -428,7 +447,9 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
         pod_priority, pod_tolerations, runtime_class, class_annotations, classes_need_gate, limit_defaults,
     ),
     (Operation.UPDATE, "pods", ""): (pod_keeps_priority, pod_tolerations, classes_need_gate),
-    (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only),
+    (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only, classes_need_gate),
+    (Operation.UPDATE, "pods", "status"): (status_without_classes,),
+    (Operation.UPDATE, "nodes", "status"): (status_without_classes,),
     (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
     (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),
     (Operation.UPDATE, "services", ""): (service_type,),

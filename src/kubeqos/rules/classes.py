@@ -328,15 +328,19 @@ def from_annotations(annotations: Mapping[str, str], containers: Collection[str]
     return Translated(pod, by_container, tuple(unknown))
 
 
+def has_class_annotations(raw_pod: Mapping[str, Any]) -> bool:
+    """Whether a pod asks for classes in the older form."""
+    return any(map(is_class_annotation, (raw_pod.get("metadata") or {}).get("annotations") or ()))
+
+
 def translate_annotations(raw_pod: dict[str, Any]) -> list[str]:
     """Write annotated classes into the raw spec where nothing is requested yet; returns warnings.
 
     Explicit fields win, since they are the newer form.
     """
-    annotations = (raw_pod.get("metadata") or {}).get("annotations") or {}
-    if not any(is_class_annotation(key) for key in annotations):
+    if not has_class_annotations(raw_pod):
         return []
-    spec = raw_pod["spec"]
+    annotations, spec = raw_pod["metadata"]["annotations"], raw_pod["spec"]
     everyone = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     found = from_annotations(annotations, {container.get("name", "") for container in everyone})
     _add_missing(spec, found.pod)

@@ -204,10 +204,10 @@ async def serve(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP reads the configuration again."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    relay = await Relay.start(settings)
-    loop.add_signal_handler(signal.SIGHUP, relay.wake)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    relay = await Relay.start(settings)
+    loop.add_signal_handler(signal.SIGHUP, relay.wake)
     if settings.metrics_address:
         host, port = settings.metrics_address
         registry = CollectorRegistry()

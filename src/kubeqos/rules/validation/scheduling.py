@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kubeqos.model import names
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
+from kubeqos.rules.labelkeys import named_otherwise
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,
@@ -229,8 +230,7 @@ def _check_spread_keys(out: Errors, path: str, constraint: Raw) -> None:
     if selector is None:
         out.append(forbidden(path, _NO_SELECTOR))
     else:
-        used = set(selector.get("matchLabels") or NO_MAP)
-        used |= {one.get("key", "") for one in selector.get("matchExpressions") or NO_LIST}
+        used = named_otherwise(keys, selector)
     for index, key in enumerate(keys):
         check_label_key(out, f"{path}[{index}]", key)
         if key in used:

@@ -31,7 +31,7 @@ from kubeqos.apiserver.stencils import (
     text_of,
 )
 from kubeqos.apiserver.writes import Write
-from kubeqos.codec import encode_json, integral_json
+from kubeqos.codec import decode_json, encode_json
 from kubeqos.model import schema
 from kubeqos.model.names import dns_label
 from kubeqos.model.objects import ContainerView, PodStatus, PodView
@@ -125,7 +125,7 @@ class Template:
 
     def cuts_the_name(self) -> bool:
         """Whether what was cut out of the text is the pod's name, and not one that is deeper inside."""
-        probe = integral_json(b"%bprobe-%b%b" % (self.before, self.name, self.after))
+        probe = decode_json(b"%bprobe-%b%b" % (self.before, self.name, self.after))
         return bool(probe["metadata"]["name"] == f"probe-{self.name.decode()}")
 
 
@@ -168,10 +168,9 @@ def _priced(cut: Outline, pod: PodView) -> tuple[str, Charge]:
 
 def learn(core: Core, write: Write, request: Request, cut: Outline) -> Shape | None:
     """Rehearse the long way for an outline; None when that refuses it, or has something to say about it."""
-    keys = _count_keys(cut.pod)
-    pod, holes = complete(cut)
-    pod["metadata"]["name"] = NAME_MARK
-    obj = rehearsed(core, write, request, encode_json(pod), limited=not cut.has_amounts)
+    keys = _count_keys(decode_json(encode_json(cut.pod)))
+    body, holes = complete(cut, NAME_MARK)
+    obj = rehearsed(core, write, request, body, limited=not cut.has_amounts)
     if obj is None:
         return None
     view = PodView.of(obj)

@@ -142,8 +142,8 @@ class Performer:
         self._pending = deque(update for update in self._pending if update.container.pod_uid != pod.uid)
         if pod.ending is not None and pod.ending.cause.cleans_up:
             context = self._context()
-            shutil.rmtree(context.state_dir / "pods" / pod.uid, ignore_errors=True)
             if context.folders:
+                shutil.rmtree(context.state_dir / "pods" / pod.uid, ignore_errors=True)
                 shutil.rmtree(pod_log_dir(pod.admitted_pod(), context), ignore_errors=True)
         return None
 

@@ -178,7 +178,7 @@ class SchedulerService:
             "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
         }
         try:
-            await self._api.create(PODS, body, pod.namespace, name=pod.name, subresource="binding")
+            await self._api.submit(PODS, body, pod.namespace, name=pod.name, subresource="binding")
         except (ApiError, Unreachable) as error:
             if isinstance(error, ApiError) and error.not_found:
                 self.core.pod_changed(None, pod.uid, self._clock())

@@ -211,6 +211,11 @@ def test_an_owner_that_is_named_twice_counts_once() -> None:
     assert [one.rpartition(": ")[2] for one in admitted.warnings] == ["u"]
 
 
+def test_two_names_for_one_owner_are_two_owners() -> None:
+    found = messages("ConfigMap", {"metadata": {**META, "ownerReferences": [OWNER, {**OWNER, "name": "y"}]}})
+    assert len(found) == 1 and found[0].endswith('Found "true" in references for Pod/x and Pod/y')
+
+
 @pytest.mark.parametrize("version", ["a/", "a/b/c"])
 def test_the_version_of_an_owner_must_be_one(version: str) -> None:
     found = messages("ConfigMap", {"metadata": {**META, "ownerReferences": [{**OWNER, "apiVersion": version}]}})

@@ -77,20 +77,18 @@ def check_annotations(out: Errors, path: str, annotations: Raw) -> None:
 
 
 def drop_repeated_owners(meta: dict[str, Any]) -> str | None:
-    """Keep the first of several references to one owner; what to warn about if there were any."""
+    """Drop references that are given more than once; what to warn about if there were any."""
     owners = meta.get("ownerReferences") or NO_LIST
-    if len(owners) < 2:
-        return None
-    kept: dict[str, Raw] = {}
+    kept: list[Raw] = []
     repeated = []
     for owner in owners:
-        uid = owner.get("uid", "")
-        if uid in kept:
-            repeated.append(uid)
-        kept.setdefault(uid, owner)
+        if owner in kept:
+            repeated.append(owner.get("uid", ""))
+        else:
+            kept.append(owner)
     if not repeated:
         return None
-    meta["ownerReferences"] = list(kept.values())
+    meta["ownerReferences"] = kept
     return f"{_REPEATED_OWNERS}{', '.join(repeated)}"
 
 

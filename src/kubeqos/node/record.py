@@ -143,7 +143,8 @@ class PodRecord:
     """Containers whose resources differ from what was last written."""
     started_at: float = 0.0
     status: Raw | None = None
-    written: bool = False
+    told_end: bool = False
+    """Whether its status says how it ended: what is said then stays."""
     last_conditions: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Condition type → (status, last transition time)."""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))

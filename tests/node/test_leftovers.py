@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.model.cpuset import CpuSet
 from kubeqos.node.services import ServiceSettings, serve_node
-from tests.node.pods import container, pod
+from tests.node.pods import container, pod, resources
 from tests.node.world import World
 
 
@@ -46,3 +48,22 @@ async def test_a_finished_pod_keeps_its_status_whoever_removes_its_containers(tm
         await node.boot()
         await node.advance(30)
         assert node.status(job) == before and not node.runtime.core.containers
+
+
+async def test_after_a_reboot_everything_is_started_again(tmp_path: Path) -> None:
+    """The machine lost power: nothing of what ran is left, but the API and the ledger remember."""
+    async with World(tmp_path, cpu_manager_policy="static", reserved_cpus=CpuSet.of(0)) as node:
+        owner = await node.start(pod("owner", container(resources=resources(cpu="2", memory="1Gi"))))
+        web = await node.start(pod("web", initContainers=[container("setup", command=["true"])]))
+        done = await node.start(pod("done", container(command=["true"]), restartPolicy="Never"))
+        await node.advance(3)
+        cpus = node.running(owner)["main"].resources.cpuset_cpus
+        await node.halt()
+        await node.runtime.close()
+        node.runtime = SimulatedRuntime(node.machine, clock=node.clock, logs=False)
+        await node.boot()
+        await node.advance(5)
+        assert node.running(owner)["main"].resources.cpuset_cpus == cpus
+        assert node.status(owner)["phase"] == node.status(web)["phase"] == "Running"
+        assert node.conditions(web)["Ready"] == "True"
+        assert node.status(done)["phase"] == "Succeeded" and not node.running(done)

@@ -66,4 +66,5 @@ async def test_after_a_reboot_everything_is_started_again(tmp_path: Path) -> Non
         assert node.running(owner)["main"].resources.cpuset_cpus == cpus
         assert node.status(owner)["phase"] == node.status(web)["phase"] == "Running"
         assert node.conditions(web)["Ready"] == "True"
+        assert node.container(owner)["restartCount"] == node.container(web, "setup")["restartCount"] == 1
         assert node.status(done)["phase"] == "Succeeded" and not node.running(done)

@@ -187,6 +187,15 @@ class PodRecord:
                     return found
         return {}
 
+    def attempts_told(self, name: str) -> int:
+        """How many instances of a container its status tells of: the count goes on when the runtime has forgotten."""
+        status = self.raw.get("status") or {}
+        for key in ("initContainerStatuses", "containerStatuses"):
+            for one in status.get(key) or ():
+                if one.get("name") == name and one.get("containerID"):
+                    return int(one.get("restartCount", 0)) + 1
+        return 0
+
     def containers(self) -> Iterator[ContainerView]:
         yield from self.view.spec.init_containers
         yield from self.view.spec.containers

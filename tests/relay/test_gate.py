@@ -210,7 +210,7 @@ def test_the_relay_as_a_process_opens_its_gate(hooked: tuple[Containerd, Path], 
     try:
         with connect(listen) as stub, Pod(stub, runtime.cgroup_parent) as pod:
             pod.config.log_directory = str(folder)
-            look = "read rate < /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device; echo $rate; ulimit -n"
+            look = "read rate < /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device; echo $rate; ulimit -n; sleep 1000"
             classes = container_classes(blockio="slow", ulimits="few-files")
             container = pod.create_with("main", classes, command=("sh", "-c", look), log_path="main.log")
             pod.start(container)

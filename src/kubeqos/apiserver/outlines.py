@@ -20,9 +20,9 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, defstruct
 from kubeqos.codec import JsonError, JsonObject, encode_json, typed_decoder
 from kubeqos.errors import InputError
 from kubeqos.model import schema
-from kubeqos.model.names import dns_label, label_value, qualified_name
+from kubeqos.model.names import dns_label, is_label_value, qualified_name
 from kubeqos.model.objects import Resources
-from kubeqos.model.quantity import Quantity
+from kubeqos.model.quantity import Quantity, parse_uncached
 from kubeqos.rules.classes import is_class_annotation
 from kubeqos.rules.defaults import pull_policy
 from kubeqos.rules.limits import Defaulted
@@ -148,7 +148,7 @@ def _cut_metadata(out: Outline, metadata: Any, checked: bool) -> bool:
     labels, annotations = metadata.labels, metadata.annotations
     if labels:
         for key, value in labels.items():
-            if qualified_name(key) or label_value(value):
+            if qualified_name(key) or not is_label_value(value):
                 return False
         out.keys += len(labels)
         out.cut(metadata, "labels", "L", _LABELS, encode_json(labels), label_owners(labels).encode())
@@ -282,13 +282,13 @@ Amount = tuple[str, Quantity]
 def _amount(name: str, text: str) -> Amount | None:
     """One amount; None for one that is refused, or that the client is warned about."""
     try:
-        amount = Quantity.parse(text).round_up_milli()
+        amount = parse_uncached(text).round_up_milli()
     except InputError:
         return None
     if amount.nanos < 0 or not (name == "cpu" or amount.is_integer):
         return None
     stored = str(amount)
-    return f'"{name}":"{stored}"', amount if stored == text else Quantity.parse(stored)
+    return f'"{name}":"{stored}"', amount if stored == text else parse_uncached(stored)
 
 
 def complete(outline: Outline, name: str) -> tuple[bytes, dict[bytes, int]]:

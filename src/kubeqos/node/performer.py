@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from kubeqos.client.api import Api
@@ -82,7 +83,10 @@ class Performer:
         api: Api | None = None,
         claims: Claims = no_claims,
         cgroups: CgroupKeeper | None = None,
+        threads: bool = True,
     ) -> None:
+        """`threads`: work that may take long is done in one, as it can be wherever time is real."""
+        self._threads = threads
         self._core = core
         self._runtime = runtime
         self._admission = admission
@@ -143,8 +147,11 @@ class Performer:
         if pod.ending is not None and pod.ending.cause.cleans_up:
             context = self._context()
             if context.folders:
-                shutil.rmtree(context.state_dir / "pods" / pod.uid, ignore_errors=True)
-                shutil.rmtree(pod_log_dir(pod.admitted_pod(), context), ignore_errors=True)
+                folders = [context.state_dir / "pods" / pod.uid, pod_log_dir(pod.admitted_pod(), context)]
+                if self._threads:
+                    await asyncio.to_thread(_remove_all, folders)
+                else:
+                    _remove_all(folders)
         return None
 
     async def settle(self) -> None:
@@ -376,6 +383,11 @@ _STAGES = {
     cri.CONTAINER_EXITED: Stage.EXITED.value,
     cri.CONTAINER_UNKNOWN: Stage.EXITED.value,
 }
+
+
+def _remove_all(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ref(pod: AdmittedPod, name: str) -> ContainerRef:

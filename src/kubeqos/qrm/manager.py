@@ -29,7 +29,7 @@ from kubeqos.plugins.managers import (
 from kubeqos.qrm.allocating import REASON, Allocator, Unit
 from kubeqos.qrm.answers import CPUS, Nonsense, grant_of
 from kubeqos.qrm.asking import Placement, marks_of, why_skipped, with_marks, wrong_annotation
-from kubeqos.qrm.endpoint import Capacity, options_from_json, options_to_json
+from kubeqos.qrm.endpoint import Capacity, options_from_json
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.ledger import Ledger
 from kubeqos.qrm.metrics import Metrics
@@ -273,7 +273,7 @@ class QosResourceManager:
             "pods": self.ledger.entries(),
             "marks": {uid: marks_of(self._pods[uid].view.metadata) for uid in self.ledger.pods if uid in self._pods},
             "owed": self.endpoints.owed,
-            "options": {endpoint.name: options_to_json(endpoint.options) for endpoint in self.endpoints},
+            "options": {endpoint.name: endpoint.saved_options() for endpoint in self.endpoints},
             "plugins": {
                 endpoint.name: {
                     name: [one.capacity, one.allocatable, one.shown] for name, one in endpoint.capacity.items()

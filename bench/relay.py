@@ -4,6 +4,7 @@ Targets: at most 0.8 ms more at p50 and 2 ms more at p99, and 3,000 calls/s. Run
 (or of any runtime: `--runtime unix:///run/containerd/containerd.sock`), each process its own, as on a node.
 Latency is measured with a gRPC client, in rounds that alternate between the runtime and the relay so that both see the
 same neighbours. Throughput is measured with frames prepared beforehand, so that the client is not what is measured.
+Beside it, because the relay speaks HTTP/2 itself: the same calls through a proxy made with grpcio (`bench.grpcproxy`).
 `python -m bench.relay [--calls N] [--seconds S]`.
 """
 
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -33,6 +35,7 @@ from kubeqos.cri.relay.proxy import frame
 P50_TARGET_MS, P99_TARGET_MS, CALLS_TARGET = 0.8, 2.0, 3000
 ROUND = 100
 CONCURRENCY = 64
+RELAY = "relay"
 CLASSES = """
 resources:
   cpu-class: {provider: cpu, default: normal, classes: {gold: {weight: 400}, normal: {weight: 100}}}
@@ -57,15 +60,31 @@ METHODS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One way to the runtime: its socket, and the process whose CPU time it costs."""
+
+    name: str
+    socket: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def cpu_seconds(self) -> float:
+        """What the process has used so far."""
+        if self.process is None:
+            return 0.0
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
-def running(command: list[str], socket: Path) -> Iterator[None]:
+def running(name: str, command: list[str], socket: Path) -> Iterator[Side]:
     """A process that is ready when its socket answers."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         with grpc.insecure_channel(f"unix:{socket}") as channel:
             call = unary(channel, "Version")
             call(b"", timeout=30, wait_for_ready=True)
-        yield
+        yield Side(name, socket, process)
     finally:
         process.terminate()
         process.wait()
@@ -87,21 +106,27 @@ def measure(call: grpc.UnaryUnaryMultiCallable[bytes, bytes], request: bytes, co
     return out
 
 
-def latency(runtime: Path, relay: Path, calls: int) -> None:
-    with grpc.insecure_channel(f"unix:{runtime}") as direct, grpc.insecure_channel(f"unix:{relay}") as relayed:
+def latency(sides: list[Side], calls: int) -> None:
+    """The first side is the runtime alone; the others are compared with it."""
+    with contextlib.ExitStack() as stack:
+        channels = [stack.enter_context(grpc.insecure_channel(f"unix:{side.socket}")) for side in sides]
         for title, (method, request) in METHODS.items():
-            pair = [unary(channel, method) for channel in (direct, relayed)]
-            times: list[list[float]] = [[], []]
+            callables = [unary(channel, method) for channel in channels]
+            times: list[list[float]] = [[] for _ in sides]
             for number in range(calls // ROUND + 1):
-                for side in (0, 1):
-                    found = measure(pair[side], request, ROUND)
-                    times[side] += found if number else []  # the first round warms up
-            (d50, d99), (r50, r99) = (percentiles(side) for side in times)
-            print(
-                f"{title:28} direct p50 {d50:.2f} p99 {d99:.2f} ms   relay p50 {r50:.2f} p99 {r99:.2f} ms   "
-                f"added p50 {r50 - d50:+.2f} (target ≤ {P50_TARGET_MS}) "
-                f"p99 {r99 - d99:+.2f} (target ≤ {P99_TARGET_MS:g})"
-            )
+                for index, call in enumerate(callables):
+                    found = measure(call, request, ROUND)
+                    times[index] += found if number else []  # the first round warms up
+            (d50, d99), *others = (percentiles(found) for found in times)
+            print(f"{title:28} {sides[0].name} p50 {d50:.2f} p99 {d99:.2f} ms")
+            for side, (p50, p99) in zip(sides[1:], others, strict=True):
+                print(f"    {side.name:24} p50 {p50:.2f} p99 {p99:.2f} ms   added {_added(side, p50 - d50, p99 - d99)}")
+
+
+def _added(side: Side, p50: float, p99: float) -> str:
+    if side.name != RELAY:
+        return f"p50 {p50:+.2f} p99 {p99:+.2f}"
+    return f"p50 {p50:+.2f} (target ≤ {P50_TARGET_MS}) p99 {p99:+.2f} (target ≤ {P99_TARGET_MS:g})"
 
 
 def percentiles(values: list[float]) -> tuple[float, float]:
@@ -176,13 +201,17 @@ class LoadCall:
         self.load.failed += not self.load.stopping
 
 
-def throughput(runtime: Path, relay: Path, seconds: float) -> None:
+def throughput(sides: list[Side], seconds: float) -> None:
     for title, (method, request) in list(METHODS.items())[:2]:
-        rates = [asyncio.run(Load(method, request).run(socket, seconds)) for socket in (runtime, relay)]
-        print(
-            f"{title:28} direct {rates[0]:,.0f} calls/s   relay {rates[1]:,.0f} calls/s (target ≥ {CALLS_TARGET:,})"
-            f"   {CONCURRENCY} in flight on one connection"
-        )
+        print(f"{title:28} {CONCURRENCY} in flight on one connection")
+        for side in sides:
+            before = side.cpu_seconds()
+            load = Load(method, request)
+            rate = asyncio.run(load.run(side.socket, seconds))
+            cpu = (side.cpu_seconds() - before) / load.done * 1e6
+            target = f" (target ≥ {CALLS_TARGET:,})" if side.name == RELAY else ""
+            cost = f"   {cpu:,.0f} µs of its CPU per call" if side.process else ""
+            print(f"    {side.name:24} {rate:,.0f} calls/s{target}{cost}")
 
 
 def main() -> None:
@@ -201,14 +230,21 @@ def main() -> None:
                 if shutil.which("containerd") is None:
                     raise SystemExit("containerd is not installed: install it, or name a runtime with --runtime")
                 (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder))
-                stack.enter_context(running(["containerd", "-c", str(folder / "containerd.toml")], runtime))
+                stack.enter_context(running("runtime", ["containerd", "-c", str(folder / "containerd.toml")], runtime))
             (folder / "classes.yaml").write_text(CLASSES)
             relay = folder / "cri.sock"
             command = [sys.executable, "-m", "kubeqos.cli.main", "relay", "--listen", f"unix://{relay}"]
             command += ["--runtime", f"unix://{runtime}", "--config", str(folder / "classes.yaml")]
-            stack.enter_context(running([*command, "--state", str(folder / "relay.json")], relay))
-            latency(runtime, relay, options.calls)
-            throughput(runtime, relay, options.seconds)
+            sides = [
+                Side("direct", runtime),
+                stack.enter_context(running(RELAY, [*command, "--state", str(folder / "relay.json")], relay)),
+            ]
+            for name, flags in (("grpcio, any call", []), ("grpcio, unary only", ["--unary"])):
+                proxy = folder / f"proxy{len(flags)}.sock"
+                command = [sys.executable, "-m", "bench.grpcproxy", str(proxy), str(runtime), *flags]
+                sides.append(stack.enter_context(running(name, command, proxy)))
+            latency(sides, options.calls)
+            throughput(sides, options.seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -11,8 +11,9 @@ import time
 
 import uvloop
 
-from bench.apiserver import TOKEN, Server, server
+from bench.apiserver import PODS, TOKEN, Server, server
 from bench.machine import describe
+from bench.pods import one_template
 from kubeqos.codec import encode_json
 
 WATCHERS = 1000
@@ -22,30 +23,47 @@ HEAD = "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nAccep
 
 
 POST = HEAD[:-2].replace("GET", "POST") + "Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
-WATCHED = "/api/v1/namespaces/bench/configmaps"  # small, so that the machine's TLS is not what is measured
 
 
-class Watcher:
-    """Counts ADDED events on one connection."""
+class Watcher(asyncio.Protocol):
+    """Counts events on one connection: each is a line, in an answer whose only other lines are those of its chunks."""
 
-    def __init__(self, expected: int) -> None:
+    def __init__(self, expected: int, request: bytes) -> None:
         self.expected = expected
+        self.request = request
         self.seen = 0
         self.last = 0.0
         self.open, self.done = asyncio.Event(), asyncio.Event()
 
-    async def run(self, live: Server, context: ssl.SSLContext, version: str, opening: asyncio.Semaphore) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        transport.write(self.request)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.open.is_set():  # the head comes by itself, before any event
+            assert data.startswith(b"HTTP/1.1 200 "), data
+            self.open.set()
+            return
+        self.seen += data.count(b"\n") - data.count(b"\r")
+        self.last = time.perf_counter()
+        if self.seen >= self.expected:
+            self.done.set()
+
+
+async def watch(live: Server, context: ssl.SSLContext, version: str, expected: int) -> list[Watcher]:
+    """Open all watches."""
+    path = f"{PODS}?watch=true&resourceVersion={version}&timeoutSeconds=120"
+    request = HEAD.format(path=path, token=TOKEN).encode()
+    loop, opening = asyncio.get_running_loop(), asyncio.Semaphore(50)
+
+    async def connect() -> Watcher:
         async with opening:
-            reader, writer = await asyncio.open_connection("127.0.0.1", live.port, ssl=context, limit=1 << 22)
-            path = f"{WATCHED}?watch=true&resourceVersion={version}&timeoutSeconds=120"
-            writer.write(HEAD.format(path=path, token=TOKEN).encode())
-            await reader.readuntil(b"\r\n\r\n")
-        self.open.set()
-        while data := await reader.read(1 << 18):
-            self.seen += data.count(b'{"type":"ADDED"')
-            self.last = time.perf_counter()
-            if self.seen >= self.expected:
-                self.done.set()
+            _, watcher = await loop.create_connection(
+                lambda: Watcher(expected, request), "127.0.0.1", live.port, ssl=context
+            )
+            await watcher.open.wait()
+            return watcher
+
+    return await asyncio.gather(*(connect() for _ in range(WATCHERS)))
 
 
 async def create(live: Server, context: ssl.SSLContext, count: int) -> None:
@@ -57,8 +75,8 @@ async def create(live: Server, context: ssl.SSLContext, count: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", live.port, ssl=context)
         for number in numbers:
             await asyncio.sleep(max(0.0, started + number / RATE - time.perf_counter()))
-            body = encode_json({"metadata": {"name": f"w{number}"}})
-            writer.write(POST.format(path=WATCHED, token=TOKEN, size=len(body)).encode() + body)
+            body = encode_json(one_template(f"w{number}", number))
+            writer.write(POST.format(path=PODS, token=TOKEN, size=len(body)).encode() + body)
             answer = await reader.readuntil(b"\r\n\r\n")
             assert b" 201 " in answer.partition(b"\r\n")[0], answer
             size = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
@@ -71,11 +89,8 @@ async def measure(live: Server) -> None:
     context = ssl.create_default_context(cafile=str(live.directory / "data/pki/ca.crt"))
     context.check_hostname = False
     live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
-    version = str(live.call("GET", WATCHED)[1].partition(b'"resourceVersion":"')[2].partition(b'"')[0].decode())
-    watchers = [Watcher(RATE * SECONDS) for _ in range(WATCHERS)]
-    opening = asyncio.Semaphore(50)
-    tasks = [asyncio.ensure_future(watcher.run(live, context, version, opening)) for watcher in watchers]
-    await asyncio.gather(*(watcher.open.wait() for watcher in watchers))
+    version = str(live.call("GET", PODS)[1].partition(b'"resourceVersion":"')[2].partition(b'"')[0].decode())
+    watchers = await watch(live, context, version, RATE * SECONDS)
     count, cpu, ours, started = RATE * SECONDS, live.cpu_seconds(), time.process_time(), time.perf_counter()
     await create(live, context, count)
     took = time.perf_counter() - started
@@ -86,8 +101,6 @@ async def measure(live: Server) -> None:
     server, client = live.cpu_seconds() - cpu, time.process_time() - ours
     print(f"CPU for {sum(w.seen for w in watchers)} deliveries: server {server:.1f} s, watchers {client:.1f} s")
     print(f"achieved {count / took:.0f} creates/s   target {RATE}/s (a core has {took:.1f} s in this time)")
-    for task in tasks:
-        task.cancel()
 
 
 def main() -> None:

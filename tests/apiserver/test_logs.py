@@ -55,7 +55,7 @@ def test_logs_come_from_the_pods_node(live: LiveServer) -> None:
     unclear = live.call("GET", f"{ROOM}/pods/p/log")
     assert unclear.body["message"] == "a container name must be specified for pod p, choose one of: [c d]"
     assert live.call("GET", f"{ROOM}/pods/p/log?container=x").body["message"] == "container x is not valid for pod p"
-    assert live.call("GET", f"{ROOM}/pods/p/log?container=c&tailLines=-1").code == 400
+    assert live.call("GET", f"{ROOM}/pods/p/log?container=c&tailLines=-1").code == 422
 
 
 def test_a_node_without_an_address(live: LiveServer) -> None:

@@ -35,3 +35,20 @@ def test_the_new_fields_are_described(live: LiveServer) -> None:
     schemas = documents(live)["api/v1"]["components"]["schemas"]
     assert schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["qosResources"]["description"]
     assert schemas["io.k8s.api.core.v1.ResourceQuotaSpec"]["properties"]["qosResources"]["description"]
+
+
+def test_the_older_form_says_the_same(live: LiveServer) -> None:
+    """Tools that never learned v3 read /openapi/v2."""
+    whole = live.call("GET", "/openapi/v2").body
+    assert whole["swagger"] == "2.0"
+    text = json.dumps(whole)
+    assert set(re.findall(r'"\$ref": "#/definitions/([^"]+)"', text)) <= whole["definitions"].keys()
+    for newer in ('"#/components', '"oneOf"', '"anyOf"', '"allOf"', '"requestBody"', '"nullable"'):
+        assert newer not in text
+    pod = whole["definitions"]["io.k8s.api.core.v1.PodSpec"]["properties"]
+    assert pod["qosResources"]["type"] == "array"
+    create = whole["paths"]["/api/v1/namespaces/{namespace}/pods"]["post"]
+    [body] = [parameter for parameter in create["parameters"] if parameter["in"] == "body"]
+    assert body["schema"] == {"$ref": "#/definitions/io.k8s.api.core.v1.Pod"}
+    spoken = {"Accept": "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}
+    assert live.call("GET", "/openapi/v2", headers=spoken).code == 406

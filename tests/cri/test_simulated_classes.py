@@ -83,7 +83,10 @@ async def test_a_sandbox_has_pod_level_classes(node: Node) -> None:
 
 async def test_implicit_defaults_follow_the_configuration(node: Node) -> None:
     silent, asked = await node.start(), await node.start(rdt="gold")
-    changed = TABLE.replace("default: silver", "default: gold") + "  ulimits: {provider: named, default: many, "
+    changed = (
+        TABLE.replace("default: silver", "default: gold")
+        + "  ulimits: {provider: named, mutable: true, default: many, "
+    )
     node.runtime.set_offers(read_classes(changed + "classes: [many]}\n", "classes.yaml"))
     assert await node.classes(silent) == {"rdt": "gold", "blockio": "", "ulimits": "many"}
     node.runtime.set_offers(
@@ -123,6 +126,12 @@ async def test_what_is_not_offered_fails_creation_and_leaves_nothing(
     assert (refused.value.code, message in refused.value.details) == (Code.INVALID_ARGUMENT, True)
     assert not await node.runtime.list_containers()
     assert await node.runtime.create_container(sandbox, container(), config), "the name is still free"
+
+
+async def test_the_pods_qos_class_is_information_and_fails_nothing(node: Node) -> None:
+    sandbox = await node.runtime.run_pod_sandbox(pod(classes={"pod-qos": "Burstable", "network": "basic"}))
+    status = (await node.runtime.pod_sandbox_status(sandbox)).status
+    assert [(entry.name, class_of(entry)) for entry in status.qos_resources] == [("network", "basic")]
 
 
 async def test_a_resource_is_requested_once(node: Node) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
+from kubeqos.cri.runtime import class_of
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machines import kep80, laptop8, regular
@@ -99,6 +100,34 @@ async def test_classes_reach_the_runtime_and_come_back_in_status(tmp_path: Path)
         assert node.status(uid)["qosResources"] == [{"name": "network", "class": "fast"}]
 
 
+@pytest.mark.parametrize(
+    ("wants", "qos"),
+    [
+        ({}, "BestEffort"),
+        ({"requests": {"cpu": "1"}}, "Burstable"),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
+    ],
+)
+async def test_the_runtime_is_told_the_pods_qos_class(tmp_path: Path, wants: dict[str, Any], qos: str) -> None:
+    """Information, never a request: it is neither advertised nor assigned (KEP-3008, Pass on Pod QoS class)."""
+    async with World(tmp_path, offers=OFFERS) as node:
+        uid = await node.start(pod("web", container("main", resources=wants)))
+        (sandbox,) = node.runtime.core.sandboxes.values()
+        sent = {entry.name: class_of(entry) for entry in sandbox.config.qos_resources}
+        assert sent["pod-qos"] == qos
+        assert "pod-qos" not in {entry["name"] for entry in node.status(uid)["qosResources"]}
+        assert "pod-qos" not in {entry["name"] for entry in node.container(uid)["qosResources"]}
+        assert "pod-qos" not in {kind.name for kind in node.agent.classes.catalog.types.values()}
+
+
+async def test_a_runtime_without_classes_is_not_told(tmp_path: Path) -> None:
+    """An unknown field is nothing to bother a stock runtime with."""
+    async with World(tmp_path) as node:
+        await node.start(pod("web", container("main")))
+        (sandbox,) = node.runtime.core.sandboxes.values()
+        assert not sandbox.config.qos_resources
+
+
 async def test_a_full_class_refuses_and_takes_again_when_freed(tmp_path: Path) -> None:
     async with World(tmp_path, offers=OFFERS) as node:
         holders = [await node.start(pod(f"gold-{n}", classed(rdt="gold"))) for n in range(2)]
@@ -127,7 +156,7 @@ async def test_defaults_in_status_follow_the_runtime(tmp_path: Path) -> None:
     async with World(tmp_path, offers=OFFERS) as node:
         uid = await node.start(pod("web"))
         assert {"name": "rdt", "class": "silver"} in node.container(uid)["qosResources"]
-        node.runtime.set_offers([Advertisement("rdt", Level.CONTAINER, False, RDT.classes, "gold")])
+        node.runtime.set_offers([Advertisement("rdt", Level.CONTAINER, True, RDT.classes, "gold")])
         await node.advance(15)
         assert node.container(uid)["qosResources"] == [{"name": "rdt", "class": "gold"}]
 

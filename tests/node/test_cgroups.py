@@ -117,6 +117,7 @@ async def test_a_node_keeps_the_cgroups_of_its_pods(tmp_path: Path) -> None:
         (tree / "kubepods/burstable/podb/memory.max").write_text("1")
         await node.advance(65)
         assert read(tree, "kubepods/burstable/podb/memory.max") == str(2 * GIB)
+        assert "kubeqos_node_cgroup_drifts_total 1.0" in await node.metrics()
         await node.end(uid)
         await node.advance(65)
         assert not (tree / "kubepods/burstable/podb").exists()

@@ -92,6 +92,23 @@ async def test_a_mutable_class_is_changed_in_place_and_an_immutable_one_is_not(t
         assert pending["message"] == "QoS resource rdt cannot be changed while the pod runs"
 
 
+async def test_an_ephemeral_container_is_not_run_and_says_so(tmp_path: Path) -> None:
+    async with World(tmp_path) as node:
+        raw = pod("web")
+        uid = await node.start(raw)
+        debugged = copy.deepcopy(raw)
+        debugged["spec"]["ephemeralContainers"] = [{"name": "debugger", "image": "busybox:1"}]
+        for _ in range(2):
+            await node.start(debugged)
+        (told,) = node.status(uid)["ephemeralContainerStatuses"]
+        assert told["state"]["waiting"] == {
+            "reason": "CreateContainerError",
+            "message": "this node does not run ephemeral containers; use kubectl exec",
+        }
+        text = "Error: this node does not run ephemeral containers; use kubectl exec"
+        assert node.events.count(("Failed", text)) == 1 and set(node.running(uid)) == {"main"}
+
+
 # ---- Probes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,50 @@ async def test_a_job_succeeds_and_its_last_words_are_kept(containerd: Containerd
 
         ended = await until("the job succeeds", succeeded)
         assert (ended["exitCode"], ended["reason"], ended["message"]) == (0, "Completed", "all done\n")
+
+
+async def test_probes_and_hooks_are_real(containerd: Containerd, tmp_path: Path) -> None:
+    """A command, an HTTP request and a connection, each to a real process; a word before it goes."""
+    port = free_port()
+    script = f"busybox mkdir /www; echo up > /www/alive; busybox httpd -p {port} -h /www; {SLEEP}"
+    farewell = tmp_path / "farewell"
+    farewell.mkdir()
+    main = busybox(
+        "main",
+        script,
+        startupProbe={"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 20},
+        livenessProbe={"httpGet": {"path": "/alive", "port": port}, "periodSeconds": 1, "failureThreshold": 2},
+        readinessProbe={"exec": {"command": ["busybox", "test", "-f", "/ready"]}, "periodSeconds": 1},
+        lifecycle={
+            "postStart": {"exec": {"command": ["busybox", "touch", "/farewell/hello"]}},
+            "preStop": {"exec": {"command": ["busybox", "touch", "/farewell/bye"]}},
+        },
+        volumeMounts=[{"name": "farewell", "mountPath": "/farewell"}],
+    )
+    volumes = [{"name": "farewell", "hostPath": {"path": str(farewell)}}]
+    async with real_node(containerd, tmp_path) as node:
+        uid = node.pods.set(pod("web", main, hostNetwork=True, volumes=volumes))
+
+        async def started() -> bool:
+            return bool(node.container(uid).get("started")) and (farewell / "hello").exists()
+
+        await until("the startup probe passes", started)
+        assert node.container(uid)["ready"] is False
+        identity = node.container(uid)["containerID"].rpartition("/")[2]
+        assert (await node.agent.runtime.exec_sync(identity, ["busybox", "touch", "/ready"])).exit_code == 0
+        await node.running(uid)
+        await node.agent.runtime.exec_sync(identity, ["busybox", "rm", "/www/alive"])
+
+        async def restarted() -> bool:
+            return bool(node.container(uid).get("restartCount", 0) == 1 and node.container(uid).get("started"))
+
+        await until("the liveness probe has it restarted", restarted, 30)
+        assert (farewell / "bye").exists()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 async def test_a_new_agent_finds_what_the_old_one_started(containerd: Containerd, tmp_path: Path) -> None:

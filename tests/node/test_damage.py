@@ -44,7 +44,8 @@ async def test_state_is_rebuilt_from_what_runs(tmp_path: Path, kind: str) -> Non
         ids = {uid: node.running(uid)["main"].id for uid in (owner, classy, shared)}
         await restarted_with(node, DAMAGE[kind])
         assert {uid: node.running(uid)["main"].id for uid in ids} == ids
-        assert node.agent.counters.damaged_checkpoints == 2 and "CheckpointDamaged" in node.reasons()
+        assert "kubeqos_node_damaged_checkpoints_total 2.0" in await node.metrics()
+        assert "CheckpointDamaged" in node.reasons()
         assert node.agent.cpus is not None and str(node.agent.cpus.exclusive_of(owner, "main")) == cpus
         assert node.agent.memory is not None and str(node.agent.memory.numa_of(owner, "main")) == mems
         assert node.agent.classes is not None and sum(node.agent.classes.used().values()) == 1

@@ -202,6 +202,7 @@ async def test_a_refused_container_says_so_and_is_tried_again(tmp_path: Path) ->
         uid = await node.start(pod("web", annotations=fault))
         assert node.container(uid)["state"]["waiting"] == {"reason": "CreateContainerError", "message": "disk on fire"}
         assert ("Failed", "Error: disk on fire") in node.events
+        assert 'kubeqos_node_effect_failures_total{kind="CreateContainer"} 1.0' in await node.metrics()
         await node.advance(10)
         assert node.status(uid)["phase"] == "Running"
 

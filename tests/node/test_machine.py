@@ -41,6 +41,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         ],
         "containers": [container(resources=resources(cpu="1", memory="1Gi")), container("second")],
     },
+    "critical": {"containers": [container(resources=resources(cpu="3", memory="1Gi"))], "priority": 2_000_000_000},
     "stubborn": {"annotations": {"simulate.kubeqos.io/stop": "ignore"}, "terminationGracePeriodSeconds": 5},
 }
 FAULTY = ["RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "UpdateContainerResources", "*"]

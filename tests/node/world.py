@@ -20,6 +20,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.model.machines import laptop8
 from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.services import ServiceSettings, serve_node
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import LocalPods
 from kubeqos.node.surroundings import Surroundings
@@ -122,6 +123,11 @@ class World:
             for one in core.containers.values()
             if one.state is State.RUNNING and core.sandboxes[one.sandbox_id].config.metadata.uid == uid
         }
+
+    async def metrics(self) -> str:
+        """What the agent tells Prometheus."""
+        async with serve_node(self.agent, ServiceSettings()) as services:
+            return services.door.metrics().decode()
 
     def reasons(self) -> list[str]:
         return [reason for reason, _ in self.events]

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement.cluster import NO_CLASS, Cluster, NodeFacts, PlacedPod
-from kubeqos.placement.fit import Explanation, feasible
+from kubeqos.placement.fit import FILTERS, Explanation, feasible
+from kubeqos.placement.onerow import has_room, points_but_images
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.preempt import Preemption, Preemptor
+from kubeqos.placement.score import Weights, image_points, local_points
 from kubeqos.placement.shape import compile_shape
 from tests.placement import reference
 from tests.placement.strategies import nodes, pods
@@ -87,6 +89,36 @@ def test_the_columnar_fit_equals_the_plain_one(raw: tuple[dict[str, Any], ...], 
             placed[node].append(pod)
 
 
+WEIGHTS = st.builds(
+    Weights,
+    resources=st.integers(0, 2),
+    balance=st.integers(0, 2),
+    classes=st.integers(0, 2),
+    images=st.integers(0, 1),
+    most_allocated=st.booleans(),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(CLUSTERS, st.lists(pods(), min_size=1, max_size=8), WEIGHTS, st.data())
+def test_one_row_in_plain_numbers_equals_the_columns(
+    raw: tuple[dict[str, Any], ...], arriving: list[dict[str, Any]], weights: Weights, data: st.DataObject
+) -> None:
+    cluster = build(raw, {})
+    shapes = [compile_shape(PodView.of(raw_pod)) for raw_pod in arriving]
+    for number, shape in enumerate(shapes):
+        node = data.draw(st.sampled_from(NAMES))  # whether it fits there or not
+        cluster.add_pod(node, PlacedPod(str(number), str(number), shape))
+    counted = {name: FILTERS[name] for name in ("NodeResourcesFit", "QOSResources")}
+    for shape in shapes:
+        fits = feasible(cluster, shape, filters=counted)
+        points = local_points(cluster, shape, slice(None), weights)
+        images = image_points(cluster, shape, slice(None), weights)
+        for row in cluster.row_of.values():
+            assert has_room(cluster, shape, row) == fits[row]
+            assert points_but_images(cluster, shape, row, weights) + images[row] == points[row]
+
+
 @settings(max_examples=100, deadline=None)
 @given(CLUSTERS, st.lists(st.tuples(pods(), st.integers(1, 3)), min_size=1, max_size=6), st.data())
 def test_never_over_capacity_and_kept_results_equal_fresh_ones(
@@ -108,6 +140,29 @@ def test_never_over_capacity_and_kept_results_equal_fresh_ones(
             cluster.add_pod(answer.node, PlacedPod(str(step), str(step), shape))
             running.append(str(step))
         assert over_capacity(cluster) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(CLUSTERS, st.lists(pods(), min_size=1, max_size=4), st.data())
+def test_kept_results_equal_fresh_ones_while_nodes_change(
+    raw: tuple[dict[str, Any], ...], templates: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    cluster = build(raw, {})
+    placer = Placer(cluster)
+    shapes = [compile_shape(PodView.of(template)) for template in templates]
+    for step in range(12):
+        name = data.draw(st.sampled_from(NAMES))
+        match data.draw(st.sampled_from(["pod", "pod", "changed", "gone"])):
+            case "changed":
+                cluster.set_node(NodeFacts(NodeView.of(data.draw(nodes(name)))))
+            case "gone" if name in cluster.row_of:
+                cluster.remove_node(name)
+        shape = data.draw(st.sampled_from(shapes))
+        answer, fresh = placer.place(shape), Placer(cluster).place(shape)
+        assert isinstance(answer, Placed) == isinstance(fresh, Placed)
+        if isinstance(answer, Placed) and isinstance(fresh, Placed):
+            assert answer == fresh
+            cluster.add_pod(answer.node, PlacedPod(str(step), str(step), shape))
 
 
 @settings(max_examples=100, deadline=None)

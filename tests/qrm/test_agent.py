@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.machines import kep80
+from kubeqos.node import config as nodeconfig
+from kubeqos.node.extensions import extensions
 from kubeqos.node.settings import NodeSettings
 from kubeqos.qrm.sdk import Allocation, DeviceSpec, Hint, MountSpec, Options, Refuse, Request, running
-from kubeqos.topology.hints import Scope
+from kubeqos.topology.hints import Policy, Scope
 from tests.qrm.harness import PluginProcess, admitted, container, plugin_processes, pod, pod_of, qrm_node, until
 from tests.qrm.live import NUMA_0, Scripted, cpus
 
@@ -73,6 +76,40 @@ async def test_a_pod_changes_its_size_in_place(folder: Path) -> None:
             assert node.manager.ledger.get("uid-web", "container0").resources["cpu"].result == "2-9"  # type: ignore[union-attr]
 
 
+async def test_knobs_by_role_reach_the_runtime(folder: Path) -> None:
+    table = "roles: {etl: {io.weight: 10, CpuShares: 2, memory.high: '400000000'}}\ndefault: {memory.oom.group: 1}\n"
+    knob = PluginProcess(folder, "knob", kep80(), table)
+    async with qrm_node(folder, kep80()) as node:
+        with plugin_processes(knob):
+            await node.plugins("knob")
+            assert (await node.run(pod("job", "etl", cpu="1")))["cpu_shares"] == 2
+            files = node.config("uid-job").linux.resources.unified
+            assert (files["io.weight"], files["memory.high"]) == ("10", "400000000")  # not the node's own value
+            await node.run(pod("web", cpu="1"))
+            assert node.config("uid-web").linux.resources.unified["memory.oom.group"] == "1"
+
+
+async def test_a_resize_that_cannot_be_is_refused_before_anything_moves(folder: Path) -> None:
+    cpu = PluginProcess(
+        folder, "cpu", kep80(), "pools: {a: {size: 40, floor: 4}, b: {size: 30}}\nroles: {a: {pool: a}}\n"
+    )
+    async with qrm_node(folder, kep80()) as node:
+        with plugin_processes(cpu):
+            await node.plugins("cpu")
+            before = (await node.run(pod("web", "a", cpu="1")))["cpuset_cpus"]
+            for wrong, complaint in (
+                (("nope=3",), "there is no pool nope (known: a, b)"),
+                (("a=2",), "a has 2 CPUs, its floor is 4"),
+                (("a=60", "b=60"), "not enough cpus for the pools: requested=120, available=80"),
+                (("a=0-3", "b=2-5"), "both hold 2-3"),
+                (("a=0-300",), ""),
+                (("a=many",), ""),
+            ):
+                done = cpu.set_pool(*wrong)
+                assert done.returncode != 0 and complaint in done.stderr and "Traceback" not in done.stderr, done.stderr
+            assert node.resources("uid-web")["cpuset_cpus"] == before and node.calls == []
+
+
 async def test_a_refused_pod_says_why_and_leaves_nothing_behind(folder: Path) -> None:
     def no(request: Request) -> Allocation:
         raise Refuse(f"no {request.resource} for {request.pod}")
@@ -92,3 +129,34 @@ async def test_the_gate_needs_the_topology_manager() -> None:
     settings = NodeSettings("n1", Path("/nowhere"), gates=FeatureGates.default().set({QRM: True}))
     with pytest.raises(ConfigurationError, match='topologyManagerPolicy is "none"'):
         settings.check()
+
+
+async def test_without_the_gate_plugins_are_not_looked_for(folder: Path) -> None:
+    """Gate off: nobody takes plugins, and what pods ask for is nobody's business but the scheduler's."""
+    settings = NodeSettings("n1", folder / "s", log_dir=folder / "logs", topology_policy=Policy.RESTRICTED)
+    made = extensions(settings, kep80(), None)
+    assert (made.qrm, made.managers) == (None, [])
+    on = replace(settings, gates=FeatureGates.default().set({QRM: True}))
+    made = extensions(on, kep80(), None)
+    assert made.managers == [made.qrm]
+    assert made.qrm is not None and made.qrm.reconcile_seconds == 3.0
+    assert nodeconfig.load(flags={"qos-resource-manager-reconcile-period": "10s"}).qrm_reconcile_period == 10.0
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+async def test_a_plugin_beside_the_built_in_manager_is_refused(folder: Path, resource: str) -> None:
+    settings = NodeSettings(
+        "n1",
+        folder / "s",
+        log_dir=folder / "logs",
+        gates=FeatureGates.default().set({QRM: True}),
+        topology_policy=Policy.RESTRICTED,
+        cpu_manager_policy="static",
+        memory_manager_policy="Static",
+    )
+    made = extensions(settings, kep80(), None)
+    assert made.qrm is not None
+    told = made.qrm.endpoints.why_not(resource, ("v1alpha1",))
+    assert told is not None and told.startswith(
+        f"the built-in {resource} manager of this node hands out {resource}; set"
+    )

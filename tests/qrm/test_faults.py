@@ -4,12 +4,18 @@ not held up, and somebody is told."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.machines import kep80
 from kubeqos.plugins import sockets
@@ -220,7 +226,7 @@ async def test_a_plugin_that_never_worked_is_not_waited_for(folder: Path) -> Non
 
     async with bench(folder) as node, serving_raw(folder, "x", {"GetResourcePluginOptions": broken}):
         socket = folder / "r" / "x.sock"
-        told = await node.manager.endpoints.attach("x", socket, node.manager.reconciler.collect)
+        told = await node.manager.endpoints.attach("x", socket, node.manager.reconciler.synchronise)
         assert told is not None and told.startswith("plugin x: GetResourcePluginOptions")
         assert isinstance(await node.admit(pod("web", x="1")), list)
 
@@ -238,7 +244,11 @@ async def test_a_plugin_that_never_worked_is_not_waited_for(folder: Path) -> Non
         (cpus("0-200"), "80-200 do not exist on this machine"),
         (Allocation(property="CpusetMems", result="0-7"), "2-7 do not exist on this machine"),
         (Allocation(property="CpuSpeed", result="1"), "unknown property 'CpuSpeed'"),
-        (Allocation(property="HugepageLimits", result="1"), "unknown property 'HugepageLimits'"),
+        (
+            Allocation(property="HugepageLimits", result='{"2MB": "many"}'),
+            "HugepageLimits must be a JSON object of bytes",
+        ),
+        (Allocation(property="HugepageLimits", result='{"two": 1}'), "HugepageLimits must be a JSON object of bytes"),
         (Allocation(property="CpuShares", result="many"), "CpuShares must be a whole number"),
         (Allocation(property="CpuShares", result=str(1 << 70)), "CpuShares is out of range"),
         (Allocation(property="Unified", result="io.weight=1"), "Unified must be a JSON object"),
@@ -374,3 +384,84 @@ async def test_an_agent_killed_between_two_updates(folder: Path) -> None:
 
             await until("everybody was told", sets_now)
     await runtime.close()
+
+
+# ---- Death of the agent, as a process
+
+
+class AgentProcess:
+    """`tests.qrm.doomed_agent` on a runtime that outlives it."""
+
+    def __init__(self, folder: Path, moment: str = "never") -> None:
+        command = [sys.executable, "-m", "tests.qrm.doomed_agent", str(folder), moment]
+        with (folder / "agent.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    async def dies(self) -> None:
+        assert await asyncio.to_thread(self.process.wait, 30) == -signal.SIGKILL
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def sets_of(runtime: SimulatedRuntime) -> dict[str, str]:
+    """The CPUs of every running container, by pod."""
+    return {
+        runtime.core.sandboxes[one.sandbox_id].config.metadata.name: one.resources.cpuset_cpus
+        for one in runtime.core.containers.values()
+        if one.state.name == "RUNNING"
+    }
+
+
+@contextlib.asynccontextmanager
+async def lasting_runtime(folder: Path, pods: list[dict[str, Any]]) -> AsyncIterator[SimulatedRuntime]:
+    """A runtime on a socket, and the pods that agents are to run on it."""
+    (folder / "pods.json").write_text(json.dumps(pods))
+    runtime = SimulatedRuntime(kep80(), logs=False)
+    async with serving(runtime, f"unix://{folder}/cri.sock"):
+        yield runtime
+    await runtime.close()
+
+
+async def test_an_agent_process_killed_between_allocate_and_checkpoint(folder: Path) -> None:
+    cpu = PluginProcess(folder, "cpu", kep80(), ROLES)
+    pods = [pod(name, "storage-service", cpu="10") for name in ("web", "other")]
+    async with lasting_runtime(folder, pods[:1]) as runtime:
+        with plugin_processes(cpu):
+            doomed = AgentProcess(folder, "checkpoint:uid-web")
+            await doomed.dies()
+            given = json.loads(cpu.state.read_text())
+            assert "uid-web" in json.dumps(given)  # the plugin has given
+            assert sets_of(runtime) == {}  # and nothing was started
+            (folder / "pods.json").write_text(json.dumps(pods))
+            agent = AgentProcess(folder)
+            try:
+                await until("both run", lambda: len(sets_of(runtime)) == 2)
+            finally:
+                agent.stop()
+    assert sets_of(runtime) == {"web": "2-11", "other": "12-21"}
+
+
+async def test_an_agent_process_killed_between_two_updates(folder: Path) -> None:
+    config = "pools: {a: {size: 40}, b: {size: 40}}\nroles: {a: {pool: a}, b: {pool: b}}\n"
+    cpu = PluginProcess(folder, "cpu", kep80(), config)
+    pods = [pod(f"{role}{number}", role, cpu="1") for role in "ab" for number in range(3)]
+    async with lasting_runtime(folder, pods) as runtime:
+        with plugin_processes(cpu):
+            doomed = AgentProcess(folder, "update:2")
+            try:
+                await until("all run", lambda: len(sets_of(runtime)) == 6)
+                assert cpu.set_pool("a=10", "b=70").returncode == 0
+                await doomed.dies()
+            finally:
+                doomed.stop()
+            told = list(sets_of(runtime).values())
+            assert told.count("0-5,40-43") == 2 and told.count("20-39,60-79") == 3  # narrowed first, and half way
+            agent = AgentProcess(folder)
+            wanted = {raw["metadata"]["name"]: "0-5,40-43" for raw in pods[:3]}
+            wanted |= {raw["metadata"]["name"]: "6-39,44-79" for raw in pods[3:]}
+            try:
+                await until("everybody was told", lambda: sets_of(runtime) == wanted)
+            finally:
+                agent.stop()

@@ -5,14 +5,17 @@ T-numbers are those of the list of known defects that these tests guard against.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from kubeqos.plugins.managers import DeviceNode, Mount, NodeResource, Refusal
 from kubeqos.plugins.sockets import call, dial
+from kubeqos.qrm.endpoints import RELEASE_SECONDS
 from kubeqos.qrm.messages import REGISTRATION_SERVICE, DeviceSpec, MountSpec, NumaHint
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reports import allocatable_resources, container_resources
@@ -81,7 +84,7 @@ async def test_two_plugins_for_one_resource_the_second_is_refused_and_takes_over
         first = contextlib.AsyncExitStack()
         await first.enter_async_context(node.plugin(Scripted("cpu", cpus("0-3")), name="first"))
         async with running(second, Options(folder / "r", "second")):
-            refused = await endpoints.attach("cpu", folder / "r" / "second.sock", node.manager.reconciler.collect)
+            refused = await endpoints.attach("cpu", folder / "r" / "second.sock", node.manager.reconciler.synchronise)
             assert refused == f"resource cpu is served already, by the plugin at {folder / 'r' / 'first.sock'}"
             [event] = await until("an event", lambda: node.events)
             assert event.reason == "ResourcePluginRefused"
@@ -134,6 +137,21 @@ async def test_t02_t03_mapped_names_travel_under_the_pods_own_name(folder: Path)
         await node.usable("cpu")
         await node.admit(pod("web", **{name: "2k"}))
     assert sent == [{name: 2000.0}] * 2
+
+
+@pytest.mark.parametrize("key", ["cpu", "resource.katalyst.kubewharf.io/reclaimed_millicpu"])
+async def test_t02_t03_plugins_may_answer_under_either_name(folder: Path, key: str) -> None:
+    name = "resource.katalyst.kubewharf.io/reclaimed_millicpu"
+    given = cpus("0-1", 2)
+    plugin = Scripted("cpu", lambda _request: {key: given}, hints=lambda _request: {key: (NUMA_0,)})
+    async with bench(folder, Settings(names={name: "cpu"})) as node, node.plugin(plugin):
+        for _ in range(2):  # the second time it is known
+            [grant] = await node.admit(pod("web", **{name: "2k"}))
+            assert grant.properties["cpuset_cpus"] == "0-1"
+            assert await node.told() == []
+        assert [(one.quantity, one.hint) for one in plugin.asked] == [(2.0, NUMA_0)]
+        outcome = refusal(await node.admit(pod("large", **{name: "3k"})))
+        assert "cpu: 3 requested, 2 allocated" in outcome.message
 
 
 async def test_hints_lead_and_the_merged_one_is_allocated_with(folder: Path) -> None:
@@ -220,6 +238,20 @@ async def test_every_property_by_its_name_and_envs_mounts_devices(folder: Path) 
     assert grant.devices == (DeviceNode("/dev/vf", "/dev/vf0", "rwm"),)
 
 
+async def test_a_plugin_may_serve_more_than_one_resource(folder: Path) -> None:
+    """It says so in its options; two that serve one resource are refused by both names."""
+    plugin = Scripted("gpu", lambda request: {request.resource: Allocation(envs={request.resource: "1"})})
+    plugin.extra_resources = ("gpu_memory",)  # type: ignore[attr-defined]
+    async with bench(folder) as node, node.plugin(plugin):
+        [grant] = await node.admit(pod("web", gpu="1", gpu_memory="2"))
+        assert grant.envs == {"gpu": "1", "gpu_memory": "1"}
+        assert [(one.resource, one.quantity) for one in plugin.asked] == [("gpu", 1.0), ("gpu_memory", 2.0)]
+        assert await node.told() == []
+        async with running(Scripted("gpu_memory", Allocation()), Options(folder / "r")):
+            [event] = await until("an event", lambda: node.events)
+            assert event.message.endswith("plugins gpu and gpu_memory both serve gpu_memory")
+
+
 async def test_t13_two_plugins_with_one_accompanying_resource(folder: Path) -> None:
     both = {"vf": Allocation(quantity=1)}
     async with bench(folder) as node, node.plugin(Scripted("a", both)), node.plugin(Scripted("b", both)):
@@ -241,12 +273,12 @@ async def test_t09_a_failed_resource_gives_the_others_back(folder: Path) -> None
         raise Refuse("sold out")
 
     async with bench(folder) as node:
-        first, last = Scripted("a", Allocation(quantity=1)), Scripted("z", no)
-        async with node.plugin(first), node.plugin(last):
-            outcome = refusal(await node.admit(pod("web", a="1", z="1")))
+        first, second = (Scripted(name, Allocation(quantity=1)) for name in "ab")
+        async with node.plugin(first), node.plugin(second), node.plugin(Scripted("z", no)):
+            outcome = refusal(await node.admit(pod("web", a="1", b="1", z="1")))
             assert "container container0: z: plugin z: Allocate: sold out" in outcome.message
             assert not outcome.retry
-            assert first.released == ["uid-web"]
+            assert first.released == second.released == ["uid-web"]
             assert node.manager.ledger.pods == frozenset()
 
 
@@ -329,6 +361,81 @@ async def test_t25_t27_a_release_waits_for_a_plugin_that_is_away(folder: Path) -
         assert plugin.released == []
         async with node.plugin(plugin):
             assert plugin.released == ["uid-web"]
+
+
+async def test_a_plugin_that_does_not_take_back_holds_up_nobody(folder: Path) -> None:
+    """It hangs in RemovePod: the first release waits for it a little, the others not at all; all are repeated."""
+    done = asyncio.Event()
+
+    class Clinging(Scripted):
+        async def release(self, pod_uid: str) -> None:  # type: ignore[override]
+            await done.wait()
+            super().release(pod_uid)
+
+    async with bench(folder) as node, node.plugin(Clinging("cpu", cpus("0-3"))) as plugin:
+        for name in "abc":
+            await node.admit(pod(name, cpu="1"))
+        async with asyncio.timeout(3 * RELEASE_SECONDS):
+            for name in "abc":
+                await node.manager.release(f"uid-{name}")
+        assert node.manager.save()["owed"] == {"cpu": ["uid-a", "uid-b", "uid-c"]}
+        done.set()
+        await until("all are released", lambda: not node.manager.save()["owed"])
+        assert sorted(plugin.released) == ["uid-a", "uid-b", "uid-c"]
+
+
+async def test_a_pod_that_is_tried_again_is_not_released_afterwards(folder: Path) -> None:
+    """Its last attempt's release was not acknowledged; the plugin must not hear of it after the new attempt."""
+    failing = [True]
+
+    class Clumsy(Scripted):
+        def release(self, pod_uid: str) -> None:
+            if failing:
+                raise RuntimeError("not now")
+            super().release(pod_uid)
+
+    async with bench(folder) as node, node.plugin(Clumsy("cpu", cpus("0-3"))) as plugin:
+        await node.admit(pod("web", cpu="1"))
+        await node.manager.release("uid-web")
+        assert node.manager.save()["owed"] == {"cpu": ["uid-web"]}
+        failing.clear()
+        await node.admit(pod("web", cpu="1"))
+        await node.manager.reconcile()
+        assert plugin.released == [] and "uid-web" in plugin.book
+
+
+async def test_everything_is_counted(folder: Path) -> None:
+    """Calls, allocations, reconciles, updates, drift, releases that are owed, and who is up."""
+
+    def some(request: Request) -> Allocation:
+        if request.pod == "greedy":
+            raise Refuse("sold out")
+        return cpus("0-3")
+
+    async with bench(folder) as node:
+        async with node.plugin(Scripted("cpu", some)) as plugin:
+            await node.admit(pod("web", cpu="1"))
+            refusal(await node.admit(pod("greedy", cpu="1")))
+            plugin.book["uid-web"]["container0"]["cpu"] = cpus("4-7")
+            assert await node.told() == [("uid-web", "4-7")]
+            plugin.book["uid-web"]["container0"]["cpu"] = cpus("0-500")
+            await node.told()
+        await node.gone("cpu")
+        await node.manager.release("uid-web")
+        text = generate_latest(node.manager.metrics.registry).decode()
+    for line in (
+        'kubeqos_qrm_call_seconds_count{code="OK",method="Allocate",plugin="cpu"} 1.0',
+        'kubeqos_qrm_call_seconds_count{code="FAILED_PRECONDITION",method="Allocate",plugin="cpu"} 1.0',
+        'kubeqos_qrm_call_seconds_count{code="OK",method="RemovePod",plugin="cpu"} 1.0',
+        'kubeqos_qrm_allocations_total{outcome="allocated",resource="cpu"} 1.0',
+        'kubeqos_qrm_allocations_total{outcome="refused",resource="cpu"} 1.0',
+        "kubeqos_qrm_reconcile_seconds_count 2.0",
+        "kubeqos_qrm_updates_total 1.0",
+        'kubeqos_qrm_drift_total{kind="nonsense",plugin="cpu"} 1.0',
+        'kubeqos_qrm_releases_owed{plugin="cpu"} 1.0',
+        'kubeqos_qrm_plugin_up{plugin="cpu"} 0.0',
+    ):
+        assert line in text, text
 
 
 # ---- KEP test plan: reconcileState
@@ -422,6 +529,72 @@ async def test_an_interrupted_change_is_finished_after_a_restart(folder: Path) -
             again = await node.told()
             assert again == [("uid-two", "4-7"), ("uid-one", "0-1"), ("uid-two", "2-7")]
             assert await node.told() == []
+
+
+# ---- Plugins that come later than pods
+
+
+async def test_a_plugin_that_comes_late_serves_what_runs_already(folder: Path) -> None:
+    daemon = pod("agent", cpu="1", annotations={"katalyst.kubewharf.io/skip_qrm_admit": "true"})
+    async with bench(folder) as node:
+        for raw in (pod("web", cpu="1"), pod("other"), daemon):
+            assert isinstance(await node.admit(raw), list)
+        async with node.plugin(Scripted("cpu", cpus("0-3"))) as plugin:
+            assert [one.pod for one in plugin.asked] == ["web"]
+            assert await node.told() == [("uid-web", "0-3")]
+            assert await node.told() == []
+        async with node.plugin(Scripted("NIC", None, implicit=True)) as nic:
+            await node.told()
+            await node.told()
+            assert [one.pod for one in nic.asked] == ["web", "other"]  # once, although it gives nothing
+
+
+async def test_a_plugin_without_reports_that_comes_late(folder: Path) -> None:
+    given = pb.ResourceAllocationResponse()
+    given.allocation_result.resource_allocation["cpu"].oci_property_name = "CpusetCpus"
+    given.allocation_result.resource_allocation["cpu"].allocation_result = "0-3"
+    answers = {"Allocate": lambda _: given, "GetResourcePluginOptions": lambda _: pb.ResourcePluginOptions()}
+    async with bench(folder) as node:
+        await node.admit(pod("web", cpu="1"))
+        async with serving_raw(folder, "cpu", answers):
+            await node.usable("cpu")
+            assert await node.told() == [("uid-web", "0-3")]
+            assert await node.told() == []
+
+
+async def test_the_gate_off_and_on_again_takes_over_what_plugins_remember(folder: Path) -> None:
+    """Nothing of the manager's state is left, the pods run, and the plugin must not give their CPUs away."""
+    now = [0.0]
+    plugin = Scripted("cpu", lambda request: cpus("0-3" if request.pod == "web" else "4-7", exclusive=True))
+    known = admitted(pod("web", cpu="1"))
+    async with bench(folder) as node, node.plugin(plugin):
+        await node.admit(known.raw)
+    async with bench(folder, Settings(stranger_seconds=60), clock=lambda: now[0]) as node:
+        assert await node.manager.restore(None, {known.uid: known}) == []
+        async with node.plugin(plugin):
+            for _ in range(2):
+                await node.manager.reconcile()
+                now[0] += 100
+            assert plugin.released == [] and len(plugin.asked) == 1
+            holding = node.manager.ledger.get("uid-web", "container0")
+            assert holding is not None and holding.resources["cpu"].result == "0-3"
+            assert isinstance(await node.admit(pod("two", cpu="1")), list)
+
+
+async def test_a_plugin_that_will_not_serve_what_runs_is_asked_once(folder: Path) -> None:
+    def no(_request: Request) -> Allocation:
+        raise Refuse("sold out")
+
+    async with bench(folder) as node:
+        await node.admit(pod("web", cpu="1"))
+        for visit in (1, 2):
+            async with node.plugin(Scripted("cpu", no)) as plugin:
+                for _ in range(3):
+                    assert await node.told() == []
+                assert len(plugin.asked) == 1, visit
+            await node.gone("cpu")
+        assert node.events[0].reason == "ResourcePluginAnswer"
+        assert "pod uid-web container container0: plugin cpu: Allocate: sold out" in node.events[0].message
 
 
 # ---- KEP test plan: capacity and the pod-resources server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ from prometheus_client import generate_latest
 
 from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
-from kubeqos.client.resources import NODES, PODS
+from kubeqos.client.resources import EVENTS, NODES, PODS
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.machines import kep80
@@ -115,6 +116,17 @@ async def test_a_plugins_resource_and_health_are_in_the_node_object(server: Live
             await until("refused", lambda: phase(api, "greedy", "Failed"))
             status = (await api.get(PODS, "greedy", "default"))["status"]
             assert "10 is all there is" in status["message"]
+
+            async def told() -> bool:
+                events = [json.loads(one) for one in (await api.list(EVENTS, "default")).items]
+                return any(
+                    one["involvedObject"]["name"] == "greedy"
+                    and one["reason"] == "UnexpectedAdmissionError"
+                    and "10 is all there is" in one["message"]
+                    for one in events
+                )
+
+            await until("an event", told)
         await until("sick", lambda: shown("ResourcePluginsReady", "False"))
         assert await shown("capacity", "40")
 

@@ -12,6 +12,7 @@ from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.machines import kep80
 from kubeqos.plugins.managers import Refusal
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+from kubeqos.qrm.reports import container_resources
 from kubeqos.qrm.sdk import Allocation, Hint, Options, Request, running
 from kubeqos.topology.hints import Policy, Scope
 from kubeqos.topology.merge import merge
@@ -68,6 +69,9 @@ async def test_a_plugin_that_knows_pods_is_asked_once_for_all_containers(folder:
         node.submit(pod_of("web", TWO, "online"))
         await until("both", lambda: len(node._containers("uid-web")) == 2)
         assert [node.resources("uid-web", name)["cpuset_cpus"] for name in "ab"] == ["0-7", "0-7"]
+        for name in "ab":  # for the Pod Resources server
+            shown = await container_resources(node.manager.endpoints, "uid-web", name)
+            assert shown.resources["cpu"].aggregated_quantity == 8
     [hinted], [asked] = plugin.hinted, plugin.asked
     assert (hinted.container, hinted.quantity, hinted.role) == ("", 8.0, "online")
     assert (asked.container, asked.quantity, asked.hint) == ("", 8.0, NUMA_0)
@@ -116,6 +120,18 @@ async def test_a_restart_asks_nothing_again_and_a_plugin_that_forgot_is_asked_on
             plugin.given = cpus("10-17", 8, exclusive=True)
             assert await node.told() == [("uid-web", "10-17"), ("uid-web", "10-17")]
     assert [(one.container, one.quantity, one.hint) for one in plugin.asked] == [("", 8.0, NUMA_0)] * 2
+
+
+async def test_a_plugin_that_does_not_report_pods_is_not_asked_for_ever(folder: Path) -> None:
+    """It knows pods, and reports containers alone: what it gave stays."""
+    plugin = OfPods("cpu", cpus("0-7", 8))
+    plugin.allocations = dict  # type: ignore[method-assign]
+    async with bench(folder) as node, node.plugin(plugin):
+        await whole(node, pod_of("web", TWO))
+        for _ in range(4):
+            assert await node.told() == []
+        assert [held(node, name) for name in "ab"] == ["0-7", "0-7"]
+    assert len(plugin.asked) == 2
 
 
 async def test_a_pod_that_grows_is_asked_for_as_a_whole(folder: Path) -> None:

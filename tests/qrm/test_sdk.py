@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from kubeqos.errors import ConfigurationError, InputError, RemoteError
+from kubeqos.model.machines import kep80
 from kubeqos.qrm.conformance import Kit
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Options, Refuse, Request, running
 from kubeqos.qrm.skeleton import write_skeleton
-from tests.qrm.harness import pod, until
+from kubeqos.topology.hints import Policy
+from tests.qrm.harness import PluginProcess, plugin_processes, pod, until
 from tests.qrm.live import bench, serving_raw
 
 
@@ -95,6 +97,28 @@ async def test_metrics_and_readiness_are_part_of_it(folder: Path) -> None:
         assert counted._sum.get() > 0
 
 
+async def test_a_plugin_that_says_it_is_ill_is_not_asked(folder: Path) -> None:
+    class Moody(Tiny):
+        mood = ""
+
+        def health(self) -> str:
+            return self.mood
+
+    async with bench(folder) as node, node.plugin(Moody()) as plugin:
+        await node.manager.reconcile()
+        assert node.manager.conditions()["ResourcePluginsReady"][0] == "True"
+        plugin.mood = "the disk is full"
+        await node.manager.reconcile()
+        status, _, message = node.manager.conditions()["ResourcePluginsReady"]
+        told = "plugin example.com/tiny is not well: it says that it is not serving"
+        assert (status, message) == ("False", told)
+        refused: Any = await node.admit(pod("web", **{"example.com/tiny": "2"}), Policy.BEST_EFFORT)
+        assert refused.retry and told in refused.message
+        plugin.mood = ""
+        await node.manager.reconcile()
+        assert isinstance(await node.admit(pod("web", **{"example.com/tiny": "2"})), list)
+
+
 # ---- The kit
 
 
@@ -103,6 +127,30 @@ async def test_the_kit_passes_a_good_plugin(folder: Path) -> None:
         report = await Kit(folder / "r" / "example.com_tiny.sock").run()
     assert [check for check in report if check.passed is False] == []
     assert [check.detail for check in report if check.passed is None] == ["the plugin serves containers one by one"] * 3
+
+
+BUILT_IN = {
+    "cpu": ('reserved: "0-1,40-41"\nroles: {storage: {dedicated: true, numa: bind}}\n', 1),
+    "memory": ("roles: {storage: {numa: bind, knobs: {memory.high: '1000000'}}}\n", 1 << 30),
+    "nic": ("{}", 0),
+    "knob": ("roles: {storage: {io.weight: 10, CpuShares: 2}}\n", 1),
+}
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+async def test_the_kit_passes_the_built_in_plugins(folder: Path, kind: str) -> None:
+    """As processes, for a pod with CPUs of its own and for one without a role; whole pods included."""
+    config, quantity = BUILT_IN[kind]
+    plugin = PluginProcess(folder, kind, kep80(), config)
+    socket = folder / "r" / f"{'NIC' if kind == 'nic' else kind}.sock"
+    with plugin_processes(plugin):
+        await until("a socket", socket.exists)
+        for role in ("storage", ""):
+            report = await Kit(socket, quantity=quantity, role=role).run()
+            assert [check for check in report if check.passed is False] == [], role
+            whole = {check.name: check.passed for check in report if "Pod" in check.name and "Remove" not in check.name}
+            knows = {"cpu": {True}, "memory": {True}, "nic": {True, None}, "knob": {None}}[kind]
+            assert set(whole.values()) <= knows, report
 
 
 async def test_the_kit_finds_what_is_wrong(folder: Path) -> None:

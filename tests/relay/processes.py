@@ -63,6 +63,7 @@ class RelayProcess:
         self.log = folder / "relay.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.arguments: list[str] = []
+        self.environment: dict[str, str] = {}
         self.config.write_text(classes)
 
     def start(self) -> None:
@@ -85,7 +86,8 @@ class RelayProcess:
             *("--config", str(self.config), "--state", str(self.state), *self.arguments),
         ]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            environment = {**os.environ, **self.environment}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         return self.process
 
     def kill(self) -> None:
@@ -111,7 +113,7 @@ class RelayProcess:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             said = self.log.read_text()[len(before) :]
-            if "configuration" in said:
+            if "configuration taken on" in said or "configuration unchanged" in said:
                 return said
             time.sleep(0.02)
         raise RuntimeError(f"the relay did not read its configuration:\n{self.log.read_text()}")
@@ -180,11 +182,13 @@ class Pod:
         classes: list[cri.ContainerQOSResource],
         annotations: dict[str, str] | None = None,
         command: tuple[str, ...] = ("sleep", "1000"),
+        log_path: str = "",
     ) -> str:
         config = cri.ContainerConfig(
             metadata=cri.ContainerMetadata(name=name),
             image=cri.ImageSpec(image=BUSYBOX_IMAGE),
             command=command,
+            log_path=log_path,
             annotations=annotations or {},
             linux=cri.LinuxContainerConfig(
                 resources=cri.LinuxContainerResources(cpu_shares=512, cpuset_cpus="0", memory_limit_in_bytes=64 << 20)

@@ -345,6 +345,25 @@ def test_an_unknown_container_is_the_runtimes_to_refuse(pod):
     assert refused(pod.update, "nothing", cpu_class="gold").code() is grpc.StatusCode.NOT_FOUND
 
 
+def test_a_relay_that_requires_the_hook_starts_nothing_without_it(containerd, folder):
+    relay = RelayProcess(folder, containerd.socket)
+    relay.arguments = ["--require-hook"]
+    relay.start()
+    try:
+        with connect(relay.socket) as stub, Pod(stub, containerd.cgroup_parent) as pod:
+            container = pod.create("a", ulimits="few-files")
+            error = refused(pod.start, container)
+            assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+            assert "does not run the relay's hook; give it the hook that `kubeqos relay-hook` prints" in error.details()
+            status = stub.ContainerStatus(cri.ContainerStatusRequest(container_id=container), timeout=10).status
+            assert status.state == cri.CONTAINER_CREATED
+            pod.remove(container)
+            relay.configure("resources: {network: {provider: network, classes: {fast: {priority: 1}}}}\n")
+            assert pod.start(pod.create("b"))  # nothing of it is enforced in place
+    finally:
+        relay.stop()
+
+
 def test_two_relays_do_not_share_a_socket(relay, containerd, folder):
     second = RelayProcess(folder, containerd.socket)
     second.log = folder / "second.log"

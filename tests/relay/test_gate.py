@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from kubeqos.cri.client import CriClient
@@ -18,13 +23,14 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Machine
 from kubeqos.cri.providers.host import Host
+from kubeqos.cri.relay import hook
 from kubeqos.cri.relay.gate import container_of, gate_path
 from kubeqos.cri.relay.server import Relay, Settings
 from kubeqos.errors import InputError
-from tests.cri.containerd import Containerd, missing, running_containerd
+from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.providers.trees import TreeKernel, plant
-from tests.relay.processes import container_classes
+from tests.relay.processes import Pod, RelayProcess, connect, container_classes
 from tests.relay.test_containerd import disk_number, needs_disk
 
 CLASSES = """
@@ -139,6 +145,19 @@ async def test_the_first_instruction_of_a_container_is_in_every_class(world: Wor
         await world.client.remove_container(container)
 
 
+async def test_a_command_executed_in_a_container_is_brought_into_its_class(world: World):
+    """Its parent is the runtime, not the container, so that it inherits no group."""
+    container = await world.created(world.client, "x", rdt="gold")
+    await world.client.start_container(container)
+    answer = await world.client.exec_sync(container, ["sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo $!"])
+    task = answer.stdout.decode().strip()
+    counter = world.resctrl / f"kubeqos.gold/mon_groups/kubeqos.{container}/tasks"
+    async with asyncio.timeout(20):
+        while task not in counter.read_text().split():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert task in (world.resctrl / "kubeqos.gold/tasks").read_text().split()
+
+
 async def test_a_container_whose_class_fails_never_runs(world: World):
     container = await world.created(world.client, "c", rdt="gold")
     world.kernel.rmdir(world.resctrl / "kubeqos.gold")
@@ -181,6 +200,102 @@ async def test_a_restarted_relay_knows_whom_to_hold_back(world: World):
     assert "group=gold" in await world.said("f")
 
 
+@needs_disk
+def test_the_relay_as_a_process_opens_its_gate(hooked: tuple[Containerd, Path], folder: Path):
+    runtime, listen = hooked
+    relay = RelayProcess(folder, runtime.socket)
+    relay.socket = listen
+    relay.arguments = ["--require-hook"]
+    relay.start()
+    try:
+        with connect(listen) as stub, Pod(stub, runtime.cgroup_parent) as pod:
+            pod.config.log_directory = str(folder)
+            look = "read rate < /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device; echo $rate; ulimit -n; sleep 1000"
+            classes = container_classes(blockio="slow", ulimits="few-files")
+            container = pod.create_with("main", classes, command=("sh", "-c", look), log_path="main.log")
+            pod.start(container)
+            log = folder / "main.log"
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline and len(log.read_text().splitlines()) < 2:
+                time.sleep(0.02)
+            assert [line.split(" ", 3)[3] for line in log.read_text().splitlines()] == [
+                f"{disk_number()} {1 << 20}",
+                "64",
+            ]
+    finally:
+        relay.stop()
+
+
+def test_no_container_ever_ran_outside_its_class_whatever_became_of_the_relay(
+    hooked: tuple[Containerd, Path], folder: Path
+):
+    """The relay is killed and started again while containers start; each that ran says in which limits."""
+    runtime, listen = hooked
+    relay = RelayProcess(folder, runtime.socket)
+    relay.socket = listen
+    relay.start()
+    stop = threading.Event()
+    started: list[str] = []
+
+    def start_until_told(pod: Pod, worker: int) -> None:
+        for number in itertools.count():
+            name = f"c{worker}-{number}"
+            if stop.is_set():
+                return
+            try:
+                classes = container_classes(ulimits="few-files")
+                look = ("sh", "-c", "ulimit -n; sleep 1000")
+                pod.start(pod.create_with(name, classes, command=look, log_path=f"{name}.log"))
+                started.append(name)
+            except grpc.RpcError:
+                time.sleep(0.05)  # cut off by the crash
+
+    try:
+        with connect(runtime.socket) as direct, Pod(direct, runtime.cgroup_parent) as pod, connect(listen) as stub:
+            pod.config.log_directory = str(folder)
+            through = pod.through(stub)
+            workers = [threading.Thread(target=start_until_told, args=(through, number)) for number in range(2)]
+            for worker in workers:
+                worker.start()
+            for _ in range(3):
+                time.sleep(1.0)
+                relay.kill()
+                relay.start()
+            enough = len(started) + 2
+            deadline = time.monotonic() + 30
+            while len(started) < enough and time.monotonic() < deadline:
+                time.sleep(0.05)
+            stop.set()
+            for worker in workers:
+                worker.join()
+            logs = [folder / f"{name}.log" for name in started]
+            while not all(log.read_text() for log in logs) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            said = {log.name: log.read_text().splitlines() for log in folder.glob("c*.log") if log.read_text()}
+            assert {line.split(" ", 3)[3] for lines in said.values() for line in lines} == {"64"}
+            assert {f"{name}.log" for name in started} <= set(said) and len(started) >= 3
+            remove_what_was_cut_off(runtime)
+    finally:
+        relay.stop()
+        remove_empty_groups(runtime)
+
+
+def remove_what_was_cut_off(runtime: Containerd) -> None:
+    """containerd 1.6 forgets a task that it made for a StartContainer that was then cut off, and never starts it."""
+    ctr = ["ctr", "--address", str(runtime.socket), "--namespace", "k8s.io", "tasks"]
+    for line in subprocess.run([*ctr, "ls"], capture_output=True, text=True, check=True).stdout.splitlines()[1:]:
+        identity, _, state = line.split()
+        if state == "CREATED":
+            subprocess.run([*ctr, "delete", "--force", identity], capture_output=True, check=True)
+
+
+def remove_empty_groups(runtime: Containerd) -> None:
+    """A runc that was ended in the middle of its work leaves the groups that it had made."""
+    for group in CGROUPS.glob(f"*/{runtime.cgroup_parent.strip('/')}/*"):
+        if group.is_dir() and not (group / "cgroup.procs").read_text():
+            group.rmdir()
+
+
 def test_the_hook_adds_itself_and_nothing_else_to_the_spec():
     command = [sys.executable, "-m", "kubeqos.cli.main", "relay-hook", "--listen", "unix:///run/q.sock"]
     spec = {"process": {"rlimits": [{"type": "RLIMIT_NOFILE"}], "cwd": "/"}, "linux": {}, "x": 1}
@@ -193,6 +308,35 @@ def test_the_hook_adds_itself_and_nothing_else_to_the_spec():
     assert (crio["hook"], crio["stages"], crio["when"]) == (ours, ["createRuntime"], {"always": True})
     bad = subprocess.run(command, input=b"[]", capture_output=True, check=False, text=False)
     assert bad.returncode == 1 and b"ctr oci spec" in bad.stderr and b"Traceback" not in bad.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (b"pass", 0, ""),
+        (b"rdt: cannot write '7'", 1, "rdt: cannot write '7'"),
+        (b"", 1, "went away"),
+        (None, 1, "does not answer"),
+    ],
+)
+def test_the_hook_passes_only_when_the_relay_says_so(folder: Path, answer: bytes | None, code: int, said: str):
+    path, state = folder / "cri.sock.gate", b'{"id": "abc", "pid": 7}'
+    heard: list[bytes] = []
+
+    def relay(listener: socket.socket, answer: bytes) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            heard.append(b"".join(iter(lambda: connection.recv(100), b"")))
+            connection.sendall(answer)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        if answer is not None:
+            listener.bind(str(path))
+            listener.listen()
+            threading.Thread(target=relay, args=(listener, answer), daemon=True).start()
+        done = subprocess.run([sys.executable, "-I", "-S", hook.__file__, str(path)], input=state, capture_output=True)
+    assert (done.returncode, heard) == (code, [state] if answer is not None else [])
+    assert said in done.stderr.decode() and "Traceback" not in done.stderr.decode()
 
 
 @pytest.mark.parametrize("state", [b"", b"[]", b'{"id": "a"}', b'{"id": "a", "pid": "x"}'])

@@ -64,6 +64,7 @@ class Turbo(ClassProvider):
     def __init__(self, level: Level = Level.CONTAINER) -> None:
         self.level = level
         self.calls: list[tuple[str, ...]] = []
+        self.pod_qos: set[str] = set()
         self.broken = ""
         self.refuses = ""
 
@@ -74,6 +75,7 @@ class Turbo(ClassProvider):
         return Refusal("too hot", "wait") if class_name == self.refuses else None
 
     async def apply(self, subject: Subject, resource: str, class_name: str) -> Edit:
+        self.pod_qos.add(subject.pod_qos)
         self._do("apply", class_name)
         return Edit({"turbo.example/on": class_name}, {"oom_score_adj": 7, "cpuset_mems": "0"}, {"cpu.idle": "0"})
 
@@ -226,6 +228,16 @@ async def test_a_vendor_process_is_asked_at_every_step(world: World):
         ("move", "low", "high"),
         ("withdraw", container),
     ]
+
+
+async def test_a_provider_is_told_the_pods_qos_class(world: World):
+    """Which fails nothing and is shown as assigned to nobody (KEP-3008, Pass on Pod QoS class)."""
+    told = pod(classes={"pod-qos": "Guaranteed"})
+    sandbox = await world.client.run_pod_sandbox(told)
+    assert not (await world.client.pod_sandbox_status(sandbox)).status.qos_resources
+    await world.client.create_container(sandbox, container("main", classes={"turbo": "low"}), told)
+    await world.created(turbo="low")
+    assert world.turbo.pod_qos == {"Guaranteed", ""}
 
 
 async def test_a_vendors_edits_reach_the_runtime(world: World):
@@ -582,6 +594,23 @@ async def test_metrics_show_how_full_classes_are_and_what_providers_measure(worl
     assert in_use["rdt", "silver"] == 0
     assert families["turbo_heat"].samples[0].value == 99.5
     assert families["kubeqos_rdt_llc_occupancy_bytes"].samples[0].labels["class"] == "gold"
+
+
+async def test_containers_that_come_and_go_leave_no_counter_and_no_entry(world: World):
+    """Counters are few in hardware: one that is not given back is lost until the next boot."""
+    kept = await world.started("kept", rdt="silver")
+    for number in range(40):
+        container = await world.started(f"c{number}", rdt="bronze" if number % 2 else "silver")
+        if number % 3 == 0:
+            await world.update(container, rdt="bronze")
+        if number % 4:
+            await world.client.stop_container(container)
+        await world.client.remove_container(container)
+    counters = [path.name for path in world.resctrl.glob("**/mon_groups/*")]
+    assert counters == [f"kubeqos.{kept}"]
+    assert [key for key, _ in world.relay.keeper.ledger] == [kept]
+    assert world.relay.keeper.ledger.used("rdt", "bronze") == 0
+    assert not world.relay.keeper._locks.keys() - {kept}
 
 
 async def test_groups_that_another_agent_removed_are_made_again(world: World):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeqos.model.quantity import FORMAT_WRONG
 from kubeqos.rules.decoding import Decoded, Refused, check_write_options, decode
 
 POD = ("", "v1", "Pod")
@@ -24,7 +25,24 @@ def read(body: bytes | str, content_type: str = "application/json", validation: 
         ("{", f"{UNRECOGNIZED}unexpected end of JSON input ({{)"),
         ('{"a":}', f"{UNRECOGNIZED}invalid character '}}' looking for beginning of value ({{\"a\":}})"),
         ("{'a':1}", f"{UNRECOGNIZED}invalid character '\\'' looking for beginning of object key string ({{'a':1}})"),
-        ('{"kind":5}', f"{UNRECOGNIZED}json: cannot unmarshal number into Go struct field .kind of type string"),
+        (
+            '{"kind":5}',
+            f'{UNRECOGNIZED}json: cannot unmarshal number into Go struct field .kind of type string ({{"kind":5}})',
+        ),
+        (
+            '{"kind":false}',
+            f'{UNRECOGNIZED}json: cannot unmarshal bool into Go struct field .kind of type string ({{"kind":false}})',
+        ),
+        (
+            '{"apiVersion":"a/b/c"}',
+            "the object provided is unrecognized (must be of type Pod): unexpected GroupVersion string: a/b/c "
+            '({"apiVersion":"a/b/c"})',
+        ),
+        (
+            "1e400",
+            f"{UNRECOGNIZED}json: cannot unmarshal number into Go value of type struct {{ APIVersion string "
+            '"json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } (3165343030)',
+        ),
         (
             '{"spec":{"activeDeadlineSeconds":1.50}}',
             f"{HANDLED}json: cannot unmarshal number 1.50 into Go struct field PodSpec.spec.activeDeadlineSeconds "
@@ -87,6 +105,12 @@ def test_what_is_not_unicode_becomes_the_replacement_character():
 )
 def test_escapes_mean_what_they_mean_to_go(written, meant):
     assert read(f'{{"metadata":{{"name":"{written}"}}}}').raw["metadata"]["name"] == meant
+
+
+@pytest.mark.parametrize("amount", [r"\u0031", r"1\t", r"\n5kk", r"1i\t"])
+def test_the_text_of_a_quantity_is_read_with_its_escapes(amount):
+    answer = read(f'{{"spec":{{"overhead":{{"cpu":"{amount}"}}}}}}')
+    assert answer.message == f"{HANDLED}{FORMAT_WRONG}"
 
 
 def test_unknown_fields_warn_refuse_or_pass():

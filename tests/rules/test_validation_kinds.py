@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kubeqos.model import names
 from kubeqos.rules.admission import Admitted, Operation, Refused, Request, Surroundings, admit
 from kubeqos.rules.validation import warnings
 from tests.rules.test_validation import made, messages, pod
@@ -126,6 +127,14 @@ def test_half_a_byte_of_storage() -> None:
             "spec.volumes[0].csi.driver: Too long: may not be more than 63 bytes",
         ),
         (
+            {"volumes": [{"name": "v", "csi": {"driver": "Bad_"}}]},
+            f'spec.volumes[0].csi.driver: Invalid value: "Bad_": {names.dns_subdomain("bad_")[0]}',
+        ),
+        (
+            {"volumes": [{"name": "v", "csi": {"driver": ""}}]},
+            f'spec.volumes[0].csi.driver: Invalid value: "": {names.dns_subdomain("")[0]}',
+        ),
+        (
             {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["Mine"]}}}}]},
             "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value",
         ),
@@ -184,3 +193,176 @@ def test_a_runtime_class_that_is_not_there() -> None:
     refused = create({"overhead": {"cpu": "1"}}, Surroundings(runtime_classes=()))
     assert isinstance(refused, Refused)
     assert "Pod Overhead set without corresponding RuntimeClass defined Overhead" in refused.message
+
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u", "controller": True}
+
+
+def test_an_owner_that_is_named_twice_counts_once() -> None:
+    meta = {
+        "name": "p",
+        "namespace": "n",
+        "ownerReferences": [OWNER, OWNER, {**OWNER, "uid": "v", "controller": False}],
+    }
+    new = {"metadata": meta, "spec": TEMPLATE["spec"]}
+    admitted = admit(Request(Operation.CREATE, "pods", "Pod", "", "n", "", None, new), Surroundings())
+    assert isinstance(admitted, Admitted)
+    assert [owner["uid"] for owner in new["metadata"]["ownerReferences"]] == ["u", "v"]
+    assert [one.rpartition(": ")[2] for one in admitted.warnings] == ["u"]
+
+
+def test_two_names_for_one_owner_are_two_owners() -> None:
+    found = messages("ConfigMap", {"metadata": {**META, "ownerReferences": [OWNER, {**OWNER, "name": "y"}]}})
+    assert len(found) == 1 and found[0].endswith('Found "true" in references for Pod/x and Pod/y')
+
+
+@pytest.mark.parametrize("version", ["a/", "a/b/c"])
+def test_the_version_of_an_owner_must_be_one(version: str) -> None:
+    found = messages("ConfigMap", {"metadata": {**META, "ownerReferences": [{**OWNER, "apiVersion": version}]}})
+    assert found == [f'metadata.ownerReferences[0].apiVersion: Invalid value: "{version}": version must not be empty']
+
+
+def test_a_config_map_that_is_too_large_is_refused_as_a_whole() -> None:
+    found = messages("ConfigMap", {"metadata": META, "data": {"a": "x" * (1 << 20), "b": "y"}})
+    assert found == ["[]: Too long: may not be more than 1048576 bytes"]
+
+
+def workload_status(kind: str, status: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
+    spec = {"template": TEMPLATE, "selector": {"matchLabels": LABELS}}
+    raw = made(kind, {"metadata": META, "spec": spec}, "apps")
+    old = {**raw, "status": before or {}}
+    return messages(kind, {**raw, "status": status}, old=old, operation="update", subresource="status")
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet"])
+def test_a_part_of_the_replicas_is_not_more_than_all_of_them(kind: str) -> None:
+    assert workload_status(kind, {"replicas": 3, "readyReplicas": 2, "availableReplicas": 2}) == []
+    assert workload_status(kind, {"replicas": 1, "readyReplicas": -1}) == [
+        "status.readyReplicas: Invalid value: -1: must be greater than or equal to 0",
+        "status.availableReplicas: Invalid value: 0: cannot be greater than readyReplicas",
+    ]
+    assert workload_status(kind, {"replicas": 1, "readyReplicas": 2, "availableReplicas": 3}) == [
+        "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas",
+        "status.availableReplicas: Invalid value: 3: cannot be greater than status.replicas",
+        "status.availableReplicas: Invalid value: 3: cannot be greater than readyReplicas",
+    ]
+
+
+def test_collisions_are_not_forgotten() -> None:
+    assert workload_status("Deployment", {"collisionCount": 1}, {"collisionCount": 2}) == [
+        "status.collisionCount: Invalid value: 1: cannot be decremented"
+    ]
+
+
+def test_a_gated_pod_is_only_narrowed() -> None:
+    def wanting(key: str) -> dict[str, Any]:
+        term = {"matchExpressions": [{"key": key, "operator": "Exists"}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        return pod(schedulingGates=[{"name": "g"}], affinity={"nodeAffinity": required})
+
+    [changed] = messages("Pod", wanting("b"), old=wanting("a"), operation="update")
+    shown = '{"MatchExpressions":[{"Key":"b","Operator":"Exists","Values":null}],"MatchFields":null}'
+    assert changed.endswith(f"[0]: Invalid value: {shown}: only additions are allowed (no mutations or deletions)")
+
+
+def described(kind: str, spec: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": LABELS, **meta}, "spec": {**TEMPLATE["spec"], **spec}}
+    return made(kind, {"metadata": META, "spec": {"selector": {"matchLabels": LABELS}, "template": template}}, "apps")
+
+
+OLD_LABEL = "beta.kubernetes.io/os"
+
+
+def node_affinity(**expression: Any) -> dict[str, Any]:
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [expression]}}]
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
+def test_what_a_pod_is_warned_of() -> None:
+    labelled = pod(**node_affinity(key=OLD_LABEL, operator="In", values=["a b"]))
+    where = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference"
+    deprecated, wrong = warnings("Pod", labelled)
+    assert deprecated == f"{where}.matchExpressions[0].key: {OLD_LABEL} is " + (
+        'deprecated since v1.14; use "kubernetes.io/os" instead'
+    )
+    assert wrong.startswith(f"{where}.matchExpressions[0].values[0]: a b is invalid, a valid label must be")
+    ports = [{"containerPort": 80, "hostIP": "10.0.0.1", "protocol": "TCP"}]
+    lonely = pod(containers=[{"name": "c", "image": "i", "ports": ports}])
+    shown = "{Name: HostPort:0 ContainerPort:80 Protocol:TCP HostIP:10.0.0.1}"
+    assert warnings("Pod", lonely) == [f"spec.containers[0].ports[0]: hostIP set without hostPort: {shown}"]
+
+
+def test_halves_of_bytes_are_warned_of_resource_by_resource() -> None:
+    half = {"memory": "1500m", "ephemeral-storage": "500m"}
+    found = warnings(
+        "Pod", pod(containers=[{"name": "c", "image": "i", "resources": {"limits": half, "requests": half}}])
+    )
+    assert [text.partition(":")[0].rpartition("resources.")[2] for text in found] == [
+        "limits[memory]", "requests[memory]", "limits[ephemeral-storage]", "requests[ephemeral-storage]",
+    ]  # fmt: skip
+
+
+def test_annotations_that_fields_replaced() -> None:
+    annotations = {
+        "seccomp.security.alpha.kubernetes.io/pod": "x",
+        "container.seccomp.security.alpha.kubernetes.io/c": "x",
+        "container.apparmor.security.beta.kubernetes.io/c": "x",
+    }
+    raw = described("Deployment", {}, annotations=annotations)
+    assert [text.partition(": ")[2] for text in warnings("Deployment", raw)] == [
+        'non-functional in v1.27+; use the "seccompProfile" field instead',
+        'non-functional in v1.27+; use the "seccompProfile" field instead',
+        'deprecated since v1.30; use the "appArmorProfile" field instead',
+    ]
+
+
+def test_nobody_is_warned_of_what_was_there_before() -> None:
+    raw = described("Deployment", {"nodeSelector": {OLD_LABEL: "linux"}})
+    assert warnings("Deployment", raw) == [
+        f'spec.template.spec.nodeSelector[{OLD_LABEL}]: deprecated since v1.14; use "kubernetes.io/os" instead'
+    ]
+    assert warnings("Deployment", {**raw, "metadata": {**META, "labels": LABELS}}, old=raw) == []
+    assert len(warnings("Deployment", {**raw, "spec": {**raw["spec"], "replicas": 5}}, old=raw)) == 1
+    selected = pod(nodeSelector={OLD_LABEL: "linux"})
+    assert len(warnings("Pod", selected)) == 1
+    assert warnings("Pod", selected, old=selected) == [], "who changes a pod is seldom a person"
+
+
+def test_a_long_name_makes_odd_pods() -> None:
+    raw = described("Deployment", {})
+    raw["metadata"] = {**META, "name": "a.b"}
+    assert warnings("Deployment", raw) == [
+        "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
+        "a DNS label is recommended: [must not contain dots]"
+    ]
+
+
+def spread_pod(selector: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    spread = [{**constraint, "labelSelector": selector, "matchLabelKeys": ["rev"]}]
+    term = {"topologyKey": "host", "labelSelector": {}, "matchLabelKeys": ["rev"], "mismatchLabelKeys": ["app"]}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    spec = {"containers": TEMPLATE["spec"]["containers"], "topologySpreadConstraints": spread, "affinity": affinity}
+    return made("Pod", {"metadata": {"name": "p", "namespace": "n", "labels": labels}, "spec": spec})
+
+
+def test_a_pod_is_spread_among_those_of_its_own_revision() -> None:
+    raw = spread_pod({"matchLabels": {"app": "x"}}, {"app": "x", "rev": "7"})
+    own = {"key": "rev", "operator": "In", "values": ["7"]}
+    assert raw["spec"]["topologySpreadConstraints"][0]["labelSelector"] == {
+        "matchLabels": {"app": "x"},
+        "matchExpressions": [own],
+    }
+    [term] = raw["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchExpressions"] == [own, {"key": "app", "operator": "NotIn", "values": ["x"]}]
+    assert messages("Pod", raw) == []
+    assert messages("Pod", raw, old=raw, operation="update") == [], "what was written is not taken for the user's"
+
+
+@pytest.mark.parametrize(
+    "selector", [{"matchLabels": {"rev": "7"}}, {"matchExpressions": [{"key": "rev", "operator": "Exists"}]}]
+)
+def test_a_key_is_not_named_twice(selector: dict[str, Any]) -> None:
+    wrong = 'spec.topologySpreadConstraints[0].matchLabelKeys[0]: Invalid value: "rev": exists in both matchLabelKeys '
+    assert any(text.startswith(wrong) for text in messages("Pod", spread_pod(selector, {"rev": "7"})))
+    assert any(text.startswith(wrong) for text in messages("Pod", spread_pod(selector, {})))

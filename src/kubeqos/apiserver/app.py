@@ -11,8 +11,10 @@ import re
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from kubeqos.apiserver.access import Access, attributes
 from kubeqos.apiserver.asgi import Receive, Scope, Send, respond
@@ -23,6 +25,7 @@ from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.kinds import GROUPS, METRICS
 from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, version_info
 from kubeqos.apiserver.openapi import openapi_response
+from kubeqos.apiserver.openapi_v2 import openapi_v2_response
 from kubeqos.apiserver.options import check_timeout
 from kubeqos.apiserver.requests import Request, Response, Route, parse_query, resolve
 from kubeqos.apiserver.resourcemetrics import resource_metrics
@@ -104,7 +107,7 @@ class Application:
                 check_timeout(request.query)
             if request.protocols and route.subresource:
                 # A WebSocket begins with GET, but who only may read must not run commands with it.
-                self.access.check(request.identity, attributes(replace(route, verb="create")))
+                self.access.check(request.identity, attributes(msgspec.structs.replace(route, verb="create")))
             return route, await self._dispatch(request, route)
         except ApiError as error:
             return route, _failure(error)
@@ -136,10 +139,13 @@ class Application:
         """Everything that is not a resource: discovery, OpenAPI, health, metrics, version."""
         path = request.path
         self.access.check(request.identity, Attributes(request.method.lower(), path=path))
+        health = self.health.respond(path, request.query)
+        if health is not None:
+            return health  # whatever the method: load balancers like HEAD
         found = (
             discovery_response(request, self.address)
             or openapi_response(path)
-            or self.health.respond(path, request.query)
+            or openapi_v2_response(request)
             or await self._page(path)
         )
         if found is None:
@@ -164,7 +170,7 @@ class Application:
 
 def _paths() -> list[str]:
     groups = [f"/apis/{group}/{version}" for group, versions in GROUPS.items() for version in versions if group]
-    others = ["/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"]
+    others = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
     return ["/api", "/api/v1", "/apis", *groups, *others]
 
 

@@ -18,6 +18,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 PIECE_BYTES = 256 << 10
+AT_ONCE = "kubeqos.at_once"
+"""In the scope, where the server offers it: a function that writes a whole answer, unless it returns False."""
 
 
 async def respond(response: Response, headers: Headers, scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,7 +32,10 @@ async def respond(response: Response, headers: Headers, scope: Scope, receive: R
         await _stream(response, headers, receive, send)
     else:
         if response.code != 204:
-            headers.append((b"content-length", str(len(response.body)).encode()))
+            headers.append((b"content-length", b"%d" % len(response.body)))
+        at_once = scope.pop(AT_ONCE, None)  # it refers to the scope: what is left in there would be a cycle
+        if at_once is not None and len(response.body) <= PIECE_BYTES and at_once(response.code, headers, response.body):
+            return
         await send({"type": "http.response.start", "status": response.code, "headers": headers})
         if len(response.body) > PIECE_BYTES:
             await _send_pieces(memoryview(response.body), send)

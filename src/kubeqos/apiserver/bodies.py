@@ -10,7 +10,7 @@ from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.status import ApiError, bad_request
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.errors import InputError
-from kubeqos.rules.decoding import Refused, decode
+from kubeqos.rules.decoding import Refused, decode, unrecognized
 
 
 def object_body(request: Request, kind: Kind) -> JsonObject:
@@ -35,4 +35,4 @@ def _as_json(body: bytes, name: str) -> bytes:
     try:
         return encode_json(decode_body(body))
     except InputError as error:
-        raise bad_request(f"the object provided is unrecognized (must be of type {name}): {error.what}") from error
+        raise bad_request(unrecognized(name, error.what, body)) from error

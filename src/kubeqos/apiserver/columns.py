@@ -318,6 +318,12 @@ CONFIG_MAP = (NAME, Column("Data", lambda o, _n: len(o.get("data") or ()) + len(
 SECRET = (NAME, Column("Type", path("type")), Column("Data", size("data")), AGE)
 NAMESPACE = (NAME, Column("Status", path("status", "phase")), AGE)
 LEASE = (NAME, Column("Holder", path("spec", "holderIdentity")), AGE)
+SCALE = (
+    NAME,
+    Column("Desired", path("spec", "replicas", default=0), "integer"),
+    Column("Available", path("status", "replicas", default=0), "integer"),
+    AGE,
+)
 REPLICATION_CONTROLLER = (NAME, *_REPLICAS, _RC_SELECTOR)
 REPLICA_SET = (NAME, *_REPLICAS, _SELECTOR)
 DEPLOYMENT = (

@@ -31,13 +31,13 @@ async def delete(core: Core, kind: Kind, namespace: str, name: str, options: Del
     answer_object = kind.lifecycle.answers_object or not gone
     if options.dry_run or marked is False:
         value = render(stored.revision)
-        return Written(value if answer_object else _success(kind, obj))
+        return Written(value if answer_object else _success(kind, obj), pending=marked is False or not gone)
     final = render
     if marked and (not gone or kind.lifecycle.grace is not None):
         # Watchers of graceful kinds see the object terminating before they see it gone.
         wait = core.store.commit([Put(stored.key, render, expect=stored.revision)])
         if not gone:
-            return Written(render(await wait))
+            return Written(render(await wait), pending=True)
         current = core.store.get(stored.key, pending=True)
         assert current is not None  # written above
         stored = current
@@ -51,10 +51,11 @@ async def delete(core: Core, kind: Kind, namespace: str, name: str, options: Del
 def mark(core: Core, kind: Kind, obj: JsonObject, options: DeleteOptions) -> bool | None:
     """Mark an object as being deleted. True: marked now; False: nothing to change; None: it can go without a mark."""
     metadata, lifecycle = obj["metadata"], kind.lifecycle
+    if "deletionTimestamp" in metadata and not _may_change(kind, obj, options):
+        return False
+    before = metadata.get("finalizers")
     _add_propagation(metadata, options.propagation or ("Orphan" if lifecycle.orphans else ""))
     if kind.kind == "Namespace":
-        if "deletionTimestamp" in metadata:
-            return False
         metadata["deletionTimestamp"] = timestamp(core.clock())
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         return True
@@ -66,12 +67,20 @@ def mark(core: Core, kind: Kind, obj: JsonObject, options: DeleteOptions) -> boo
         return None
     if "deletionTimestamp" in metadata:
         if grace >= metadata.get("deletionGracePeriodSeconds", 0) and not (grace == 0 and finished(kind, obj)):
-            return False
+            return bool(metadata.get("finalizers") != before)
     elif metadata.get("generation"):
         metadata["generation"] += 1
     metadata["deletionTimestamp"] = timestamp(core.clock() + grace)
     metadata["deletionGracePeriodSeconds"] = grace
     return True
+
+
+def _may_change(kind: Kind, obj: JsonObject, options: DeleteOptions) -> bool:
+    """Whether a delete still means something to an object that is being deleted: not while its grace period runs."""
+    if kind.kind == "Namespace":
+        return False
+    left = obj["metadata"].get("deletionGracePeriodSeconds", 0)
+    return kind.lifecycle.grace is None or left == 0 or kind.lifecycle.grace(obj, options.grace) < left
 
 
 def _add_propagation(metadata: JsonObject, policy: str) -> None:

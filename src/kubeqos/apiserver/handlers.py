@@ -15,13 +15,12 @@ from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete, delete_collection
 from kubeqos.apiserver.eventoutline import EventStencils
 from kubeqos.apiserver.kinds import Kind
-from kubeqos.apiserver.negotiate import Form, negotiate
+from kubeqos.apiserver.negotiate import Form, form_of
 from kubeqos.apiserver.options import check_options, delete_options, dry_run, field_manager, list_options
 from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.podstencils import PodStencils
 from kubeqos.apiserver.reads import check_not_future, list_objects
 from kubeqos.apiserver.requests import Request, Response, Route
-from kubeqos.apiserver.status import ApiError
 from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.tables import include, list_response, object_response
 from kubeqos.apiserver.watching import Watcher, Watching
@@ -33,13 +32,6 @@ Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
 
 def new_stencils() -> Mapping[str, PodStencils | EventStencils]:
     return {"Pod": PodStencils(), "Event": EventStencils()}
-
-
-def form_of(request: Request, *, collection: bool = False) -> Form:
-    form = negotiate(request.accept, collection=collection)
-    if isinstance(form, ApiError):
-        raise form
-    return form
 
 
 @dataclass
@@ -112,10 +104,12 @@ class Handlers:
 
     async def delete(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
-        written = await delete(self.core, kind, route.namespace, route.name, delete_options(request))
+        options = delete_options(request)
+        written = await delete(self.core, kind, route.namespace, route.name, options)
         if written.value.startswith(b'{"kind":"Status"'):
             return Response(200, written.value)
-        return object_response(kind, written.value, form, request, self.core.clock())
+        code = 202 if written.pending and options.cascading else 200
+        return object_response(kind, written.value, form, request, self.core.clock(), code)
 
     async def delete_collection(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request, collection=True)

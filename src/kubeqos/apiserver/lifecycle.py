@@ -102,7 +102,10 @@ def _pod_resized(new: JsonObject, old: JsonObject) -> None:
 
 
 def _with_resources(container: JsonObject, asked: JsonObject | None) -> JsonObject:
-    return container if asked is None else {**container, "resources": asked.get("resources") or {}}
+    if asked is None:
+        return container
+    changed = {**container, "resources": asked.get("resources") or {}, "resizePolicy": asked.get("resizePolicy")}
+    return {field: value for field, value in changed.items() if value is not None}
 
 
 def _pod_debugged(new: JsonObject, old: JsonObject) -> None:

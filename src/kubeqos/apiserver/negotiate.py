@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kubeqos.apiserver.requests import JSON
+from kubeqos.apiserver.requests import JSON, Request
 from kubeqos.apiserver.status import ApiError
+from kubeqos.model.remember import LONGEST, remembered
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -29,6 +30,16 @@ class Form:
 
 
 PLAIN = Form()
+
+
+def form_of(request: Request, *, collection: bool = False) -> Form:
+    """The form that a request's answer takes; raises 406."""
+    accept = request.accept
+    choose = negotiate if len(accept) <= LONGEST else negotiate.__wrapped__
+    form = choose(accept, collection=collection)
+    if isinstance(form, ApiError):
+        raise form
+    return form
 
 
 @lru_cache(maxsize=256)
@@ -73,7 +84,7 @@ def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
     return [(media, parameters) for _, _, media, parameters in sorted(found, key=lambda item: item[:2])]
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def media_type(content_type: str) -> str:
     """A Content-Type without its parameters."""
     return content_type.partition(";")[0].strip().lower()

@@ -22,7 +22,6 @@ from kubeqos.apiserver.auth import Pki, client_context
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.kinds import kind_named
 from kubeqos.apiserver.objects import decode
-from kubeqos.apiserver.options import parse_int
 from kubeqos.apiserver.requests import Query, Request, Response
 from kubeqos.apiserver.sockets import Socket, choose_protocol
 from kubeqos.apiserver.status import ApiError, bad_request
@@ -32,7 +31,6 @@ from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
 DIAL_SECONDS, SUMMARY_SECONDS = 5.0, 10.0
 Address = tuple[str, int, str]
 """Host, port, and the agent's own authority (PEM), empty when it has none."""
-_NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")
 
 
 class NodeEndpoint(Protocol):
@@ -59,16 +57,13 @@ class NodeProxy:
     async def open(self, request: Request, pod: JsonObject, subresource: str) -> Response:
         """Answer a request for a pod's logs or streams."""
         metadata, node = pod["metadata"], pod["spec"]["nodeName"]
+        if subresource not in ("log", "exec"):
+            raise bad_request(f"pods/{subresource} is not supported: use exec or logs")
         container = container_of(pod, request.first("container"))
         endpoint = self.endpoint(node)
         query = {name: values for name, values in request.query.items() if name != "container"}
         if subresource == "log":
-            for name in _NUMBERS:
-                if name in query and parse_int(query[name][0]) < 0:
-                    raise bad_request(f"{name}: Invalid value: {query[name][0]}: must be greater than or equal to 0")
             return await endpoint.logs(metadata["namespace"], metadata["name"], container, query)
-        if subresource != "exec":
-            raise bad_request(f"pods/{subresource} is not supported: use exec or logs")
         protocol = choose_protocol(request.protocols)
         if protocol is None:
             raise bad_request(

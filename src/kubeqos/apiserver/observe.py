@@ -104,6 +104,8 @@ class Health:
             else:
                 lines.append(f"[-]{check} failed: reason withheld" if problem else f"[+]{check} ok")
         failed = any(results.values())
+        if unknown := ", ".join(f'"{one}"' for one in sorted(excluded - results.keys())):
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}")
         lines.append(f"{name} check {'failed' if failed else 'passed'}")
         return ("\n".join(lines) + "\n").encode()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubeqos.apiserver.documents import Unreadable, document
@@ -12,13 +13,16 @@ from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.requests import Query, Request, is_true
 from kubeqos.apiserver.status import ApiError, bad_request, cause, invalid
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json
+from kubeqos.model import schema
 from kubeqos.model.gojson import syntax_problem
+from kubeqos.model.schema.gotime import parse_error as time_problem
 from kubeqos.model.selectors import FieldSelector, LabelSelector, SelectorError
 from kubeqos.rules.decoding import check_write_options
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[0-9]+")
 _DURATION = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^0-9.]*)")
+_LOG_NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")
 _UNITS = frozenset(("ns", "us", "µs", "μs", "ms", "s", "m", "h"))
 CONTINUE_VERSION = "meta.k8s.io/v1"
 
@@ -181,6 +185,29 @@ def parse_version(text: str, prefix: str = "") -> int:
     return int(text)
 
 
+def check_log_options(query: Query, pod: str) -> None:
+    """Refuse a request for logs that asks for less than nothing, or for two beginnings."""
+    numbers = {name: parse_int(query[name][0]) for name in _LOG_NUMBERS if name in query}
+    since = (query.get("sinceTime") or [""])[0]
+    if since and (problem := time_problem(since)):
+        raise bad_request(problem)
+    causes = []
+    if numbers.get("tailLines", 0) < 0:
+        causes.append(_bad_number("tailLines", numbers, "must be greater than or equal to 0"))
+    if numbers.get("limitBytes", 1) < 1:
+        causes.append(_bad_number("limitBytes", numbers, "must be greater than 0"))
+    if since and "sinceSeconds" in numbers:
+        causes.append(_forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+    elif numbers.get("sinceSeconds", 1) < 1:
+        causes.append(_bad_number("sinceSeconds", numbers, "must be greater than 0"))
+    if causes:
+        raise invalid("PodLogOptions", "", pod, causes)
+
+
+def _bad_number(name: str, numbers: dict[str, int], why: str) -> JsonObject:
+    return cause(name, "FieldValueInvalid", f"Invalid value: {numbers[name]}: {why}")
+
+
 def check_timeout(query: Query) -> None:
     """`timeout` is how long the client will wait, in Go's notation of durations."""
     text = (query.get("timeout") or [""])[0]
@@ -219,15 +246,19 @@ def check_options(request: Request, options_kind: str) -> None:
         raise ApiError(wrong.code, wrong.reason, wrong.message, details=wrong.details)
 
 
-def dry_run(request: Request, options_kind: str, from_body: list[str] | None = None) -> bool:
+def dry_run(request: Request, options_kind: str, from_body: Sequence[str] | None = None) -> bool:
     """Whether nothing may be stored; `dryRun` is `All` or absent."""
-    asked = from_body if from_body is not None else request.query.get("dryRun")
-    if asked is None:
-        return False
-    if any(value != "All" for value in asked):
-        shown = "[" + ",".join(go_quote(str(v)) for v in asked) + "]"
-        raise invalid(options_kind, "meta.k8s.io", "", [_unsupported("dryRun", shown, ("All",))])
+    asked = (from_body if from_body is not None else request.query.get("dryRun")) or []
+    if causes := _dry_run_causes(asked):
+        raise invalid(options_kind, "meta.k8s.io", "", causes)
     return bool(asked)
+
+
+def _dry_run_causes(asked: Sequence[str]) -> list[JsonObject]:
+    if all(value == "All" for value in asked):
+        return []
+    shown = "[" + ",".join(go_quote(str(v)) for v in asked) + "]"
+    return [_unsupported("dryRun", shown, ("All",))]
 
 
 def field_manager(request: Request) -> str:
@@ -249,6 +280,8 @@ class DeleteOptions:
     uid: str = ""
     version: str = ""
     dry_run: bool = False
+    cascading: bool = False
+    """Asked for by the old name, orphanDependents: false; then a delete that has only begun is 202 Accepted."""
 
 
 _SCHEME = 'scheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"'
@@ -265,7 +298,8 @@ def delete_options(request: Request) -> DeleteOptions:
         causes.append(cause("propagationPolicy", "FieldValueInvalid", why))
     if policy is not None and policy not in _PROPAGATIONS[:3]:
         causes.append(_unsupported("propagationPolicy", go_quote(str(policy)), _PROPAGATIONS))
-    asked = raw.get("dryRun")
+    asked = raw.get("dryRun") or request.query.get("dryRun") or []
+    causes += _dry_run_causes(asked)
     if causes:
         raise invalid("DeleteOptions", "meta.k8s.io", "", causes)
     preconditions = raw.get("preconditions") or {}
@@ -276,7 +310,8 @@ def delete_options(request: Request) -> DeleteOptions:
         propagation=policy or "",
         uid=str(preconditions.get("uid") or ""),
         version=str(preconditions.get("resourceVersion") or ""),
-        dry_run=dry_run(request, "DeleteOptions", list(asked) if asked else None),
+        dry_run=bool(asked),
+        cascading=orphan is False,
     )
 
 
@@ -296,13 +331,6 @@ _GO_STRUCT = (
     ' "json:\\"kind,omitempty\\"" }'
 )
 _GO_NAMES = {list: "array", str: "string", int: "number", float: "number", bool: "bool"}
-_DELETE_TYPES: dict[str, tuple[type, ...]] = {
-    "gracePeriodSeconds": (int,),
-    "propagationPolicy": (str,),
-    "orphanDependents": (bool,),
-    "dryRun": (list,),
-    "preconditions": (dict,),
-}
 
 
 def _delete_body(request: Request) -> JsonObject:
@@ -317,12 +345,9 @@ def _delete_body(request: Request) -> JsonObject:
         raise bad_request(
             f"couldn't get version/kind; json parse error: json: cannot unmarshal {shown} into {_GO_STRUCT}"
         )
-    kind, version = raw.get("kind") or "DeleteOptions", raw.get("apiVersion") or "v1"
+    kind, version = raw.get("kind") or "DeleteOptions", raw.get("apiVersion") or "meta.k8s.io/v1"
     if kind != "DeleteOptions":
         raise bad_request(f'no kind "{kind}" is registered for version "{version}" in {_SCHEME}')
-    for name, types in _DELETE_TYPES.items():
-        value = raw.get(name)
-        if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
-            shown = _GO_NAMES.get(type(value), "object")
-            raise bad_request(f"json: cannot unmarshal {shown} into Go struct field DeleteOptions.{name}")
+    if problem := schema.check(raw, schema.kind("", "v1", "DeleteOptions")).error:
+        raise bad_request(problem)
     return raw

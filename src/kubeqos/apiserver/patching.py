@@ -11,7 +11,7 @@ from kubeqos.apiserver.options import field_manager, field_validation
 from kubeqos.apiserver.patch import PatchError, apply_configuration, apply_patch
 from kubeqos.apiserver.requests import Request, is_true
 from kubeqos.apiserver.status import ApiError, bad_request, cause, conflict, invalid, not_found
-from kubeqos.apiserver.writes import Write, Written, create, owner, update
+from kubeqos.apiserver.writes import Transform, Write, Written, create, owner, update
 from kubeqos.codec import JsonObject
 from kubeqos.model import schema
 
@@ -26,32 +26,38 @@ APPLY = "application/apply-patch+yaml"
 
 async def patch_object(core: Core, write: Write, request: Request) -> Written:
     """Apply the patch in the request to a stored object."""
-    media = media_type(request.content_type)
-    if media == APPLY:
+    if media_type(request.content_type) == APPLY:
         return await _apply(core, write, request)
-    style = _STYLES.get(media)
+    kind = write.kind
+    change = patched_document(request, kind.group, kind.version, kind.kind)
+    write.manager = field_manager(request)
+    write.patching = True
+    return await update(core, write, change)
+
+
+def patched_document(request: Request, group: str, version: str, kind: str) -> Transform:
+    """What the patch in the request makes of an object of a kind. Problems of the patch itself are raised at once."""
+    style = _STYLES.get(media_type(request.content_type))
     if style is None:
         raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
     validation = field_validation(request)
-    write.manager = field_manager(request)
     try:
         document = parse_json(request.body)
     except Unreadable as error:
         raise bad_request(f"error decoding patch: {error}") from error
-    write.patching = True
-    return await update(core, write, lambda old: _patched(style, old, document, write, validation, request))
+    type_schema = schema.kind(group, version, kind)
+    return lambda old: _patched(style, old, document, type_schema, validation, request)
 
 
 def _patched(
-    style: Style, old: JsonObject, document: Any, write: Write, validation: str, request: Request
+    style: Style, old: JsonObject, document: Any, type_schema: schema.TypeSchema, validation: str, request: Request
 ) -> JsonObject:
-    kind = write.kind
     try:
         patched = apply_patch(
             style,
             old,
             document,
-            schema.kind(kind.group, kind.version, kind.kind),
+            type_schema,
             validation,  # type: ignore[arg-type]  # checked by field_validation
         )
     except PatchError as error:

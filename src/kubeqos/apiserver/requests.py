@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import parse_qs
+
+import msgspec
 
 from kubeqos.apiserver.auth import ANONYMOUS, Identity
 from kubeqos.apiserver.kinds import BY_PATH, GROUPS, Kind
@@ -56,8 +59,7 @@ class Response:
     protocol: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True, gc=False):
     """What a path and a method name."""
 
     verb: str
@@ -115,6 +117,15 @@ def is_true(query: Query, name: str) -> bool:
 
 def resolve(method: str, path: str, query: Query) -> Route | None:
     """The route of a resource path; None for any other path. Raises 404 and 405 as Kubernetes words them."""
+    found = _resolve if len(path) <= _CACHED_PATH else _resolve.__wrapped__
+    return found(method, path, is_true(query, "watch"))
+
+
+_CACHED_PATH = 256  # longer ones are not worth remembering
+
+
+@lru_cache(maxsize=1024)  # clients ask for the same collections again and again
+def _resolve(method: str, path: str, watch: bool) -> Route | None:
     parts = path.split("/")
     if len(parts) < 4 or parts[0]:
         return None
@@ -132,10 +143,10 @@ def resolve(method: str, path: str, query: Query) -> Route | None:
         return None
     if version not in GROUPS[group] or "" in rest:
         raise no_such_resource()
-    return _resource_route(method, group, version, rest, query)
+    return _resource_route(method, group, version, rest, watch)
 
 
-def _resource_route(method: str, group: str, version: str, rest: list[str], query: Query) -> Route:
+def _resource_route(method: str, group: str, version: str, rest: list[str], watch: bool) -> Route:
     watch_path = rest[0] == "watch" and len(rest) > 1
     if watch_path:
         rest = rest[1:]
@@ -147,7 +158,7 @@ def _resource_route(method: str, group: str, version: str, rest: list[str], quer
     resource, name, subresource = [*rest, "", ""][:3]
     verbs = _ON_SUBRESOURCE if subresource else _ON_OBJECT if name else _ON_COLLECTION
     verb = verbs.get(method)
-    if verb in ("list", "get") and (watch_path or (verb == "list" and is_true(query, "watch"))):
+    if verb in ("list", "get") and (watch_path or (verb == "list" and watch)):
         verb = "watch"
     if verb is None:
         Route("get", group, version, resource, namespace, name, subresource).kind  # noqa: B018 - 404 before 405

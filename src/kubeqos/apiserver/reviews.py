@@ -30,11 +30,16 @@ class Reviews:
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
         review = object_body(request, kind)
         spec = review.get("spec") or {}
+        if kind.kind in _ACCESS and (found := _named(review["metadata"], kind)):
+            why = f"Invalid value: {encode_json(found).decode()}: must be empty"
+            raise invalid(kind.kind, kind.group, "", [cause("metadata", "FieldValueInvalid", why)])
         match kind.kind:
             case "SelfSubjectReview":
                 status: JsonObject = {"userInfo": _user_info(request.identity)}
             case "SelfSubjectRulesReview":
-                status = self._rules(request.identity, spec.get("namespace") or "")
+                if not spec.get("namespace"):
+                    raise bad_request("no namespace on request")
+                status = self._rules(request.identity, spec["namespace"])
             case "TokenReview":
                 status = self._token(spec)
             case _:
@@ -44,7 +49,11 @@ class Reviews:
 
     def _decide(self, caller: Identity, route: Route, kind: Kind, spec: JsonObject) -> JsonObject:
         resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-        if (resource is None) == (path is None):
+        if resource is not None and path is not None:
+            shown = encode_json({"Path": path.get("path", ""), "Verb": path.get("verb", "")}).decode()
+            why = f"Invalid value: {shown}: cannot be specified in combination with resourceAttributes"
+            raise invalid(kind.kind, kind.group, "", [cause("spec.nonResourceAttributes", "FieldValueInvalid", why)])
+        if resource is None and path is None:
             why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
             raise invalid(kind.kind, kind.group, "", [cause("spec.resourceAttributes", "FieldValueInvalid", why)])
         identity = caller
@@ -74,11 +83,19 @@ class Reviews:
         }
 
     def _token(self, spec: JsonObject) -> JsonObject:
-        header = f"Bearer {spec.get('token', '')}".encode("latin-1", "replace")
+        if not spec.get("token"):
+            raise bad_request("token is required for TokenReview in authentication")
+        header = f"Bearer {spec['token']}".encode("latin-1", "replace")
         identity = self.access.authenticator.identify(None, header)
         if isinstance(identity, Unauthenticated):
-            return {"error": identity.because}
+            return {"user": {}, "error": identity.because}
         return {"authenticated": True, "user": _user_info(identity)}
+
+
+def _named(metadata: JsonObject, kind: Kind) -> JsonObject:
+    """What of a review's metadata says more than where it was sent."""
+    where = ("namespace",) if kind.namespaced else ()
+    return {name: value for name, value in metadata.items() if value and name not in ("managedFields", *where)}
 
 
 def _attributes(resource: JsonObject | None, path: JsonObject | None) -> Attributes:

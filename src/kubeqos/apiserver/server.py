@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,7 @@ from kubeqos.apiserver.subresources import Subresources
 from kubeqos.apiserver.watching import Watching
 from kubeqos.client import TransportApi
 from kubeqos.client.listening import listen
+from kubeqos.client.settled import settle
 from kubeqos.gates import FeatureGates
 from kubeqos.store import Store
 
@@ -120,8 +120,7 @@ class ApiServer:
         write_kubeconfig(
             server.kubeconfig, server=f"https://{server.application.address}", authority=pki.ca_pem, client=pki.admin()
         )
-        gc.collect()
-        gc.freeze()  # what was loaded at start stays: a full collection need not walk it (python-stack §0.1)
+        settle()
         tls = server_context(*pki.server_files([host, "localhost"]), pki.ca_file)
         async with asyncio.TaskGroup() as tasks:
             background = [

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from kubeqos.apiserver import scales
 from kubeqos.apiserver.auth import TokenSigner
 from kubeqos.apiserver.bindings import bind, set_condition
 from kubeqos.apiserver.bodies import object_body, read_object
-from kubeqos.apiserver.columns import selector_text
 from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.deletes import delete
-from kubeqos.apiserver.documents import Unreadable, parse_json
 from kubeqos.apiserver.kinds import Kind, kind_named
+from kubeqos.apiserver.negotiate import form_of
 from kubeqos.apiserver.nodeproxy import NodeProxy
 from kubeqos.apiserver.objects import decode
 from kubeqos.apiserver.options import (
     DeleteOptions,
+    check_log_options,
     check_options,
     dry_run,
     field_manager,
@@ -28,9 +29,10 @@ from kubeqos.apiserver.options import (
 )
 from kubeqos.apiserver.patching import patch_object
 from kubeqos.apiserver.requests import Request, Response, Route
-from kubeqos.apiserver.status import ApiError, bad_request, cause, success, too_many_requests
+from kubeqos.apiserver.status import ApiError, bad_request, success, too_many_requests
+from kubeqos.apiserver.tables import object_response
 from kubeqos.apiserver.writes import Write, Written, replace, update
-from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.selectors import LabelSelector
 from kubeqos.model.timestamps import timestamp
 
@@ -50,14 +52,16 @@ class Subresources:
 
     async def handle(self, request: Request, route: Route, kind: Kind) -> Response:
         if route.subresource in _VIEWS:
-            return Response(200, (await self._view(request, route, kind)).value)
+            form = form_of(request)
+            written = await self._view(request, route, kind)
+            return object_response(kind, written.value, form, request, self.core.clock())
         match route.subresource:
             case "binding":
                 return await bind(self.core, request, route.namespace, route.name)
             case "eviction":
                 return await self._evict(request, route)
             case "scale":
-                return await self._scale(request, route, kind)
+                return await scales.handle(self.core, request, route, kind)
             case "token":
                 return self._token(request, route, kind)
         return await self._node_side(request, route)
@@ -88,7 +92,9 @@ class Subresources:
     async def _evict(self, request: Request, route: Route) -> Response:
         check_options(request, "CreateOptions")
         eviction = read_object(request, "Eviction", "policy", "v1", field_validation(request))
-        if eviction["metadata"].get("name") not in ("", None, route.name):
+        if eviction["metadata"].get("namespace") not in ("", None, route.namespace):
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        if eviction["metadata"].get("name") != route.name:
             raise bad_request("name in URL does not match name in Eviction object")
         asked = eviction.get("deleteOptions") or {}
         preconditions = asked.get("preconditions") or {}
@@ -143,35 +149,6 @@ class Subresources:
         metadata = budget["metadata"]
         await update(self.core, Write(kind, metadata["namespace"], metadata["name"], "status"), charge)
 
-    # scale
-
-    async def _scale(self, request: Request, route: Route, kind: Kind) -> Response:
-        if route.verb == "get":
-            return Response(200, encode_json(_scale_of(decode(self.core.stored(kind, route.namespace, route.name)))))
-        version = ""
-        check_options(request, "PatchOptions" if route.verb == "patch" else "UpdateOptions")
-        if route.verb == "patch":
-            replicas = _replicas_patch(request)
-        else:
-            scale = read_object(request, "Scale", "autoscaling", "v1", field_validation(request))
-            replicas, version = (scale.get("spec") or {}).get("replicas", 0), scale["metadata"].get("resourceVersion")
-        if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-            why = f"Invalid value: {encode_json(replicas).decode()}: must be greater than or equal to 0"
-            causes = [cause("spec.replicas", "FieldValueInvalid", why)]
-            message = f'Scale.autoscaling "{route.name}" is invalid: spec.replicas: {why}'
-            details = {"name": route.name, "group": "autoscaling", "kind": "Scale", "causes": causes}
-            raise ApiError(422, "Invalid", message, details=details)
-
-        def scaled(obj: JsonObject) -> JsonObject:
-            obj.setdefault("spec", {})["replicas"] = replicas
-            if version:
-                obj["metadata"]["resourceVersion"] = version
-            return obj
-
-        write = Write(kind, route.namespace, route.name, "scale", dry_run=dry_run(request, "UpdateOptions"))
-        written = await update(self.core, write, scaled)
-        return Response(200, encode_json(_scale_of(decode_json(written.value))))
-
     # tokens
 
     def _token(self, request: Request, route: Route, kind: Kind) -> Response:
@@ -194,6 +171,8 @@ class Subresources:
     # node side
 
     async def _node_side(self, request: Request, route: Route) -> Response:
+        if route.subresource == "log":
+            check_log_options(request.query, route.name)
         pod = decode(self.core.stored(kind_named("Pod"), route.namespace, route.name))
         if not (pod.get("spec") or {}).get("nodeName"):
             if route.subresource == "log":
@@ -225,37 +204,3 @@ def _check_budget(budget: JsonObject) -> None:
         why = f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"
         causes = [{"reason": "DisruptionBudget", "message": why}]
         raise ApiError(429, "TooManyRequests", message, details={"causes": causes})
-
-
-def _scale_of(obj: JsonObject) -> JsonObject:
-    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    shown = {k: metadata[k] for k in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")}
-    replicas: JsonObject = {"replicas": spec["replicas"]} if spec.get("replicas") else {}
-    answer: JsonObject = {"replicas": status.get("replicas", 0)}
-    selector = spec.get("selector") or {}
-    text = _selector_text(
-        selector if "matchLabels" in selector or "matchExpressions" in selector else {"matchLabels": selector}
-    )
-    if text:
-        answer["selector"] = text
-    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": shown, "spec": replicas, "status": answer}
-
-
-def _selector_text(selector: JsonObject) -> str:
-    text = selector_text(selector)
-    return "" if text == "<none>" else text
-
-
-def _replicas_patch(request: Request) -> object:
-    """Clients patch a scale with `{"spec": {"replicas": n}}` in one of the three ways."""
-    try:
-        document = parse_json(request.body)
-    except Unreadable as error:
-        raise bad_request(f"error decoding patch: {error}") from error
-    if isinstance(document, dict) and isinstance(document.get("spec"), dict):
-        return document["spec"].get("replicas")
-    if isinstance(document, list):
-        for step in document:
-            if isinstance(step, dict) and step.get("path") == "/spec/replicas":
-                return step.get("value")
-    raise bad_request("a scale is patched by its spec.replicas")

@@ -21,6 +21,7 @@ import structlog
 from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.model import names
+from kubeqos.plugins.health import examine
 from kubeqos.plugins.registration import Plugin
 from kubeqos.plugins.sockets import PluginCallError, call, dial
 
@@ -36,8 +37,6 @@ METHODS: tuple[tuple[str, type[Any], type[Any]], ...] = (
 )
 _ANSWERS = {name: answer for name, _, answer in METHODS}
 
-HEALTH_PATH = "/grpc.health.v1.Health/Check"
-SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse.status, the only field
 
 log = structlog.get_logger("kubeqos.cci")
 
@@ -106,7 +105,7 @@ class Drivers:
     async def register(self, plugin: Plugin) -> str | None:
         """Connect, see that it is well, and use it from now on."""
         driver = Driver(plugin, negotiate(plugin.versions) or VERSIONS[-1], dial(plugin.endpoint))
-        problem = await self._examine(driver.channel)
+        problem = await examine(driver.channel, self.deadlines.health)
         if problem:
             await driver.channel.close(None)
             return f"driver {plugin.name} is not healthy: {problem}"
@@ -170,7 +169,7 @@ class Drivers:
     async def probe(self, driver: Driver) -> None:
         """Ask one driver how it is. A sick one is dialled anew: its old connection may wait for a dead peer."""
         channel = dial(driver.plugin.endpoint) if driver.sick else driver.channel
-        problem = await self._examine(channel)
+        problem = await examine(channel, self.deadlines.health)
         current = self.table.get(driver.name) is driver
         if channel is not driver.channel:
             unused = channel if problem or not current else driver.channel
@@ -197,19 +196,6 @@ class Drivers:
         self.metrics.healthy(driver.name, well)
         log.info("compute driver", driver=driver.name, healthy=well, message=message)
         await self.listener(driver, well, message)
-
-    async def _examine(self, channel: grpc.aio.Channel) -> str:
-        """What is wrong with a driver, empty if nothing. One without health service is well when it answers at all."""
-        stub: Any = channel.unary_unary(HEALTH_PATH, request_serializer=None, response_deserializer=None)
-        try:
-            answer = await stub(b"", timeout=self.deadlines.health)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                return ""
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                return f"no answer in {self.deadlines.health:g} s"
-            return f"{error.details()} ({error.code().name})"
-        return "" if answer == SERVING else "it says that it is not serving"
 
 
 def negotiate(theirs: tuple[str, ...]) -> str | None:

@@ -31,12 +31,13 @@ import grpc.aio
 import structlog
 
 from kubeqos.cci.document import Problem
-from kubeqos.cci.drivers import HEALTH_PATH, METHODS, NOT_SERVING, PLUGIN_TYPE, SERVICE, SERVING, VERSIONS
+from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS
 from kubeqos.cci.parameters import CPU, DEVICE, MEMORY, Parameters, parse_handle
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.stateservice import SOCKET_NAME, read_state
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.plugins.health import health_service
 from kubeqos.plugins.registration import Introduction, keep_registered
 from kubeqos.plugins.sockets import services
 
@@ -186,9 +187,7 @@ class Servicer:
         self._task: asyncio.Task[None] | None = None
 
     def install(self, server: grpc.aio.Server) -> None:
-        check = grpc.unary_unary_rpc_method_handler(self._check)
-        service, _, method = HEALTH_PATH.removeprefix("/").partition("/")
-        health = grpc.method_handlers_generic_handler(service, {method: check})
+        health = health_service(self.driver.health)
         server.add_generic_rpc_handlers((services(SERVICE, self, METHODS), health))
 
     def registered(self, accepted: bool, error: str) -> None:
@@ -229,9 +228,6 @@ class Servicer:
                 # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event is set.
                 async with asyncio.timeout(RESTORE_SECONDS):
                     await self._restored.wait()
-
-    async def _check(self, request: bytes, context: Any) -> bytes:
-        return NOT_SERVING if self.driver.health() else SERVING
 
     async def CCIAdmit(self, request: pb.AdmitRequest, context: Any) -> pb.AdmitResponse:
         await self._ready()

@@ -34,9 +34,21 @@ from kubeqos.errors import InputError
 )
 @click.option("--cgroup-root", type=click.Path(path_type=Path), default=Path("/sys/fs/cgroup"), show_default=True)
 @click.option("--resctrl-root", type=click.Path(path_type=Path), default=Path("/sys/fs/resctrl"), show_default=True)
+@click.option(
+    "--require-hook",
+    is_flag=True,
+    help="Refuse to start a container with classes where the runtime lacks the hook of `kubeqos relay-hook`.",
+)
 @click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there.")
 def command(
-    listen: str, runtime: str, config: Path, state: Path, cgroup_root: Path, resctrl_root: Path, metrics: str | None
+    listen: str,
+    runtime: str,
+    config: Path,
+    state: Path,
+    cgroup_root: Path,
+    resctrl_root: Path,
+    require_hook: bool,
+    metrics: str | None,
 ) -> None:
     """Give any container runtime QoS-class resources.
 
@@ -56,6 +68,7 @@ def command(
         state=state,
         machine=Machine(Host(cgroup_root), resctrl_root),
         metrics_address=address(metrics) if metrics else None,
+        require_hook=require_hook,
     )
     state.parent.mkdir(parents=True, exist_ok=True)
     uvloop.run(serve(settings))

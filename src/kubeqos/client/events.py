@@ -89,8 +89,9 @@ class EventRecorder:
     ) -> None:
         """Something happened to `regarding`, an object or a reference to one; `annotations` are for machines."""
         reference = reference_to(regarding)
-        text, message = self._combine((identity_of(reference), type, reason), message)
-        key = (identity_of(reference), type, reason, text)
+        story = (identity_of(reference), type, reason)
+        text, message = self._combine(story, message)
+        key = (*story, text)
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         series = self._series.get(key)
         if series is None:
@@ -196,7 +197,7 @@ class EventRecorder:
             "lastTimestamp": series.last,
             "count": count,
         }
-        await self._api.create(EVENTS, body, namespace_of(series))
+        await self._api.submit(EVENTS, body, namespace_of(series))
 
 
 def shortened(message: str) -> str:
@@ -221,8 +222,8 @@ def reference_to(regarding: JsonObject) -> JsonObject:
 
 def identity_of(reference: JsonObject) -> Reference:
     """What makes two references mean the same object; its resourceVersion does not."""
-    kind, namespace, name = (str(reference.get(part, "")) for part in ("kind", "namespace", "name"))
-    return str(reference.get("apiVersion", "")), kind, namespace, name, str(reference.get("uid", ""))
+    part = reference.get
+    return part("apiVersion", ""), part("kind", ""), part("namespace", ""), part("name", ""), part("uid", "")
 
 
 def namespace_of(series: Series) -> str:

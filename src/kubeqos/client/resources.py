@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 
@@ -22,12 +24,23 @@ class Resource:
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path of a collection (of one namespace or of all), an object or a subresource."""
-        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
-        if self.namespaced and namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
-        parts.append(self.plural)
-        parts += [quote(part, safe=":") for part in (name, subresource) if part]
-        return "/".join(parts)
+        path = _collection(self, namespace)
+        for part in (name, subresource):
+            if part:
+                path = f"{path}/{part if _is_plain(part) else quote(part, safe=':')}"
+        return path
+
+
+@lru_cache(maxsize=1024)
+def _collection(resource: Resource, namespace: str) -> str:
+    parts = ["/apis", resource.group, resource.version] if resource.group else ["/api", resource.version]
+    if resource.namespaced and namespace:
+        parts += ["namespaces", quote(namespace, safe="")]
+    return "/".join([*parts, resource.plural])
+
+
+_is_plain = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
+"""Names that a path shows as they are: nearly all."""
 
 
 PODS = Resource("", "v1", "pods", "Pod")

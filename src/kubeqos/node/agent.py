@@ -79,7 +79,7 @@ class NodeAgent:
         self.clock: Clock = around.clock or WallClock()
         self.counters = Counters()
         self.ready = asyncio.Event()
-        self.core = Core(StatusFacts(settings.addresses))
+        self.core = Core(StatusFacts(settings.addresses, classes=settings.gates.enabled(QOS_RESOURCES)))
         self.context = context_of(settings, runtime, machine)
         self._boundary = around.boundary
         self._activity = around.activity
@@ -117,6 +117,7 @@ class NodeAgent:
             api=self.api,
             claims=claims,
             cgroups=self.cgroups,
+            threads=isinstance(self.clock, WallClock),
         )
         self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
 
@@ -466,8 +467,8 @@ class NodeAgent:
         }
         if self.serving_port:
             status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.serving_port}}
-        if self.classes is not None:
-            status["qosResources"] = nodestatus.qos_resources(self.classes.catalog)
+        if self.classes is not None and (offered := nodestatus.qos_resources(self.classes.catalog)):
+            status["qosResources"] = offered
         return status
 
     def _fit(self) -> NodeFit:

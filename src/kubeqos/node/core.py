@@ -24,7 +24,7 @@ from kubeqos.node.record import ACTIVE, Cause, Ending, PodRecord, PodState
 from kubeqos.node.resizing import resources_changed
 from kubeqos.node.restarts import active_deadline
 from kubeqos.node.seen import SeenPod, Stage
-from kubeqos.node.status import TERMINAL, StatusFacts, pod_status
+from kubeqos.node.status import NO_EPHEMERAL, TERMINAL, StatusFacts, pod_status
 from kubeqos.placement.shape import pod_amounts
 from kubeqos.plugins.managers import Refusal
 
@@ -101,6 +101,10 @@ class Core:
             self._move(pod, PodState.WAITING, now, "the API knows it")
         if pod.allocated is not None and not resources_changed(pod.allocated, raw):
             pod.allocated = raw
+        before = {one.name for one in pod.view.spec.ephemeral_containers} if pod.raw is not raw else set()
+        for one in view.spec.ephemeral_containers:
+            if one.name not in before:
+                self._outcomes.record(pod, "Warning", "Failed", f"Error: {NO_EPHEMERAL}", one.name)
         pod.raw, pod.view = raw, view
         self._learn_status(pod, now)
         if view.metadata.deletion_timestamp:
@@ -370,6 +374,9 @@ class Core:
             return []
         if pod.ending is not None and pod.ending.since == 0.0 and pod.status is not None and not pod.seen.live:
             return []  # it ended in an earlier life of this agent, which has written all there is to say
+        if pod.told_end:
+            return []  # its containers may be gone by now, and say nothing any more
+        pod.told_end = pod.state is PodState.FINISHED
         status = pod_status(pod, self.facts, now)
         if status == pod.status:
             return []

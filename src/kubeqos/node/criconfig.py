@@ -19,7 +19,7 @@ from kubeqos.model.quantity import Quantity
 from kubeqos.node.seen import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Grant
 from kubeqos.rules.cgroups import CgroupSettings, NodeMemory, cgroup_parent, container_values, oom_score_adj
-from kubeqos.rules.classes import Catalog, Level, container_classes, pod_classes
+from kubeqos.rules.classes import POD_QOS, Catalog, Level, container_classes, pod_classes
 
 Raw = Mapping[str, Any]
 
@@ -81,6 +81,9 @@ def sandbox_config(pod: AdmittedPod, attempt: int, context: Context) -> cri.PodS
     for name, effective in pod_classes(pod.view.spec, level).items():
         if effective.class_name is not None:
             config.qos_resources.add(**{"name": name, "class": effective.class_name})
+    if context.catalog.types:
+        # For a runtime that knows classes, which need not guess it from cgroups (KEP-3008, Pass on Pod QoS class).
+        config.qos_resources.add(**{"name": POD_QOS, "class": pod.qos.value})
     return config
 
 
@@ -197,12 +200,22 @@ def linux_resources(
     )
     if grant.properties.get("cpuset_cpus") and "kubeqos.io/exclusive-cpus" in grant.annotations:
         resources.cpu_quota = -1  # a container with CPUs of its own is not throttled (kubernetes#70585)
-    for name, value in grant.properties.items():
-        setattr(resources, name, value)
     if context.cgroup_version == 2:
         resources.unified.update(values.unified)
-        resources.unified.update(grant.unified)
+    apply_grant(resources, grant, context.cgroup_version)
     return resources
+
+
+def apply_grant(resources: cri.LinuxContainerResources, grant: Grant, cgroup_version: int) -> None:
+    """Write what managers grant over what is there."""
+    for name, value in grant.properties.items():
+        kind, _, page_size = name.partition(".")
+        if page_size:
+            resources.hugepage_limits.add(page_size=page_size, limit=int(value))
+        else:
+            setattr(resources, kind, value)
+    if cgroup_version == 2:
+        resources.unified.update(grant.unified)
 
 
 def resource_update(

@@ -143,45 +143,47 @@ class _Counters(Collector):
         self._pod_resources = pod_resources
 
     def collect(self) -> Iterable[Metric]:
-        agent, pressure = self._agent, self._housekeeper.pressure
-        evictions = CounterMetricFamily("kubelet_evictions", "Pods evicted, by signal.", labels=["eviction_signal"])
-        for signal, count in pressure.evictions.items():
-            evictions.add_metric([signal], count)
-        yield evictions
-        room = CounterMetricFamily(
-            "kubelet_preemptions", "Pods that made room for a critical one.", labels=["preemption_signal"]
-        )
-        yield _counted(room, agent.core.preemptions)
+        yield from self._pressure()
+        yield from self._work()
+        yield from self._repairs()
+
+    def _pressure(self) -> Iterable[Metric]:
+        """Who had to go, and what was freed before."""
+        pressure, freed = self._housekeeper.pressure, self._housekeeper.freed
+        yield _counted("kubelet_evictions", "Pods evicted, by signal.", "eviction_signal", pressure.evictions)
+        text = "Pods that made room for a critical one."
+        yield _counted("kubelet_preemptions", text, "preemption_signal", self._agent.core.preemptions)
         short = GaugeMetricFamily("kubeqos_node_pressure", "Whether the node is short of it.", labels=["condition"])
         for kind, (status, _, _) in pressure.shown().items():
             short.add_metric([kind], float(status == "True"))
         yield short
-        yield GaugeMetricFamily("kubelet_running_pods", "Pods with a sandbox.", value=_running(agent))
-        labels = ["kind"]
-        effects = CounterMetricFamily("kubeqos_node_effects", "Calls to runtime and managers.", labels=labels)
-        yield _counted(effects, agent.counters.effects)
-        failures = CounterMetricFamily("kubeqos_node_effect_failures", "Those of them that failed.", labels=labels)
-        yield _counted(failures, agent.counters.failures)
-        asked = CounterMetricFamily(
-            "kubelet_pod_resources_endpoint_requests", "Calls of the Pod Resources API.", labels=labels
-        )
-        yield _counted(asked, self._calls())
-        damaged = agent.counters.damaged_checkpoints
+        removed = {"containers": freed.containers, "images": freed.images.total()}
+        yield _counted("kubeqos_node_reclaimed", "Things removed to free the disk.", "kind", removed)
+        text = "Unused images removed, by reason."
+        yield _counted("kubelet_image_garbage_collected", text, "reason", freed.images)
+
+    def _work(self) -> Iterable[Metric]:
+        counters = self._agent.counters
+        yield GaugeMetricFamily("kubelet_running_pods", "Pods with a sandbox.", value=_running(self._agent))
+        yield _counted("kubeqos_node_effects", "Calls to runtime and managers.", "kind", counters.effects)
+        yield _counted("kubeqos_node_effect_failures", "Those of them that failed.", "kind", counters.failures)
+        name = "kubelet_pod_resources_endpoint_requests"
+        yield _counted(name, "Calls of the Pod Resources API.", "kind", self._calls())
+
+    def _repairs(self) -> Iterable[Metric]:
+        """What others damaged and this agent put right."""
+        damaged = self._agent.counters.damaged_checkpoints
         yield CounterMetricFamily("kubeqos_node_damaged_checkpoints", "Checkpoints set aside.", value=damaged)
-        freed = CounterMetricFamily("kubeqos_node_reclaimed", "Things removed to free the disk.", labels=["kind"])
-        freed.add_metric(["containers"], self._housekeeper.freed.containers)
-        freed.add_metric(["images"], self._housekeeper.freed.images.total())
-        yield freed
-        collected = CounterMetricFamily(
-            "kubelet_image_garbage_collected", "Unused images removed, by reason.", labels=["reason"]
-        )
-        yield _counted(collected, self._housekeeper.freed.images)
+        drifts = self._agent.cgroups.files.drifts if self._agent.cgroups is not None else 0
+        text = "Cgroup values that somebody else had changed, put right."
+        yield CounterMetricFamily("kubeqos_node_cgroup_drifts", text, value=drifts)
 
     def _calls(self) -> dict[str, int]:
         return {**self._pod_resources.counts.calls, "refused": self._pod_resources.counts.refused}
 
 
-def _counted(family: CounterMetricFamily, counts: Mapping[str, int]) -> CounterMetricFamily:
+def _counted(name: str, text: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=[label])
     for kind, count in sorted(counts.items()):
         family.add_metric([kind], count)
     return family

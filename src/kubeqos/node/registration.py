@@ -123,8 +123,11 @@ def _with_removals(status: dict[str, Any], known: Mapping[str, Any]) -> dict[str
         out[field] = {**status[field], **dict.fromkeys(gone)}
     classes = dict(status.get("qosResources") or {})
     for level in ("podQoSResources", "containerQoSResources"):
-        if level not in classes and (known.get("qosResources") or {}).get(level):
+        before = (known.get("qosResources") or {}).get(level)
+        if level not in classes and before:
             classes[level] = None
+        elif before and before != classes.get(level):
+            classes[level] = [*classes[level], {"$patch": "replace"}]  # or a class that is gone would stay
     if classes or known.get("qosResources"):
         out["qosResources"] = classes
     return out

@@ -79,9 +79,14 @@ class AgentView:
                 yield ActivePod(pod.view, pod.source == "file", ending=pod.ending is not None)
 
     def containers_in_use(self) -> set[str]:
-        """The newest instance of every container, and the one before it, whose log `--previous` shows."""
+        """The newest instance of every container, and the one before it, whose log `--previous` shows.
+
+        Not of pods that have ended: their remains go when the disk is short, as in Kubernetes.
+        """
         found = set()
         for pod in self.agent.core.pods.values():
+            if pod.state is PodState.FINISHED:
+                continue
             for container in pod.containers():
                 found |= {one.id for one in pod.seen.instances(container.name)[:2]}
         return found
@@ -188,7 +193,8 @@ def _meter(agent: NodeAgent, *, simulated: bool) -> MachineMeter:
     if simulated:
         return SimulatedMachine(agent.machine, reserved)
     pods = f"{own.cgroup_root.rstrip('/')}/{'kubepods.slice' if own.cgroup_driver == 'systemd' else 'kubepods'}"
-    return HostMachine(own.state_dir, pods_cgroup=pods, reserved_bytes=reserved)
+    published = sum(node.memory_bytes for node in agent.machine.nodes)
+    return HostMachine(own.state_dir, pods_cgroup=pods, reserved_bytes=reserved, memory_bytes=published)
 
 
 @dataclass(slots=True)

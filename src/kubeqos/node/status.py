@@ -27,6 +27,8 @@ class StatusFacts:
 
     host_ips: tuple[str, ...] = ()
     runtime_name: str = "containerd"
+    classes: bool = True
+    """Whether QoS classes are told at all; not with the gate off (KEP-3008, Version Skew Strategy)."""
 
 
 def timestamp(seconds: float) -> str:
@@ -60,10 +62,29 @@ def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]
         status["containerStatuses"] = apps
     if init:
         status["initContainerStatuses"] = init
+    if pod.view.spec.ephemeral_containers:
+        status["ephemeralContainerStatuses"] = [_not_run(one) for one in pod.view.spec.ephemeral_containers]
     sandbox = pod.seen.newest_sandbox
-    if sandbox is not None and sandbox.classes:
+    if sandbox is not None and sandbox.classes and facts.classes:
         status["qosResources"] = _qos_resources(sandbox.classes)
     return status
+
+
+NO_EPHEMERAL = "this node does not run ephemeral containers; use kubectl exec"
+
+
+def _not_run(container: ContainerView) -> dict[str, Any]:
+    """A container that somebody asked for and that will never be: said here, rather than nothing at all."""
+    waiting = {"reason": "CreateContainerError", "message": NO_EPHEMERAL}
+    return {
+        "name": container.name,
+        "state": {"waiting": waiting},
+        "lastState": {},
+        "ready": False,
+        "restartCount": 0,
+        "image": container.image,
+        "imageID": "",
+    }
 
 
 def _rejected_status(pod: PodRecord, refused: Wait) -> dict[str, Any]:
@@ -121,7 +142,7 @@ def _container_status(pod: PodRecord, container: ContainerView, facts: StatusFac
     }
     if newest is not None:
         status["containerID"] = f"{facts.runtime_name}://{newest.id}"
-        if newest.classes:
+        if newest.classes and facts.classes:
             status["qosResources"] = _qos_resources(newest.classes)
     resources = _allocated_resources(pod, container.name)
     if resources.get("requests"):

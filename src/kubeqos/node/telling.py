@@ -36,9 +36,7 @@ class Teller:
         reference: JsonObject = {"apiVersion": "v1", "kind": "Pod", "uid": metadata.get("uid", "")}
         reference |= {"namespace": metadata.get("namespace", ""), "name": metadata.get("name", "")}
         if told.container:
-            names = {one.get("name") for one in (raw.get("spec") or {}).get("initContainers") or ()}
-            where = "initContainers" if told.container in names else "containers"
-            reference["fieldPath"] = f"spec.{where}{{{told.container}}}"
+            reference["fieldPath"] = f"spec.{_list_of(raw, told.container)}{{{told.container}}}"
         self._recorder.record(reference, told.reason, told.message, told.type, annotations=told.annotations)
 
     def node(self, reason: str, message: str) -> None:
@@ -49,3 +47,12 @@ class Teller:
         if self._recorder is not None:
             node = {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": self._node_name}
             self._recorder.record(node, reason, message, "Warning")
+
+
+def _list_of(raw: Raw, container: str) -> str:
+    """The field of a pod's spec in which a container stands."""
+    spec = raw.get("spec") or {}
+    for field in ("initContainers", "ephemeralContainers"):
+        if any(one.get("name") == container for one in spec.get(field) or ()):
+            return field
+    return "containers"

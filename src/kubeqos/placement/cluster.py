@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from kubeqos.errors import KubeqosError
@@ -41,8 +42,7 @@ class NodeFacts:
     numa: NumaSummary = NumaSummary()
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedPod:
+class PlacedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod that holds resources on a node."""
 
     uid: str
@@ -104,6 +104,8 @@ class Cluster:
         self.where: dict[str, int] = {}
         self.groups = PodGroups()
         self._free: list[int] = list(range(rows - 1, -1, -1))
+        self.facts_at: Ints = np.zeros(rows, dtype=np.int64)
+        """The clock when a node itself, and not only the pods on it, changed for the last time."""
         self.changes: list[int] = []
         self.changes_trimmed = 0
 
@@ -128,6 +130,7 @@ class Cluster:
         for pod in pods:
             self._account(row, held, pod.shape, +1)
         self._changed(row)
+        self.facts_at[row] = self.clock
 
     def remove_node(self, name: str) -> None:
         """Forget a node and the pods on it."""
@@ -140,6 +143,7 @@ class Cluster:
         self._clear_row(row)
         self._free.append(row)
         self._changed(row)
+        self.facts_at[row] = self.clock
 
     def node_name(self, row: int) -> str:
         return self.rows[row].facts.view.metadata.name
@@ -330,6 +334,7 @@ class Cluster:
             ("scoring_memory", 0),
             ("unevenness", 0),
             ("scarce_free", 0),
+            ("facts_at", 0),
         ):
             setattr(self, name, grown(getattr(self, name), self._size, absent))
         for column in self.resources.values():

@@ -114,11 +114,12 @@ def classes(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iter
         if need.asked_by_containers:
             text = f"QoS resource {need.resource} is pod-level, requested at container level"
             yield Finding(level == LEVELS[Level.POD], text)
-        for key, count in _class_counts(need):
+        for key, count in class_counts(need):
             yield from _class_findings(cluster, key, count, level == LEVELS[key[0]], rows)
 
 
-def _class_counts(need: ClassNeed) -> Iterator[tuple[ClassKey, int]]:
+def class_counts(need: ClassNeed) -> Iterator[tuple[ClassKey, int]]:
+    """The classes a pod takes where its need is met at their level, and how often."""
     if need.pod_class is not None and not need.asked_by_containers:
         yield (Level.POD, need.resource, need.pod_class), 1
     for cls, count in need.container_classes.items():
@@ -190,15 +191,21 @@ FILTERS: Mapping[str, Filter] = {
 }
 
 
+_BY_PODS = ("NodePorts", "NodeResourcesFit", "QOSResources", "PodTopologySpread", "InterPodAffinity")
+STANDING: Mapping[str, Filter] = {name: check for name, check in FILTERS.items() if name not in _BY_PODS}
+"""The filters that look at the node alone: pods come and go without changing what these say."""
+
+
 def feasible(
     cluster: Cluster,
     shape: Shape,
     rows: Rows = EVERY_ROW,
     around: Surroundings = NOTHING_AROUND,
+    filters: Mapping[str, Filter] = FILTERS,
 ) -> Bools:
     """The rows that can take the pod."""
     refused = ~cluster.alive[rows]
-    for check in FILTERS.values():
+    for check in filters.values():
         for finding in check(cluster, shape, rows, around):
             refused |= finding.refused
     return ~refused

@@ -16,11 +16,21 @@ import numpy as np
 
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.domains import is_repelled
-from kubeqos.placement.fit import NOTHING_AROUND, Explanation, Surroundings, feasible
-from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights, local_points, needs_relative, relative_points
+from kubeqos.placement.fit import NOTHING_AROUND, STANDING, Explanation, Surroundings, feasible
+from kubeqos.placement.indexes import Bools, Ints
+from kubeqos.placement.onerow import has_room, points_but_images
+from kubeqos.placement.score import (
+    DEFAULT_WEIGHTS,
+    Weights,
+    image_points,
+    local_points,
+    needs_relative,
+    relative_points,
+)
 from kubeqos.placement.shape import Shape
 
 _KEPT_SHAPES = 512
+_FEW = 8  # rows; from about there on the columns are faster than one row at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +106,49 @@ class _Ranking:
         self._heap: list[tuple[int, int]] = []
         self._points: dict[int, int] = {}
         self._clock = -1
+        # What the node alone decides, as of the last time that it changed.
+        self._standing: Bools = np.zeros(0, dtype=np.bool_)
+        self._images: Ints = np.zeros(0, dtype=np.int64)
 
     def catch_up(self, cluster: Cluster, shape: Shape, weights: Weights, around: Surroundings) -> None:
         """Judge the rows that changed since the last time."""
-        changed = None if self._clock < 0 else cluster.changed_since(self._clock)
-        self._clock = cluster.clock
-        if changed is None or len(self._heap) > 4 * len(cluster.alive) + 64:
+        before, self._clock = self._clock, cluster.clock
+        changed = None if before < 0 else cluster.changed_since(before)
+        if (
+            changed is None
+            or len(self._heap) > 4 * len(cluster.alive) + 64
+            or len(cluster.alive) != len(self._standing)
+        ):
             self._judge_all(cluster, shape, weights, around)
-            return
-        if not changed:
-            return
+        elif len(changed) > _FEW or shape.host_ports or any(cluster.facts_at.item(row) > before for row in changed):
+            self._judge(changed, cluster, shape, weights, around)
+        else:
+            for row in changed:
+                fits = self._standing.item(row) and has_room(cluster, shape, row)
+                images = self._images.item(row)
+                self._note(row, points_but_images(cluster, shape, row, weights) + images if fits else None)
+
+    def _note(self, row: int, points: int | None) -> None:
+        if points is None:
+            self._points.pop(row, None)
+        else:
+            self._points[row] = points
+            heapq.heappush(self._heap, (-points, row))
+
+    def _judge(
+        self, changed: list[int], cluster: Cluster, shape: Shape, weights: Weights, around: Surroundings
+    ) -> None:
         rows = np.array(changed, dtype=np.int64)
+        self._standing[rows] = feasible(cluster, shape, rows, around, STANDING)
+        self._images[rows] = image_points(cluster, shape, rows, weights)
         fits = feasible(cluster, shape, rows, around).tolist()
         points = local_points(cluster, shape, rows, weights).tolist()
         for row, fit, value in zip(changed, fits, points, strict=True):
-            self._points.pop(row, None)
-            if fit:
-                self._points[row] = value
-                heapq.heappush(self._heap, (-value, row))
+            self._note(row, value if fit else None)
 
     def _judge_all(self, cluster: Cluster, shape: Shape, weights: Weights, around: Surroundings) -> None:
+        self._standing = feasible(cluster, shape, around=around, filters=STANDING)
+        self._images = image_points(cluster, shape, slice(None), weights)
         fits = np.flatnonzero(feasible(cluster, shape, around=around))
         points = local_points(cluster, shape, fits, weights)
         self._points = dict(zip(fits.tolist(), points.tolist(), strict=True))

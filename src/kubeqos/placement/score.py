@@ -18,7 +18,7 @@ from kubeqos.placement.fit import Surroundings, tolerates
 from kubeqos.placement.indexes import Bools, Ints, Rows
 from kubeqos.placement.selectors import term_matches
 from kubeqos.placement.shape import Shape
-from kubeqos.rules.classes import Level
+from kubeqos.rules.classes import ClassKey, Level
 
 MAX_POINTS = 100
 _MEGABYTE = 1 << 20
@@ -90,22 +90,27 @@ def class_availability(cluster: Cluster, shape: Shape, rows: Rows, _: Weights) -
 
 def _wanted_classes(cluster: Cluster, shape: Shape, rows: Rows) -> Ints:
     points = np.zeros(len(cluster.alive[rows]), dtype=np.int64)
-    asked = 0
+    keys = wanted_keys(shape)
+    for key in keys:
+        column = cluster.class_column(key)
+        capacity = column.capacity[rows]
+        free = np.maximum(capacity - column.used[rows], 0)
+        share = np.where(capacity == 0, MAX_POINTS, free * MAX_POINTS // np.maximum(capacity, 1))
+        points += np.where(capacity < 0, 0, share)
+    return points // max(len(keys), 1)
+
+
+def wanted_keys(shape: Shape) -> list[ClassKey]:
+    """Every class that a pod may take, whatever the level at which a node offers it."""
+    keys: list[ClassKey] = []
     for need in shape.class_needs:
-        keys = [(Level.CONTAINER, need.resource, cls) for cls in need.container_classes]
+        keys += [(Level.CONTAINER, need.resource, cls) for cls in need.container_classes]
         if need.pod_class is not None:
             keys.append((Level.POD, need.resource, need.pod_class))
-        for key in keys:
-            column = cluster.class_column(key)
-            capacity = column.capacity[rows]
-            free = np.maximum(capacity - column.used[rows], 0)
-            share = np.where(capacity == 0, MAX_POINTS, free * MAX_POINTS // np.maximum(capacity, 1))
-            points += np.where(capacity < 0, 0, share)
-            asked += 1
-    return points // max(asked, 1)
+    return keys
 
 
-def image_locality(cluster: Cluster, shape: Shape, rows: Rows, _: Weights) -> Ints:
+def image_locality(cluster: Cluster, shape: Shape, rows: Rows) -> Ints:
     """Prefer nodes that have the pod's images already, weighed by size and by how widespread they are."""
     present = np.zeros(len(cluster.alive[rows]), dtype=np.float64)
     nodes = max(int(cluster.alive.sum()), 1)
@@ -122,18 +127,24 @@ LOCAL: Mapping[str, LocalScore] = {
     "resources": allocation,
     "balance": balance,
     "classes": class_availability,
-    "images": image_locality,
 }
 
 
 def local_points(cluster: Cluster, shape: Shape, rows: Rows, weights: Weights) -> Ints:
     """The weighted sum of the scores that look at one node alone."""
-    points = np.zeros(len(cluster.alive[rows]), dtype=np.int64)
+    points = image_points(cluster, shape, rows, weights)
     for name, score in LOCAL.items():
         weight = getattr(weights, name)
-        if weight and not (name == "images" and not cluster.images):
+        if weight:
             points += weight * score(cluster, shape, rows, weights)
     return points
+
+
+def image_points(cluster: Cluster, shape: Shape, rows: Rows, weights: Weights) -> Ints:
+    """The part of the local points that pods coming and going do not change."""
+    if not weights.images or not cluster.images:
+        return np.zeros(len(cluster.alive[rows]), dtype=np.int64)
+    return weights.images * image_locality(cluster, shape, rows)
 
 
 # -- relative scores -----------------------------------------------------------------------------------------------

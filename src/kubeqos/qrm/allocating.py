@@ -14,20 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.errors import RemoteError
-from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerRef, Grant, Refusal
-from kubeqos.qrm.answers import Nonsense, cpus_of, satisfies
+from kubeqos.qrm.answers import Nonsense, cpus_of, own_of, satisfies
 from kubeqos.qrm.asking import Catalogue, Placement, Question, pod_request_for, request_for, wire_kind
 from kubeqos.qrm.endpoint import Endpoint, PluginFailure, Unusable
-from kubeqos.qrm.endpoints import Endpoints
-from kubeqos.qrm.ledger import Holding, Ledger
+from kubeqos.qrm.ledger import Holding
 from kubeqos.qrm.messages import WHOLE_POD, Allocation, hints_from_wire
-from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.ordering import Key, clashes
 from kubeqos.qrm.patience import Patience
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reconcile import Reconciler, judged
-from kubeqos.qrm.settings import Event, EventSink, OnError, Settings
+from kubeqos.qrm.settings import Event, OnError
 from kubeqos.topology.changes import Held
 from kubeqos.topology.hints import Hint, Offer, Scope
 
@@ -72,25 +69,12 @@ class ByContainer(enum.Enum):
 class Allocator:
     """Asks plugins on behalf of pods."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: Settings,
-        machine: Machine | None,
-        endpoints: Endpoints,
-        ledger: Ledger,
-        reconciler: Reconciler,
-        metrics: Metrics,
-        emit: EventSink,
-    ) -> None:
+    def __init__(self, name: str, reconciler: Reconciler) -> None:
         self.name = name
-        self.settings = settings
-        self.machine = machine
-        self.endpoints = endpoints
-        self.ledger = ledger
         self.reconciler = reconciler
-        self.metrics = metrics
-        self.emit = emit
+        self.machine, self.ledger, self.emit = reconciler.machine, reconciler.ledger, reconciler.emit
+        self.endpoints = endpoints = reconciler.endpoints
+        self.settings, self.metrics = endpoints.settings, endpoints.metrics
         self.patience = Patience(endpoints.clock)
         self._unheard: dict[tuple[str, str, str], RemoteError] = {}
         """Why a plugin gave no hints, by pod, container and resource, until its allocation is asked for."""
@@ -122,22 +106,22 @@ class Allocator:
 
     async def _offer(self, pod: AdmittedPod, ref: ContainerRef, question: Question) -> Offer:
         holding = self.ledger.get(pod.uid, ref.name)
-        held = holding.resources.get(question.resource) if holding else None
-        if holding and held and satisfies(question, held, wire_kind(pod, ref)):
+        if holding and _serves(holding, question, wire_kind(pod, ref)):
             return self._offer_again(holding, question)
         offer = await self._hints(pod.uid, ref.name, question, request_for(pod, ref, question, None))
         return offer or Offer(self.name, question.resource, None)
 
     async def _pod_offer(self, pod: AdmittedPod, question: Question) -> Offer | None:
-        holdings = [one for one in self.ledger.of_pod(pod.uid) if question.resource in one.resources]
-        if holdings and all(satisfies(question, one.resources[question.resource], pb.MAIN) for one in holdings):
+        holdings = [one for one in self.ledger.of_pod(pod.uid) if question.plugin in one.whole]
+        if holdings and all(_serves(one, question, pb.MAIN) for one in holdings):
             return self._offer_again(holdings[0], question)
         return await self._hints(pod.uid, WHOLE_POD, question, pod_request_for(pod, question, None))
 
     def _offer_again(self, holding: Holding, question: Question) -> Offer:
         """What is held already stays where it is."""
-        held = tuple(hint.value for hint in holding.resources[question.resource].hints)
-        return Offer(self.name, question.resource, held or (holding.placement.of(question.resource),))
+        held = own_of(question, holding.resources)
+        hints = tuple(hint.value for hint in held.hints) if held else ()
+        return Offer(self.name, question.resource, hints or (holding.placement.of(question.resource),))
 
     async def _hints(self, uid: str, container: str, question: Question, request: Any) -> Offer | None:
         """One plugin's hints; None when it does not know such a call."""
@@ -249,6 +233,7 @@ class Allocator:
                 raise unheard
             if endpoint.trouble:
                 raise Unusable(endpoint.name, endpoint.trouble)
+            self.endpoints.withdraw(endpoint.name, unit.pod.uid)
             sent = await self.patience.call(endpoint, call.method, call.request)
         except RemoteError as error:
             if isinstance(error, PluginFailure) and error.unimplemented and call.container == WHOLE_POD:
@@ -273,6 +258,7 @@ class Allocator:
             return Refusal(REASON, busy, retry=True)
         holding = self.ledger.open(ref, placement)
         holding.whole = (holding.whole - by_plugin.keys()) | whole
+        holding.asked |= by_plugin.keys()
         for plugin, given in by_plugin.items():
             clash = self.ledger.put(holding, plugin, given)
             if clash:
@@ -283,7 +269,7 @@ class Allocator:
     def _let_pass(self, ref: ContainerRef, question: Question, refusal: Refusal) -> Answer:
         known = self.ledger.get(ref.pod_uid, ref.name)
         policy = self.settings.on_error.get(question.resource, OnError.FAIL)
-        if policy is OnError.LAST_KNOWN_GOOD and known and question.resource in known.resources:
+        if policy is OnError.LAST_KNOWN_GOOD and known and own_of(question, known.resources):
             self.emit(Event("ResourceKept", f"{refusal.message}; what it held stays", ref.pod_uid))
             return known.of_plugin(question.plugin)
         if policy is OnError.IGNORE:
@@ -321,5 +307,5 @@ def _clashes_of(key: Key, mine: Held, others: Mapping[Key, Held]) -> list[str]:
 
 def _serves(holding: Holding, question: Question, kind: pb.ContainerType.ValueType) -> bool:
     """Whether what a container holds still does."""
-    held = holding.resources.get(question.resource)
+    held = own_of(question, holding.resources)
     return held is not None and satisfies(question, held, kind)

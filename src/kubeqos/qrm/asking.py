@@ -132,6 +132,11 @@ def marks_of(meta: ObjectMeta) -> dict[str, dict[str, str]]:
     }
 
 
+def is_shadow(pod: AdmittedPod) -> bool:
+    """Whether only a ledger tells of this pod, so that its role is not known."""
+    return not any("image" in one for one in pod.raw.get("spec", {}).get("containers") or ())
+
+
 def with_marks(pod: AdmittedPod, marks: Mapping[str, Mapping[str, str]]) -> AdmittedPod:
     """A pod of which the API server has not told us yet, with the marks that were kept."""
     meta = pod.view.metadata

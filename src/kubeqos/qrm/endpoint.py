@@ -18,6 +18,7 @@ import grpc.aio
 from google.protobuf import json_format
 
 from kubeqos.errors import RemoteError
+from kubeqos.plugins.health import examine
 from kubeqos.plugins.sockets import PluginCallError, ask, call, dial, method
 from kubeqos.qrm.asking import Served
 from kubeqos.qrm.messages import METHODS, SERVICE
@@ -55,6 +56,7 @@ class Endpoint:
         self.capacity_at = float("-inf")
         self.lacks: set[str] = set()
         """Optional calls that it does not know."""
+        self._saved_options: tuple[pb.ResourcePluginOptions, dict[str, Any]] | None = None
         self._metrics = metrics
         self._deadline = deadline
         self._clock = clock
@@ -75,6 +77,13 @@ class Endpoint:
     def served(self) -> Served:
         options = self.options
         return Served(self.name, options.implicit, options.with_topology_alignment, tuple(options.extra_resources))
+
+    def saved_options(self) -> dict[str, Any]:
+        """For the ledger, which is written often: a plugin that is away after a restart is still one to be asked."""
+        if self._saved_options is None or self._saved_options[0] is not self.options:
+            found = json_format.MessageToDict(self.options, preserving_proto_field_name=True)
+            self._saved_options = self.options, dict(found)
+        return self._saved_options[1]
 
     def connect(self) -> None:
         self._channel, self._stubs = dial(self.socket), {}
@@ -140,7 +149,7 @@ class Endpoint:
         self._metrics.up.labels(self.name).set(0)
 
     async def probe(self) -> bool:
-        """Ask a silent plugin whether it is back."""
+        """Ask a silent plugin whether it is back, and well."""
         if self._channel is None:
             return False
         try:
@@ -148,9 +157,20 @@ class Endpoint:
             await call(self._channel, path, pb.Empty(), pb.ResourcePluginOptions, seconds=PROBE_SECONDS)
         except PluginCallError:
             return False
+        if not await self.well():
+            return False
         self.silent = None
         self._metrics.up.labels(self.name).set(1)
         return True
+
+    async def well(self) -> bool:
+        """What the plugin says of its own health; one that says that it is ill is as good as silent."""
+        if self._channel is None:
+            return False
+        problem = await examine(self._channel, PROBE_SECONDS)
+        if problem:
+            self._fall_silent(f"is not well: {problem}")
+        return not problem
 
     async def read_options(self) -> None:
         self.options = await self.call("GetResourcePluginOptions", pb.Empty())
@@ -201,11 +221,6 @@ def capacity_from_wire(sent: Mapping[str, pb.AllocatableTopologyAwareResource]) 
         )
         for name, one in sent.items()
     }
-
-
-def options_to_json(options: pb.ResourcePluginOptions) -> dict[str, Any]:
-    """For the ledger: a plugin that is away after a restart is still one that must be asked."""
-    return dict(json_format.MessageToDict(options, preserving_proto_field_name=True))
 
 
 def options_from_json(saved: Any) -> pb.ResourcePluginOptions:

@@ -38,7 +38,8 @@ class Endpoints:
         self.clock = clock
         self._by_name: dict[str, Endpoint] = {}
         self._owed: dict[str, dict[str, None]] = {}
-        self._releasing: set[asyncio.Task[bool]] = set()
+        self._releasing: dict[asyncio.Task[bool], str] = {}
+        self._telling: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(list(self._by_name.values()))
@@ -130,7 +131,7 @@ class Endpoints:
         self._by_name.setdefault(name, endpoint)
 
     async def close(self) -> None:
-        for task in self._releasing:
+        for task in list(self._releasing):
             task.cancel()
         for endpoint in self:
             await endpoint.stop()
@@ -154,21 +155,31 @@ class Endpoints:
         others = [endpoint for endpoint in self if endpoint.name not in but]
         for endpoint in others:
             self.owe(endpoint.name, pod_uid)
-        told = [asyncio.create_task(self._tell_gone(endpoint, pod_uid)) for endpoint in others]
+        slow = set(self._releasing.values())
+        told = []
+        for endpoint in others:
+            task = asyncio.create_task(self._tell_gone(endpoint, pod_uid))
+            self._releasing[task] = endpoint.name
+            task.add_done_callback(self._releasing.pop)
+            if endpoint.name not in slow:  # one that is still busy with the last release holds up nobody again
+                told.append(task)
         if told:
-            _, slow = await asyncio.wait(told, timeout=RELEASE_SECONDS)
-            self._releasing |= slow
-            for task in slow:
-                task.add_done_callback(self._releasing.discard)
+            await asyncio.wait(told, timeout=RELEASE_SECONDS)
 
     async def settle(self, endpoint: Endpoint) -> None:
         """Tell one plugin everything that it has missed."""
         for pod_uid in list(self._owed.get(endpoint.name, ())):
-            if not await self._tell_gone(endpoint, pod_uid):
+            busy = (endpoint.name, pod_uid) in self._telling
+            if not busy and pod_uid in self._owed[endpoint.name] and not await self._tell_gone(endpoint, pod_uid):
                 return
+
+    def withdraw(self, name: str, pod_uid: str) -> None:
+        """The pod is tried again: a release of its last attempt must not reach the plugin after the new one."""
+        self._owed.get(name, {}).pop(pod_uid, None)
 
     async def _tell_gone(self, endpoint: Endpoint, pod_uid: str) -> bool:
         owed = self._owed.setdefault(endpoint.name, {})
+        self._telling.add((endpoint.name, pod_uid))
         try:
             await endpoint.call("RemovePod", pb.RemovePodRequest(pod_uid=pod_uid))
             owed.pop(pod_uid, None)
@@ -181,6 +192,7 @@ class Endpoints:
         except RemoteError:
             return False  # away or silent: it has said so once, and is told when it is back
         finally:
+            self._telling.discard((endpoint.name, pod_uid))
             self.metrics.owed.labels(endpoint.name).set(len(owed))
         return False
 

@@ -39,6 +39,8 @@ class Holding:
     resources: dict[str, Allocation] = field(default_factory=dict)
     plugins: dict[str, str] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
+    """The plugins that have answered for it, those that gave nothing included."""
     was: CpuSet | None = None
     rest: dict[str, Any] = field(default_factory=dict)
     """Fields of its entry that a newer version wrote (reference, regression T24)."""
@@ -107,6 +109,7 @@ class Ledger:
                 del holding.resources[name], holding.plugins[name]
         holding.resources.update(given)
         holding.plugins.update(dict.fromkeys(given, plugin))
+        holding.asked |= {plugin}
         return None
 
     def drop(self, pod_uid: str) -> None:
@@ -198,6 +201,7 @@ class _Entry(msgspec.Struct, omit_defaults=True):
     was: str | None = None
     hints: dict[str, NumaHint] = {}
     whole: tuple[str, ...] = ()
+    asked: tuple[str, ...] | None = None
 
 
 def _to_json(holding: Holding) -> Any:
@@ -211,6 +215,7 @@ def _to_json(holding: Holding) -> Any:
         None if holding.was is None else str(holding.was),
         {resource: NumaHint.of(hint) for resource, hint in placement.by_resource.items()},
         tuple(sorted(holding.whole)),
+        None if holding.asked == set(holding.plugins.values()) else tuple(sorted(holding.asked)),
     )
     return {**msgspec.to_builtins(entry, str_keys=True), **holding.rest}
 
@@ -223,4 +228,5 @@ def _from_json(uid: str, name: str, entry: Any) -> Holding:
     placement = Placement(read.hint.value, {resource: hint.value for resource, hint in read.hints.items()})
     was = None if read.was is None else CpuSet.parse(read.was)
     rest = {key: value for key, value in entry.items() if key not in _Entry.__struct_fields__}
-    return Holding(ref, placement, read.resources, read.plugins, frozenset(read.whole), was, rest)
+    asked = frozenset(read.plugins.values() if read.asked is None else read.asked)
+    return Holding(ref, placement, read.resources, read.plugins, frozenset(read.whole), asked, was, rest)

@@ -16,9 +16,19 @@ from google.protobuf.message import DecodeError
 
 from kubeqos.errors import RemoteError
 from kubeqos.model.machine import Machine
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef
+from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
 from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of
-from kubeqos.qrm.asking import DEDICATED_CORES, Question, level_of, pod_request_for, request_for, wire_kind
+from kubeqos.qrm.asking import (
+    DEDICATED_CORES,
+    Placement,
+    Question,
+    is_shadow,
+    level_of,
+    pod_request_for,
+    request_for,
+    why_skipped,
+    wire_kind,
+)
 from kubeqos.qrm.endpoint import Endpoint, PluginFailure
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.ledger import Findings, Holding, Ledger, Report
@@ -54,6 +64,10 @@ class Reconciler:
         self._strangers: dict[tuple[str, str], float] = {}
         self._tending: dict[str, asyncio.Task[None]] = {}
         self._said: dict[str, set[str]] = {}
+        self._declined: set[tuple[str, Key]] = set()
+        """Running containers that a plugin will not serve: asked again when it comes back, not every period."""
+        self._unreported: set[tuple[str, Key]] = set()
+        """What a plugin gave to a pod as a whole and gives again, but leaves out of its reports."""
 
     async def round(self) -> None:
         """One period: silent plugins are probed, missed releases sent, reports and capacities read, all at once.
@@ -80,12 +94,16 @@ class Reconciler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def refresh(self, plugins: Iterable[str]) -> None:
-        """Read the reports of these plugins now."""
+        """Read the reports of these plugins now; an admission waits for this, so whoever is slow is left for later."""
         asked = [endpoint for name in plugins if (endpoint := self.endpoints.get(name)) and endpoint.usable]
-        await asyncio.gather(*(self._collect(endpoint) for endpoint in asked))
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await asyncio.gather(*(self._collect(endpoint) for endpoint in asked))
+        except TimeoutError:
+            log.info("plugins do not report in time", resources=[endpoint.name for endpoint in asked])
 
     async def _tend(self, endpoint: Endpoint) -> None:
-        if endpoint.live and endpoint.silent and not await endpoint.probe():
+        if endpoint.live and not await (endpoint.probe() if endpoint.silent else endpoint.well()):
             return
         if not endpoint.usable:
             return
@@ -99,11 +117,19 @@ class Reconciler:
         except RemoteError as error:
             self._drift(endpoint, "unanswered", error.what)
 
+    async def synchronise(self, endpoint: Endpoint) -> None:
+        """A plugin has come (back): compare everything, whatever was known of it."""
+        self._seen.pop(endpoint.name, None)
+        for memory in (self._declined, self._unreported):
+            memory -= {one for one in memory if one[0] == endpoint.name or one[1][0] not in self.pods}
+        await self.collect(endpoint)
+        await self._allocate_again(endpoint, self._open_unserved(endpoint))  # of a plugin that makes no reports
+
     async def collect(self, endpoint: Endpoint) -> None:
         """Read one plugin's report and bring the ledger in line with it."""
         if not endpoint.options.need_reconcile:
             return
-        before = {(holding.ref.pod_uid, holding.ref.name) for holding in self.ledger}
+        before = {_key(holding.ref) for holding in self.ledger}
         try:
             sent: bytes = await endpoint.call("GetResourcesAllocation", pb.GetResourcesAllocationRequest(), raw=True)
         except PluginFailure as error:
@@ -117,15 +143,20 @@ class Reconciler:
         except DecodeError:
             self._drift(endpoint, "nonsense", "the report cannot be decoded")
             return
+        unserved = self._open_unserved(endpoint)
         findings = self.ledger.compare(endpoint.name, report, self.machine)
         for wrong in findings.nonsense:
             self._drift(endpoint, "nonsense", wrong)
         agreed = self._apply(endpoint, findings)
-        lost = [ref for ref in findings.missing if (ref.pod_uid, ref.name) in before]
+        lost = [
+            ref
+            for ref in findings.missing
+            if _key(ref) in before and (endpoint.name, _key(ref)) not in self._unreported
+        ]
         if lost:
             what = f"has lost what it gave to {len(lost)} containers and is asked for it again"
             self._tell(endpoint, "ResourcePluginForgot", what)
-            await self._allocate_again(endpoint, lost)
+        await self._allocate_again(endpoint, [*lost, *(ref for ref in unserved if _key(ref) not in findings.changed)])
         await self._send_away(endpoint, findings.strangers)
         if agreed and not findings.nonsense and not findings.missing:
             self._said.pop(endpoint.name, None)
@@ -168,6 +199,27 @@ class Reconciler:
                 held[key] = Held(found[0], key[0] if found[1] else None)
         return held
 
+    def _open_unserved(self, endpoint: Endpoint) -> list[ContainerRef]:
+        """Containers that were admitted without this plugin: before it came, or while the gate was off.
+
+        Their entries are made, so that they take over what the plugin reports, or are asked for like what it lost.
+        """
+        catalogue, busy = self.endpoints.catalogue(), set(self.admitting())
+        found = []
+        for uid, pod in self.pods.items():
+            if uid in busy or is_shadow(pod) or why_skipped(pod, self.endpoints.settings.skip):
+                continue
+            for ref, _ in pod.containers():
+                holding = self.ledger.get(uid, ref.name)
+                done = holding is not None and endpoint.name in holding.asked
+                if done or ref.kind is ContainerKind.INIT or (endpoint.name, (uid, ref.name)) in self._declined:
+                    continue
+                if any(question.plugin == endpoint.name for question in catalogue.questions(pod, ref)):
+                    found.append(ref)
+                    if holding is None:
+                        self.ledger.open(ref, Placement())
+        return found
+
     async def _allocate_again(self, endpoint: Endpoint, missing: Iterable[ContainerRef]) -> None:
         """A plugin has lost what it gave (it restarted with an empty state): ask again, under the same hints."""
         shared: dict[tuple[str, str], dict[str, Allocation] | Nonsense] = {}
@@ -175,39 +227,49 @@ class Reconciler:
             pod, holding = self.pods.get(ref.pod_uid), self.ledger.get(ref.pod_uid, ref.name)
             if pod is None or holding is None:
                 continue
-            for question in self.endpoints.catalogue().questions(pod, ref):
-                if question.plugin != endpoint.name:
-                    continue
-                if endpoint.name not in holding.whole:
-                    self._take_back(endpoint, holding, await self._ask(endpoint, pod, holding, question))
-                    continue
-                key = pod.uid, question.resource
-                if key not in shared:
-                    shared[key] = await self._ask_pod(endpoint, pod, holding, question)
-                self._take_back(endpoint, holding, shared[key])
+            asked = self.endpoints.catalogue().questions(pod, ref)
+            try:
+                for question in asked:
+                    if question.plugin == endpoint.name:
+                        self._take_back(endpoint, holding, await self._ask(endpoint, pod, holding, question, shared))
+            except PluginFailure as error:
+                if error.unreachable:
+                    raise
+                self._declined.add((endpoint.name, (ref.pod_uid, ref.name)))
+                self._drift(endpoint, "refused", f"pod {ref.pod_uid} container {ref.name}: {error.what}")
 
     async def _ask(
-        self, endpoint: Endpoint, pod: AdmittedPod, holding: Holding, question: Question
+        self,
+        endpoint: Endpoint,
+        pod: AdmittedPod,
+        holding: Holding,
+        question: Question,
+        shared: dict[tuple[str, str], dict[str, Allocation] | Nonsense],
     ) -> dict[str, Allocation] | Nonsense:
-        request = request_for(pod, holding.ref, question, holding.placement.of(question.resource))
-        answer = await endpoint.call("Allocate", request)
-        return judged(pod, question, answer, wire_kind(pod, holding.ref), self.machine)
-
-    async def _ask_pod(
-        self, endpoint: Endpoint, pod: AdmittedPod, holding: Holding, question: Question
-    ) -> dict[str, Allocation] | Nonsense:
-        asked = self.endpoints.catalogue().pod_questions(pod)
-        whole = next((one for one in asked if one.resource == question.resource), question)
-        request = pod_request_for(pod, whole, holding.placement.of(question.resource))
-        answer = await endpoint.call("AllocateForPod", request)
-        return judged(pod, whole, answer, pb.MAIN, self.machine)
+        """What the plugin gives now; for a pod as a whole it is asked once."""
+        hint, key = holding.placement.of(question.resource), (pod.uid, question.resource)
+        if endpoint.name not in holding.whole:
+            answer = await endpoint.call("Allocate", request_for(pod, holding.ref, question, hint))
+            return judged(pod, question, answer, wire_kind(pod, holding.ref), self.machine)
+        if key not in shared:
+            asked = self.endpoints.catalogue().pod_questions(pod)
+            whole = next((one for one in asked if one.resource == question.resource), question)
+            answer = await endpoint.call("AllocateForPod", pod_request_for(pod, whole, hint))
+            shared[key] = judged(pod, whole, answer, pb.MAIN, self.machine)
+        return shared[key]
 
     def _take_back(self, endpoint: Endpoint, holding: Holding, given: dict[str, Allocation] | Nonsense) -> None:
         """Enter what a plugin gave again, unless the container is gone or somebody else's promise would break."""
         uid, name = key = holding.ref.pod_uid, holding.ref.name
         if isinstance(given, Nonsense):
             self._drift(endpoint, "nonsense", f"pod {uid} container {name}: {given}")
-        elif self.ledger.get(uid, name) is holding and given:
+        elif self.ledger.get(uid, name) is not holding:
+            return
+        elif not given:
+            holding.asked |= {endpoint.name}
+        elif endpoint.name in holding.whole and given == holding.of_plugin(endpoint.name):
+            self._unreported.add((endpoint.name, key))
+        else:
             wrong = set(clashes(self._after({key: given}))) - set(self.ledger.validate())
             if wrong:
                 self._drift(endpoint, "overlap", "; ".join(sorted(wrong)))
@@ -238,6 +300,10 @@ class Reconciler:
         if message not in said:
             said.add(message)
             self.emit(Event(reason, f"plugin {endpoint.name} {message}"))
+
+
+def _key(ref: ContainerRef) -> Key:
+    return ref.pod_uid, ref.name
 
 
 def judged(

@@ -46,7 +46,7 @@ class ResourcePluginHandler:
 
     def __init__(self, manager: QosResourceManager) -> None:
         self._endpoints = manager.endpoints
-        self._synchronise = manager.reconciler.collect
+        self._synchronise = manager.reconciler.synchronise
         self._complaints = Complaints(manager)
 
     def validate(self, plugin: Plugin) -> str | None:
@@ -67,7 +67,7 @@ class LegacyRegistry:
     def __init__(self, manager: QosResourceManager, folder: Path) -> None:
         self.folder = folder
         self._endpoints = manager.endpoints
-        self._synchronise = manager.reconciler.collect
+        self._synchronise = manager.reconciler.synchronise
         self._guards: dict[str, asyncio.Task[None]] = {}
         self._complaints = Complaints(manager)
 

@@ -27,6 +27,7 @@ from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_prior
 from kubeqos.rules.quota import Charge, Deltas, Quota
 from kubeqos.rules.services import drop_type_dependent
 from kubeqos.rules.validation import validate, warnings
+from kubeqos.rules.validation.meta import drop_repeated_owners
 
 Raw = dict[str, Any]
 DEFAULT_GATES = FeatureGates.default()
@@ -198,6 +199,13 @@ def namespace_exists(work: Work) -> Refused | None:
     return refuse(request, why, causes=[cause])
 
 
+def owners_once(work: Work) -> Refused | None:
+    warning = drop_repeated_owners(work.new.get("metadata") or {})
+    if warning:
+        work.warnings.append(warning)
+    return None
+
+
 def defaults(work: Work) -> Refused | None:
     apply_defaults(work.request.kind, work.new)
     return None
@@ -241,6 +249,25 @@ def _class_fields(raw: Raw) -> list[str]:
         if item.get("qosResources"):
             found.append(f"spec.limits[{index}].qosResources")
     return found
+
+
+def status_without_classes(work: Work) -> Refused | None:
+    """With QOSResources off a node cannot advertise, nor tell what its pods have (KEP-3008, Version Skew Strategy)."""
+    if work.around.gates.enabled(gates.QOS_RESOURCES) or _tells_classes(work.request.old or {}):
+        return None
+    for part in _told(work.new):
+        part.pop("qosResources", None)
+    return None
+
+
+def _told(raw: Raw) -> list[Raw]:
+    """The parts of a status that may name classes."""
+    status = raw.get("status") or {}
+    return [status, *(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+
+
+def _tells_classes(raw: Raw) -> bool:
+    return any(part.get("qosResources") for part in _told(raw))
 
 
 def class_annotations(work: Work) -> Refused | None:
@@ -301,7 +328,7 @@ def validity(work: Work) -> Refused | None:
     if errors:
         return refuse_invalid(request, errors)
     if not request.subresource:
-        work.warnings += warnings(request.kind, work.new, creating=request.operation is Operation.CREATE)
+        work.warnings += warnings(request.kind, work.new, old=request.old)
     return None
 
 
@@ -428,7 +455,9 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
         pod_priority, pod_tolerations, runtime_class, class_annotations, classes_need_gate, limit_defaults,
     ),
     (Operation.UPDATE, "pods", ""): (pod_keeps_priority, pod_tolerations, classes_need_gate),
-    (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only),
+    (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only, classes_need_gate),
+    (Operation.UPDATE, "pods", "status"): (status_without_classes,),
+    (Operation.UPDATE, "nodes", "status"): (status_without_classes,),
     (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
     (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),
     (Operation.UPDATE, "services", ""): (service_type,),
@@ -454,5 +483,5 @@ def _plan(operation: Operation, resource: str, subresource: str) -> tuple[Step, 
     if operation is Operation.DELETE:
         return (quotas,)
     if operation is Operation.CREATE:
-        return (namespace_exists, defaults, *mutating, prepare, validity, *validating, quotas)
-    return (defaults, *mutating, validity, *validating, quotas)
+        return (namespace_exists, owners_once, defaults, *mutating, prepare, validity, *validating, quotas)
+    return (owners_once, defaults, *mutating, validity, *validating, quotas)

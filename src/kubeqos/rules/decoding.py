@@ -23,7 +23,7 @@ from kubeqos.codec import (
 )
 from kubeqos.model import schema
 from kubeqos.model.gojson import syntax_problem
-from kubeqos.model.quantity import FORMAT_WRONG
+from kubeqos.model.quantity import FORMAT_WRONG, NUMBER_WRONG, SUFFIX_WRONG
 from kubeqos.model.schema import Shape, TypeSchema
 from kubeqos.rules.fielderror import FieldError, Invalid, invalid, not_supported, too_long
 
@@ -84,8 +84,9 @@ def decode(
     if isinstance(found, _Unreadable):
         if found.code == 415:
             return Refused(415, "UnsupportedMediaType", found.why)
-        why = f"couldn't get version/kind; json parse error: {found.why} ({_summary(sent)})"
-        return _bad(f"the object provided is unrecognized (must be of type {kind}): {why}")
+        return _bad(unrecognized(kind, f"couldn't get version/kind; json parse error: {found.why}", sent))
+    if why := _head_problem(found):
+        return _bad(unrecognized(kind, why, sent))
     if problem := _kind_problem(found, group, version, kind):
         return problem
     api_version = f"{group}/{version}" if group else version
@@ -94,7 +95,7 @@ def decode(
     shape = schema.kind(group, version, kind)
     findings = schema.check(found, shape, body if is_json and field_validation != "Ignore" else None)
     error = findings.error
-    if error is None and is_json and b"\\" in body and escapes_quantity(body, shape):
+    if error in (None, SUFFIX_WRONG, NUMBER_WRONG) and is_json and b"\\" in body and escapes_quantity(body, shape):
         error = FORMAT_WRONG
     prefix = f'{kind} in version "{version}" cannot be handled as a {kind}: '
     if error is not None:
@@ -103,6 +104,11 @@ def decode(
         return _bad(f"{prefix}strict decoding error: {', '.join(findings.strict)}")
     raw = _plain(schema.normalise(raw, shape)) if _has_fraction(body) else schema.normalise(raw, shape)
     return Decoded(raw, [] if field_validation == "Ignore" else findings.strict)
+
+
+def unrecognized(kind: str, why: str, body: bytes) -> str:
+    """What is said of a body whose kind cannot even be told."""
+    return f"the object provided is unrecognized (must be of type {kind}): {why} ({_summary(body)})"
 
 
 def _bad(message: str) -> Refused:
@@ -141,7 +147,10 @@ def _read_json(body: bytes) -> Any:
     try:
         value = decode_json_exact(body) if _has_fraction(body) else decode_json(body)
     except (JsonError, UnicodeDecodeError) as error:
-        return _Unreadable(syntax_problem(body) or str(error))
+        problem = syntax_problem(body)
+        if problem is None and not body.lstrip().startswith((b"{", b"[", b'"')):
+            problem = f"json: cannot unmarshal number into Go value of type {_HEAD}"  # well-formed, and too large
+        return _Unreadable(problem or str(error))
     except RecursionError:
         return _Unreadable("exceeded max depth")
     # Cheap first: a text with few brackets cannot be deep.
@@ -229,14 +238,20 @@ def _go_type(value: Any) -> str:
 # -- which kind it claims to be ------------------------------------------------------------------------------------
 
 
+def _head_problem(raw: dict[str, Any]) -> str | None:
+    """Why the kind and version of a document cannot be told."""
+    for name in ("apiVersion", "kind"):
+        value = raw.get(name)
+        if value is not None and not isinstance(value, str):
+            problem = f"json: cannot unmarshal {_go_type(value)} into Go struct field .{name} of type string"
+            return f"couldn't get version/kind; json parse error: {problem}"
+    version = raw.get("apiVersion") or ""
+    return f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else None
+
+
 def _kind_problem(raw: dict[str, Any], group: str, version: str, kind: str) -> Refused | None:
     api_version = f"{group}/{version}" if group else version
     given_kind, given_version = raw.get("kind") or kind, raw.get("apiVersion") or api_version
-    for name, value in (("kind", given_kind), ("apiVersion", given_version)):
-        if not isinstance(value, str):
-            problem = f"json: cannot unmarshal {_go_type(value)} into Go struct field .{name} of type string"
-            why = f"couldn't get version/kind; json parse error: {problem}"
-            return _bad(f"the object provided is unrecognized (must be of type {kind}): {why}")
     if (given_kind, given_version) == (kind, api_version):
         return None
     given_group, _, short = given_version.rpartition("/")

@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from kubeqos.model.objects import PodSpec
+from kubeqos.model.remember import remembered
+from kubeqos.rules.labelkeys import merge_label_keys
 from kubeqos.rules.limits import default_limit_range
-from kubeqos.rules.podqos import default_pod_level, default_requests, spec_qos_class
+from kubeqos.rules.podqos import class_of_spec, default_pod_level, default_requests
 
 Raw = dict[str, Any]
 
@@ -184,7 +185,7 @@ _is_image = re.compile(
 ).fullmatch
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def pull_policy(image: str) -> str:
     """Always for the tag `latest`, which is also meant when there is neither tag nor digest."""
     found = _is_image(image)
@@ -211,6 +212,8 @@ def _tolerates(toleration: Raw, key: str) -> bool:
 
 def _prepare_pod(raw: Raw, now: str) -> None:
     spec = raw["spec"]
+    if spec.get("affinity") or spec.get("topologySpreadConstraints"):
+        merge_label_keys(spec, raw["metadata"].get("labels") or {})
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         spec["terminationGracePeriodSeconds"] = 1
     counted = {key: spec[key] for key in _COUNTED if spec.get(key)}
@@ -218,7 +221,7 @@ def _prepare_pod(raw: Raw, now: str) -> None:
     status: Raw = {"phase": "Pending"}
     if spec.get("schedulingGates"):
         status["conditions"] = [{**_GATED, "lastTransitionTime": now}]
-    status["qosClass"] = str(spec_qos_class(PodSpec.of(counted)).qos_class)
+    status["qosClass"] = str(class_of_spec(PodSpec.of(counted)))
     raw["status"] = status
 
 

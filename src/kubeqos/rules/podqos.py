@@ -10,6 +10,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from kubeqos.model.objects import ContainerView, PodSpec, PodView, ResourceList, Resources, convert
@@ -17,6 +18,7 @@ from kubeqos.model.quantity import Quantity
 
 _COMPUTE = ("cpu", "memory")
 _ZERO = Quantity.ZERO
+_NO_CONTAINER = ContainerView()
 _Key = TypeVar("_Key", bound=Hashable)
 
 
@@ -46,33 +48,50 @@ def qos_class(pod: PodView) -> QosDecision:
 
 
 def spec_qos_class(spec: PodSpec) -> QosDecision:
-    """The class of a pod with this spec."""
+    """The class of a pod with this spec, and why."""
+    decided, why = _decide(spec)
+    return QosDecision(decided, why())
+
+
+def class_of_spec(spec: PodSpec) -> QosClass:
+    """The class alone, for whoever makes pods by the thousand."""
+    return _decide(spec)[0]
+
+
+def _decide(spec: PodSpec) -> tuple[QosClass, Callable[[], str]]:
+    """The class, and how to say what decided it."""
     if spec.resources is not None and pod_level_set(spec.resources):
-        shape, why = _shape(spec.resources)
-        return QosDecision(shape, f"spec.resources: {why}")
+        whole = spec.resources
+        return _shape(whole), lambda: f"spec.resources: {_why(whole)}"
     agreed: QosClass | None = None
-    first = reason = ""
+    first = _NO_CONTAINER
     for containers in (spec.init_containers, spec.containers):
         for container in containers:
-            shape, why = _shape(container.resources)
+            shape = _shape(container.resources)
             if shape is QosClass.BURSTABLE:
-                return QosDecision(shape, f"container {container.name!r}: {why}")
+                return shape, partial(_said_by, container)
             if agreed is None:
-                agreed, first, reason = shape, container.name, why
+                agreed, first = shape, container
             elif shape is not agreed:
-                return QosDecision(
-                    QosClass.BURSTABLE,
-                    f"container {first!r} is {agreed}, container {container.name!r} is {shape}",
-                )
+                return QosClass.BURSTABLE, partial(_disagreement, first, container)
     if agreed is None:
-        return QosDecision(QosClass.BEST_EFFORT, "the pod has no containers")
-    return QosDecision(agreed, f"every container: {reason}")
+        return QosClass.BEST_EFFORT, lambda: "the pod has no containers"
+    return agreed, lambda: f"every container: {_why(first.resources)}"
+
+
+def _said_by(container: ContainerView) -> str:
+    return f"container {container.name!r}: {_why(container.resources)}"
+
+
+def _disagreement(one: ContainerView, other: ContainerView) -> str:
+    classes = _shape(one.resources), _shape(other.resources)
+    return f"container {one.name!r} is {classes[0]}, container {other.name!r} is {classes[1]}"
 
 
 def effective_class(pod: PodView) -> QosClass:
     """The class recorded in the pod's status, or computed where none is recorded yet."""
     recorded = pod.status.qos_class
-    return QosClass(recorded) if recorded else qos_class(pod).qos_class
+    return QosClass(recorded) if recorded else class_of_spec(pod.spec)
 
 
 def pod_level_set(resources: Resources) -> bool:
@@ -80,20 +99,29 @@ def pod_level_set(resources: Resources) -> bool:
     return any(name in _COMPUTE or name.startswith("hugepages-") for name in (*resources.requests, *resources.limits))
 
 
-def _shape(resources: Resources) -> tuple[QosClass, str]:
+def _shape(resources: Resources) -> QosClass:
     """The class that one set of requests and limits has by itself. Zero counts as absent."""
-    shapes = set()
+    requests, limits = resources.requests, resources.limits
+    cpu, memory = requests.get("cpu", _ZERO), requests.get("memory", _ZERO)
+    if cpu != limits.get("cpu", _ZERO) or memory != limits.get("memory", _ZERO) or cpu.is_zero != memory.is_zero:
+        return QosClass.BURSTABLE
+    return QosClass.BEST_EFFORT if cpu.is_zero else QosClass.GUARANTEED
+
+
+def _why(resources: Resources) -> str:
+    """What decided that."""
     for name in _COMPUTE:
-        request = resources.requests.get(name, _ZERO)
-        limit = resources.limits.get(name, _ZERO)
+        request, limit = resources.requests.get(name, _ZERO), resources.limits.get(name, _ZERO)
         if request != limit:
-            return QosClass.BURSTABLE, f"{name} request {_said(request)} ≠ limit {_said(limit)}"
-        shapes.add(not request.is_zero)
-    if len(shapes) == 2:
-        return QosClass.BURSTABLE, "only one of cpu and memory is set"
-    if shapes.pop():
-        return QosClass.GUARANTEED, "cpu and memory requests equal their limits"
-    return QosClass.BEST_EFFORT, "no cpu or memory request or limit"
+            return f"{name} request {_said(request)} ≠ limit {_said(limit)}"
+    return _REASONS[_shape(resources)]
+
+
+_REASONS = {
+    QosClass.BURSTABLE: "only one of cpu and memory is set",
+    QosClass.GUARANTEED: "cpu and memory requests equal their limits",
+    QosClass.BEST_EFFORT: "no cpu or memory request or limit",
+}
 
 
 def _said(quantity: Quantity) -> str:

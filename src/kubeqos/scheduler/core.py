@@ -32,8 +32,7 @@ _STORY_LENGTH = 32
 _KEPT_STORIES = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class PodKey:
+class PodKey(msgspec.Struct, frozen=True, gc=False):
     """A pod as effects name it."""
 
     uid: str
@@ -41,8 +40,7 @@ class PodKey:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True, gc=False):
     """Give the pod this node."""
 
     pod: PodKey
@@ -50,8 +48,7 @@ class Bind:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, gc=False):
     """Tell the user why the pod waits; `nominated` is the node being freed for it."""
 
     pod: PodKey
@@ -59,8 +56,7 @@ class Report:
     nominated: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(msgspec.Struct, frozen=True, gc=False):
     """Delete a victim so that a more important pod can have its place."""
 
     victim: PodKey

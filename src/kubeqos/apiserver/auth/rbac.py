@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from kubeqos.apiserver.auth.identity import Identity
 from kubeqos.codec import JsonObject
 
@@ -18,8 +20,7 @@ GROUP = "rbac.authorization.k8s.io"
 REMEMBERED = 4096  # identities × namespaces
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True, gc=False):
     """What a request wants to do. A request without a resource is for the path."""
 
     verb: str

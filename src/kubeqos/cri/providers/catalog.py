@@ -16,7 +16,6 @@ from typing import Any
 from kubeqos.cri.providers.builtin import BlockIoProvider, NamedProvider, PresetProvider
 from kubeqos.cri.providers.config import (
     BUILT_IN,
-    POD_QOS,
     BlockIoSpec,
     NamedSpec,
     NodeClasses,
@@ -26,12 +25,14 @@ from kubeqos.cri.providers.config import (
     VendorSpec,
 )
 from kubeqos.cri.providers.host import Host
+from kubeqos.cri.providers.ledger import Holder
 from kubeqos.cri.providers.protocol import ENTRY_POINT_GROUP, Advertisement, ClassInfo, ClassProvider, Level
 from kubeqos.cri.providers.rdt.files import Kernel, ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.provider import RdtProvider
 from kubeqos.cri.providers.rdt.resolve import Plan
 from kubeqos.document import suggest
 from kubeqos.errors import ConfigurationError, RemoteError
+from kubeqos.rules.classes import POD_QOS
 
 Connect = Callable[[str, str, Any], ClassProvider]
 """Makes the proxy of an out-of-process provider from (resource name, endpoint, configuration)."""
@@ -79,6 +80,15 @@ class Catalog:
         for provider in damaged:
             provider.install()
         return bool(damaged)
+
+    def gather(self, holders: Iterable[Holder]) -> int:
+        """Bring stray tasks of running containers into their groups; how many there were."""
+        found = 0
+        for name, provider in self.providers.items():
+            if isinstance(provider, RdtProvider):
+                held = ((h, h.classes[name].class_name) for h in holders if name in h.classes)
+                found += provider.gather([(h.subject, h.place, c) for h, c in held if h.alive and h.place and c])
+        return found
 
     def retire(self) -> list[str]:
         """Clear away what the previous configuration left behind; returns what is still in use."""

@@ -130,6 +130,7 @@ class Subject(google.protobuf.message.Message):
     CONTAINER_NAME_FIELD_NUMBER: builtins.int
     CPU_SHARES_FIELD_NUMBER: builtins.int
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: builtins.int
+    POD_QOS_FIELD_NUMBER: builtins.int
     level: Global___Level.ValueType
     id: builtins.str
     """Empty until the runtime has made it."""
@@ -140,6 +141,8 @@ class Subject(google.protobuf.message.Message):
     container_name: builtins.str
     cpu_shares: builtins.int
     memory_limit_bytes: builtins.int
+    pod_qos: builtins.str
+    """Guaranteed, Burstable or BestEffort, where the node says so."""
     def __init__(
         self,
         *,
@@ -152,8 +155,9 @@ class Subject(google.protobuf.message.Message):
         container_name: builtins.str = ...,
         cpu_shares: builtins.int = ...,
         memory_limit_bytes: builtins.int = ...,
+        pod_qos: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["container_name", b"container_name", "cpu_shares", b"cpu_shares", "id", b"id", "level", b"level", "memory_limit_bytes", b"memory_limit_bytes", "pod_name", b"pod_name", "pod_namespace", b"pod_namespace", "pod_uid", b"pod_uid", "sandbox_id", b"sandbox_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["container_name", b"container_name", "cpu_shares", b"cpu_shares", "id", b"id", "level", b"level", "memory_limit_bytes", b"memory_limit_bytes", "pod_name", b"pod_name", "pod_namespace", b"pod_namespace", "pod_qos", b"pod_qos", "pod_uid", b"pod_uid", "sandbox_id", b"sandbox_id"]) -> None: ...
 
 Global___Subject: typing_extensions.TypeAlias = Subject
 

@@ -38,9 +38,8 @@ from kubeqos.cri.providers import blockio, presets
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, ClassInfo, Level
 from kubeqos.cri.providers.rdt.config import RdtConfig, parse_rdt
 from kubeqos.document import Doc, parse_document, suggest
+from kubeqos.rules.classes import POD_QOS
 
-POD_QOS = "pod-qos"
-"""Informational to the runtime: never requested, never advertised (KEP-3008; DESIGN ruling 5)."""
 MAX_CAPACITY = 2**64 - 1
 _NAME = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 DEFAULT_PREFIX = "kubeqos."

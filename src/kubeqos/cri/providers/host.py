@@ -55,6 +55,10 @@ class Host:
 
     def tasks(self, place: Place) -> list[int]:
         """The threads of a subject now, from its cgroup (or its first process when the tree has no such file)."""
+        return self.contained(place) or ([place.pid] if place.pid else [])
+
+    def contained(self, place: Place) -> list[int]:
+        """The threads in a subject's cgroup now; none when it has gone."""
         directory = self.directory(place, "cpu")
         for name in ("tasks", "cgroup.threads", "cgroup.procs"):
             try:
@@ -65,7 +69,7 @@ class Host:
                 # cgroup.threads of a domain-threaded group cannot be read; cgroup.procs can.
                 if error.errno != errno.EOPNOTSUPP:
                     raise RemoteError(f"cannot list tasks: {error.strerror}", where=str(directory / name)) from error
-        return [place.pid] if place.pid else []
+        return []
 
     def _write(self, place: Place, effect: CgroupWrite) -> None:
         directory = self.directory(place, effect.controller)

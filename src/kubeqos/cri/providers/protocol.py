@@ -65,6 +65,8 @@ class Subject:
     container_name: str = ""
     cpu_shares: int = 0
     memory_limit_bytes: int = 0
+    pod_qos: str = ""
+    """Guaranteed, Burstable or BestEffort, where the node says so (KEP-3008, Pass on Pod QoS class)."""
 
     def describe(self) -> str:
         pod = f"pod {self.pod_namespace}/{self.pod_name}"

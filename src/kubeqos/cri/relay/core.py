@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubeqos.cri.providers.config import POD_QOS
 from kubeqos.cri.providers.ledger import Assignment, Holder, Ledger
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level, Subject
 from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 from kubeqos.document import suggest
+from kubeqos.rules.classes import POD_QOS
 
 Offers = Mapping[str, Advertisement]
 _FIELD = {Level.POD: "PodSandboxConfig.qos_resources", Level.CONTAINER: "ContainerConfig.qos_resources"}
@@ -201,6 +201,8 @@ def follow(old: Offers, new: Offers, key: str, holder: Holder, redefined: Collec
     """
     leave: list[Move] = []
     enter: list[Move] = []
+    # A sandbox runs from the moment it is there, also where a runtime does not say in which process.
+    started = holder.place is not None or (holder.subject.level is Level.POD and bool(holder.subject.id))
     # The provider of a resource in neither list is away: what it was asked for waits for its return.
     classes = {name: a for name, a in holder.classes.items() if name not in old and name not in new and a.explicit}
     for name in sorted({*old, *new}):
@@ -208,7 +210,7 @@ def follow(old: Offers, new: Offers, key: str, holder: Holder, redefined: Collec
         if (offer or old[name]).level is not holder.subject.level:
             continue
         before = holder.classes.get(name)
-        after = _reassigned(offer, before, started=holder.place is not None)
+        after = _reassigned(offer, before, started=started)
         if after is not None:
             classes[name] = after
         left, came = before.class_name if before else "", after.class_name if after else ""

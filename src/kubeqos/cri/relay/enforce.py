@@ -54,6 +54,11 @@ def acts_in_place(catalog: Catalog, classes: Mapping[str, Assignment]) -> bool:
     return any(catalog.providers[resource].acts_in_place for resource in classes if resource in catalog.providers)
 
 
+def needs_place(catalog: Catalog, classes: Mapping[str, Assignment]) -> bool:
+    """Whether a class that this subject has now is enforced where it runs."""
+    return any(catalog.providers[resource].acts_in_place for resource, _ in enforced(classes, catalog))
+
+
 async def enter(catalog: Catalog, holder: Holder, place: Place) -> None:
     for resource, class_name in enforced(holder.classes, catalog):
         provider = catalog.providers[resource]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from kubeqos.codec import JsonError, JsonObject, decode_json
-from kubeqos.cri.relay import hook
+from kubeqos.cri.relay import hook as hook_program
 from kubeqos.errors import InputError, KubeqosError
 
 Admit = Callable[[str, int], Awaitable[None]]
@@ -27,7 +27,7 @@ log = structlog.get_logger("kubeqos.relay")
 
 
 def gate_path(listen: Path) -> Path:
-    return listen.with_name(listen.name + hook.GATE_SUFFIX)
+    return listen.with_name(listen.name + hook_program.GATE_SUFFIX)
 
 
 class Gate:
@@ -53,7 +53,7 @@ class Gate:
             await self.admit(*container_of(state))
         except KubeqosError as error:
             return " ".join(line.strip() for line in error.lines()).encode()
-        return hook.PASS
+        return hook_program.PASS
 
 
 def container_of(state: bytes) -> tuple[str, int]:
@@ -83,6 +83,16 @@ def base_spec(spec: bytes, listen: Path, source: str) -> JsonObject:
     return found
 
 
+def has_hook(info: Mapping[str, str]) -> bool:
+    """Whether a container will be held back by our hook, from the verbose part of its status."""
+    try:
+        spec: Any = decode_json(info.get("info", "{}").encode()).get("runtimeSpec") or {}
+        hooks = (spec.get("hooks") or {}).get("createRuntime") or ()
+        return any(str(hook["args"][-1]).endswith(hook_program.GATE_SUFFIX) for hook in hooks)
+    except (JsonError, AttributeError, KeyError, IndexError, TypeError):
+        return False
+
+
 def hook_file(listen: Path) -> JsonObject:
     """A file for CRI-O's `hooks_dir` (podman's hook format, version 1.0.0)."""
     return {
@@ -95,5 +105,5 @@ def hook_file(listen: Path) -> JsonObject:
 
 def hook_command(listen: Path) -> JsonObject:
     """This Python runs the hook, isolated from user settings and without site packages: it starts in milliseconds."""
-    arguments = [sys.executable, "-I", "-S", hook.__file__, str(gate_path(listen))]
-    return {"path": sys.executable, "args": arguments, "timeout": hook.HOOK_SECONDS}
+    arguments = [sys.executable, "-I", "-S", hook_program.__file__, str(gate_path(listen))]
+    return {"path": sys.executable, "args": arguments, "timeout": hook_program.HOOK_SECONDS}

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import structlog
 
 from kubeqos.checkpoint import Checkpoint
+from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.config import RdtSpec
@@ -177,10 +178,11 @@ class Keeper:
         await self.resync()
 
     async def repair(self) -> None:
-        """Put back what another agent took away, and everybody into it."""
+        """Put back what another agent took away, everybody into it, and into their groups who came from outside."""
         if self.catalog.repair():
             log.warning("resctrl groups had been removed by another agent and were made again")
             await self._enforce([key for key, _ in self.ledger])
+        self.catalog.gather([holder for _, holder in self.ledger])
 
     async def _follow(self, key: str, old: Catalog, new: Catalog) -> None:
         """One subject goes where the new configuration wants it; a failure is its own."""
@@ -202,7 +204,12 @@ class Keeper:
         """A subject that started when no class needed its place has one all the same."""
         if holder.place is not None or not holder.alive or not holder.subject.id:
             return holder
-        place = await self.place(holder.subject)
+        try:
+            place = await self.place(holder.subject)
+        except CallError as error:
+            if error.code is Code.NOT_FOUND:
+                return holder  # being removed at this moment: nothing is left to follow
+            raise
         return dataclasses.replace(holder, place=place) if place is not None and place.pid else holder
 
     def lock(self, key: str) -> asyncio.Lock:

@@ -11,6 +11,7 @@ from kubeqos.cri.providers.host import cgroup_path
 from kubeqos.cri.providers.ledger import Assignment, Holder
 from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject
 from kubeqos.cri.relay.core import Offers, Wish, annotation_keys, assigned
+from kubeqos.rules.classes import POD_QOS
 
 ASSIGNED = "qos.kubeqos.io/assigned"
 """Annotation on what we created: the runtime keeps it, so an assignment survives a crash between create and save."""
@@ -26,7 +27,9 @@ def wishes_of(entries: Iterable[cri.ContainerQOSResource | cri.PodQOSResource]) 
 
 def sandbox_subject(config: cri.PodSandboxConfig) -> Subject:
     meta = config.metadata
-    return Subject(Level.POD, pod_uid=meta.uid, pod_namespace=meta.namespace, pod_name=meta.name)
+    return Subject(
+        Level.POD, pod_uid=meta.uid, pod_namespace=meta.namespace, pod_name=meta.name, pod_qos=pod_qos(config)
+    )
 
 
 def container_subject(request: cri.CreateContainerRequest) -> Subject:
@@ -40,7 +43,13 @@ def container_subject(request: cri.CreateContainerRequest) -> Subject:
         container_name=request.config.metadata.name,
         cpu_shares=resources.cpu_shares,
         memory_limit_bytes=resources.memory_limit_in_bytes,
+        pod_qos=pod_qos(request.sandbox_config),
     )
+
+
+def pod_qos(config: cri.PodSandboxConfig) -> str:
+    """The QoS class of the pod, which is information for providers and never a request."""
+    return next((getattr(entry, "class") for entry in config.qos_resources if entry.name == POD_QOS), "")
 
 
 def edit_sandbox(request: cri.RunPodSandboxRequest, edit: Edit, holder: Holder) -> None:

@@ -46,6 +46,8 @@ class Settings:
     state: Path
     machine: Machine
     metrics_address: tuple[str, int] | None = None
+    require_hook: bool = False
+    """Start no container that the OCI hook would not hold back until its classes are enforced."""
 
 
 class Relay:
@@ -54,7 +56,7 @@ class Relay:
     def __init__(self, settings: Settings, keeper: Keeper) -> None:
         self.settings = settings
         self.keeper = keeper
-        self.service = ClassService(keeper, settings.machine.host)
+        self.service = ClassService(keeper, settings.machine.host, require_hook=settings.require_hook)
         self._sessions: set[Session] = set()
         self._background: list[asyncio.Task[None]] = []
         self._servers: list[asyncio.Server] = []
@@ -83,7 +85,9 @@ class Relay:
         listen, gate = self.settings.listen, gate_path(self.settings.listen)
         loop = asyncio.get_running_loop()
         self._servers = [
-            await asyncio.start_unix_server(Gate(self.service.admit).attend, sock=_bind(gate, self.settings.runtime)),
+            await asyncio.start_unix_server(
+                Gate(self.service.starts.admit).attend, sock=_bind(gate, self.settings.runtime)
+            ),
             await loop.create_unix_server(
                 lambda: Session(path, hooks, self._sessions).client, sock=_bind(listen, self.settings.runtime)
             ),
@@ -109,6 +113,9 @@ class Relay:
             self._wake.clear()
             try:
                 await self._look_after()
+            except KubeqosError as error:
+                log.error("cannot look after what runs", error=" ".join(error.lines()))
+            try:
                 stamp = _stamp(self.settings.config)
                 if forced or stamp != self._seen:
                     self._seen = stamp
@@ -269,9 +276,17 @@ def _bind(path: Path, like: Path) -> socket.socket:
                     remedy="stop it or choose another --listen",
                 )
         path.unlink()
-    path.parent.mkdir(parents=True, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"cannot listen: {error.strerror or error}",
+            where=str(path),
+            remedy="choose a --listen of at most 100 characters in a folder that this user may write to",
+        ) from error
     with contextlib.suppress(OSError):
         status = like.stat()
         os.chmod(path, status.st_mode & 0o777)

@@ -5,12 +5,10 @@ The state is the keeper's. A class is reserved before the runtime is called and 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import structlog
 
@@ -19,47 +17,37 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.ledger import Holder
-from kubeqos.cri.providers.protocol import Level, Place, Refusal, Subject, SubjectGone
+from kubeqos.cri.providers.protocol import Level, Place, Refusal, Subject
 from kubeqos.cri.relay import core, enforce, messages, undo
 from kubeqos.cri.relay.core import Denied, Wish
 from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import Forward, Hooks, Refused, RuntimeFailed
+from kubeqos.cri.relay.starting import Starts, refused, until_ready
 from kubeqos.cri.relay.status import (
     CANCELLED,
     DEADLINE_EXCEEDED,
-    INTERNAL,
     INVALID_ARGUMENT,
     NOT_FOUND,
     UNAVAILABLE,
 )
 from kubeqos.errors import KubeqosError, RemoteError
 
-READY_SECONDS = 10.0
 CUT_OFF = (CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE)
 """Ends of a call that leave open what the runtime has done."""
 Remove = Callable[[str], Awaitable[None]]
 log = structlog.get_logger("kubeqos.relay")
 
 
-@dataclass(slots=True)
-class Start:
-    """A StartContainer under way, and what the OCI hook brought about meanwhile."""
-
-    entered: bool = False
-    reason: KubeqosError | None = None
-    """Why the container was held back."""
-
-
 class ClassService:
     """QoS-class resources for one runtime."""
 
-    def __init__(self, keeper: Keeper, host: Host) -> None:
+    def __init__(self, keeper: Keeper, host: Host, *, require_hook: bool = False) -> None:
         self.keeper = keeper
         self.host = host
+        self.starts = Starts(keeper, require_hook=require_hook)
         self.ledger = keeper.ledger
         self.runtime = keeper.runtime
         self._tickets = itertools.count(1)
-        self._starts: dict[str, Start] = {}
 
     @property
     def catalog(self) -> Catalog:
@@ -87,7 +75,7 @@ class ClassService:
             handlers={
                 path("RunPodSandbox"): self.run_pod_sandbox,
                 path("CreateContainer"): self.create_container,
-                path("StartContainer"): self.start_container,
+                path("StartContainer"): self.starts.start_container,
                 path("UpdateContainerResources"): self.update_container_resources,
                 path("StopContainer"): self.stop_container,
                 path("RemoveContainer"): self.remove_container,
@@ -113,12 +101,12 @@ class ClassService:
         holder = self.ledger.rename(ticket, sandbox_id)
         try:
             if enforce.acts_in_place(self.catalog, holder.classes):
-                await self._enter(sandbox_id, holder.subject)
+                await self.starts.enter(sandbox_id, holder.subject)
             else:
                 await self.keeper.save()
         except KubeqosError as error:
             await self._undo(sandbox_id, self._remove_sandbox)
-            raise _refused(error) from error
+            raise refused(error) from error
         return answer
 
     async def create_container(self, data: bytes, forward: Forward) -> bytes:
@@ -144,7 +132,7 @@ class ClassService:
             await self.keeper.save()
         except KubeqosError as error:
             await self._undo(container_id, self.runtime.remove_container)
-            raise _refused(error) from error
+            raise refused(error) from error
         return answer
 
     async def _reserve(
@@ -152,7 +140,7 @@ class ClassService:
     ) -> tuple[str, Holder]:
         """Classes for a new subject, counted from now on; or the refusal."""
         if self.catalog.offers or wishes:
-            await self._until_ready()
+            await until_ready(self.keeper)
         granted = core.grant(self.catalog.offers, self.ledger, subject.level, wishes, fallback)
         if isinstance(granted, Denied) and granted.shortage:
             await self._look_again()
@@ -179,87 +167,10 @@ class ClassService:
             if isinstance(error, RuntimeFailed) and error.code in CUT_OFF:
                 self.keeper.doubtful = True
             if isinstance(error, KubeqosError):
-                raise _refused(error) from error
+                raise refused(error) from error
             raise
 
     # ---- running
-
-    async def start_container(self, data: bytes, forward: Forward) -> bytes:
-        container_id = cri.StartContainerRequest.FromString(data).container_id
-        async with self.keeper.lock(container_id):
-            before = self.ledger.get(container_id)
-            start = self._starts[container_id] = Start()
-            try:
-                answer = await forward(data)
-            except BaseException:
-                if before is not None and start.entered:
-                    self.ledger.put(container_id, before)
-                self.keeper.doubtful = True  # a container that could not be started has ended for most runtimes
-                if start.reason is not None:
-                    raise _refused(start.reason) from start.reason
-                raise
-            finally:
-                del self._starts[container_id]
-            if not start.entered:
-                await self._enter_after_start(container_id)
-            return answer
-
-    async def admit(self, container_id: str, pid: int) -> None:
-        """The OCI hook holds a container back: enforce its classes before it runs (`gate`)."""
-        start = self._starts.get(container_id)
-        try:
-            await self._until_ready()
-            holder = self.ledger.get(container_id)
-            if holder is None or not enforce.acts_in_place(self.catalog, holder.classes):
-                return
-            place = await self._place_of(holder.subject)
-            await self._enter(container_id, holder.subject, dataclasses.replace(place, pid=pid))
-        except (Refused, KubeqosError) as error:
-            reason = error if isinstance(error, KubeqosError) else RemoteError(error.message)
-            if start is not None:
-                start.reason = reason
-            raise reason from error
-        if start is not None:
-            start.entered = True
-
-    async def _enter_after_start(self, container_id: str) -> None:
-        """Without the hook, classes take hold as soon as the runtime has said where the container runs."""
-        holder = self.ledger.get(container_id)
-        if holder is None or not enforce.acts_in_place(self.catalog, holder.classes):
-            return
-        try:
-            await self._enter(container_id, holder.subject)
-        except KubeqosError as error:
-            if isinstance(error, SubjectGone) or await self._has_exited(container_id):
-                self.keeper.ended(container_id)  # a short life: its cgroup went before we came to it
-                return
-            await self._stop_unenforced(container_id, holder)
-            raise _refused(error) from error
-
-    async def _enter(self, key: str, subject: Subject, place: Place | None = None) -> None:
-        """Enforce the classes of a subject that has just started, as they are once its place is known."""
-        place = place or await self._place_of(subject)
-        holder = self.ledger.get(key)
-        if holder is not None:
-            holder = dataclasses.replace(holder, place=place, alive=True)
-            self.ledger.put(key, holder)
-            await enforce.enter(self.catalog, holder, place)
-            await self.keeper.save()
-
-    async def _has_exited(self, container_id: str) -> bool:
-        try:
-            status = (await self.runtime.container_status(container_id)).status
-        except CallError:
-            return False
-        return status.state == cri.CONTAINER_EXITED
-
-    async def _stop_unenforced(self, container_id: str, holder: Holder) -> None:
-        """A container never runs outside the class it was promised."""
-        try:
-            await self.runtime.stop_container(container_id)
-        except RemoteError as error:
-            log.error("cannot stop a container whose class failed", container=container_id, error=error.what)
-        self.ledger.put(container_id, dataclasses.replace(holder, alive=False, place=None))
 
     async def update_container_resources(self, data: bytes, forward: Forward) -> bytes:
         request = cri.UpdateContainerResourcesRequest.FromString(data)
@@ -268,7 +179,7 @@ class ClassService:
         holder = self.ledger.get(key)
         if holder is None and not wishes:
             return await forward(data)
-        await self._until_ready()
+        await until_ready(self.keeper)
         async with self.keeper.lock(key):
             holder = self.ledger.get(key) or Holder(Subject(Level.CONTAINER, key))
             if holder.place is None:
@@ -294,7 +205,7 @@ class ClassService:
         try:
             agreed = await enforce.check(self.catalog, subject, change.holder.classes)
         except KubeqosError as error:
-            raise _refused(error) from error
+            raise refused(error) from error
         if isinstance(agreed, Refusal):
             raise Refused(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}; nothing was updated")
 
@@ -310,10 +221,11 @@ class ClassService:
                 await enforce.move(self.catalog, holder.subject, place or Place(), moves)
                 way_back.push_async_callback(enforce.move_back, self.catalog, holder.subject, place or Place(), moves)
                 answer = await self._forward_update(request, holder, before, forward, way_back)
-                await self.keeper.save()
+                if holder != before:
+                    await self.keeper.save()
                 way_back.pop_all()
         except KubeqosError as error:
-            raise _refused(error) from error
+            raise refused(error) from error
         return answer
 
     async def _forward_update(
@@ -349,7 +261,9 @@ class ClassService:
     ) -> cri.UpdateContainerResourcesRequest:
         """The update that undoes an update."""
         try:
-            had = undo.resources_of(await self.runtime.container_status(request.container_id, verbose=True))
+            had = undo.in_status(await self.runtime.container_status(request.container_id))
+            if had is None:
+                had = undo.in_spec(await self.runtime.container_status(request.container_id, verbose=True))
         except CallError as error:
             raise Refused(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
         host, place = self.host, holder.place
@@ -419,31 +333,12 @@ class ClassService:
         await self.runtime.stop_pod_sandbox(sandbox_id)
         await self.runtime.remove_pod_sandbox(sandbox_id)
 
-    async def _place_of(self, subject: Subject) -> Place:
-        place = await self.keeper.place(subject)
-        if place is None:
-            raise RemoteError(f"the runtime did not tell where {subject.describe()} runs")
-        return place
-
     async def _look_again(self) -> None:
         """A class is full: some of its containers may have ended by themselves."""
         try:
             await self.keeper.resync()
         except RemoteError as error:
             log.warning("cannot list what the runtime has", error=error.what)
-
-    async def _until_ready(self) -> None:
-        if self.keeper.ready.is_set():
-            return
-        try:
-            async with asyncio.timeout(READY_SECONDS):
-                await self.keeper.ready.wait()
-        except TimeoutError as error:
-            raise Refused(UNAVAILABLE, "the relay has not yet heard from the container runtime") from error
-
-
-def _refused(error: KubeqosError) -> Refused:
-    return Refused(INTERNAL, " ".join(line.strip() for line in error.lines()))
 
 
 def _updated(subject: Subject, request: cri.UpdateContainerResourcesRequest) -> Subject:

@@ -13,9 +13,10 @@ from kubeqos.cri.errors import Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.config import NAMED, NodeClasses, VendorSpec, parse_classes
 from kubeqos.cri.providers.host import V2
-from kubeqos.cri.providers.protocol import Advertisement, Level
+from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level
 from kubeqos.cri.runtime import class_of
 from kubeqos.errors import ConfigurationError
+from kubeqos.rules.classes import POD_QOS
 
 Requests = Iterable[cri.ContainerQOSResource] | Iterable[cri.PodQOSResource]
 
@@ -41,8 +42,14 @@ class ClassBook:
     """What is on offer now, and how many alive subjects have asked for each class."""
 
     def __init__(self, offers: Iterable[Advertisement] = ()) -> None:
-        self.offers: dict[str, Advertisement] = {offer.name: offer for offer in offers}
         self.used: Counter[tuple[str, str]] = Counter()
+        self.offer(offers)
+
+    def offer(self, offers: Iterable[Advertisement]) -> None:
+        """What is on offer from now on."""
+        self.offers: dict[str, Advertisement] = {offer.name: offer for offer in offers}
+        self.settled = {offer.name: offer.default for offer in self.offers.values() if not offer.mutable}
+        """Implicit classes that a subject keeps once it runs; one table for all that start under it."""
 
     def info(self) -> cri.ResourcesInfo:
         """The table as RuntimeStatus carries it."""
@@ -53,36 +60,49 @@ class ClassBook:
             into.add(name=offer.name, mutable=offer.mutable, classes=classes)
         return out
 
-    def requested(self, level: Level, requests: Requests, held: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The classes asked for, all of them available, or a refusal. `held`: a running subject that would move."""
+    def requested(
+        self,
+        level: Level,
+        requests: Requests,
+        held: Mapping[str, str] | None = None,
+        settled: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        """The classes asked for, all of them available, or a refusal. `held`: a subject that would move."""
         wanted: dict[str, str] = {}
         for request in requests:
             name, cls = request.name, class_of(request)
+            if name == POD_QOS:
+                continue  # informational; no request fails because of it (KEP-3008, Pass on Pod QoS class)
             if name in wanted:
                 raise Refused(Code.INVALID_ARGUMENT, f"{level.value} QoS resource {name!r} is requested twice")
-            self._check(level, name, cls, held)
+            self._check_class(level, name, cls)
+            if held is None or held.get(name) != cls:
+                if held is not None and self._assigned(self.offers[name], held, settled) != cls:
+                    self._check_mutable(level, name)
+                self._check_room(name, cls)
             wanted[name] = cls
         return wanted
 
-    def _check(self, level: Level, name: str, cls: str, held: Mapping[str, str] | None) -> None:
+    def _check_class(self, level: Level, name: str, cls: str) -> None:
         offer = self.offers.get(name)
         if offer is None or offer.level is not level:
             known = sorted(o.name for o in self.offers.values() if o.level is level) or ["none"]
             what = f"{level.value} QoS resource {name!r} is not available; this runtime has: {', '.join(known)}"
             raise Refused(Code.INVALID_ARGUMENT, what)
-        info = offer.find(cls)
-        if info is None:
+        if offer.find(cls) is None:
             known = [c.name for c in offer.classes]
             raise Refused(
                 Code.INVALID_ARGUMENT, f"QoS resource {name!r} has no class {cls!r}; it has: {', '.join(known)}"
             )
-        if held is not None and held.get(name) == cls:
-            return
-        if held is not None and not offer.mutable and held.get(name, offer.default) != cls:
+
+    def _check_mutable(self, level: Level, name: str) -> None:
+        if not self.offers[name].mutable:
             what = f"QoS resource {name!r} cannot be changed while a {level.value} runs"
             raise Refused(Code.FAILED_PRECONDITION, what)
-        used = self.used[name, cls]
-        if info.capacity and used >= info.capacity:
+
+    def _check_room(self, name: str, cls: str) -> None:
+        info, used = self.offers[name].find(cls), self.used[name, cls]
+        if info is not None and info.capacity and used >= info.capacity:
             what = f"class {cls!r} of QoS resource {name!r} is full: {used} of {info.capacity} in use"
             raise Refused(Code.RESOURCE_EXHAUSTED, what)
 
@@ -92,8 +112,19 @@ class ClassBook:
     def release(self, classes: Mapping[str, str]) -> None:
         self.used.subtract(classes.items())
 
-    def assigned(self, level: Level, asked: Mapping[str, str]) -> list[tuple[str, str]]:
-        """(resource, class) of everything on offer at this level, implicit defaults included."""
-        if not self.offers:
-            return []
-        return [(o.name, asked.get(o.name, o.default)) for o in self.offers.values() if o.level is level]
+    def assigned(
+        self, level: Level, asked: Mapping[str, str], settled: Mapping[str, str] | None = None
+    ) -> list[tuple[str, str]]:
+        """(resource, class) of everything on offer at this level, implicit defaults included.
+
+        `settled` are those of a subject that runs: what is immutable stays as it was when it started.
+        """
+        return [(o.name, self._assigned(o, asked, settled)) for o in self.offers.values() if o.level is level]
+
+    def _assigned(self, offer: Advertisement, asked: Mapping[str, str], settled: Mapping[str, str] | None) -> str:
+        if offer.name in asked:
+            return asked[offer.name]
+        if offer.mutable or settled is None:
+            return offer.default
+        kept = settled.get(offer.name, SYSTEM_DEFAULT)
+        return kept if offer.find(kept) else SYSTEM_DEFAULT

@@ -168,6 +168,7 @@ class Core:
             sandbox.ip = self._addresses.take()
         self._names[name] = sandbox.id
         self.book.take(classes)
+        sandbox.settled = self.book.settled
         self.sandboxes[sandbox.id] = sandbox
         self._happened(now_ns, sandbox, cri.CONTAINER_CREATED_EVENT, "created")
         self._happened(now_ns, sandbox, cri.CONTAINER_STARTED_EVENT, "ready")
@@ -249,6 +250,7 @@ class Core:
         if not self.sandboxes[container.sandbox_id].ready:
             raise Refused(Code.UNKNOWN, f"sandbox {container.sandbox_id!r} is not running")
         container.state = State.RUNNING
+        container.settled = self.book.settled
         container.started_ns = now_ns
         container.pid = FIRST_PID + next(self._serial)
         limit = cgroups.cpu_limit_milli(container.resources, self.machine)
@@ -308,7 +310,7 @@ class Core:
         self.fail_if_scripted(container, "UpdateContainerResources")
         if container.state is State.EXITED:
             return cri.UpdateContainerResourcesResponse()
-        moves = self.book.requested(Level.CONTAINER, request.qos_resources, held=container.classes)
+        moves = self.book.requested(Level.CONTAINER, request.qos_resources, container.classes, container.settled)
         resources = cgroups.merged(container.resources, request.linux)
         cgroups.check_resources(resources, self.machine)
         self.book.release(container.classes)
@@ -374,8 +376,8 @@ class Core:
         return files
 
     def set_offers(self, offers: Iterable[Advertisement]) -> None:
-        """Offer other classes from now on; who has a class keeps it, implicit defaults follow the new table."""
-        self.book.offers = {offer.name: offer for offer in offers}
+        """Offer other classes from now on; who has a class keeps it, implicit ones follow where they can be changed."""
+        self.book.offer(offers)
 
     def validate(self) -> None:
         """The invariants, for tests."""

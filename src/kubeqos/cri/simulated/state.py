@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.cri.proto import cri_pb2 as cri
@@ -28,7 +29,7 @@ class State(enum.IntEnum):
 
 @dataclass(slots=True)
 class Sandbox:
-    """One pod's sandbox. `classes` holds what was asked for, not implicit defaults."""
+    """One pod's sandbox. `classes` holds what was asked for, `settled` the defaults that cannot change any more."""
 
     id: str
     config: cri.PodSandboxConfig
@@ -38,6 +39,7 @@ class Sandbox:
     classes: dict[str, str]
     script: Script = NO_SCRIPT
     ready: bool = True
+    settled: Mapping[str, str] | None = None
     containers: list[str] = field(default_factory=list)
 
     @property
@@ -81,6 +83,8 @@ class Container:
     usage: Usage | None = None
     outputs_done: int = 0
     plan: int = 0
+    settled: Mapping[str, str] | None = None
+    """Implicit classes that cannot change any more, from the start on."""
 
     @property
     def name(self) -> str:

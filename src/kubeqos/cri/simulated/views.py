@@ -35,7 +35,7 @@ def sandbox_status(core: Core, sandbox: Sandbox) -> cri.PodSandboxStatus:
         runtime_handler=sandbox.runtime_handler,
     )
     status.linux.namespaces.options.CopyFrom(config.linux.security_context.namespace_options)
-    for name, cls in core.book.assigned(Level.POD, sandbox.classes):
+    for name, cls in core.book.assigned(Level.POD, sandbox.classes, sandbox.settled):
         status.qos_resources.add(**{"name": name, "class": cls})
     return status
 
@@ -63,7 +63,7 @@ def container_status(core: Core, container: Container) -> cri.ContainerStatus:
         status.exit_code = container.ended.code
         status.reason = container.ended.reason
         status.message = container.ended.message
-    for name, cls in core.book.assigned(Level.CONTAINER, container.classes):
+    for name, cls in core.book.assigned(Level.CONTAINER, container.classes, container.settled):
         status.resources.qos_resources.add(**{"name": name, "class": cls})
     return status
 

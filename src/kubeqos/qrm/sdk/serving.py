@@ -1,4 +1,4 @@
-"""Running a plugin: sockets, registration by either route, state file, metrics, and an orderly end."""
+"""Running a plugin: sockets, registration by either route, state file, health, metrics, and an orderly end."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.errors import ConfigurationError, RemoteError
+from kubeqos.plugins.health import health_service
 from kubeqos.plugins.registration import Introduction, keep_registered
 from kubeqos.plugins.sockets import call, dial, stamp
 from kubeqos.qrm.messages import PLUGIN_TYPE, REGISTRATION_SERVICE, SERVICE, VERSION
@@ -69,7 +70,8 @@ async def running(plugin: Any, options: Options, install: Install = lambda _serv
         start_http_server(options.metrics[1], options.metrics[0], registry)
 
     def both(server: grpc.aio.Server) -> None:
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, servicer.handlers()),))
+        health = health_service(getattr(plugin, "health", lambda: ""))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, servicer.handlers()), health))
         install(server)
 
     async with _tasks(servicer, options, both):

@@ -76,16 +76,16 @@ def _unspecified(spec: PodSpec) -> dict[str, list[str]]:
     """Pod-level resources speak for all containers."""
     if spec.resources is not None and pod_level_set(spec.resources):
         return {}
-    everyone = (*spec.containers, *spec.init_containers)
-    missing = {}
-    for resource in ("cpu", "memory"):
-        without = sorted({one.name for one in everyone if resource not in one.resources.requests})
-        if without:
-            missing[resource] = missing["requests." + resource] = without
-        without = sorted({one.name for one in everyone if resource not in one.resources.limits})
-        if without:
-            missing["limits." + resource] = without
-    return missing
+    missing: dict[str, list[str]] = {}
+    for one in (*spec.containers, *spec.init_containers):
+        resources = one.resources
+        for resource in ("cpu", "memory"):
+            if resource not in resources.requests:
+                missing.setdefault(resource, []).append(one.name)
+            if resource not in resources.limits:
+                missing.setdefault("limits." + resource, []).append(one.name)
+    missing |= {"requests." + resource: missing[resource] for resource in ("cpu", "memory") if resource in missing}
+    return {resource: sorted(set(names)) for resource, names in missing.items()}
 
 
 # -- the evaluators --------------------------------------------------------------------------------------------

@@ -27,13 +27,13 @@ class Tally:
         self.parts: dict[Format, int] = {}
 
     def add(self, amount: Quantity) -> None:
-        self.nanos += amount.nanos
-        family = amount.format
-        self.parts[family] = self.parts.get(family, 0) + amount.nanos
+        nanos, family, parts = amount.nanos, amount.format, self.parts
+        self.nanos += nanos
+        part = parts[family] = parts.get(family, 0) + nanos
         if not self.nanos:
-            self.parts.clear()
-        elif not self.parts[family]:
-            del self.parts[family]
+            parts.clear()
+        elif not part:
+            del parts[family]
 
     def quantity(self) -> Quantity:
         family = next((family for family, part in self.parts.items() if part > 0), Format.DECIMAL_SI)

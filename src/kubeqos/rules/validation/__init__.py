@@ -91,9 +91,19 @@ KINDS: dict[str, KindRules] = {
     "Service": KindRules(service.check_service, service.check_service_update),
     "PriorityClass": KindRules(cluster.check_priority_class, cluster.check_priority_class_update),
     "PersistentVolumeClaim": KindRules(claims.check_volume_claim, claims.check_volume_claim_update),
-    "ReplicationController": KindRules(workloads.check_replication_controller),
-    "ReplicaSet": KindRules(workloads.check_replica_set, change=workloads.check_selector_change),
-    "Deployment": KindRules(workloads.check_deployment, change=workloads.check_selector_change),
+    "ReplicationController": KindRules(
+        workloads.check_replication_controller, subresources={"status": workloads.check_replicas_status}
+    ),
+    "ReplicaSet": KindRules(
+        workloads.check_replica_set,
+        change=workloads.check_selector_change,
+        subresources={"status": workloads.check_replicas_status},
+    ),
+    "Deployment": KindRules(
+        workloads.check_deployment,
+        change=workloads.check_selector_change,
+        subresources={"status": workloads.check_deployment_status},
+    ),
     "PodDisruptionBudget": KindRules(workloads.check_disruption_budget),
     "Lease": KindRules(cluster.check_lease),
     "Event": KindRules(cluster.check_event),

@@ -296,5 +296,7 @@ def _check_subject(out: Errors, path: str, subject: Raw, *, namespaced: bool) ->
 
 def check_binding_change(out: Errors, raw: Raw, old: Raw) -> None:
     """A binding keeps its role for life: who may bind was decided when it was made."""
-    if (raw.get("roleRef") or NO_MAP) != (old.get("roleRef") or NO_MAP):
-        out.append(invalid("roleRef", raw.get("roleRef"), "cannot change roleRef"))
+    role = raw.get("roleRef") or NO_MAP
+    if role != (old.get("roleRef") or NO_MAP):
+        shown = {"APIGroup": role.get("apiGroup", ""), "Kind": role.get("kind", ""), "Name": role.get("name", "")}
+        out.append(invalid("roleRef", shown, "cannot change roleRef"))

@@ -8,7 +8,7 @@ from typing import Any
 from kubeqos.model import names
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, quote
 from kubeqos.rules.podqos import spec_qos_class
-from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, complain
+from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, complain, go_struct
 from kubeqos.rules.validation.containers import claims_of
 from kubeqos.rules.validation.equality import described, differences, same
 from kubeqos.rules.validation.meta import check_meta_update, meta_of
@@ -141,7 +141,7 @@ def _check_affinity_narrowed(out: Errors, path: str, new: Raw, old: Raw) -> None
         return
     if len(terms) != len(before):
         why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        out.append(invalid(where, terms, why))
+        out.append(invalid(where, [_term_in_go(term) for term in terms], why))
         return
     for index, (term, base) in enumerate(zip(terms, before, strict=True)):
         for kind in ("matchExpressions", "matchFields"):
@@ -150,8 +150,18 @@ def _check_affinity_narrowed(out: Errors, path: str, new: Raw, old: Raw) -> None
                 list(kept), list(given[: len(kept)])
             ):
                 why = "only additions are allowed (no mutations or deletions)"
-                out.append(invalid(f"{where}[{index}]", term, why))
+                out.append(invalid(f"{where}[{index}]", _term_in_go(term), why))
                 break
+
+
+def _term_in_go(term: Raw) -> dict[str, Any]:
+    """A node selector term as Kubernetes prints its internal form."""
+    return {
+        f"{kind[0].upper()}{kind[1:]}": [go_struct(one, ("key", "operator", "values")) for one in term[kind]]
+        if term.get(kind)
+        else None
+        for kind in ("matchExpressions", "matchFields")
+    }
 
 
 def check_pod_status_update(out: Errors, raw: Raw, old: Raw) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from kubeqos.model import names
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
+from kubeqos.rules.labelkeys import named_otherwise
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,
@@ -191,6 +193,7 @@ def _check_label_keys(out: Errors, path: str, term: Raw, selector: Raw | None) -
 
 
 def check_spread(out: Errors, path: str, constraints: Sequence[Raw]) -> None:
+    left = Counter((one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in constraints)
     for index, constraint in enumerate(constraints):
         where = f"{path}[{index}]"
         skew, key = constraint.get("maxSkew", 0), constraint.get("topologyKey", "")
@@ -200,8 +203,8 @@ def check_spread(out: Errors, path: str, constraints: Sequence[Raw]) -> None:
         if not key:
             out.append(required(f"{where}.topologyKey", "can not be empty"))
         check_supported(out, f"{where}.whenUnsatisfiable", action, _WHEN_UNSATISFIABLE)
-        rest = ((one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in constraints[index + 1 :])
-        if (key, action) in rest:
+        left[key, action] -= 1
+        if left[key, action]:
             out.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
         _check_min_domains(out, f"{where}.minDomains", constraint.get("minDomains"), action)
         for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
@@ -229,8 +232,7 @@ def _check_spread_keys(out: Errors, path: str, constraint: Raw) -> None:
     if selector is None:
         out.append(forbidden(path, _NO_SELECTOR))
     else:
-        used = set(selector.get("matchLabels") or NO_MAP)
-        used |= {one.get("key", "") for one in selector.get("matchExpressions") or NO_LIST}
+        used = named_otherwise(keys, selector)
     for index, key in enumerate(keys):
         check_label_key(out, f"{path}[{index}]", key)
         if key in used:

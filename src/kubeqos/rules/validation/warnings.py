@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
 
 from kubeqos.model import names
 from kubeqos.model.quantity import Quantity
@@ -11,6 +14,8 @@ from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Raw
 from kubeqos.rules.validation.containers import all_containers
 from kubeqos.rules.validation.meta import meta_of
 
+MAX_WARNINGS = 100
+"""Nobody reads more, and what repeats itself in a large object can be warned of millions of times."""
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 _DEPRECATED_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
@@ -23,6 +28,9 @@ _DEPRECATED_LABELS = {
     "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
     "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
     "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
+    "app.kubernetes.io/created-by": "deprecated since v1.9",
+    "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
+    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
 }
 _DEPRECATED_VOLUMES = {
     "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
@@ -35,43 +43,86 @@ _DEPRECATED_VOLUMES = {
     "cephfs": "deprecated in v1.28, non-functional in v1.31+",
     "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
+_SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
+_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+_WHOLE = ("memory", "ephemeral-storage")
+"""Resources that are counted in whole bytes."""
+_PORT_FIELDS = (("name", ""), ("hostPort", 0), ("containerPort", 0), ("protocol", ""), ("hostIP", ""))
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def warnings(kind: str, raw: Raw, *, creating: bool = True) -> list[str]:
-    """The warnings for an object that was found valid."""
+def warnings(kind: str, raw: Raw, *, old: Raw | None = None) -> list[str]:
+    """The warnings for an object that was found valid; `old` is what it was, if it is changed."""
     find = _KINDS.get(kind)
-    return list(find(raw, creating)) if find else []
+    return list(islice(find(raw, old), MAX_WARNINGS)) if find else []
 
 
-def _pod_warnings(raw: Raw, creating: bool) -> Iterator[str]:
-    meta, spec = meta_of(raw), raw.get("spec") or NO_MAP
-    name = meta.get("name", "")
-    if creating and name and (wrong := names.dns_label(name)):
+def _pod_warnings(raw: Raw, old: Raw | None) -> Iterator[str]:
+    """Who changes a pod is seldom a person: nobody is warned then."""
+    if old is None:
+        yield from _name_warnings(raw, "the Pod's hostname")
+        yield from _spec_warnings("spec", raw.get("spec") or NO_MAP, meta_of(raw))
+
+
+def _workload_warnings(raw: Raw, old: Raw | None) -> Iterator[str]:
+    if old is None:
+        yield from _name_warnings(raw, "Pod names and hostnames")
+    spec = raw.get("spec") or NO_MAP
+    if old is None or spec != (old.get("spec") or NO_MAP):
+        yield from _template_warnings("spec.template", spec.get("template") or NO_MAP)
+
+
+def _pod_template_warnings(raw: Raw, old: Raw | None) -> Iterator[str]:
+    template = raw.get("template") or NO_MAP
+    if old is None or template != (old.get("template") or NO_MAP):
+        yield from _template_warnings("template", template)
+
+
+def _template_warnings(path: str, template: Raw) -> Iterator[str]:
+    spec, meta = template.get("spec") or NO_MAP, template.get("metadata") or NO_MAP
+    yield from _spec_warnings(f"{path}.spec", spec, meta)
+    covered = _has_context(spec, "appArmorProfile")
+    for _, container in all_containers(spec):
+        key = f"{_APP_ARMOR}{container.get('name', '')}"
+        if (
+            key in (meta.get("annotations") or NO_MAP)
+            and not covered
+            and not _has_context(container, "appArmorProfile")
+        ):
+            why = 'deprecated since v1.30; use the "appArmorProfile" field instead'
+            yield f"{path}.metadata.annotations[{key}]: {why}"
+
+
+def _name_warnings(raw: Raw, use: str) -> Iterator[str]:
+    name = meta_of(raw).get("name", "")
+    if name and (wrong := names.dns_label(name)):
         yield (
-            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "
+            f"metadata.name: this is used in {use}, which can result in surprising behavior; "
             f"a DNS label is recommended: [{' '.join(wrong)}]"
         )
-    yield from _spec_warnings("spec", spec, meta)
 
 
-def _template_warnings(raw: Raw, creating: bool) -> Iterator[str]:
-    template = raw.get("template") or (raw.get("spec") or NO_MAP).get("template") or NO_MAP
-    path = "template.spec" if "template" in raw else "spec.template.spec"
-    yield from _spec_warnings(path, template.get("spec") or NO_MAP, template.get("metadata") or NO_MAP)
+def _has_context(holder: Raw, field: str) -> bool:
+    return (holder.get("securityContext") or NO_MAP).get(field) is not None
 
 
-def _volume_claim_warnings(raw: Raw, creating: bool) -> Iterator[str]:
-    resources = (raw.get("spec") or NO_MAP).get("resources") or NO_MAP
+def _volume_claim_warnings(raw: Raw, old: Raw | None) -> Iterator[str]:
+    yield from _storage_warnings("spec", raw.get("spec") or NO_MAP)
+
+
+def _storage_warnings(path: str, spec: Raw) -> Iterator[str]:
+    resources = spec.get("resources") or NO_MAP
     for side in ("requests", "limits"):
-        yield from _fractions(f"spec.resources.{side}", resources.get(side) or NO_MAP, ("storage",))
+        yield from _fraction(f"{path}.resources.{side}", resources.get(side) or NO_MAP, "storage")
 
 
 def _spec_warnings(path: str, spec: Raw, meta: Raw) -> Iterator[str]:
     for key in spec.get("nodeSelector") or NO_MAP:
         if key in _DEPRECATED_LABELS:
             yield f"{path}.nodeSelector[{key}]: {_DEPRECATED_LABELS[key]}"
+    yield from _node_affinity_warnings(f"{path}.affinity.nodeAffinity", spec.get("affinity") or NO_MAP)
     for index, spread in enumerate(spec.get("topologySpreadConstraints") or NO_LIST):
         key = spread.get("topologyKey", "")
         if key in _DEPRECATED_LABELS:
@@ -85,13 +136,19 @@ def _spec_warnings(path: str, spec: Raw, meta: Raw) -> Iterator[str]:
     for index, volume in enumerate(spec.get("volumes") or NO_LIST):
         for source in volume:
             if source in _DEPRECATED_VOLUMES:
-                yield f"{path}.volumes[{index}].{source}: {_DEPRECATED_VOLUMES[source]}"
+                shown = "storageOS" if source == "storageos" else source
+                yield f"{path}.volumes[{index}].{shown}: {_DEPRECATED_VOLUMES[source]}"
+        template = (volume.get("ephemeral") or NO_MAP).get("volumeClaimTemplate") or NO_MAP
+        where = f"{path}.volumes[{index}].ephemeral.volumeClaimTemplate.spec"
+        yield from _storage_warnings(where, template.get("spec") or NO_MAP)
     yield from _duplicates(f"{path}.hostAliases", spec.get("hostAliases"), "ip")
     yield from _duplicates(f"{path}.imagePullSecrets", spec.get("imagePullSecrets"), "name")
     for index, secret in enumerate(spec.get("imagePullSecrets") or NO_LIST):
         if not secret.get("name"):
             yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
-    yield from _fractions(f"{path}.overhead", spec.get("overhead") or NO_MAP)
+    for resource in _WHOLE:
+        yield from _fraction(f"{path}.overhead", spec.get("overhead") or NO_MAP, resource)
+    yield from _seccomp_warnings(path.removesuffix("spec"), spec, meta.get("annotations") or NO_MAP)
     for where, container in all_containers(spec):
         yield from _container_warnings(f"{path}.{where}", container)
     yield from _port_warnings(path, spec)
@@ -110,19 +167,30 @@ def _duplicates(path: str, items: list[Raw] | None, field: str) -> Iterator[str]
         seen.add(value)
 
 
-def _fractions(path: str, amounts: Raw, counted: tuple[str, ...] = ("memory", "ephemeral-storage")) -> Iterator[str]:
-    for name in counted:
-        amount = amounts.get(name)
-        if amount is not None and not Quantity.parse(amount).is_integer:
-            shown = quote(str(Quantity.parse(amount)))
-            yield f"{path}[{name}]: fractional byte value {shown} is invalid, must be an integer"
+def _fraction(path: str, amounts: Raw, resource: str) -> Iterator[str]:
+    amount = amounts.get(resource)
+    if amount is not None and not Quantity.parse(amount).is_integer:
+        shown = quote(str(Quantity.parse(amount)))
+        yield f"{path}[{resource}]: fractional byte value {shown} is invalid, must be an integer"
+
+
+def _seccomp_warnings(path: str, spec: Raw, annotations: Raw) -> Iterator[str]:
+    """Annotations that once chose a seccomp profile, where the field does not say the same."""
+    keys = [] if _has_context(spec, "seccompProfile") else [_SECCOMP_POD]
+    for _, container in all_containers(spec):
+        if not _has_context(container, "seccompProfile"):
+            keys.append(f"{_SECCOMP_CONTAINER}{container.get('name', '')}")
+    for key in keys:
+        if key in annotations:
+            yield f'{path}metadata.annotations[{key}]: non-functional in v1.27+; use the "seccompProfile" field instead'
 
 
 def _container_warnings(path: str, container: Raw) -> Iterator[str]:
     resources = container.get("resources")
     if resources:
-        for side in ("limits", "requests"):
-            yield from _fractions(f"{path}.resources.{side}", resources.get(side) or NO_MAP)
+        for resource in _WHOLE:
+            for side in ("limits", "requests"):
+                yield from _fraction(f"{path}.resources.{side}", resources.get(side) or NO_MAP, resource)
     seen = set[str]()
     for index, variable in enumerate(container.get("env") or NO_LIST):
         name, value = variable.get("name", ""), variable.get("value", "")
@@ -136,27 +204,67 @@ def _container_warnings(path: str, container: Raw) -> Iterator[str]:
 
 def _port_warnings(path: str, spec: Raw) -> Iterator[str]:
     """Ports that are defined twice, which is not always a conflict."""
-    known: dict[tuple[int, str], list[tuple[str, Raw]]] = {}
+    known: dict[tuple[int, str], _Ports] = {}
     for where, container in all_containers(spec):
         for index, port in enumerate(container.get("ports") or NO_LIST):
             here = f"{path}.{where}.ports[{index}]"
-            others = known.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
-            for there, other in others:
-                if overlap := _overlap(port, other):
-                    yield f"{here}: {overlap} port definition with {there}"
-            others.append((here, port))
+            if port.get("hostIP") and not port.get("hostPort"):
+                shown = " ".join(f"{name[0].upper()}{name[1:]}:{port.get(name, zero)}" for name, zero in _PORT_FIELDS)
+                yield f"{here}: hostIP set without hostPort: {{{shown}}}"
+            others = known.setdefault((port.get("containerPort", 0), port.get("protocol", "")), _Ports())
+            for there, overlap in others.overlapping(port.get("hostPort", 0), port.get("hostIP", "")):
+                yield f"{here}: {overlap} port definition with {there}"
+            others.add(port.get("hostPort", 0), port.get("hostIP", ""), here)
 
 
-def _overlap(port: Raw, other: Raw) -> str | None:
-    host, address = port.get("hostPort", 0), port.get("hostIP", "")
-    other_host, other_address = other.get("hostPort", 0), other.get("hostIP", "")
-    if (host, address) == (other_host, other_address):
-        return "duplicate"
-    if not host or not other_host:
-        return "overlapping"
-    if host == other_host and (not address) != (not other_address):
-        return "dangerously ambiguous"
-    return None
+class _Ports:
+    """Definitions of one container port, found by host port and address without looking at all of them."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[int, int, str, str]] = []
+        self._by_host: defaultdict[int, list[tuple[int, int, str, str]]] = defaultdict(list)
+        self._by_address: defaultdict[tuple[int, str], list[tuple[int, int, str, str]]] = defaultdict(list)
+
+    def add(self, host: int, address: str, where: str) -> None:
+        entry = (len(self._all), host, address, where)
+        self._all.append(entry)
+        self._by_host[host].append(entry)
+        self._by_address[host, address].append(entry)
+
+    def overlapping(self, host: int, address: str) -> Iterator[tuple[str, str]]:
+        """Where the others are and how they meet, in the order in which they were defined."""
+        if host == 0:
+            found: Iterable[tuple[int, int, str, str]] = self._all
+        elif address:
+            same, anywhere = self._by_address.get((host, address), ()), self._by_address.get((host, ""), ())
+            found = merge(self._by_host.get(0, ()), same, anywhere)
+        else:
+            found = merge(self._by_host.get(0, ()), self._by_host.get(host, ()))
+        for _, other, other_address, where in found:
+            if (other, other_address) == (host, address):
+                yield where, "duplicate"
+            else:
+                yield where, "overlapping" if not host or not other else "dangerously ambiguous"
+
+
+def _node_affinity_warnings(path: str, affinity: Raw) -> Iterator[str]:
+    node = affinity.get("nodeAffinity") or NO_MAP
+    for index, term in enumerate((node.get(_REQUIRED) or NO_MAP).get("nodeSelectorTerms") or NO_LIST):
+        yield from _term_warnings(f"{path}.{_REQUIRED}.nodeSelectorTerms[{index}]", term, values=False)
+    for index, weighted in enumerate(node.get(_PREFERRED) or NO_LIST):
+        term = weighted.get("preference") or NO_MAP
+        yield from _term_warnings(f"{path}.{_PREFERRED}[{index}].preference", term, values=True)
+
+
+def _term_warnings(path: str, term: Raw, *, values: bool) -> Iterator[str]:
+    """Values are only warned of where validation lets them pass."""
+    for index, expression in enumerate(term.get("matchExpressions") or NO_LIST):
+        key, where = expression.get("key", ""), f"{path}.matchExpressions[{index}]"
+        if key in _DEPRECATED_LABELS:
+            yield f"{where}.key: {key} is {_DEPRECATED_LABELS[key]}"
+        for number, value in enumerate(expression.get("values") or NO_LIST) if values else ():
+            for wrong in names.label_value(value):
+                yield f"{where}.values[{number}]: {value} is invalid, {wrong}"
 
 
 def _affinity_warnings(path: str, affinity: Raw) -> Iterator[str]:
@@ -171,11 +279,11 @@ def _affinity_warnings(path: str, affinity: Raw) -> Iterator[str]:
                 yield f"{where}.podAffinityTerm.labelSelector: {_NULL_SELECTOR}"
 
 
-_KINDS: dict[str, Callable[[Raw, bool], Iterator[str]]] = {
+_KINDS: dict[str, Callable[[Raw, Raw | None], Iterator[str]]] = {
     "Pod": _pod_warnings,
     "PersistentVolumeClaim": _volume_claim_warnings,
-    "PodTemplate": _template_warnings,
-    "ReplicationController": _template_warnings,
-    "ReplicaSet": _template_warnings,
-    "Deployment": _template_warnings,
+    "PodTemplate": _pod_template_warnings,
+    "ReplicationController": _workload_warnings,
+    "ReplicaSet": _workload_warnings,
+    "Deployment": _workload_warnings,
 }

@@ -18,7 +18,7 @@ from kubeqos.rules.validation.common import (
     complain,
     go_struct,
 )
-from kubeqos.rules.validation.meta import check_meta, meta_of
+from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pod import check_pod_template
 
 _MISMATCH = "`selector` does not match template `labels`"
@@ -156,3 +156,34 @@ def check_selector_change(out: Errors, raw: Raw, old: Raw) -> None:
     """The selector of a Deployment or ReplicaSet is fixed for its life."""
     new = (raw.get("spec") or NO_MAP).get("selector")
     check_immutable(out, "spec.selector", new, (old.get("spec") or NO_MAP).get("selector"))
+
+
+_COUNTS = (
+    "replicas", "fullyLabeledReplicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas",
+    "observedGeneration", "collisionCount",
+)  # fmt: skip
+
+
+def check_deployment_status(out: Errors, raw: Raw, old: Raw) -> None:
+    _check_counts(out, raw, old, ("updatedReplicas", "readyReplicas", "availableReplicas"))
+
+
+def check_replicas_status(out: Errors, raw: Raw, old: Raw) -> None:
+    _check_counts(out, raw, old, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
+
+
+def _check_counts(out: Errors, raw: Raw, old: Raw, parts: tuple[str, ...]) -> None:
+    """A part is not larger than the whole."""
+    check_meta_update(out, meta_of(raw), meta_of(old))
+    status, before = raw.get("status") or NO_MAP, old.get("status") or NO_MAP
+    for field in _COUNTS:
+        check_non_negative(out, f"status.{field}", status.get(field))
+    for field in parts:
+        if (part := status.get(field, 0)) > status.get("replicas", 0):
+            out.append(invalid(f"status.{field}", part, "cannot be greater than status.replicas"))
+    available = status.get("availableReplicas", 0)
+    if available > status.get("readyReplicas", 0):
+        out.append(invalid("status.availableReplicas", available, "cannot be greater than readyReplicas"))
+    collisions, known = status.get("collisionCount"), before.get("collisionCount")
+    if known is not None and (collisions is None or collisions < known):
+        out.append(invalid("status.collisionCount", collisions, "cannot be decremented"))

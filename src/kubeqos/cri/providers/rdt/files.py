@@ -50,6 +50,13 @@ class ResctrlFiles:
     def busy(self, groups: Iterable[str]) -> set[str]:
         return {name for name in groups if (self.root / name / "tasks").read_text().strip()}
 
+    def tasks(self, group: str) -> set[int]:
+        """The threads in a group now; none when the group has gone."""
+        try:
+            return {int(line) for line in (self.root / group / "tasks").read_text().split()}
+        except FileNotFoundError:
+            return set()
+
     def apply(self, plan: Plan) -> None:
         """Remove groups (their places may be needed), make groups, write schemata that differ."""
         for name in plan.remove:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import (
@@ -20,6 +20,8 @@ from kubeqos.cri.providers.rdt.machine import Capabilities
 from kubeqos.cri.providers.rdt.resolve import Plan, group_name, plan_changes, resolve
 
 MOVE_PASSES = 5
+Member = tuple[Subject, Place, str]
+"""A running container, where it is, and its class."""
 _HELP = {
     "llc_occupancy": ("kubeqos_rdt_llc_occupancy_bytes", "Last-level cache that the container occupies.", False),
     "mbm_local_bytes": ("kubeqos_rdt_mbm_local_bytes_total", "Memory traffic to the local NUMA node.", True),
@@ -77,6 +79,23 @@ class RdtProvider(ClassProvider):
     async def withdraw(self, subject: Subject, resource: str, class_name: str) -> None:
         self.files.unmonitor(self._monitor_name(subject))
 
+    def gather(self, members: Iterable[Member]) -> int:
+        """Bring tasks that came into a container from outside into its group; how many there were.
+
+        A group is inherited from the parent, and the parent of a command executed in a container is the runtime.
+        """
+        inside: dict[str, set[int]] = {}
+        found = 0
+        for subject, place, class_name in members:
+            group = group_name(class_name, self.prefix)
+            if group not in inside:
+                inside[group] = self.files.tasks(group)
+            strays = [task for task in self.host.contained(place) if task not in inside[group]]
+            if strays:
+                self._move_tasks(subject, group, strays)
+                found += len(strays)
+        return found
+
     async def report(self) -> Sequence[Sample]:
         out: list[Sample] = []
         for group, monitor in self.files.monitored(self.prefix):
@@ -98,16 +117,19 @@ class RdtProvider(ClassProvider):
         stale = [where for where, monitor in self.files.monitored(self.prefix) if monitor == name and where != group]
         if stale:
             self.files.unmonitor(name)
-        monitored = bool(self.machine.mon_features) and self.files.monitor(group, name)
-        targets = [group, f"{group}/mon_groups/{name}".lstrip("/")] if monitored else [group]
         moved: set[int] = set()
         for _ in range(MOVE_PASSES):
             fresh = [task for task in self.host.tasks(place) if task not in moved]
             if not fresh:
                 return
-            for target in targets:
-                self.files.add_tasks(target, fresh)
+            self._move_tasks(subject, group, fresh)
             moved.update(fresh)
+
+    def _move_tasks(self, subject: Subject, group: str, tasks: Sequence[int]) -> None:
+        name = self._monitor_name(subject)
+        self.files.add_tasks(group, tasks)
+        if self.machine.mon_features and self.files.monitor(group, name):
+            self.files.add_tasks(f"{group}/mon_groups/{name}".lstrip("/"), tasks)
 
     def _monitor_name(self, subject: Subject) -> str:
         return f"{self.prefix}{subject.id}"

@@ -19,7 +19,7 @@ from kubeqos.client.http import HttpApi, connect
 from kubeqos.client.kubeconfig import load
 
 PATIENCE_SECONDS = 120.0
-JUDGED_MINUTES = 10.0
+JUDGED_MINUTES = 16.0
 """A shorter run ends before history has its full length: its memory is printed, not judged."""
 
 

@@ -169,7 +169,7 @@ class Store:
         self._on_discard.append(callback)
 
     def _check(self, ops: Sequence[Put | Delete]) -> None:
-        if len({op.key for op in ops}) != len(ops) or len(ops) >> PLACE_BITS:
+        if len(ops) > 1 and (len({op.key for op in ops}) != len(ops) or len(ops) >> PLACE_BITS):
             raise ValueError("a commit names each key once, and at most 65,535 keys")
         for op in ops:
             if not op.key.isascii() or not op.key:

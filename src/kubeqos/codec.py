@@ -18,9 +18,16 @@ T = TypeVar("T")
 JsonObject = dict[str, Any]
 
 
+def _plain_text(value: Any) -> str:
+    """A string that knows more than its text is written as its text."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise NotImplementedError(f"objects of type {type(value).__name__} cannot be encoded")
+
+
 decode_json = msgspec.json.Decoder().decode
-encode_json = msgspec.json.Encoder().encode
-encode_json_sorted = msgspec.json.Encoder(order="sorted").encode
+encode_json = msgspec.json.Encoder(enc_hook=_plain_text).encode
+encode_json_sorted = msgspec.json.Encoder(enc_hook=_plain_text, order="sorted").encode
 JsonError = msgspec.DecodeError
 
 

@@ -31,6 +31,8 @@ def pod(name: str, **fields: object) -> dict[str, object]:
         (LEASES.path("kube-node-lease", "n1"), "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"),
         (RESOURCE_CLAIMS.path("a"), "/apis/resource.k8s.io/v1alpha1/namespaces/a/resourceclaims"),
         (PODS.path("../x", "a/b"), "/api/v1/namespaces/..%2Fx/pods/a%2Fb"),
+        (NODES.path("", "system:é~ b\n"), "/api/v1/nodes/system:%C3%A9~%20b%0A"),
+        (NODES.path("", "n\n"), "/api/v1/nodes/n%0A"),
     ],
 )
 def test_paths(path: str, expected: str) -> None:
@@ -49,6 +51,14 @@ async def test_create_get_update_patch_delete(api: HttpApi) -> None:
         await api.get(PODS, "a", "default")
     assert error.value.not_found
     assert (error.value.status, error.value.reason) == (404, "NotFound")
+
+
+async def test_what_is_submitted_is_created_or_refused(api: HttpApi) -> None:
+    await api.submit(PODS, pod("a", spec={"x": 1}))
+    assert (await api.get(PODS, "a", "default"))["spec"] == {"x": 1}
+    with pytest.raises(ApiError) as twice:
+        await api.submit(PODS, pod("a"))
+    assert twice.value.already_exists
 
 
 async def test_a_stale_update_is_a_conflict_and_a_second_create_is_not(api: HttpApi) -> None:

@@ -15,6 +15,7 @@ from kubeqos.client.api import PatchType
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import EVENTS, NODES, PODS, REPLICATION_CONTROLLERS
 from kubeqos.codec import decode_json, encode_yaml
+from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.pressure import PressureSettings
@@ -106,7 +107,7 @@ async def test_noisy_neighbours_are_kept_in_their_classes(opens: Opens) -> None:
         assert await event_of(home.api, "QOSResourcesUnavailable", "noisy")
 
 
-async def test_a_guaranteed_pod_owns_its_cpus(opens: Opens, kind: str) -> None:
+async def test_a_guaranteed_pod_owns_its_cpus(opens: Opens) -> None:
     async with opens(cpu_manager_policy="static", reserved_cpus=CpuSet.of(0)) as home:
         online = home.machine.online
         shared = ids(await home.start("shared"))["main"]
@@ -331,3 +332,37 @@ async def test_a_damaged_ledger_is_rebuilt_from_what_runs(opens: Opens, damage: 
         assert home.agent.cpus is not None and home.agent.cpus.owned == owned
         assert await until("an event tells it", lambda: event_of(home.api, "CheckpointDamaged", "n1"))
         assert "kubeqos_node_damaged_checkpoints_total 2.0" in home.services.door.metrics().decode()
+
+
+async def test_a_class_that_the_runtime_refuses_is_told_and_tried_again(opens: Opens) -> None:
+    """Somebody else took the last place of the class, behind the node's back (KEP-3008: CreateContainerError)."""
+    async with opens() as home:
+        runtime = home.agent.runtime
+        config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="foreign", namespace="x", uid="foreign"))
+        config.linux.cgroup_parent = home.agent.settings.cgroup_root
+        config.linux.security_context.namespace_options.network = cri.NODE
+        sandbox = await runtime.run_pod_sandbox(config)
+        taken = cri.ContainerConfig(
+            metadata=cri.ContainerMetadata(name="main"),
+            image=cri.ImageSpec(image=home.container(Work())["image"]),
+            command=["sleep", "1000"],
+            qos_resources=[cri.ContainerQOSResource(**{"name": "rdt", "class": "exclusive"})],
+        )
+        await runtime.create_container(sandbox, taken, config)
+        await home.api.create(PODS, home.pod("late", Work(resources=asks(rdt="exclusive"))))
+
+        async def refused() -> Any:
+            status = (await home.api.get(PODS, "late", "default")).get("status") or {}
+            waiting = (status.get("containerStatuses") or [{}])[0].get("state", {}).get("waiting", {})
+            return waiting if waiting.get("reason") == "CreateContainerError" else None
+
+        told = await until("the refusal is told", refused)
+        assert "rdt" in told["message"] and "exclusive" in told["message"]
+        event = await until("an event tells it", lambda: event_of(home.api, "Failed", "late"))
+        assert event["message"] == f"Error: {told['message']}"
+        metrics = home.services.door.metrics().decode()
+        assert 'kubeqos_node_effect_failures_total{kind="CreateContainer"}' in metrics
+        await runtime.stop_pod_sandbox(sandbox)
+        await runtime.remove_pod_sandbox(sandbox)
+        status = await home.phase("late", "Running", 60)
+        assert (await home.classes(ids(status)["main"]))["rdt"] == "exclusive"

@@ -132,6 +132,11 @@ class Api(Protocol):
         self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""
     ) -> JsonObject: ...
 
+    async def submit(
+        self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""
+    ) -> None:
+        """`create` for those who need not read what was made of it."""
+
     async def update(self, resource: Resource, body: JsonObject, *, subresource: str = "") -> JsonObject: ...
 
     async def patch(
@@ -209,9 +214,13 @@ class TransportApi:
         self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""
     ) -> JsonObject:
         """A new object, or a subresource that is created (`binding`, `eviction`) of a named one."""
-        namespace = namespace or (body.get("metadata") or {}).get("namespace", "")
-        path = resource.path(namespace, name, subresource)
-        return await self._object(Call("POST", path, body=encode_json(body)))
+        return await self._object(_creation(resource, body, namespace, name, subresource))
+
+    async def submit(
+        self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""
+    ) -> None:
+        """The same without reading the answer, unless it is a refusal."""
+        await self._answer(_creation(resource, body, namespace, name, subresource))
 
     async def update(self, resource: Resource, body: JsonObject, *, subresource: str = "") -> JsonObject:
         """Replace an object; with its resourceVersion, only if nobody else did."""
@@ -291,6 +300,11 @@ class TransportApi:
         if answer.status >= 400:
             raise ApiError.of(answer.status, answer.body)
         return answer
+
+
+def _creation(resource: Resource, body: JsonObject, namespace: str, name: str, subresource: str) -> Call:
+    namespace = namespace or (body.get("metadata") or {}).get("namespace", "")
+    return Call("POST", resource.path(namespace, name, subresource), body=encode_json(body))
 
 
 def decoded(decode: Callable[[bytes], T], body: bytes) -> T:

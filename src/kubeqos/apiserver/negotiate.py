@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from kubeqos.apiserver.requests import JSON, Request
 from kubeqos.apiserver.status import ApiError
+from kubeqos.model.remember import LONGEST, remembered
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -33,7 +34,9 @@ PLAIN = Form()
 
 def form_of(request: Request, *, collection: bool = False) -> Form:
     """The form that a request's answer takes; raises 406."""
-    form = negotiate(request.accept, collection=collection)
+    accept = request.accept
+    choose = negotiate if len(accept) <= LONGEST else negotiate.__wrapped__
+    form = choose(accept, collection=collection)
     if isinstance(form, ApiError):
         raise form
     return form
@@ -81,7 +84,7 @@ def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
     return [(media, parameters) for _, _, media, parameters in sorted(found, key=lambda item: item[:2])]
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def media_type(content_type: str) -> str:
     """A Content-Type without its parameters."""
     return content_type.partition(";")[0].strip().lower()

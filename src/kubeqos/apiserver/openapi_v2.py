@@ -9,10 +9,9 @@ from functools import cache
 from typing import Any
 
 from kubeqos.apiserver.kinds import GROUPS
-from kubeqos.apiserver.negotiate import negotiate
+from kubeqos.apiserver.negotiate import form_of
 from kubeqos.apiserver.openapi import document
 from kubeqos.apiserver.requests import JSON, Request, Response
-from kubeqos.apiserver.status import ApiError
 from kubeqos.codec import JsonObject, decode_json, encode_json
 
 _V3_REFERENCE, _V2_REFERENCE = "#/components/schemas/", "#/definitions/"
@@ -23,9 +22,7 @@ def openapi_v2_response(request: Request) -> Response | None:
     """The answer to /openapi/v2; None for any other path."""
     if request.path.rstrip("/") != "/openapi/v2":
         return None
-    form = negotiate(request.accept)
-    if isinstance(form, ApiError):
-        raise form
+    form_of(request)  # or 406
     return Response(200, _whole(), JSON)
 
 

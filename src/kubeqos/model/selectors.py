@@ -64,6 +64,7 @@ class LabelSelector:
     @classmethod
     def parse(cls, text: str) -> LabelSelector:
         """Read `app=web,tier in (a,b),!canary`."""
+        _check_length(text)
         return cls(tuple(_LabelParser(text).parse()))
 
     @classmethod
@@ -80,8 +81,12 @@ class LabelSelector:
         return cls(tuple(terms))
 
 
-_SPECIAL = "=!(),><"
-_SYMBOLS = frozenset((")", ",", "!", "==", "=", "!=", ">", "<", "("))
+MAX_LENGTH = 1 << 16
+"""Characters of a selector. Kubernetes takes what fits into a request, which can keep us busy for seconds."""
+_COMPARISON = re.compile("!=|==|=")
+_TERM = re.compile(r"(?:[^,\\]|\\.|\\$)*", re.DOTALL)
+_SPECIAL = re.compile(r"[\\,=]")
+_TOKEN = re.compile(r"(==|!=|[=!(),><])|([^=!(),>< \t\r\n]+)")
 _WORDS = frozenset(("in", "notin"))
 _OPERATORS = {"in": "in", "notin": "notin", "=": "=", "==": "=", "!=": "!=", ">": "gt", "<": "lt"}
 _END = ""
@@ -192,26 +197,15 @@ class _LabelParser:
 
 
 def _scan(text: str) -> list[tuple[str, str]]:
-    tokens: list[tuple[str, str]] = []
-    position, end = 0, len(text)
-    while position < end:
-        char = text[position]
-        if char in " \t\r\n":
-            position += 1
-            continue
-        start = position
-        if char in _SPECIAL:
-            position += 1
-            while position < end and text[start : position + 1] in _SYMBOLS:
-                position += 1
-            symbol = text[start:position]
-            tokens.append((symbol, symbol))
-            continue
-        while position < end and text[position] not in _SPECIAL and text[position] not in " \t\r\n":
-            position += 1
-        word = text[start:position]
-        tokens.append((word if word in _WORDS else "identifier", word))
+    tokens = []
+    for symbol, word in _TOKEN.findall(text):
+        tokens.append((symbol, symbol) if symbol else (word if word in _WORDS else "identifier", word))
     return tokens
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_LENGTH:
+        raise SelectorError(f"the selector has {len(text)} characters, and may have {MAX_LENGTH}")
 
 
 def _checked(key: str, operator: str, values: Sequence[str]) -> Requirement:
@@ -240,17 +234,17 @@ class FieldSelector:
 
     @classmethod
     def parse(cls, text: str) -> FieldSelector:
+        _check_length(text)
         terms = []
-        for term in _split_terms(text):
+        for term in sorted(_split_terms(text)):  # which decides what is complained about first
             if not term:
                 continue
-            for operator in ("!=", "==", "="):
-                field, found, value = _split_first(term, operator)
-                if found:
-                    terms.append((field, _unescape(value), operator != "!="))
-                    break
-            else:
+            found = _COMPARISON.search(term)
+            if found is None:
                 raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
+            field, value = term[: found.start()], _unescape(term[found.end() :])
+            if field or value:  # a bare operator asks for nothing
+                terms.append((field, value, found[0] != "!="))
         return cls(tuple(terms))
 
     def exact(self, field: str) -> str | None:
@@ -264,38 +258,23 @@ class FieldSelector:
         return all((value_of(field) == value) is equal for field, value, equal in self.terms)
 
 
-def _split_first(term: str, operator: str) -> tuple[str, bool, str]:
-    """Split at the first operator character; the longer spellings win where they start."""
-    for position, char in enumerate(term):
-        for candidate in ("!=", "==", "="):
-            if term.startswith(candidate, position):
-                if candidate != operator:
-                    return term, False, ""
-                return term[:position], True, term[position + len(candidate) :]
-        if char == "\\":
-            continue
-    return term, False, ""
-
-
 def _split_terms(text: str) -> list[str]:
-    terms, current, escaped = [], "", False
-    for char in text:
-        if escaped:
-            current += char
-            escaped = False
-        elif char == "\\":
-            current += char
-            escaped = True
-        elif char == ",":
-            terms.append(current)
-            current = ""
-        else:
-            current += char
-    terms.append(current)
-    return terms
+    """At every comma that is not escaped."""
+    if "\\" not in text:
+        return text.split(",")
+    terms, position = [], 0
+    while True:
+        found = _TERM.match(text, position)
+        assert found is not None  # it matches the empty text too
+        terms.append(found[0])
+        position = found.end() + 1
+        if position > len(text):
+            return terms
 
 
 def _unescape(value: str) -> str:
+    if not _SPECIAL.search(value):
+        return value
     out, escaped = "", False
     for char in value:
         if escaped:

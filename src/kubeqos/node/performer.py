@@ -29,6 +29,7 @@ from kubeqos.node.core import Core
 from kubeqos.node.criconfig import (
     ConfigurationProblem,
     Context,
+    apply_grant,
     container_config,
     pod_cgroup,
     pod_log_dir,
@@ -145,13 +146,12 @@ class Performer:
         self._pending = deque(update for update in self._pending if update.container.pod_uid != pod.uid)
         if pod.ending is not None and pod.ending.cause.cleans_up:
             context = self._context()
-            folders = [context.state_dir / "pods" / pod.uid]
             if context.folders:
-                folders.append(pod_log_dir(pod.admitted_pod(), context))
-            if self._threads:
-                await asyncio.to_thread(_remove_all, folders)
-            else:
-                _remove_all(folders)
+                folders = [context.state_dir / "pods" / pod.uid, pod_log_dir(pod.admitted_pod(), context)]
+                if self._threads:
+                    await asyncio.to_thread(_remove_all, folders)
+                else:
+                    _remove_all(folders)
         return None
 
     async def settle(self) -> None:
@@ -181,10 +181,7 @@ class Performer:
 
     async def _tell(self, container_id: str, grant: Grant) -> None:
         request = cri.UpdateContainerResourcesRequest(container_id=container_id)
-        for name, value in grant.properties.items():
-            setattr(request.linux, name, value)
-        if self._context().cgroup_version == 2:
-            request.linux.unified.update(grant.unified)
+        apply_grant(request.linux, grant, self._context().cgroup_version)
         request.annotations.update(grant.annotations)
         try:
             await self._runtime.update_container_resources(request)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from kubeqos.model.objects import PodSpec
+from kubeqos.model.remember import remembered
 from kubeqos.rules.labelkeys import merge_label_keys
 from kubeqos.rules.limits import default_limit_range
 from kubeqos.rules.podqos import class_of_spec, default_pod_level, default_requests
@@ -185,7 +185,7 @@ _is_image = re.compile(
 ).fullmatch
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def pull_policy(image: str) -> str:
     """Always for the tag `latest`, which is also meant when there is neither tag nor digest."""
     found = _is_image(image)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 
 from kubeqos.model import names
 from kubeqos.model.quantity import Quantity, QuantityError
+from kubeqos.model.remember import remembered
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_found, not_supported, required
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, complain
 
@@ -52,13 +52,13 @@ def is_standard_quota_name(name: str) -> bool:
     return name in QUOTA or name.startswith((HUGE_PAGES, f"{_REQUESTS}{HUGE_PAGES}"))
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def is_integer_only(name: str) -> bool:
     """Whether amounts of the resource are counted in whole units."""
     return name in COUNTED or is_extended(name)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def resource_name(name: str) -> tuple[str, ...]:
     """Complaints about a resource name as such."""
     if name in _CONTAINER:
@@ -70,7 +70,7 @@ def resource_name(name: str) -> tuple[str, ...]:
     return (_UNKNOWN,)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def container_resource_name(name: str) -> tuple[str, ...]:
     """Complaints about a resource that a container asks for."""
     wrong = resource_name(name)
@@ -82,7 +82,7 @@ def container_resource_name(name: str) -> tuple[str, ...]:
     return wrong
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def quota_resource_name(name: str) -> tuple[str, ...]:
     """Complaints about a resource that a quota counts."""
     wrong = resource_name(name)

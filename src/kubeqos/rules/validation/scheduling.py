@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from kubeqos.model import names
@@ -192,6 +193,7 @@ def _check_label_keys(out: Errors, path: str, term: Raw, selector: Raw | None) -
 
 
 def check_spread(out: Errors, path: str, constraints: Sequence[Raw]) -> None:
+    left = Counter((one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in constraints)
     for index, constraint in enumerate(constraints):
         where = f"{path}[{index}]"
         skew, key = constraint.get("maxSkew", 0), constraint.get("topologyKey", "")
@@ -201,8 +203,8 @@ def check_spread(out: Errors, path: str, constraints: Sequence[Raw]) -> None:
         if not key:
             out.append(required(f"{where}.topologyKey", "can not be empty"))
         check_supported(out, f"{where}.whenUnsatisfiable", action, _WHEN_UNSATISFIABLE)
-        rest = ((one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in constraints[index + 1 :])
-        if (key, action) in rest:
+        left[key, action] -= 1
+        if left[key, action]:
             out.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
         _check_min_domains(out, f"{where}.minDomains", constraint.get("minDomains"), action)
         for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):

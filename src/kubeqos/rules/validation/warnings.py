@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
 
 from kubeqos.model import names
 from kubeqos.model.quantity import Quantity
@@ -11,6 +14,8 @@ from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Raw
 from kubeqos.rules.validation.containers import all_containers
 from kubeqos.rules.validation.meta import meta_of
 
+MAX_WARNINGS = 100
+"""Nobody reads more, and what repeats itself in a large object can be warned of millions of times."""
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 _DEPRECATED_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
@@ -51,7 +56,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 def warnings(kind: str, raw: Raw, *, old: Raw | None = None) -> list[str]:
     """The warnings for an object that was found valid; `old` is what it was, if it is changed."""
     find = _KINDS.get(kind)
-    return list(find(raw, old)) if find else []
+    return list(islice(find(raw, old), MAX_WARNINGS)) if find else []
 
 
 def _pod_warnings(raw: Raw, old: Raw | None) -> Iterator[str]:
@@ -199,30 +204,47 @@ def _container_warnings(path: str, container: Raw) -> Iterator[str]:
 
 def _port_warnings(path: str, spec: Raw) -> Iterator[str]:
     """Ports that are defined twice, which is not always a conflict."""
-    known: dict[tuple[int, str], list[tuple[str, Raw]]] = {}
+    known: dict[tuple[int, str], _Ports] = {}
     for where, container in all_containers(spec):
         for index, port in enumerate(container.get("ports") or NO_LIST):
             here = f"{path}.{where}.ports[{index}]"
             if port.get("hostIP") and not port.get("hostPort"):
                 shown = " ".join(f"{name[0].upper()}{name[1:]}:{port.get(name, zero)}" for name, zero in _PORT_FIELDS)
                 yield f"{here}: hostIP set without hostPort: {{{shown}}}"
-            others = known.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
-            for there, other in others:
-                if overlap := _overlap(port, other):
-                    yield f"{here}: {overlap} port definition with {there}"
-            others.append((here, port))
+            others = known.setdefault((port.get("containerPort", 0), port.get("protocol", "")), _Ports())
+            for there, overlap in others.overlapping(port.get("hostPort", 0), port.get("hostIP", "")):
+                yield f"{here}: {overlap} port definition with {there}"
+            others.add(port.get("hostPort", 0), port.get("hostIP", ""), here)
 
 
-def _overlap(port: Raw, other: Raw) -> str | None:
-    host, address = port.get("hostPort", 0), port.get("hostIP", "")
-    other_host, other_address = other.get("hostPort", 0), other.get("hostIP", "")
-    if (host, address) == (other_host, other_address):
-        return "duplicate"
-    if not host or not other_host:
-        return "overlapping"
-    if host == other_host and (not address) != (not other_address):
-        return "dangerously ambiguous"
-    return None
+class _Ports:
+    """Definitions of one container port, found by host port and address without looking at all of them."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[int, int, str, str]] = []
+        self._by_host: defaultdict[int, list[tuple[int, int, str, str]]] = defaultdict(list)
+        self._by_address: defaultdict[tuple[int, str], list[tuple[int, int, str, str]]] = defaultdict(list)
+
+    def add(self, host: int, address: str, where: str) -> None:
+        entry = (len(self._all), host, address, where)
+        self._all.append(entry)
+        self._by_host[host].append(entry)
+        self._by_address[host, address].append(entry)
+
+    def overlapping(self, host: int, address: str) -> Iterator[tuple[str, str]]:
+        """Where the others are and how they meet, in the order in which they were defined."""
+        if host == 0:
+            found: Iterable[tuple[int, int, str, str]] = self._all
+        elif address:
+            same, anywhere = self._by_address.get((host, address), ()), self._by_address.get((host, ""), ())
+            found = merge(self._by_host.get(0, ()), same, anywhere)
+        else:
+            found = merge(self._by_host.get(0, ()), self._by_host.get(host, ()))
+        for _, other, other_address, where in found:
+            if (other, other_address) == (host, address):
+                yield where, "duplicate"
+            else:
+                yield where, "overlapping" if not host or not other else "dangerously ambiguous"
 
 
 def _node_affinity_warnings(path: str, affinity: Raw) -> Iterator[str]:

@@ -8,13 +8,17 @@ import statistics
 import sys
 import time
 
+import httpx2
+
 from bench.machine import describe
 from bench.soak import proof
 from bench.soak.cluster import Cluster, cluster, stop
 from bench.soak.load import Pods, Tally, Users
 from bench.soak.watching import Sample, Watchman, sampled
-from kubeqos.client.http import HttpApi
+from kubeqos.client.http import HttpApi, connect
+from kubeqos.client.kubeconfig import load
 
+PATIENCE_SECONDS = 120.0
 JUDGED_MINUTES = 10.0
 """A shorter run ends before history has its full length: its memory is printed, not judged."""
 
@@ -40,15 +44,22 @@ def main(arguments: list[str]) -> int:
     return any(found.values())
 
 
+def patient(running: Cluster) -> HttpApi:
+    """A client that waits for a busy machine: how fast it is, others measure."""
+    client = connect(load(running.kubeconfig))
+    client.timeout = httpx2.Timeout(PATIENCE_SECONDS)
+    return HttpApi(client)
+
+
 async def soak(running: Cluster, seconds: float) -> dict[str, list[str]]:
     """Churn, then delete everything; what was checked, and what was wrong with it."""
-    api = HttpApi.from_kubeconfig(running.kubeconfig)
+    api = patient(running)
     tally, samples, watchman = Tally(), list[Sample](), Watchman(api)
     pods = Pods(api, tally)
     users = Users(api, pods, tally, time.monotonic() + seconds)
     async with asyncio.TaskGroup() as beside:
         watchers = [
-            beside.create_task(work) for work in (pods.informer.run(), sampled(running, samples), watchman.run())
+            beside.create_task(work) for work in (pods.informer.run(), sampled(api, running, samples), watchman.run())
         ]
         await pods.informer.synced.wait()
         await users.prepare()
@@ -95,14 +106,15 @@ async def reported(samples: list[Sample], tally: Tally, pods: Pods) -> None:
         now = samples[-1]
         print(
             f"{(now.at - began) / 60:5.1f} min  {len(pods.informer):5} pods  {tally.started:7,} started"
-            f"  {now.memory / 1e6:6.0f} MB  {now.database / 1e6:6.0f} MB database",
+            f"  {now.memory / 1e6:6.0f} MB  {now.database / 1e6:6.0f} MB database"
+            f"  slowest answer {max(s.answer for s in samples if s.at > now.at - 60):.2f} s",
             flush=True,
         )
 
 
 def print_windows(samples: list[Sample], tally: Tally) -> None:
     """Medians after the warm-up."""
-    print("\nminutes       memory   plugins  database   CPU  files  threads  started/s  wait p50   p99")
+    print("\nminutes       memory   plugins  database   CPU  files  threads  started/s  wait p50   p99  slowest answer")
     for window in proof.windows(samples):
         start, end = window[0].at, window[-1].at
         waits = sorted(wait for at, wait in tally.waits if start <= at < end) or [0.0]
@@ -117,6 +129,7 @@ def print_windows(samples: list[Sample], tally: Tally) -> None:
             f"  {middle['memory'] / 1e6:5.0f} MB  {middle['beside'] / 1e6:5.0f} MB  {middle['database'] / 1e6:5.0f} MB"
             f"  {took / (end - start):3.0%}  {middle['files']:5.0f}  {middle['threads']:7.0f}"
             f"  {len(waits) / (end - start):9.1f}  {usual:6.2f} s {slow:5.2f} s"
+            f"  {max(each.answer for each in window):5.2f} s"
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kubeqos.client.errors import ApiError
+from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.http import HttpApi
 from kubeqos.client.informer import Change, Informer
 from kubeqos.client.resources import (
@@ -32,7 +32,7 @@ from kubeqos.client.resources import (
 from kubeqos.codec import encode_json
 
 NAMESPACES_USED = ("web", "batch", "single", "team", "hpc")
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 RUNNING = b'"phase":"Running"'
 QUOTA_PODS, QUOTA_CPU = 30, "12"
 GIVEN = {"cpu": "100m", "memory": "64Mi"}
@@ -125,7 +125,7 @@ class Users:
     def all(self, scale: int) -> list[Coroutine[Any, Any, None]]:
         """Enough of each kind to keep `scale` nodes busy."""
         owners = max(1, scale // 250)
-        return [
+        users = [
             *(self.owner(DEPLOYMENTS, "web", f"web-{n}", 30) for n in range(owners)),
             *(self.owner(REPLICA_SETS, "batch", f"batch-{n}", 40) for n in range(owners)),
             *(self.visitor("single", f"single-{n}", with_classes) for n in range(max(4, scale // 40))),
@@ -135,6 +135,14 @@ class Users:
             self.visitor("hpc", "offline", offline),
             self.tenant(),
         ]
+        return [self._noted(user) for user in users]
+
+    async def _noted(self, user: Coroutine[Any, Any, None]) -> None:
+        """What a user may not meet ends this user and is told at the end; the others go on."""
+        try:
+            await user
+        except (ApiError, Unreachable) as error:
+            self.tally.late.append(" ".join(error.lines()))
 
     def going_on(self) -> bool:
         return time.monotonic() < self.ends

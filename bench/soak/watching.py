@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Any
 from bench.soak.cluster import Cluster
 from kubeqos.apiserver.expiry import expires_at
 from kubeqos.client.api import Call
+from kubeqos.client.errors import Unreachable
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import NODES, PODS, RESOURCE_QUOTAS, Resource
 from kubeqos.codec import decode_json
@@ -38,9 +40,11 @@ class Sample:
     files: int
     threads: int
     database: int
+    answer: float
+    """Seconds that a question about its health took; what makes a server stall is seen here first."""
 
 
-def sample(cluster: Cluster) -> Sample:
+def sample(cluster: Cluster, answer: float) -> Sample:
     """Memory of the cluster's own process and of all beside it; open files and threads of the first."""
     own, *others = cluster.processes()
     fields = Path(f"/proc/{own}/stat").read_text().rpartition(")")[2].split()
@@ -52,6 +56,7 @@ def sample(cluster: Cluster) -> Sample:
         len(os.listdir(f"/proc/{own}/fd")),
         int(fields[17]),
         sum(path.stat().st_size for path in cluster.data_dir.glob("kubeqos.db*")),
+        answer,
     )
 
 
@@ -62,10 +67,13 @@ def resident(pid: int) -> int:
         return 0  # it ended between being listed and being asked
 
 
-async def sampled(cluster: Cluster, samples: list[Sample]) -> None:
+async def sampled(api: HttpApi, cluster: Cluster, samples: list[Sample]) -> None:
     """Sample until cancelled."""
     while True:
-        samples.append(sample(cluster))
+        asked = time.monotonic()
+        with contextlib.suppress(Unreachable):
+            await api.transport.send(Call("GET", "/readyz"))
+        samples.append(sample(cluster, time.monotonic() - asked))
         await asyncio.sleep(SAMPLE_SECONDS)
 
 

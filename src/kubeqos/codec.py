@@ -18,9 +18,16 @@ T = TypeVar("T")
 JsonObject = dict[str, Any]
 
 
+def _plain_text(value: Any) -> str:
+    """A string that knows more than its text is written as its text."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise NotImplementedError(f"objects of type {type(value).__name__} cannot be encoded")
+
+
 decode_json = msgspec.json.Decoder().decode
-encode_json = msgspec.json.Encoder().encode
-encode_json_sorted = msgspec.json.Encoder(order="sorted").encode
+encode_json = msgspec.json.Encoder(enc_hook=_plain_text).encode
+encode_json_sorted = msgspec.json.Encoder(enc_hook=_plain_text, order="sorted").encode
 JsonError = msgspec.DecodeError
 
 
@@ -46,21 +53,6 @@ class JsonNumber(float):
 
 decode_json_exact = msgspec.json.Decoder(float_hook=JsonNumber).decode
 """Decode with every fractional number as a `JsonNumber`; these cannot be encoded again."""
-
-
-def _refuse_fraction(text: str) -> None:
-    raise ValueError(text)
-
-
-_decode_integral = msgspec.json.Decoder(float_hook=_refuse_fraction).decode
-
-
-def integral_json(body: bytes) -> Any:
-    """The value of a text that has no numbers but whole ones; None for any other text."""
-    try:
-        return _decode_integral(body)
-    except (JsonError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def decode_json_members(body: bytes) -> dict[str, bytes] | None:

@@ -127,6 +127,15 @@ def test_finalizers_are_shared_value_by_value() -> None:
     assert after["metadata"]["finalizers"] == ["two/b"]
 
 
+@pytest.mark.parametrize("given", [{"labels": {"l": "1"}}, {"annotations": {"n": "1"}}, {"finalizers": ["one/a"]}])
+def test_the_last_metadata_of_a_manager_goes_without_the_name(given: JsonObject) -> None:
+    cluster = Cluster(CONFIG)
+    cluster.apply("a", metadata={"name": "x", **given}, data={"k": "1"})
+    after = cluster.apply("a", metadata={"name": "x"}, data={"k": "1"})
+    assert {key: value for key, value in after["metadata"].items() if key != "managedFields"} == {"name": "x"}
+    assert cluster.fields("a") == {"f:data": {"f:k": {}}}
+
+
 def test_a_selector_is_one_value() -> None:
     cluster = Cluster()
     cluster.apply("a", spec={"nodeSelector": {"disk": "ssd"}})

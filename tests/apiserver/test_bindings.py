@@ -19,6 +19,8 @@ from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client.api import Answer, Call
 from kubeqos.codec import decode_json, encode_json
 from kubeqos.gates import FeatureGates
+from kubeqos.scheduler.core import Bind, PodKey
+from kubeqos.scheduler.service import binding_of
 from tests.placement.strategies import pods
 
 ADMIN = Identity("admin", groups=("system:masters", "system:authenticated"))
@@ -134,11 +136,18 @@ async def test_an_ordinary_binding_takes_the_short_way(
     await both(tmp_path, steps)
 
 
+def test_the_scheduler_binds_the_short_way() -> None:
+    bind = Bind(PodKey("7d1c7b1e", "default", "web"), "n1", "best of the nodes that fit, with 233 points")
+    request = Request("POST", "", content_type="application/json", body=encode_json(binding_of(bind)))
+    assert plain_binding(request, "web") is not None
+
+
 async def test_a_pod_that_had_to_wait_changes_its_condition(tmp_path: Path) -> None:
     async def steps(two: TwoWays) -> None:
         await two.same("POST", "pods", pod())
         waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
-        await two.same("PATCH", "pods/web/status", {"status": {"conditions": [waits]}})
+        nominated = {"conditions": [waits], "nominatedNodeName": "n2"}
+        await two.same("PATCH", "pods/web/status", {"status": nominated})
         assert two.is_short(binding())
         await two.same("POST", "pods/web/binding", binding())
         two.agree()

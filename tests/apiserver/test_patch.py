@@ -137,6 +137,14 @@ def test_a_merge_patch_removes_with_null() -> None:
     assert merge_patch({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "d": {"e": None}}}) == {"a": {"c": 2, "d": {}}}
 
 
+def test_null_is_no_merge_patch_but_an_empty_strategic_one() -> None:
+    with pytest.raises(PatchError, match="Invalid JSON Patch") as caught:
+        merge_patch({"a": 1}, None)
+    assert caught.value.code == 400
+    base = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    assert apply_patch("strategic", base, None, POD).object["metadata"] == {"name": "p"}
+
+
 @pytest.mark.parametrize(
     "operation",
     [
@@ -151,9 +159,10 @@ def test_a_merge_patch_removes_with_null() -> None:
         {"op": "add", "path": "/a/b/c", "value": 1},
         {"op": "add", "path": "/list/x~2", "value": 1},
         {},
+        None,
     ],
 )
-def test_a_json_patch_that_does_not_fit(operation: JsonObject) -> None:
+def test_a_json_patch_that_does_not_fit(operation: JsonObject | None) -> None:
     with pytest.raises(PatchError) as caught:
         json_patch({"a": 1, "list": [1]}, [operation])
     assert (caught.value.code, caught.value.reason) == (422, "Invalid")

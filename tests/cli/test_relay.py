@@ -40,6 +40,12 @@ def relay(folder: Path, classes: str = GOOD, **options: str) -> subprocess.Compl
         ),
         (GOOD, {"config": "/nonexistent/classes.yaml"}, ["Error: cannot read the class configuration: [Errno 2]"]),
         (GOOD, {"listen": "localhost:80"}, ["Error: --listen 'localhost:80' is not a socket"]),
+        (
+            GOOD,
+            {"listen": f"unix:///tmp/{'x' * 105}.sock"},
+            ["Error: cannot listen: AF_UNIX path too long", f"  at  /tmp/{'x' * 105}.sock"],
+        ),
+        (GOOD, {"listen": "unix:///proc/nowhere/cri.sock"}, ["Error: cannot listen: No such file or directory"]),
         (GOOD, {"metrics": "9465"}, ["Error: --metrics '9465' is not an address"]),
         (
             "resources: {rdt: {provider: rdt, config: {partitions: {a: {classes: {b: {}}}}}}}\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.client import ApiError, PatchType, Unreachable
-from kubeqos.client.api import lines, metadata_of
+from kubeqos.client.api import Answer, Call, TransportApi, lines, metadata_of
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import LEASES, NODES, PODS, RESOURCE_CLAIMS
 from tests.client.server import TinyServer
@@ -31,6 +32,8 @@ def pod(name: str, **fields: object) -> dict[str, object]:
         (LEASES.path("kube-node-lease", "n1"), "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"),
         (RESOURCE_CLAIMS.path("a"), "/apis/resource.k8s.io/v1alpha1/namespaces/a/resourceclaims"),
         (PODS.path("../x", "a/b"), "/api/v1/namespaces/..%2Fx/pods/a%2Fb"),
+        (NODES.path("", "system:é~ b\n"), "/api/v1/nodes/system:%C3%A9~%20b%0A"),
+        (NODES.path("", "n\n"), "/api/v1/nodes/n%0A"),
     ],
 )
 def test_paths(path: str, expected: str) -> None:
@@ -49,6 +52,14 @@ async def test_create_get_update_patch_delete(api: HttpApi) -> None:
         await api.get(PODS, "a", "default")
     assert error.value.not_found
     assert (error.value.status, error.value.reason) == (404, "NotFound")
+
+
+async def test_what_is_submitted_is_created_or_refused(api: HttpApi) -> None:
+    await api.submit(PODS, pod("a", spec={"x": 1}))
+    assert (await api.get(PODS, "a", "default"))["spec"] == {"x": 1}
+    with pytest.raises(ApiError) as twice:
+        await api.submit(PODS, pod("a"))
+    assert twice.value.already_exists
 
 
 async def test_a_stale_update_is_a_conflict_and_a_second_create_is_not(api: HttpApi) -> None:
@@ -214,4 +225,59 @@ async def test_lines_are_put_together_from_any_pieces(content: list[bytes], data
         for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
             yield text[start:end]
 
-    assert [line async for line in lines(pieces())] == content
+    assert [line async for whole in lines(pieces()) for line in whole] == content
+
+
+class Lines:
+    """A transport whose watch says these lines."""
+
+    def __init__(self, *said: bytes) -> None:
+        self._said = said
+
+    async def send(self, call: Call) -> Answer:
+        raise AssertionError(call)
+
+    async def stream(self, _call: Call) -> AsyncGenerator[bytes, None]:
+        for line in self._said:
+            yield line + b"\n"
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def watched(*said: bytes) -> list[tuple[str, str]]:
+    events = TransportApi(Lines(*said)).watch(PODS, since="1")
+    return [(event.type, event.metadata().name) async for event in events]
+
+
+async def test_an_event_means_the_same_in_any_form() -> None:
+    forms = (
+        b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}',
+        b'{"type": "ADDED", "object": {"metadata": {"name": "a"}}}',
+        b'{"object":{"metadata":{"name":"a"}},"type":"ADDED"}',
+        b'{"type":"\\u0041DDED","object":{"metadata":{"name":"a"}}}',
+    )
+    assert await watched(*forms) == [("ADDED", "a")] * len(forms)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"<html>",
+        b"{}",
+        b"{",
+        b'{"type":"ADDED","object":{}',
+        b'{"type":"ADDED","object":{"metadata":1}}',
+        b'{"type":1}',
+    ],
+)
+async def test_a_line_that_is_no_event_is_a_failure(line: bytes) -> None:
+    with pytest.raises(ApiError) as error:
+        await watched(line)
+    assert error.value.status == 502
+
+
+async def test_an_error_ends_a_watch() -> None:
+    with pytest.raises(ApiError) as error:
+        await watched(b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"gone"}}')
+    assert error.value.expired

@@ -16,9 +16,6 @@ DIFFERENCES: dict[tuple[str, str], str] = {
     ("patch", "code 500"): "a patch that makes no sense is the client's mistake: 400 with the same message",
     ("validation", "quota/hardname"): "for memory.limit and cpu.limit the refusal adds the name that Kubernetes knows",
     ("patch", "resourcequotas status"): "a quota's status is the ledger's, at once and whatever a client writes",
-    ("podqos", "sums of amounts written like 1e1"): (
-        "an amount is kept as its canonical text, so a sum with 1e1, which prints as 10, forgets the exponent form"
-    ),
 }
 
 # Resources of real Kubernetes that kubeqos has no use for and does not pretend to serve.

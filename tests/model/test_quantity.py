@@ -1,12 +1,14 @@
 """Laws of quantities: printing is reversible, order is by value, sums are exact."""
 
+import copy
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.model.quantity import Quantity, QuantityError
+from kubeqos.codec import encode_json
+from kubeqos.model.quantity import NUMBER_WRONG, Quantity, QuantityError
 
 SUFFIXES = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(10**3),
@@ -83,6 +85,36 @@ def test_thousandths_and_units_round_up_in_size(parts):
 )
 def test_well_known_texts_print_as_kubernetes_prints_them(text, canonical):
     assert str(Quantity.parse(text)) == canonical
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "more", "total"),
+    [
+        ("1e1", "10", "500m", "10500e-3"),
+        ("0.5Ki", "512", "1536", "2Ki"),
+        ("1500m", "1500m", "1", "2500m"),
+    ],
+)
+def test_a_sum_looks_as_its_first_part_was_written_though_the_text_no_longer_tells(written, text, more, total):
+    kept = copy.deepcopy(Quantity.parse(written).text())
+    assert kept == text and encode_json(kept) == f'"{text}"'.encode()
+    assert str(Quantity.parse(kept) + Quantity.parse(more)) == total
+
+
+@pytest.mark.parametrize("written", ["10000000000000M", "1000000000000000000e1", "10000000000000000000"])
+def test_a_huge_amount_is_judged_as_it_was_written(written):
+    assert not Quantity.parse(Quantity.parse(written).text()).is_integer
+
+
+@pytest.mark.parametrize("text", ["Ei", "-Pi", ".Ei", "e-10", "+e-12", "-.e-30"])
+def test_a_number_may_not_be_left_out_where_it_needs_a_big_decimal(text):
+    with pytest.raises(QuantityError, match=NUMBER_WRONG):
+        Quantity.parse(text)
+
+
+@pytest.mark.parametrize("text", ["Ki", "-Ti", "e3", "n", "+", "."])
+def test_a_small_number_that_is_left_out_is_nothing(text):
+    assert Quantity.parse(text).is_zero
 
 
 @given(st.text(max_size=12))

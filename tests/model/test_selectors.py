@@ -94,3 +94,14 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_an_endless_selector_is_refused_before_it_is_read(parse: Any) -> None:
     with pytest.raises(SelectorError, match="the selector has 80000 characters, and may have 65536"):
         parse("a=b," * 20_000)
+
+
+@pytest.mark.parametrize("text", ["=", "==", "!=", ",=", "!=,"])
+def test_a_bare_operator_selects_everything(text):
+    assert not FieldSelector.parse(text)
+
+
+def test_terms_are_read_in_their_order_of_letters():
+    assert FieldSelector.parse("b=1,a!=2").terms == (("a", "2", False), ("b", "1", True))
+    with pytest.raises(SelectorError, match="can't understand 'a'"):
+        FieldSelector.parse("b,a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from kubeqos.client.api import PatchType
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import EVENTS, NODES, PODS, REPLICATION_CONTROLLERS
 from kubeqos.codec import decode_json, encode_yaml
+from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.pressure import PressureSettings
@@ -106,7 +108,7 @@ async def test_noisy_neighbours_are_kept_in_their_classes(opens: Opens) -> None:
         assert await event_of(home.api, "QOSResourcesUnavailable", "noisy")
 
 
-async def test_a_guaranteed_pod_owns_its_cpus(opens: Opens, kind: str) -> None:
+async def test_a_guaranteed_pod_owns_its_cpus(opens: Opens) -> None:
     async with opens(cpu_manager_policy="static", reserved_cpus=CpuSet.of(0)) as home:
         online = home.machine.online
         shared = ids(await home.start("shared"))["main"]
@@ -331,3 +333,65 @@ async def test_a_damaged_ledger_is_rebuilt_from_what_runs(opens: Opens, damage: 
         assert home.agent.cpus is not None and home.agent.cpus.owned == owned
         assert await until("an event tells it", lambda: event_of(home.api, "CheckpointDamaged", "n1"))
         assert "kubeqos_node_damaged_checkpoints_total 2.0" in home.services.door.metrics().decode()
+
+
+async def test_a_class_that_the_runtime_refuses_is_told_and_tried_again(opens: Opens) -> None:
+    """Somebody else took the last place of the class, behind the node's back (KEP-3008: CreateContainerError)."""
+    async with opens() as home:
+        runtime = home.agent.runtime
+        config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="foreign", namespace="x", uid="foreign"))
+        config.linux.cgroup_parent = home.agent.settings.cgroup_root
+        config.linux.security_context.namespace_options.network = cri.NODE
+        sandbox = await runtime.run_pod_sandbox(config)
+        taken = cri.ContainerConfig(
+            metadata=cri.ContainerMetadata(name="main"),
+            image=cri.ImageSpec(image=home.container(Work())["image"]),
+            command=["sleep", "1000"],
+            qos_resources=[cri.ContainerQOSResource(**{"name": "rdt", "class": "exclusive"})],
+        )
+        await runtime.create_container(sandbox, taken, config)
+        await home.api.create(PODS, home.pod("late", Work(resources=asks(rdt="exclusive"))))
+
+        async def refused() -> Any:
+            status = (await home.api.get(PODS, "late", "default")).get("status") or {}
+            waiting = (status.get("containerStatuses") or [{}])[0].get("state", {}).get("waiting", {})
+            return waiting if waiting.get("reason") == "CreateContainerError" else None
+
+        told = await until("the refusal is told", refused)
+        assert "rdt" in told["message"] and "exclusive" in told["message"]
+        event = await until("an event tells it", lambda: event_of(home.api, "Failed", "late"))
+        assert event["message"] == f"Error: {told['message']}"
+        metrics = home.services.door.metrics().decode()
+        assert 'kubeqos_node_effect_failures_total{kind="CreateContainer"}' in metrics
+        await runtime.stop_pod_sandbox(sandbox)
+        await runtime.remove_pod_sandbox(sandbox)
+        status = await home.phase("late", "Running", 60)
+        assert (await home.classes(ids(status)["main"]))["rdt"] == "exclusive"
+
+
+async def test_a_node_outlives_its_runtime(opens: Opens) -> None:
+    """The runtime is killed: the node says so, a new pod waits, a deleted one too; when it is back, all goes on."""
+    async with opens() as home:
+
+        async def ready(status: str) -> Any:
+            conditions = ((await get_or_none(home.api, "n1", NODES) or {}).get("status") or {}).get("conditions") or ()
+            return next((one for one in conditions if one["type"] == "Ready" and one["status"] == status), None)
+
+        calm = ids(await home.start("calm"))
+        await home.start("leaver", terminationGracePeriodSeconds=1)
+        async with home.runtime_away():
+            told = await until("the node says so", lambda: ready("False"))
+            assert told["reason"] == "KubeletNotReady" and "runtime" in told["message"]
+            await home.api.create(PODS, home.pod("newcomer"))
+            await home.api.delete(PODS, "leaver", "default", grace_seconds=1)
+            await asyncio.sleep(1)
+            assert (await get_or_none(home.api, "leaver")) is not None
+        await until("the node is ready again", lambda: ready("True"), 40)
+        await home.phase("newcomer", "Running", 60)
+        now = await home.phase("calm", "Running")
+        assert ids(now) == calm and now["containerStatuses"][0]["restartCount"] == 0
+
+        async def gone() -> bool:
+            return await get_or_none(home.api, "leaver") is None
+
+        await until("what was deleted goes", gone, 60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.machines import laptop8
-from kubeqos.node import hostfiles
+from kubeqos.node import hostfiles, usage
 from kubeqos.node.samples import Level, PodSample
 from kubeqos.node.summary import summary
 from kubeqos.node.usage import HostMachine, SimulatedMachine, UsageCollector
@@ -138,6 +139,30 @@ async def test_pods_of_an_older_runtime_are_the_sum_of_their_containers_and_rate
     told = summary("n1", second)["pods"][0]
     assert told["podRef"] == {"name": "p", "namespace": "d", "uid": "u"}
     assert told["containers"][0]["cpu"]["usageNanoCores"] == 500_000_000
+
+
+async def test_a_walk_that_takes_long_delays_no_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sizes of the last walk are shown until the new one is through."""
+    (tmp_path / "d_p_u" / "a").mkdir(parents=True)
+    (tmp_path / "d_p_u" / "a" / "0.log").write_bytes(b"x" * 5000)
+    collector = UsageCollector(OldRuntime(laptop8()), SimulatedMachine(laptop8()), lambda: 0.0, log_dir=tmp_path)
+    first = (await collector.sample()).pods["u"].containers[0].logs
+    assert first == (8192, 1)
+    held, walks = threading.Event(), []
+
+    def slow(folder: Path) -> tuple[int, int]:
+        walks.append(folder)
+        held.wait(20)
+        return 1, 1
+
+    monkeypatch.setattr(hostfiles, "folder_size", slow)
+    monkeypatch.setattr(usage, "WALK_SECONDS", 0.05)
+    for _ in range(3):
+        assert (await collector.sample()).pods["u"].containers[0].logs == first
+    assert len(walks) == 1  # and only one walk is under way
+    held.set()
+    monkeypatch.setattr(usage, "WALK_SECONDS", 20)
+    assert (await collector.sample()).pods["u"].containers[0].logs == (1, 1)
 
 
 async def test_one_pod_that_cannot_be_measured_does_not_hide_the_others() -> None:

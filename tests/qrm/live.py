@@ -46,7 +46,7 @@ class Scripted:
         given = await given if asyncio.iscoroutine(given) else given
         table = {self.resource: given} if isinstance(given, Allocation) else dict(given or {})
         if table:
-            self.book.setdefault(request.pod_uid, {})[request.container] = table
+            self.book.setdefault(request.pod_uid, {}).setdefault(request.container, {}).update(table)
         return table
 
     def allocations(self) -> Any:

@@ -15,11 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.machines import kep80
 from kubeqos.node import config as nodeconfig
 from kubeqos.plugins.sockets import call, dial
+from kubeqos.qrm.answers import PROPERTIES
 from kubeqos.qrm.messages import SERVICE
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.state import CpuState
@@ -155,10 +157,14 @@ async def test_t31_the_same_allocation_gives_the_same_container_on_every_way(fol
         "quota": Allocation(property="CpuQuota", result="50000"),
         "oom": Allocation(property="OomScoreAdj", result="-7"),
         "files": Allocation(property="Unified", result='{"io.weight":"50"}'),
+        "pages": Allocation(property="HugepageLimits", result='{"2MB":4194304,"1GB":0}'),
+        "period": Allocation(property="CpuPeriod", result="90000"),
+        "swap": Allocation(property="MemorySwapLimitInBytes", result=str(2 << 30)),
     }
+    assert {one.property for one in wanted.values()} == set(PROPERTIES)  # all that CRI has
     other = {**wanted, "cpu": cpus("0-3", 4), "mems": Allocation(property="CpusetMems", result="1")}
     other |= {"limit": Allocation(property="MemoryLimitInBytes", result=str(1 << 20))}
-    names = ("cpuset_cpus", "cpuset_mems", "memory_limit_in_bytes", "cpu_shares", "cpu_quota", "oom_score_adj")
+    names = sorted({field.name for field in PROPERTIES.values()} - {"unified", "hugepage_limits"})
     runtime = SimulatedRuntime(kep80(), logs=False)
     plugin = Scripted("cpu", lambda request: wanted if request.pod == "created" else other)
     options = Options(folder / "r")
@@ -171,6 +177,7 @@ async def test_t31_the_same_allocation_gives_the_same_container_on_every_way(fol
         await until("told", lambda: node.resources("uid-told")["cpuset_cpus"] == "4-7")
         told = node.resources("uid-told")
         assert {name: told.get(name) for name in names} == {name: created.get(name) for name in names}
+        assert _pages(node.calls[-1].linux) == _pages(node.config("uid-created").linux.resources) == PAGES
         [running_now] = node._containers("uid-told")
         await runtime.stop_container(running_now.id, grace_seconds=0)
         await runtime.remove_container(running_now.id)
@@ -181,7 +188,15 @@ async def test_t31_the_same_allocation_gives_the_same_container_on_every_way(fol
         again = node.config("uid-told").linux.resources
         assert {name: getattr(again, name) for name in names} == {name: created.get(name) for name in names}
         assert again.unified["io.weight"] == "50"
+        assert _pages(again) == PAGES
     await runtime.close()
+
+
+PAGES = {"2MB": 4194304, "1GB": 0}
+
+
+def _pages(resources: cri.LinuxContainerResources) -> dict[str, int]:
+    return {one.page_size: one.limit for one in resources.hugepage_limits}
 
 
 async def test_t32_a_pod_that_does_not_fit_is_never_started(folder: Path) -> None:

@@ -244,7 +244,11 @@ async def test_a_plugin_that_never_worked_is_not_waited_for(folder: Path) -> Non
         (cpus("0-200"), "80-200 do not exist on this machine"),
         (Allocation(property="CpusetMems", result="0-7"), "2-7 do not exist on this machine"),
         (Allocation(property="CpuSpeed", result="1"), "unknown property 'CpuSpeed'"),
-        (Allocation(property="HugepageLimits", result="1"), "unknown property 'HugepageLimits'"),
+        (
+            Allocation(property="HugepageLimits", result='{"2MB": "many"}'),
+            "HugepageLimits must be a JSON object of bytes",
+        ),
+        (Allocation(property="HugepageLimits", result='{"two": 1}'), "HugepageLimits must be a JSON object of bytes"),
         (Allocation(property="CpuShares", result="many"), "CpuShares must be a whole number"),
         (Allocation(property="CpuShares", result=str(1 << 70)), "CpuShares is out of range"),
         (Allocation(property="Unified", result="io.weight=1"), "Unified must be a JSON object"),

@@ -238,6 +238,20 @@ async def test_every_property_by_its_name_and_envs_mounts_devices(folder: Path) 
     assert grant.devices == (DeviceNode("/dev/vf", "/dev/vf0", "rwm"),)
 
 
+async def test_a_plugin_may_serve_more_than_one_resource(folder: Path) -> None:
+    """It says so in its options; two that serve one resource are refused by both names."""
+    plugin = Scripted("gpu", lambda request: {request.resource: Allocation(envs={request.resource: "1"})})
+    plugin.extra_resources = ("gpu_memory",)  # type: ignore[attr-defined]
+    async with bench(folder) as node, node.plugin(plugin):
+        [grant] = await node.admit(pod("web", gpu="1", gpu_memory="2"))
+        assert grant.envs == {"gpu": "1", "gpu_memory": "1"}
+        assert [(one.resource, one.quantity) for one in plugin.asked] == [("gpu", 1.0), ("gpu_memory", 2.0)]
+        assert await node.told() == []
+        async with running(Scripted("gpu_memory", Allocation()), Options(folder / "r")):
+            [event] = await until("an event", lambda: node.events)
+            assert event.message.endswith("plugins gpu and gpu_memory both serve gpu_memory")
+
+
 async def test_t13_two_plugins_with_one_accompanying_resource(folder: Path) -> None:
     both = {"vf": Allocation(quantity=1)}
     async with bench(folder) as node, node.plugin(Scripted("a", both)), node.plugin(Scripted("b", both)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import socket
@@ -14,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from kubeqos.cri.client import CriClient
@@ -25,7 +27,7 @@ from kubeqos.cri.relay import hook
 from kubeqos.cri.relay.gate import container_of, gate_path
 from kubeqos.cri.relay.server import Relay, Settings
 from kubeqos.errors import InputError
-from tests.cri.containerd import Containerd, missing, running_containerd
+from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.providers.trees import TreeKernel, plant
 from tests.relay.processes import Pod, RelayProcess, connect, container_classes
@@ -208,7 +210,7 @@ def test_the_relay_as_a_process_opens_its_gate(hooked: tuple[Containerd, Path], 
     try:
         with connect(listen) as stub, Pod(stub, runtime.cgroup_parent) as pod:
             pod.config.log_directory = str(folder)
-            look = "read rate < /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device; echo $rate; ulimit -n"
+            look = "read rate < /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device; echo $rate; ulimit -n; sleep 1000"
             classes = container_classes(blockio="slow", ulimits="few-files")
             container = pod.create_with("main", classes, command=("sh", "-c", look), log_path="main.log")
             pod.start(container)
@@ -222,6 +224,76 @@ def test_the_relay_as_a_process_opens_its_gate(hooked: tuple[Containerd, Path], 
             ]
     finally:
         relay.stop()
+
+
+def test_no_container_ever_ran_outside_its_class_whatever_became_of_the_relay(
+    hooked: tuple[Containerd, Path], folder: Path
+):
+    """The relay is killed and started again while containers start; each that ran says in which limits."""
+    runtime, listen = hooked
+    relay = RelayProcess(folder, runtime.socket)
+    relay.socket = listen
+    relay.start()
+    stop = threading.Event()
+    started: list[str] = []
+
+    def start_until_told(pod: Pod, worker: int) -> None:
+        for number in itertools.count():
+            name = f"c{worker}-{number}"
+            if stop.is_set():
+                return
+            try:
+                classes = container_classes(ulimits="few-files")
+                look = ("sh", "-c", "ulimit -n; sleep 1000")
+                pod.start(pod.create_with(name, classes, command=look, log_path=f"{name}.log"))
+                started.append(name)
+            except grpc.RpcError:
+                time.sleep(0.05)  # cut off by the crash
+
+    try:
+        with connect(runtime.socket) as direct, Pod(direct, runtime.cgroup_parent) as pod, connect(listen) as stub:
+            pod.config.log_directory = str(folder)
+            through = pod.through(stub)
+            workers = [threading.Thread(target=start_until_told, args=(through, number)) for number in range(2)]
+            for worker in workers:
+                worker.start()
+            for _ in range(3):
+                time.sleep(1.0)
+                relay.kill()
+                relay.start()
+            enough = len(started) + 2
+            deadline = time.monotonic() + 30
+            while len(started) < enough and time.monotonic() < deadline:
+                time.sleep(0.05)
+            stop.set()
+            for worker in workers:
+                worker.join()
+            logs = [folder / f"{name}.log" for name in started]
+            while not all(log.read_text() for log in logs) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            said = {log.name: log.read_text().splitlines() for log in folder.glob("c*.log") if log.read_text()}
+            assert {line.split(" ", 3)[3] for lines in said.values() for line in lines} == {"64"}
+            assert {f"{name}.log" for name in started} <= set(said) and len(started) >= 3
+            remove_what_was_cut_off(runtime)
+    finally:
+        relay.stop()
+        remove_empty_groups(runtime)
+
+
+def remove_what_was_cut_off(runtime: Containerd) -> None:
+    """containerd 1.6 forgets a task that it made for a StartContainer that was then cut off, and never starts it."""
+    ctr = ["ctr", "--address", str(runtime.socket), "--namespace", "k8s.io", "tasks"]
+    for line in subprocess.run([*ctr, "ls"], capture_output=True, text=True, check=True).stdout.splitlines()[1:]:
+        identity, _, state = line.split()
+        if state == "CREATED":
+            subprocess.run([*ctr, "delete", "--force", identity], capture_output=True, check=True)
+
+
+def remove_empty_groups(runtime: Containerd) -> None:
+    """A runc that was ended in the middle of its work leaves the groups that it had made."""
+    for group in CGROUPS.glob(f"*/{runtime.cgroup_parent.strip('/')}/*"):
+        if group.is_dir() and not (group / "cgroup.procs").read_text():
+            group.rmdir()
 
 
 def test_the_hook_adds_itself_and_nothing_else_to_the_spec():

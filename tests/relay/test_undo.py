@@ -18,7 +18,7 @@ from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import Edit, Subject
 from kubeqos.cri.providers.remote import serve
 from kubeqos.cri.relay.server import Relay, Settings
-from kubeqos.cri.relay.undo import NO_HUGEPAGE_LIMIT, resources_of, taken_back
+from kubeqos.cri.relay.undo import NO_HUGEPAGE_LIMIT, in_spec, in_status, taken_back
 from kubeqos.cri.simulated.cgroups import merged, value_files
 from kubeqos.model.machines import tiny2
 from tests.cri.containerd import Containerd
@@ -133,12 +133,13 @@ def test_an_oci_spec_says_what_a_container_has_where_the_status_does_not():
         },
     }
     response = cri.ContainerStatusResponse(info={"info": json.dumps({"runtimeSpec": spec})})
-    had = resources_of(response)
+    assert in_status(response) is None
+    had = in_spec(response)
     assert (had.cpu_shares, had.cpu_quota, had.cpu_period, had.cpuset_cpus) == (512, 100, 1000, "0-1")
     assert (had.memory_limit_in_bytes, had.memory_swap_limit_in_bytes, had.oom_score_adj) == (4096, 8192, 7)
     assert (had.hugepage_limits[0].limit, dict(had.unified)) == (5, {"memory.high": "77"})
     for bad in ("", "{", "[]", '{"runtimeSpec": null}'):
-        assert resources_of(cri.ContainerStatusResponse(info={"info": bad})) == cri.LinuxContainerResources()
+        assert in_spec(cri.ContainerStatusResponse(info={"info": bad})) == cri.LinuxContainerResources()
 
 
 def test_what_nobody_had_set_is_taken_from_the_cgroup_or_set_free():

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeqos.model.quantity import FORMAT_WRONG
 from kubeqos.rules.decoding import Decoded, Refused, check_write_options, decode
 
 POD = ("", "v1", "Pod")
@@ -104,6 +105,12 @@ def test_what_is_not_unicode_becomes_the_replacement_character():
 )
 def test_escapes_mean_what_they_mean_to_go(written, meant):
     assert read(f'{{"metadata":{{"name":"{written}"}}}}').raw["metadata"]["name"] == meant
+
+
+@pytest.mark.parametrize("amount", [r"\u0031", r"1\t", r"\n5kk", r"1i\t"])
+def test_the_text_of_a_quantity_is_read_with_its_escapes(amount):
+    answer = read(f'{{"spec":{{"overhead":{{"cpu":"{amount}"}}}}}}')
+    assert answer.message == f"{HANDLED}{FORMAT_WRONG}"
 
 
 def test_unknown_fields_warn_refuse_or_pass():

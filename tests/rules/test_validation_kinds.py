@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kubeqos.model import names
 from kubeqos.rules.admission import Admitted, Operation, Refused, Request, Surroundings, admit
 from kubeqos.rules.validation import warnings
 from tests.rules.test_validation import made, messages, pod
@@ -126,6 +127,14 @@ def test_half_a_byte_of_storage() -> None:
             "spec.volumes[0].csi.driver: Too long: may not be more than 63 bytes",
         ),
         (
+            {"volumes": [{"name": "v", "csi": {"driver": "Bad_"}}]},
+            f'spec.volumes[0].csi.driver: Invalid value: "Bad_": {names.dns_subdomain("bad_")[0]}',
+        ),
+        (
+            {"volumes": [{"name": "v", "csi": {"driver": ""}}]},
+            f'spec.volumes[0].csi.driver: Invalid value: "": {names.dns_subdomain("")[0]}',
+        ),
+        (
             {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["Mine"]}}}}]},
             "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value",
         ),
@@ -184,6 +193,38 @@ def test_a_runtime_class_that_is_not_there() -> None:
     refused = create({"overhead": {"cpu": "1"}}, Surroundings(runtime_classes=()))
     assert isinstance(refused, Refused)
     assert "Pod Overhead set without corresponding RuntimeClass defined Overhead" in refused.message
+
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u", "controller": True}
+
+
+def test_an_owner_that_is_named_twice_counts_once() -> None:
+    meta = {
+        "name": "p",
+        "namespace": "n",
+        "ownerReferences": [OWNER, OWNER, {**OWNER, "uid": "v", "controller": False}],
+    }
+    new = {"metadata": meta, "spec": TEMPLATE["spec"]}
+    admitted = admit(Request(Operation.CREATE, "pods", "Pod", "", "n", "", None, new), Surroundings())
+    assert isinstance(admitted, Admitted)
+    assert [owner["uid"] for owner in new["metadata"]["ownerReferences"]] == ["u", "v"]
+    assert [one.rpartition(": ")[2] for one in admitted.warnings] == ["u"]
+
+
+def test_two_names_for_one_owner_are_two_owners() -> None:
+    found = messages("ConfigMap", {"metadata": {**META, "ownerReferences": [OWNER, {**OWNER, "name": "y"}]}})
+    assert len(found) == 1 and found[0].endswith('Found "true" in references for Pod/x and Pod/y')
+
+
+@pytest.mark.parametrize("version", ["a/", "a/b/c"])
+def test_the_version_of_an_owner_must_be_one(version: str) -> None:
+    found = messages("ConfigMap", {"metadata": {**META, "ownerReferences": [{**OWNER, "apiVersion": version}]}})
+    assert found == [f'metadata.ownerReferences[0].apiVersion: Invalid value: "{version}": version must not be empty']
+
+
+def test_a_config_map_that_is_too_large_is_refused_as_a_whole() -> None:
+    found = messages("ConfigMap", {"metadata": META, "data": {"a": "x" * (1 << 20), "b": "y"}})
+    assert found == ["[]: Too long: may not be more than 1048576 bytes"]
 
 
 def workload_status(kind: str, status: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:

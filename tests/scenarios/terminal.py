@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
+import selectors
 import struct
 import subprocess
 import sys
@@ -13,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+_SECONDS = 60
+_PAINT = re.compile(rb"\x1b\[[0-9;]*m")
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -21,36 +25,70 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**base, "TERM": "xterm", "PYTHONPATH": f"{ROOT / 'src'}:{base.get('PYTHONPATH', '')}", **(extra or {})}
 
 
-def piped(words: list[str], env: Mapping[str, str], columns: int, cwd: Path = ROOT) -> str:
-    """What a pipe gets on both streams, in the order stdout, stderr, exit code."""
-    done = subprocess.run(
+def piped(words: list[str], env: Mapping[str, str], columns: int, cwd: Path = ROOT, until: str = "") -> str:
+    """What a pipe gets on both streams, in the order stdout, stderr, exit code.
+
+    With `until`, the program is asked to end (SIGTERM) as soon as it has said that.
+    """
+    process = subprocess.Popen(
         _command(words),
-        env={**env, "COLUMNS": str(columns)},
+        env={**env, "COLUMNS": str(columns), "PYTHONUNBUFFERED": "1"},
         cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
-    return _told(done.stdout, done.stderr, done.returncode)
+    output, errors = _ended(process, until)
+    return _told(output.decode(), errors.decode(), process.returncode)
 
 
-def on_terminal(words: list[str], env: Mapping[str, str], columns: int, cwd: Path = ROOT) -> str:
+def on_terminal(words: list[str], env: Mapping[str, str], columns: int, cwd: Path = ROOT, until: str = "") -> str:
     """The same on a terminal that is so wide; escape characters are shown as ␛."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     process = subprocess.Popen(
-        _command(words), env=dict(env), cwd=cwd, stdin=slave, stdout=slave, stderr=subprocess.PIPE, text=True
+        _command(words), env=dict(env), cwd=cwd, stdin=slave, stdout=slave, stderr=subprocess.PIPE
     )
     os.close(slave)
-    shown = b""
-    while chunk := _read(master):
-        shown += chunk
+    shown, errors = _ended(process, until, master)
     os.close(master)
+    return _told(shown.decode().replace("\r\n", "\n").replace("\x1b", "␛"), errors.decode(), process.returncode)
+
+
+def _ended(process: subprocess.Popen[bytes], until: str, terminal: int | None = None) -> tuple[bytes, bytes]:
+    """Read both streams to their end; stop the program once it has said `until`."""
     assert process.stderr is not None
-    errors = process.stderr.read()
-    process.stderr.close()
-    return _told(shown.decode().replace("\r\n", "\n").replace("\x1b", "␛"), errors, process.wait(60))
+    output = terminal if terminal is not None else process.stdout.fileno() if process.stdout else -1
+    texts = {output: b"", process.stderr.fileno(): b""}
+    told = not until
+    with selectors.DefaultSelector() as selector:
+        for stream in texts:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(_SECONDS)
+            if not ready:
+                process.kill()
+                raise AssertionError(f"nothing more for {_SECONDS} s after {texts}")
+            for key, _ in ready:
+                piece = _read(key.fd)
+                texts[key.fd] += piece
+                if not piece:
+                    selector.unregister(key.fd)
+            if not told and any(_said(until, text) for text in texts.values()):
+                told = True
+                process.terminate()
+    process.wait(_SECONDS)
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    return texts[output], texts[next(fd for fd in texts if fd != output)]
+
+
+def _said(wanted: str, text: bytes) -> bool:
+    """Whether a whole line says it."""
+    return any(
+        wanted.encode() in _PAINT.sub(b"", line) for line in text.splitlines(keepends=True) if line[-1:] == b"\n"
+    )
 
 
 def _command(words: list[str]) -> list[str]:

@@ -6,13 +6,9 @@ change on purpose, `KUBEQOS_GOLDEN=write pytest tests/scenarios/test_golden.py` 
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -21,12 +17,11 @@ from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.machines import regular
 from kubeqos.model.published import Assignments, Holding, encode_assignments, encode_machine
 from tests.scenarios.cluster import ScenarioCluster, needs_kubectl, scenario_cluster
+from tests.scenarios.recording import compare
 from tests.scenarios.terminal import environment, on_terminal, piped
 from tests.scenarios.test_cli import QOS
 from tests.scenarios.test_scheduling import condition, pod
 
-FOLDER = Path(__file__).parent / "golden"
-COLUMNS = (80, 200)
 SIMULATE = "examples/simulate"
 POLICIES = f"--policy {SIMULATE}/spread.yaml --policy {SIMULATE}/pack.yaml"
 OFFLINE = {
@@ -41,6 +36,10 @@ OFFLINE = {
     "simulate-fit": f"simulate fit -f {SIMULATE}/deployment.yaml --nodes {SIMULATE}/nodes.yaml",
     "no-cluster": "classes --kubeconfig /nonexistent/kubeconfig",
     "usage": "describe planet earth",
+    "bench": "bench --list",
+    "bench-unknown": "bench marathon",
+    "completion": "completion fish",
+    "cci-check": "cci check tests/scenarios/claim.json",
 }
 ONLINE = {
     "classes": "classes",
@@ -64,34 +63,6 @@ ONLINE = {
     "simulate-fit-cluster": f"simulate fit -f {SIMULATE}/deployment.yaml",
     "not-found": "why nobody",
 }
-MASKS = (
-    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "<time>"),
-    (re.compile(r"https://127\.0\.0\.1:\d+"), "<server>"),
-    (re.compile(r"\(×\d+\)"), "(×<count>)"),
-)
-
-
-def recorded(words: str, env: dict[str, str]) -> str:
-    """All variants of one command's output, equal ones together."""
-    runs = [(columns, place, run) for columns in COLUMNS for place, run in (("pipe", piped), ("terminal", on_terminal))]
-    with ThreadPoolExecutor(len(runs)) as pool:
-        texts = list(pool.map(lambda each: each[2](words.split(), env, each[0]), runs))
-    variants: dict[str, list[str]] = {}
-    for (columns, place, _), text in zip(runs, texts, strict=True):
-        for mask, instead in MASKS:
-            text = mask.sub(instead, text)
-        variants.setdefault(text, []).append(f"{columns} {place}")
-    told = [f"=== {', '.join(names)}\n{text}" for text, names in variants.items()]
-    return f"$ kubeqos {words}\n" + "".join(told)
-
-
-def compare(name: str, words: str, env: dict[str, str]) -> None:
-    path = FOLDER / f"{name}.txt"
-    found = recorded(words, env)
-    if os.environ.get("KUBEQOS_GOLDEN") == "write":
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(found)
-    assert found == path.read_text()
 
 
 @pytest.mark.parametrize("name", OFFLINE)
@@ -175,7 +146,3 @@ def test_help_lists_every_command_with_what_it_is_for() -> None:
     shown = " ".join(piped(["--help"], environment(), 200).split())
     for name, (_, about) in COMMANDS.items():
         assert f"{name} {about}" in shown
-
-
-def test_no_file_is_left_behind() -> None:
-    assert {path.stem for path in FOLDER.glob("*.txt")} == {*OFFLINE, *ONLINE}

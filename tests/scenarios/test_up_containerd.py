@@ -53,6 +53,17 @@ def run(*words: str, text: str | None = None, **environment: str) -> str:
     return done.stdout
 
 
+def top(**environment: str) -> list[str]:
+    """CPU and memory of the pod, once it was measured twice: a rate is a difference."""
+    words = ("kubectl", "top", "pod", "real", "--no-headers")
+    for _ in range(40):
+        done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.split()[1:]
+        time.sleep(0.5)
+    raise AssertionError(done.stderr)
+
+
 def test_a_real_container_runs_talks_and_goes() -> None:
     kubeqos = (sys.executable, "-m", "kubeqos.cli.main")
     node = socket.gethostname().lower()
@@ -87,6 +98,14 @@ def test_a_real_container_runs_talks_and_goes() -> None:
                 time.sleep(0.2)
             score = int(run("kubectl", "exec", "real", "--", "cat", "/proc/self/oom_score_adj", **kube))
             assert 3 <= score <= 999  # Burstable
-            run("kubectl", "delete", "pod", "real", "--now", **kube)
+            follow = ("kubectl", "logs", "-f", "real", "--tail=1", "--request-timeout=60s")
+            with subprocess.Popen(follow, env={**os.environ, **kube}, stdout=subprocess.PIPE, text=True) as followed:
+                assert followed.stdout is not None and followed.stdout.readline() == "hello\n"
+                run("kubectl", "exec", "real", "--", "sh", "-c", "echo and again > /proc/1/fd/1", **kube)
+                assert followed.stdout.readline() == "and again\n"
+                cpu, memory = top(**kube)
+                assert cpu.endswith("m") and memory.endswith("Mi")
+                run("kubectl", "delete", "pod", "real", "--now", **kube)
+                assert followed.stdout.readline() == ""  # the log ends with its container
         finally:
             run(*kubeqos, "down", "--data-dir", data)

@@ -33,8 +33,8 @@ async def respond(response: Response, headers: Headers, scope: Scope, receive: R
     else:
         if response.code != 204:
             headers.append((b"content-length", b"%d" % len(response.body)))
-        at_once = scope.get(AT_ONCE) if len(response.body) <= PIECE_BYTES else None
-        if at_once is not None and at_once(response.code, headers, response.body):
+        at_once = scope.pop(AT_ONCE, None)  # it refers to the scope: what is left in there would be a cycle
+        if at_once is not None and len(response.body) <= PIECE_BYTES and at_once(response.code, headers, response.body):
             return
         await send({"type": "http.response.start", "status": response.code, "headers": headers})
         if len(response.body) > PIECE_BYTES:

@@ -59,6 +59,8 @@ _decode_binding = typed_decoder(Binding)
 _decode_members = typed_decoder(dict[str, msgspec.Raw])
 _decode_scheduling = typed_decoder(_Scheduling)
 _UNBOUND = _Scheduling()
+_PRICED = frozenset(("containerStatuses", "initContainerStatuses"))
+"""Where these say what a node has set aside, a condition may change what the pod costs (`rules.quota`)."""
 
 
 async def bind(core: Core, request: Request, namespace: str, name: str) -> Response:
@@ -108,7 +110,7 @@ def spliced(value: bytes, binding: Binding, now: float) -> bytes | None:
         (asked.uid and bytes(metadata["uid"]) != encode_json(asked.uid))
         or "deletionTimestamp" in metadata
         or scheduling != _UNBOUND
-        or not status.keys() <= {"phase", "qosClass", "conditions"}
+        or not _PRICED.isdisjoint(status)
     ):
         return None
     if asked.annotations:

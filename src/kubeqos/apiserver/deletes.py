@@ -31,13 +31,13 @@ async def delete(core: Core, kind: Kind, namespace: str, name: str, options: Del
     answer_object = kind.lifecycle.answers_object or not gone
     if options.dry_run or marked is False:
         value = render(stored.revision)
-        return Written(value if answer_object else _success(kind, obj))
+        return Written(value if answer_object else _success(kind, obj), pending=marked is False or not gone)
     final = render
     if marked and (not gone or kind.lifecycle.grace is not None):
         # Watchers of graceful kinds see the object terminating before they see it gone.
         wait = core.store.commit([Put(stored.key, render, expect=stored.revision)])
         if not gone:
-            return Written(render(await wait))
+            return Written(render(await wait), pending=True)
         current = core.store.get(stored.key, pending=True)
         assert current is not None  # written above
         stored = current

@@ -104,10 +104,12 @@ class Handlers:
 
     async def delete(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request)
-        written = await delete(self.core, kind, route.namespace, route.name, delete_options(request))
+        options = delete_options(request)
+        written = await delete(self.core, kind, route.namespace, route.name, options)
         if written.value.startswith(b'{"kind":"Status"'):
             return Response(200, written.value)
-        return object_response(kind, written.value, form, request, self.core.clock())
+        code = 202 if written.pending and options.cascading else 200
+        return object_response(kind, written.value, form, request, self.core.clock(), code)
 
     async def delete_collection(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request, collection=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubeqos.apiserver.documents import Unreadable, document
@@ -245,15 +246,19 @@ def check_options(request: Request, options_kind: str) -> None:
         raise ApiError(wrong.code, wrong.reason, wrong.message, details=wrong.details)
 
 
-def dry_run(request: Request, options_kind: str, from_body: list[str] | None = None) -> bool:
+def dry_run(request: Request, options_kind: str, from_body: Sequence[str] | None = None) -> bool:
     """Whether nothing may be stored; `dryRun` is `All` or absent."""
-    asked = from_body if from_body is not None else request.query.get("dryRun")
-    if asked is None:
-        return False
-    if any(value != "All" for value in asked):
-        shown = "[" + ",".join(go_quote(str(v)) for v in asked) + "]"
-        raise invalid(options_kind, "meta.k8s.io", "", [_unsupported("dryRun", shown, ("All",))])
+    asked = (from_body if from_body is not None else request.query.get("dryRun")) or []
+    if causes := _dry_run_causes(asked):
+        raise invalid(options_kind, "meta.k8s.io", "", causes)
     return bool(asked)
+
+
+def _dry_run_causes(asked: Sequence[str]) -> list[JsonObject]:
+    if all(value == "All" for value in asked):
+        return []
+    shown = "[" + ",".join(go_quote(str(v)) for v in asked) + "]"
+    return [_unsupported("dryRun", shown, ("All",))]
 
 
 def field_manager(request: Request) -> str:
@@ -275,6 +280,8 @@ class DeleteOptions:
     uid: str = ""
     version: str = ""
     dry_run: bool = False
+    cascading: bool = False
+    """Asked for by the old name, orphanDependents: false; then a delete that has only begun is 202 Accepted."""
 
 
 _SCHEME = 'scheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"'
@@ -291,7 +298,8 @@ def delete_options(request: Request) -> DeleteOptions:
         causes.append(cause("propagationPolicy", "FieldValueInvalid", why))
     if policy is not None and policy not in _PROPAGATIONS[:3]:
         causes.append(_unsupported("propagationPolicy", go_quote(str(policy)), _PROPAGATIONS))
-    asked = raw.get("dryRun")
+    asked = raw.get("dryRun") or request.query.get("dryRun") or []
+    causes += _dry_run_causes(asked)
     if causes:
         raise invalid("DeleteOptions", "meta.k8s.io", "", causes)
     preconditions = raw.get("preconditions") or {}
@@ -302,7 +310,8 @@ def delete_options(request: Request) -> DeleteOptions:
         propagation=policy or "",
         uid=str(preconditions.get("uid") or ""),
         version=str(preconditions.get("resourceVersion") or ""),
-        dry_run=dry_run(request, "DeleteOptions", list(asked) if asked else None),
+        dry_run=bool(asked),
+        cascading=orphan is False,
     )
 
 
@@ -336,7 +345,7 @@ def _delete_body(request: Request) -> JsonObject:
         raise bad_request(
             f"couldn't get version/kind; json parse error: json: cannot unmarshal {shown} into {_GO_STRUCT}"
         )
-    kind, version = raw.get("kind") or "DeleteOptions", raw.get("apiVersion") or "v1"
+    kind, version = raw.get("kind") or "DeleteOptions", raw.get("apiVersion") or "meta.k8s.io/v1"
     if kind != "DeleteOptions":
         raise bad_request(f'no kind "{kind}" is registered for version "{version}" in {_SCHEME}')
     if problem := schema.check(raw, schema.kind("", "v1", "DeleteOptions")).error:

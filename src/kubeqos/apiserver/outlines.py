@@ -10,43 +10,44 @@ Pure. Whatever is in any way unusual stays in the outline, or gives none: then t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Annotated, Any
 
-from kubeqos.codec import JsonObject, encode_json, integral_json
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, defstruct
+
+from kubeqos.codec import JsonError, JsonObject, encode_json, typed_decoder
 from kubeqos.errors import InputError
-from kubeqos.model.names import dns_label, label_value, qualified_name
+from kubeqos.model import schema
+from kubeqos.model.names import dns_label, is_label_value, qualified_name
 from kubeqos.model.objects import Resources
-from kubeqos.model.quantity import Quantity
+from kubeqos.model.quantity import Quantity, parse_uncached
 from kubeqos.rules.classes import is_class_annotation
 from kubeqos.rules.defaults import pull_policy
 from kubeqos.rules.limits import Defaulted
 
 MARK = "stencil-hole-"
 """Begins every text that stands for a part while an outline is completed; a pod that contains it has no outline."""
+_MARK = MARK.encode()
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _LARGEST_BODY = 16 << 10
-_DEEPEST = 200
 _COMPUTE = frozenset(("cpu", "memory", "ephemeral-storage"))
-_STRINGS = frozenset((str,))
 _CUT = 0
-_is_plain_variable = re.compile("[-._a-zA-Z0-9]+").fullmatch
+_NO_TEXT = (b'""', b"null")
 
 
 Kind = tuple[Callable[[str], Any], Callable[[str], tuple[bytes, ...]]]
 """What may stand in for a part, and how that looks in the stored text: in the object, and where it is owned."""
 Part = tuple[Any, Any, Kind]
-"""What was cut out: the dict or list that held it, its key or index there, and its kind."""
+"""What was cut out: the object, dict or list that held it, its name or place there, and its kind."""
 
 
 @dataclass(slots=True)
 class Outline:
     """A pod without its parts."""
 
-    pod: JsonObject
+    pod: Any
     name: str
     code: list[str] = field(default_factory=list)
     """Which parts were cut, so that a pod that contains what stands in their place has another outline."""
@@ -67,9 +68,10 @@ class Outline:
         """Whether resources are among the parts, so that class and charge are the pod's own."""
         return any(amounts is not None for _, amounts in self.containers)
 
-    def cut(self, holder: Any, key: Any, code: str, kind: Kind, *texts: bytes) -> None:
-        holder[key] = _CUT
+    def cut(self, holder: Any, key: str, code: str, kind: Kind, *texts: bytes) -> None:
+        setattr(holder, key, UNSET)
         self.code.append(code)
+        self.keys += 1
         self.parts.append((holder, key, kind))
         self.texts += texts
 
@@ -83,14 +85,13 @@ def _resources_stand_in(mark: str) -> JsonObject:
     return {"limits": amounts, "requests": amounts}
 
 
-def _sides(resources: JsonObject) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return tuple((side, tuple(amounts)) for side, amounts in resources.items())
-
-
 @lru_cache(maxsize=1024)
-def resource_owners(sides: tuple[tuple[str, tuple[str, ...]], ...]) -> bytes:
-    """Requests and limits as FieldsV1 has them."""
-    owned: JsonObject = {f"f:{side}": {".": {}} | {f"f:{name}": {} for name in names} for side, names in sides}
+def resource_owners(limits: tuple[str, ...], requests: tuple[str, ...]) -> bytes:
+    """Limits and requests as FieldsV1 has them."""
+    sides = {"f:limits": limits, "f:requests": requests}
+    owned: JsonObject = {
+        side: {".": {}} | {f"f:{name}": {} for name in names} for side, names in sides.items() if names
+    }
     return encode_json({".": {}} | owned)
 
 
@@ -105,7 +106,10 @@ _VARIABLES: Kind = (
 )
 _RESOURCES: Kind = (
     _resources_stand_in,
-    lambda mark: (encode_json(_resources_stand_in(mark)), resource_owners(_sides(_resources_stand_in(mark)))),
+    lambda mark: (
+        encode_json(_resources_stand_in(mark)),
+        resource_owners((f"{mark}.example/x",), (f"{mark}.example/x",)),
+    ),
 )
 
 
@@ -117,52 +121,46 @@ def outline(
     `floor` names the amounts that a namespace fills in where they are missing: with fewer than these, or where it is
     None, resources are not cut. `checked`: further rooms have a say about pods with claims and annotations.
     """
-    if len(body) > _LARGEST_BODY or body.count(b"{") + body.count(b"[") >= _DEEPEST or MARK.encode() in body:
+    if len(body) > _LARGEST_BODY or _MARK in body:
         return None
-    pod = integral_json(body)
-    if type(pod) is not dict:
+    try:
+        pod = _decoder()(body)
+    except (JsonError, UnicodeDecodeError, RecursionError):
         return None
-    metadata, spec = pod.get("metadata"), pod.get("spec")
-    if type(metadata) is not dict or type(spec) is not dict:
+    metadata, spec = pod.metadata, pod.spec
+    name, prefix = metadata.name, metadata.generateName
+    if name is UNSET and prefix is UNSET:
         return None
-    name = metadata.get("name")
-    if name is None and "name" not in metadata and type(prefix := metadata.get("generateName")) is str:
-        name = new_name(prefix)
-    if type(name) is not str or dns_label(name):  # refused, or accepted with a warning: the long way says which
+    out = Outline(pod, new_name(prefix) if name is UNSET else name, keys=name is not UNSET)
+    containers = spec.containers + (spec.initContainers or [])
+    if dns_label(out.name) or len({one.name for one in containers}) != len(containers):
+        return None  # refused, or accepted with a warning: the long way says which
+    metadata.name = UNSET
+    if not _cut_metadata(out, metadata, checked) or (checked and spec.resourceClaims is not UNSET):
         return None
-    out = Outline(pod, name)
-    metadata["name"] = _CUT
-    if not _cut_metadata(out, metadata, checked) or (checked and spec.get("resourceClaims")):
-        return None
-    containers, init = spec.get("containers"), spec.get("initContainers") or ()
-    if type(containers) is not list or not (type(init) is list or init == ()):
-        return None
-    everyone = [*containers, *init]
-    amounts = _amounts_of(everyone, floor) if spec.get("resources") is None else None
-    for index, container in enumerate(everyone):
-        if not _cut_container(out, container, None if amounts is None else amounts[index]):
-            return None
-    names = [one for one, _ in out.containers]
-    return out if len(set(names)) == len(names) else None
+    amounts = _amounts_of(containers, floor) if spec.resources is UNSET else None
+    for index, container in enumerate(containers):
+        _cut_container(out, container, None if amounts is None else amounts[index])
+    return out
 
 
-def _cut_metadata(out: Outline, metadata: JsonObject, checked: bool) -> bool:
-    labels, annotations = metadata.get("labels"), metadata.get("annotations")
-    if labels and type(labels) is dict and _are_labels(labels):
+def _cut_metadata(out: Outline, metadata: Any, checked: bool) -> bool:
+    labels, annotations = metadata.labels, metadata.annotations
+    if labels:
+        for key, value in labels.items():
+            if qualified_name(key) or not is_label_value(value):
+                return False
         out.keys += len(labels)
         out.cut(metadata, "labels", "L", _LABELS, encode_json(labels), label_owners(labels).encode())
-    if annotations and type(annotations) is dict:
+    if annotations:
         if any(map(is_class_annotation, annotations)) or (checked and set(annotations) != {LAST_APPLIED}):
             return False  # these may speak of containers by name
-        if type(applied := annotations.get(LAST_APPLIED)) is str:
-            out.cut(annotations, LAST_APPLIED, "A", _TEXT, encode_json(applied))
-    return True
-
-
-def _are_labels(labels: JsonObject) -> bool:
-    for key, value in labels.items():
-        if type(value) is not str or qualified_name(key) or label_value(value):
-            return False
+        if (applied := annotations.get(LAST_APPLIED)) is not None:
+            del annotations[LAST_APPLIED]
+            out.parts.append((annotations, LAST_APPLIED, _TEXT))
+            out.code.append("A")
+            out.texts.append(encode_json(applied))
+            out.keys += 1
     return True
 
 
@@ -174,65 +172,51 @@ def label_owners(labels: JsonObject) -> str:
 # -- containers ------------------------------------------------------------------------------------------------
 
 
-def _cut_container(out: Outline, container: Any, amounts: Amounts | None) -> bool:
-    """Cut one container; False where it cannot be part of an outline."""
-    if type(container) is not dict:
-        return False
-    name, image = container.get("name"), container.get("image")
-    if type(name) is not str or dns_label(name) or type(image) is not str or not image or image != image.strip():
-        return False
-    policy = "" if container.get("imagePullPolicy") else pull_policy(image)
-    container["name"] = container["image"] = _CUT
+def _cut_container(out: Outline, container: Any, amounts: Amounts | None) -> None:
+    name, image = container.name, container.image
+    given = container.imagePullPolicy
+    policy = pull_policy(image) if given is UNSET or bytes(given) in _NO_TEXT else ""
+    container.name = container.image = UNSET
     out.code.append(f"c{policy}")
     out.parts += ((container, "name", _BARE), (container, "image", _TEXT if policy == "Always" else _TAGGED))
     out.texts += (name.encode(), encode_json(image))
-    for key in ("command", "args"):
-        words = container.get(key)
-        if words and type(words) is list and _STRINGS.issuperset(map(type, words)):
-            out.cut(container, key, key, _TEXTS, encode_json(words))
-    env = container.get("env")
-    if env and type(env) is list:
-        _cut_env(out, container, env)
+    out.keys += 2
+    if words := container.command:
+        out.cut(container, "command", "command", _TEXTS, encode_json(words))
+    if words := container.args:
+        out.cut(container, "args", "args", _TEXTS, encode_json(words))
+    if container.env:
+        _cut_env(out, container, container.env)
     if amounts is not None:
         out.keys += amounts.keys
         out.cut(container, "resources", "r", _RESOURCES, amounts.text, amounts.owners)
     out.containers.append((name, None if amounts is None else amounts.view))
-    return True
 
 
-def _cut_env(out: Outline, container: JsonObject, env: list[Any]) -> None:
+def _cut_env(out: Outline, container: Any, env: list[Any]) -> None:
     """Every run of variables with a plain value is one part, however many they are."""
-    names: list[Any] = [variable.get("name") if type(variable) is dict else None for variable in env]
-    if not _STRINGS.issuperset(map(type, names)) or len(set(names)) != len(names):
+    names = [variable.name for variable in env]
+    if len(set(names)) != len(names):
         return
     rest: list[Any] = []
     start = 0
     for index, variable in enumerate(env):
-        if not _is_plain(variable):
+        if variable.valueFrom is not UNSET or not variable.value:  # an empty value would not be stored
             _cut_run(out, rest, env[start:index], names[start:index])
             rest.append(variable)
             start = index + 1
     _cut_run(out, rest, env[start:], names[start:])
-    container["env"] = rest
+    container.env = rest
 
 
-def _cut_run(out: Outline, rest: list[Any], run: list[JsonObject], names: list[str]) -> None:
+def _cut_run(out: Outline, rest: list[Any], run: list[Any], names: list[str]) -> None:
     if run:
-        out.keys += 2 * len(run)
         rest.append(_CUT)
         place = len(rest) - 1
-        out.cut(rest, place, f"e{place}", _VARIABLES, encode_json(run)[1:-1], variable_owners(names).encode())
-
-
-def _is_plain(variable: JsonObject) -> bool:
-    """Name and value, in this order; an empty value would not be stored."""
-    return (
-        len(variable) == 2
-        and type(value := variable.get("value")) is str
-        and value != ""
-        and next(iter(variable)) == "name"
-        and _is_plain_variable(variable["name"]) is not None
-    )
+        out.keys += 2 * len(run)
+        out.code.append(f"e{place}")
+        out.parts.append((rest, place, _VARIABLES))
+        out.texts += (encode_json(run)[1:-1], variable_owners(names).encode())
 
 
 def variable_owners(names: list[str]) -> str:
@@ -257,39 +241,37 @@ def _amounts_of(containers: list[Any], floor: Defaulted | None) -> list[Amounts 
     """The amounts of every container that has any; None where a namespace would add to some of them."""
     if floor is None:
         return None
-    found: list[Amounts | None] = []
-    for container in containers:
-        raw = container.get("resources") if type(container) is dict else None
-        amounts = _amounts(raw) if raw and type(raw) is dict else None
-        if floor and (amounts is None or not floor.is_met(amounts.view)):
-            return None
-        found.append(amounts)
+    found = [_amounts(one.resources) if one.resources else None for one in containers]
+    if floor and not all(one is not None and floor.is_met(one.view) for one in found):
+        return None
     return found
 
 
-def _amounts(raw: JsonObject) -> Amounts | None:
+def _amounts(raw: Any) -> Amounts | None:
     """None for whatever the long way should look at: odd resources, fractions of bytes, requests above limits."""
-    sides: dict[str, dict[str, Amount]] = {}
-    keys = len(raw)
-    for side, given in raw.items():
-        if side not in ("requests", "limits") or not given or type(given) is not dict:
-            return None
-        keys += len(given)
-        read = sides[side] = {}
+    if raw.claims is not UNSET or raw.qosResources is not UNSET:
+        return None
+    given_limits, given_requests = raw.limits or {}, raw.requests or {}
+    limits: dict[str, Amount] = {}
+    requests: dict[str, Amount] = {}
+    for read, given in ((limits, given_limits), (requests, given_requests)):
         for name, text in given.items():
-            if name not in _COMPUTE or type(text) is not str or (amount := _amount(name, text)) is None:
+            if name not in _COMPUTE or (amount := _amount(name, text)) is None:
                 return None
             read[name] = amount
-    limits = sides.get("limits") or {}
-    requests = sides.setdefault("requests", {})
     for name, limit in limits.items():
         if limit[1] < requests.setdefault(name, limit)[1]:
             return None
-    text = ",".join([f'"{side}":{{{",".join([one[0] for one in read.values()])}}}' for side, read in sides.items()])
+    if not requests:
+        return None
+    keys = len(given_limits) + len(given_requests) + (raw.limits is not UNSET) + (raw.requests is not UNSET)
+    text = f'"requests":{{{",".join([one[0] for one in requests.values()])}}}'
+    if limits:
+        text = f'"limits":{{{",".join([one[0] for one in limits.values()])}}},{text}'
     view = Resources(
         requests={name: one[1] for name, one in requests.items()}, limits={name: one[1] for name, one in limits.items()}
     )
-    return Amounts(f"{{{text}}}".encode(), resource_owners(_sides(sides)), view, keys)
+    return Amounts(f"{{{text}}}".encode(), resource_owners((*limits,), (*requests,)), view, keys)
 
 
 Amount = tuple[str, Quantity]
@@ -300,21 +282,71 @@ Amount = tuple[str, Quantity]
 def _amount(name: str, text: str) -> Amount | None:
     """One amount; None for one that is refused, or that the client is warned about."""
     try:
-        amount = Quantity.parse(text).round_up_milli()
+        amount = parse_uncached(text).round_up_milli()
     except InputError:
         return None
     if amount.nanos < 0 or not (name == "cpu" or amount.is_integer):
         return None
     stored = str(amount)
-    return f'"{name}":"{stored}"', amount if stored == text else Quantity.parse(stored)
+    return f'"{name}":"{stored}"', amount if stored == text else parse_uncached(stored)
 
 
-def complete(outline: Outline) -> tuple[JsonObject, dict[bytes, int]]:
-    """The outline with something else in place of its parts, and which texts then stand for which of them."""
+def complete(outline: Outline, name: str) -> tuple[bytes, dict[bytes, int]]:
+    """The outline with a name, and with something else in place of its parts; and which texts then stand for these."""
     holes: dict[bytes, int] = {}
+    outline.pod.metadata.name = name
     for number, (holder, key, (stand_in, seen_as)) in enumerate(outline.parts):
         mark = f"{MARK}{number:04}"
-        holder[key] = stand_in(mark)
+        if isinstance(holder, Struct):
+            setattr(holder, key, stand_in(mark))
+        else:
+            holder[key] = stand_in(mark)
         for text in seen_as(mark):
             holes[text] = len(holes)
-    return outline.pod, holes
+    return encode_json(outline.pod), holes
+
+
+# -- how a pod is read ---------------------------------------------------------------------------------------------
+
+
+@cache
+def _decoder() -> Callable[[bytes], Any]:
+    """Reads a pod as far as it is cut: all other fields stay text, and one that nobody knows is an error.
+
+    Some valid pods are errors too, with variables of odd names for example: these go the long way.
+    """
+    label = dict[str, str] | None | UnsetType
+    words = list[str] | None | UnsetType
+    variable_name = Annotated[str, Meta(pattern=r"^[-._a-zA-Z0-9]+\Z")]
+    variable = _type("core/v1.EnvVar", name=(variable_name,), value=(str | UnsetType, UNSET))
+    amounts = dict[str, str] | None | UnsetType
+    resources = _type("core/v1.ResourceRequirements", limits=(amounts, UNSET), requests=(amounts, UNSET))
+    container = _type(
+        "core/v1.Container",
+        name=(Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z", max_length=63)],),
+        image=(Annotated[str, Meta(pattern=r"^\S([\s\S]*\S)?\Z")],),
+        env=(list[variable] | None | UnsetType, UNSET),  # type: ignore[valid-type]
+        resources=(resources | None | UnsetType, UNSET),
+        command=(words, UNSET),
+        args=(words, UNSET),
+    )
+    metadata = _type(
+        "meta/v1.ObjectMeta",
+        name=(str | UnsetType, UNSET),
+        generateName=(str | UnsetType, UNSET),
+        labels=(label, UNSET),
+        annotations=(label, UNSET),
+    )
+    spec = _type(
+        "core/v1.PodSpec",
+        containers=(list[container],),  # type: ignore[valid-type]
+        initContainers=(list[container] | None | UnsetType, UNSET),  # type: ignore[valid-type]
+    )
+    return typed_decoder(_type("core/v1.Pod", metadata=(metadata,), spec=(spec,)))
+
+
+def _type(key: str, **read: tuple[Any, ...]) -> Any:
+    """A type of the API of which these fields are read, and the others kept as text."""
+    kept: dict[str, tuple[Any, ...]] = dict.fromkeys(schema.type_named(key).fields, (Raw | UnsetType, UNSET))
+    fields = [(name, *how) for name, how in (kept | read).items()]
+    return defstruct(key.rpartition(".")[2], fields, kw_only=True, forbid_unknown_fields=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,7 +32,7 @@ from kubeqos.apiserver.stencils import (
     text_of,
 )
 from kubeqos.apiserver.writes import Write
-from kubeqos.codec import encode_json, integral_json
+from kubeqos.codec import decode_json, encode_json
 from kubeqos.model import schema
 from kubeqos.model.names import dns_label
 from kubeqos.model.objects import ContainerView, PodStatus, PodView
@@ -72,7 +73,7 @@ class PodStencils:
             return None
         around = _around(core, write, request)
         found = template(request.body)
-        kept = self._templates.get((found, around)) if found is not None else None
+        kept = self._templates.get((found.key, around)) if found is not None else None
         now = timestamp(core.clock()).encode()
         if found is not None and kept is not None:
             stencil, charge = kept
@@ -96,8 +97,8 @@ class PodStencils:
             return None
         qos, charge = _priced(cut, shape.pod)
         values = [cut.name.encode(), core.new_uid().encode(), now, qos.encode(), *cut.texts]
-        if found is not None and self._seen.before((found, around)) and found.cuts_the_name():
-            self._templates.put((found, around), (shape.stencil.narrowed(values), charge))
+        if found is not None and self._seen.before((found.key, around)) and found.cuts_the_name():
+            self._templates.put((found.key, around), (shape.stencil.narrowed(values), charge))
         return Stamp(cut.name, shape.stencil.fill(values), charge)
 
     def _shape(self, core: Core, write: Write, request: Request, cut: Outline, around: Key) -> Shape | None:
@@ -109,23 +110,16 @@ class PodStencils:
         return shape if isinstance(shape, Shape) else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Template:
+class Template(NamedTuple):
     """A body with the pod's name cut out."""
 
-    before: bytes
+    key: tuple[bytes, bytes]
     name: bytes
-    after: bytes
-
-    def __hash__(self) -> int:
-        return hash((self.before, self.after))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Template) and (self.before, self.after) == (other.before, other.after)
 
     def cuts_the_name(self) -> bool:
         """Whether what was cut out of the text is the pod's name, and not one that is deeper inside."""
-        probe = integral_json(b"%bprobe-%b%b" % (self.before, self.name, self.after))
+        before, after = self.key
+        probe = decode_json(b"%bprobe-%b%b" % (before, self.name, after))
         return bool(probe["metadata"]["name"] == f"probe-{self.name.decode()}")
 
 
@@ -134,12 +128,12 @@ def template(body: bytes) -> Template | None:
     found = _NAME.search(body)
     if found is None or dns_label(found[1].decode("ascii", "replace")):
         return None
-    return Template(body[: found.start(1)], found[1], body[found.end(1) :])
+    return Template((body[: found.start(1)], body[found.end(1) :]), found[1])
 
 
 def _around(core: Core, write: Write, request: Request) -> Key:
     """Everything beside the body that the outcome depends on, quotas excepted."""
-    query = tuple((key, tuple(values)) for key, values in request.query.items())
+    query = tuple((key, tuple(values)) for key, values in request.query.items()) if request.query else ()
     return write.namespace, write.manager, query, core.admission.version
 
 
@@ -168,10 +162,9 @@ def _priced(cut: Outline, pod: PodView) -> tuple[str, Charge]:
 
 def learn(core: Core, write: Write, request: Request, cut: Outline) -> Shape | None:
     """Rehearse the long way for an outline; None when that refuses it, or has something to say about it."""
-    keys = _count_keys(cut.pod)
-    pod, holes = complete(cut)
-    pod["metadata"]["name"] = NAME_MARK
-    obj = rehearsed(core, write, request, encode_json(pod), limited=not cut.has_amounts)
+    keys = _count_keys(decode_json(encode_json(cut.pod)))
+    body, holes = complete(cut, NAME_MARK)
+    obj = rehearsed(core, write, request, body, limited=not cut.has_amounts)
     if obj is None:
         return None
     view = PodView.of(obj)

@@ -38,10 +38,11 @@ Transform = Callable[[JsonObject], JsonObject]
 
 @dataclass(slots=True)
 class Written:
-    """The stored bytes of a write and whether it created the object."""
+    """The stored bytes of a write, whether it created the object, and whether it has only begun to delete it."""
 
     value: bytes
     created: bool = False
+    pending: bool = False
 
 
 @dataclass(slots=True)

@@ -20,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Iterable, Sequence
+import signal
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,17 +139,31 @@ class Driver:
 
 
 def serve(driver: Driver, registry: Path = REGISTRY, manager: Path | None = None) -> None:
-    """Run a driver until it is interrupted."""
+    """Run a driver until SIGTERM or SIGINT."""
     import uvloop
 
-    uvloop.run(keep_serving(driver, registry, manager))
+    uvloop.run(_until_told(keep_serving(driver, registry, manager)))
+
+
+async def _until_told(work: Coroutine[Any, Any, None]) -> None:
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def keep_serving(driver: Driver, registry: Path = REGISTRY, manager: Path | None = None) -> None:
     """Serve, register and stay registered until cancelled. `manager` is the socket of the node's CCI manager."""
     servicer = Servicer(driver, manager or registry.parent / SOCKET_NAME)
     introduction = Introduction(PLUGIN_TYPE, driver.name, VERSIONS)
-    await keep_registered(registry / f"{driver.name}.sock", introduction, servicer.install, servicer.registered)
+    socket = registry / f"{driver.name}.sock"
+
+    def install(server: grpc.aio.Server) -> None:
+        servicer.install(server)
+        log.info("waiting to be registered by the node", driver=driver.name, socket=str(socket))
+
+    await keep_registered(socket, introduction, install, servicer.registered)
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kubeqos.apiserver.auth import Identity
@@ -44,7 +44,7 @@ from kubeqos.topology.hints import Policy
 
 _READY_SECONDS = 60.0
 _FLEET = 50
-"""Above this many nodes containers write no logs, and no node has sockets of its own."""
+"""Above this many nodes containers write no logs and have no folders, and no node has sockets of its own."""
 _PLUGIN_SECONDS = 20.0
 NODES = "nodes"
 SERVER_GATES = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
@@ -194,6 +194,8 @@ async def _start_node(
     else:
         runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=small)
     agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
+    if not small and not plan.endpoint:
+        agent.context = replace(agent.context, folders=False)  # nobody looks into the volumes of a thousand nodes
     cluster.beside[plan.name] = beside
     # Plugins outlive who watches for them: one that ends because everything does is no news.
     await stack.enter_async_context(plugin_processes(plan, state, sockets))

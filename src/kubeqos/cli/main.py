@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "map": ("kubeqos.cli.map", "Draw a node's NUMA nodes, caches and cores with their owners."),
     "top": ("kubeqos.cli.top", "Show what nodes, pods and classes use."),
     "simulate": ("kubeqos.cli.simulate", "Rehearse a change on a copy of the cluster."),
+    "bench": ("kubeqos.cli.bench", "Measure this machine, beside the targets."),
     "apiserver": ("kubeqos.cli.apiserver", "Run the API server alone."),
     "plugin": ("kubeqos.cli.plugin", "Run a built-in resource plugin, or look into it."),
     "qrm": ("kubeqos.cli.qrm", "Make and test resource plugins."),

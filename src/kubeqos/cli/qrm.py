@@ -26,8 +26,10 @@ def new(name: str, folder: Path, resource: str) -> None:
     """Write a working plugin with a test."""
     from kubeqos.qrm.skeleton import write_skeleton
 
-    for file in write_skeleton(name, folder, resource):
+    plugin, *others = write_skeleton(name, folder, resource)
+    for file in (plugin, *others):
         click.echo(file)
+    click.echo(f"run it:   python {plugin} REGISTRY\ntest it:  python -m pytest {plugin.parent}")
 
 
 @command.command()

@@ -39,7 +39,7 @@ endpoint_option = click.option(
 
 
 @click.group(name="runtime", invoke_without_command=True)
-@click.option("--machine", "machine_file", type=click.Path(), help="Machine to simulate (YAML); this one if left out.")
+@click.option("--machine", "machine_file", metavar="NAME|FILE", help="Machine to simulate; this one if left out.")
 @click.option("--classes", "classes_file", type=click.Path(), help="QoS-class resources to offer (YAML).")
 @click.option("--listen", default=DEFAULT_ENDPOINT, show_default=True, help="Socket to serve on.")
 @click.option("--cgroup-root", type=click.Path(path_type=Path), help="Folder that shows every cgroup value written.")

@@ -197,7 +197,7 @@ class EventRecorder:
             "lastTimestamp": series.last,
             "count": count,
         }
-        await self._api.create(EVENTS, body, namespace_of(series))
+        await self._api.submit(EVENTS, body, namespace_of(series))
 
 
 def shortened(message: str) -> str:

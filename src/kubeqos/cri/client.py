@@ -7,6 +7,7 @@ a call during an outage fails with UNAVAILABLE instead of waiting for its end.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -27,6 +28,8 @@ SILENCE_SECONDS = 60.0
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 5.0
 
+_UNCONNECTED = re.compile(r"^failed to connect to all addresses.*error: ([^:;]+)$", re.DOTALL)
+"""gRPC names every address twice before it says what is wrong with it."""
 HOPELESS = frozenset({Code.INVALID_ARGUMENT, Code.PERMISSION_DENIED, Code.UNAUTHENTICATED, Code.UNIMPLEMENTED})
 
 OPTIONS = [
@@ -151,4 +154,8 @@ class CriClient(Runtime):
 
     def _failure(self, method: str, error: grpc.aio.AioRpcError) -> CallError:
         code = Code[error.code().name]
-        return CallError(method, code, error.details() or code.name, endpoint=self.endpoint)
+        details = error.details() or code.name
+        unconnected = _UNCONNECTED.search(details)
+        if unconnected is not None:
+            details = f"cannot connect: {unconnected[1]}"
+        return CallError(method, code, details, endpoint=self.endpoint)

@@ -216,6 +216,11 @@ def _qualified_name(text: str) -> Complaints:
     return complaints
 
 
+def is_label_value(text: str) -> bool:
+    """Whether there is nothing to complain about; for values that are not expected to come again."""
+    return len(text) <= LABEL_MAX and _is_label_value(text) is not None
+
+
 def label_value(text: str) -> Complaints:
     return _label_value(text) if len(text) <= _CACHED_MAX else _label_value.__wrapped__(text)
 

@@ -6,7 +6,8 @@ Finer than a billionth is rounded up, away from zero, "under the theory that you
 
 Kubernetes keeps small numbers as int64 and large ones as big decimals, which shows at the edges: text that is already
 canonical is echoed as it was written (`+1e+3`, `027614938.090888`), and conversions of huge int64 values wrap. Both are
-part of the wire behaviour and are reproduced here on purpose.
+part of the wire behaviour and are reproduced here on purpose. So is that within one request an amount remembers how it
+was written, even where its canonical text no longer tells (`QuantityText`).
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Quantity:
     def parse(text: str | int | float) -> Quantity:
         """Read a quantity from its text, or from a JSON or YAML number."""
         if isinstance(text, str):
-            return _parse(text)
+            return text.amount if isinstance(text, QuantityText) else _parse(text)
         if isinstance(text, bool) or not isinstance(text, int | float):
             raise QuantityError(FORMAT_WRONG)
         return _parse(str(text))
@@ -186,11 +187,42 @@ class Quantity:
             self._text = _canonical(self._mantissa, self._scale, self._nanos, self._format)
         return self._text
 
+    def text(self) -> str:
+        """The canonical text, for a document that is still being worked on."""
+        text = str(self)
+        again = _parse(text)
+        alike = again._format is self._format and again._big == self._big
+        if self._mantissa and not (alike and (again._scale == self._scale or self._milli_fits)):
+            return QuantityText(text, self)
+        return text
+
+    @property
+    def _milli_fits(self) -> bool:
+        return -_MAX_INT64 - 1 <= _away_from_zero(self._nanos, 1_000_000) <= _MAX_INT64
+
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Quantity.parse, (str(self),))
+
+
+class QuantityText(str):
+    """Canonical text that would not be the same amount if read back: `1e1` prints as `10`, whose sums look different.
+
+    A plain string to everyone else; `codec` encodes it as one, so that what is stored has forgotten.
+    """
+
+    __slots__ = ("amount",)
+    amount: Quantity
+
+    def __new__(cls, text: str, amount: Quantity | None = None) -> QuantityText:
+        made = super().__new__(cls, text)
+        made.amount = amount if amount is not None else _parse(text)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuantityText:
+        return self
 
 
 def parse_uncached(text: str) -> Quantity:
@@ -231,6 +263,7 @@ def _parse_decimal(text: str, sign: int, whole: str, fraction: str, exponent: in
     if len(digits) <= _INT64_DIGITS and scale >= _NANO:
         already_canonical = scale % 3 == 0 and digits[0] != "0" and not digits.endswith("000")
         return Quantity(sign * int(digits), scale, format, text=text if already_canonical else None)
+    _need_digit(text)
     mantissa = int(digits)
     if scale < _NANO:
         # An exponent may be as small as -2**31: anything that far below a billionth is one billionth.
@@ -244,6 +277,7 @@ def _parse_binary(text: str, sign: int, whole: str, fraction: str, bits: int) ->
         already_canonical = int(whole) % 8 != 0
         mantissa = sign * (int(whole) << bits)
         return Quantity(mantissa, 0, Format.BINARY_SI, text=text if already_canonical else None)
+    _need_digit(text)
     scale = max(-len(fraction), _NANO)
     mantissa = -(-(int(whole + fraction) << bits) // 10 ** (len(fraction) + scale))
     nanos = mantissa * 10 ** (scale - _NANO)
@@ -251,6 +285,12 @@ def _parse_binary(text: str, sign: int, whole: str, fraction: str, bits: int) ->
         mantissa, scale = _MAX_INT64, 0
     below_one = 0 < nanos < 10**9
     return Quantity(sign * mantissa, scale, Format.DECIMAL_SI if below_one else Format.BINARY_SI, big=True)
+
+
+def _need_digit(text: str) -> None:
+    """Small numbers may be left out altogether (`Ki` is 0), those that need a big decimal may not (`Ei`, `e-10`)."""
+    if not text.lstrip("+-.")[:1].isdigit():
+        raise QuantityError(NUMBER_WRONG)
 
 
 def _away_from_zero(number: int, unit: int) -> int:

@@ -236,13 +236,15 @@ class FieldSelector:
     def parse(cls, text: str) -> FieldSelector:
         _check_length(text)
         terms = []
-        for term in _split_terms(text):
+        for term in sorted(_split_terms(text)):  # which decides what is complained about first
             if not term:
                 continue
             found = _COMPARISON.search(term)
             if found is None:
                 raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
-            terms.append((term[: found.start()], _unescape(term[found.end() :]), found[0] != "!="))
+            field, value = term[: found.start()], _unescape(term[found.end() :])
+            if field or value:  # a bare operator asks for nothing
+                terms.append((field, value, found[0] != "!="))
         return cls(tuple(terms))
 
     def exact(self, field: str) -> str | None:

@@ -117,6 +117,7 @@ class NodeAgent:
             api=self.api,
             claims=claims,
             cgroups=self.cgroups,
+            threads=isinstance(self.clock, WallClock),
         )
         self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
 

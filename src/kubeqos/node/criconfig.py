@@ -200,12 +200,22 @@ def linux_resources(
     )
     if grant.properties.get("cpuset_cpus") and "kubeqos.io/exclusive-cpus" in grant.annotations:
         resources.cpu_quota = -1  # a container with CPUs of its own is not throttled (kubernetes#70585)
-    for name, value in grant.properties.items():
-        setattr(resources, name, value)
     if context.cgroup_version == 2:
         resources.unified.update(values.unified)
-        resources.unified.update(grant.unified)
+    apply_grant(resources, grant, context.cgroup_version)
     return resources
+
+
+def apply_grant(resources: cri.LinuxContainerResources, grant: Grant, cgroup_version: int) -> None:
+    """Write what managers grant over what is there."""
+    for name, value in grant.properties.items():
+        kind, _, page_size = name.partition(".")
+        if page_size:
+            resources.hugepage_limits.add(page_size=page_size, limit=int(value))
+        else:
+            setattr(resources, kind, value)
+    if cgroup_version == 2:
+        resources.unified.update(grant.unified)
 
 
 def resource_update(

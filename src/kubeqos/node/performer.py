@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from kubeqos.client.api import Api
@@ -28,6 +29,7 @@ from kubeqos.node.core import Core
 from kubeqos.node.criconfig import (
     ConfigurationProblem,
     Context,
+    apply_grant,
     container_config,
     pod_cgroup,
     pod_log_dir,
@@ -81,7 +83,10 @@ class Performer:
         api: Api | None = None,
         claims: Claims = no_claims,
         cgroups: CgroupKeeper | None = None,
+        threads: bool = True,
     ) -> None:
+        """`threads`: work that may take long is done in one, as it can be wherever time is real."""
+        self._threads = threads
         self._core = core
         self._runtime = runtime
         self._admission = admission
@@ -141,9 +146,12 @@ class Performer:
         self._pending = deque(update for update in self._pending if update.container.pod_uid != pod.uid)
         if pod.ending is not None and pod.ending.cause.cleans_up:
             context = self._context()
-            shutil.rmtree(context.state_dir / "pods" / pod.uid, ignore_errors=True)
             if context.folders:
-                shutil.rmtree(pod_log_dir(pod.admitted_pod(), context), ignore_errors=True)
+                folders = [context.state_dir / "pods" / pod.uid, pod_log_dir(pod.admitted_pod(), context)]
+                if self._threads:
+                    await asyncio.to_thread(_remove_all, folders)
+                else:
+                    _remove_all(folders)
         return None
 
     async def settle(self) -> None:
@@ -173,10 +181,7 @@ class Performer:
 
     async def _tell(self, container_id: str, grant: Grant) -> None:
         request = cri.UpdateContainerResourcesRequest(container_id=container_id)
-        for name, value in grant.properties.items():
-            setattr(request.linux, name, value)
-        if self._context().cgroup_version == 2:
-            request.linux.unified.update(grant.unified)
+        apply_grant(request.linux, grant, self._context().cgroup_version)
         request.annotations.update(grant.annotations)
         try:
             await self._runtime.update_container_resources(request)
@@ -378,6 +383,11 @@ _STAGES = {
     cri.CONTAINER_EXITED: Stage.EXITED.value,
     cri.CONTAINER_UNKNOWN: Stage.EXITED.value,
 }
+
+
+def _remove_all(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ref(pod: AdmittedPod, name: str) -> ContainerRef:

@@ -7,7 +7,8 @@ to the sample before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +25,7 @@ CONTAINER_LABEL = "io.kubernetes.container.name"
 UID_LABEL, NAMESPACE_LABEL, NAME_LABEL = (f"io.kubernetes.pod.{part}" for part in ("uid", "namespace", "name"))
 BY_SANDBOX_FAILED = (Code.UNKNOWN, Code.INTERNAL, Code.NOT_FOUND)
 """containerd 1.6 answers nothing at all when the cgroup of one stopped sandbox is gone; its containers it can count."""
+WALK_SECONDS = 1.0
 _NS = 1_000_000_000
 
 
@@ -145,6 +147,32 @@ class _Rates:
         self.before = {key: value for key, value in self.before.items() if key in keys}
 
 
+class DiskUse:
+    """Sizes of folders, walked in a thread: a pod with a million files must not hold up the others, nor a sample.
+
+    A walk that takes longer than a moment goes on while the sizes of the last one are shown.
+    """
+
+    def __init__(self) -> None:
+        self._known: Mapping[Path, tuple[int, int]] = {}
+        self._walk: asyncio.Task[dict[Path, tuple[int, int]]] | None = None
+
+    async def of(self, folders: Collection[Path]) -> Mapping[Path, tuple[int, int]]:
+        """Bytes and inodes of each folder, as far as they are known."""
+        if not folders:
+            return {}
+        if self._walk is None:
+            self._walk = asyncio.create_task(asyncio.to_thread(_sizes, tuple(folders)))
+        done, _ = await asyncio.wait({self._walk}, timeout=WALK_SECONDS)
+        if done:
+            self._known, self._walk = self._walk.result(), None
+        return self._known
+
+
+def _sizes(folders: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    return {folder: hostfiles.folder_size(folder) for folder in folders}
+
+
 class UsageCollector:
     """Makes samples of one node."""
 
@@ -158,12 +186,16 @@ class UsageCollector:
         self._log_dir = log_dir
         self._volumes = volumes
         self._rates = _Rates()
+        self._disk = DiskUse()
         self._by_sandbox = True
 
     async def sample(self) -> NodeSample:
         """Measure everything now. Raises CallError when the runtime does not answer."""
         at = self._now()
-        pods = {pod.uid: self._finished(pod, at) for pod in await self._pods() if pod.uid}
+        found = [pod for pod in await self._pods() if pod.uid]
+        folders = {folder for pod in found for folder in (*self._logs(pod).values(), *self._volumes(pod.uid).values())}
+        sizes = await self._disk.of(folders)
+        pods = {pod.uid: self._finished(pod, at, sizes) for pod in found}
         use = self._machine.read(pods.values(), await self._images())
         cpu = self._rates.rated("", Processor(use.cpu_ns, use.cpu_nano_cores), at)
         keys = {"", *pods, *(f"{uid}/{one.name}" for uid, pod in pods.items() for one in pod.containers)}
@@ -194,18 +226,25 @@ class UsageCollector:
         place = found[0].fs_id.mountpoint
         return ImageStore(Path(place) if place else None, sum(one.used_bytes.value for one in found))
 
-    def _finished(self, pod: PodSample, at: float) -> PodSample:
+    def _logs(self, pod: PodSample) -> dict[str, Path]:
+        """The log folder of every container."""
+        if self._log_dir is None:
+            return {}
+        folder = self._log_dir / f"{pod.namespace}_{pod.name}_{pod.uid}"
+        return {one.name: folder / one.name for one in pod.containers}
+
+    def _finished(self, pod: PodSample, at: float, sizes: Mapping[Path, tuple[int, int]]) -> PodSample:
         """Add what the runtime does not tell: rates, sizes of logs and of local volumes."""
-        logs = self._log_dir / f"{pod.namespace}_{pod.name}_{pod.uid}" if self._log_dir is not None else None
+        logs = self._logs(pod)
         containers = [
             replace(
                 one,
                 cpu=self._rates.rated(f"{pod.uid}/{one.name}", one.cpu, at),
-                logs=hostfiles.folder_size(logs / one.name) if logs is not None else None,
+                logs=sizes.get(logs[one.name]) if logs else None,
             )
             for one in pod.containers
         ]
-        volumes = [(name, *hostfiles.folder_size(path)) for name, path in self._volumes(pod.uid).items()]
+        volumes = [(name, *sizes[path]) for name, path in self._volumes(pod.uid).items() if path in sizes]
         return replace(pod, containers=containers, cpu=self._rates.rated(pod.uid, pod.cpu, at), volumes=tuple(volumes))
 
 

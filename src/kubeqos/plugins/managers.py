@@ -83,8 +83,8 @@ class Grant:
     """What one manager wants the runtime to give one container.
 
     `properties` are fields of CRI's LinuxContainerResources by their proto name (`cpuset_cpus`, `cpuset_mems`,
-    `cpu_shares`, …), `unified` are cgroup v2 files. Two managers that set one property to different values are a
-    conflict, which refuses the pod.
+    `cpu_shares`, …; `hugepage_limits.2MB` for one page size), `unified` are cgroup v2 files. Two managers that set one
+    property to different values are a conflict, which refuses the pod.
     """
 
     properties: Mapping[str, str | int] = field(default_factory=dict)

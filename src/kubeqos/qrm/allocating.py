@@ -14,20 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.errors import RemoteError
-from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerRef, Grant, Refusal
 from kubeqos.qrm.answers import Nonsense, cpus_of, own_of, satisfies
 from kubeqos.qrm.asking import Catalogue, Placement, Question, pod_request_for, request_for, wire_kind
 from kubeqos.qrm.endpoint import Endpoint, PluginFailure, Unusable
-from kubeqos.qrm.endpoints import Endpoints
-from kubeqos.qrm.ledger import Holding, Ledger
+from kubeqos.qrm.ledger import Holding
 from kubeqos.qrm.messages import WHOLE_POD, Allocation, hints_from_wire
-from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.ordering import Key, clashes
 from kubeqos.qrm.patience import Patience
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reconcile import Reconciler, judged
-from kubeqos.qrm.settings import Event, EventSink, OnError, Settings
+from kubeqos.qrm.settings import Event, OnError
 from kubeqos.topology.changes import Held
 from kubeqos.topology.hints import Hint, Offer, Scope
 
@@ -72,25 +69,12 @@ class ByContainer(enum.Enum):
 class Allocator:
     """Asks plugins on behalf of pods."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: Settings,
-        machine: Machine | None,
-        endpoints: Endpoints,
-        ledger: Ledger,
-        reconciler: Reconciler,
-        metrics: Metrics,
-        emit: EventSink,
-    ) -> None:
+    def __init__(self, name: str, reconciler: Reconciler) -> None:
         self.name = name
-        self.settings = settings
-        self.machine = machine
-        self.endpoints = endpoints
-        self.ledger = ledger
         self.reconciler = reconciler
-        self.metrics = metrics
-        self.emit = emit
+        self.machine, self.ledger, self.emit = reconciler.machine, reconciler.ledger, reconciler.emit
+        self.endpoints = endpoints = reconciler.endpoints
+        self.settings, self.metrics = endpoints.settings, endpoints.metrics
         self.patience = Patience(endpoints.clock)
         self._unheard: dict[tuple[str, str, str], RemoteError] = {}
         """Why a plugin gave no hints, by pod, container and resource, until its allocation is asked for."""

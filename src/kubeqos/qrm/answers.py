@@ -8,7 +8,8 @@ Admission: "by reflecting mechanism").
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,8 @@ from kubeqos.qrm.asking import Question
 from kubeqos.qrm.messages import Allocation
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 
-UNIFIED = "unified"
+UNIFIED, HUGEPAGES = "unified", "hugepage_limits"
+PAGE_SIZE = re.compile(r"[1-9][0-9]*[KMG]?B")
 CPUS, MEMS = "cpuset_cpus", "cpuset_mems"
 INTEGER_BITS = {FieldDescriptor.CPPTYPE_INT64: 63, FieldDescriptor.CPPTYPE_INT32: 31}
 SLACK = 1e-6  # quantities travel as doubles
@@ -39,7 +41,7 @@ def _properties(message: Any) -> dict[str, FieldDescriptor]:
     return {
         _go_name(field.name): field
         for field in message.DESCRIPTOR.fields
-        if field.name == UNIFIED or (not field.is_repeated and field.cpp_type in scalar)
+        if field.name in (UNIFIED, HUGEPAGES) or (not field.is_repeated and field.cpp_type in scalar)
     }
 
 
@@ -56,15 +58,15 @@ class Nonsense:
         return self.what
 
 
-def property_value(given: Allocation) -> tuple[str, str | int | dict[str, str]] | Nonsense | None:
+def property_value(given: Allocation) -> tuple[str, str | int | dict[str, str] | dict[str, int]] | Nonsense | None:
     """The CRI field that an allocation sets and its value; None when it sets none."""
     if not given.property:
         return None
     field = PROPERTIES.get(given.property)
     if field is None:
         return Nonsense(f"unknown property {given.property!r} (known: {', '.join(sorted(PROPERTIES))})")
-    if field.name == UNIFIED:
-        return _unified(given.result)
+    if field.name in TABLES:
+        return _table(field.name, given.result)
     if field.cpp_type not in INTEGER_BITS:
         return (field.name, given.result) if given.result else None
     try:
@@ -76,14 +78,28 @@ def property_value(given: Allocation) -> tuple[str, str | int | dict[str, str]] 
     return field.name, number
 
 
-def _unified(text: str) -> tuple[str, dict[str, str]] | Nonsense:
+# The two properties that are tables: what they look like as JSON, and what makes an entry good.
+TABLES: Mapping[str, tuple[str, Callable[[str, Any], bool]]] = {
+    UNIFIED: (
+        'Unified must be a JSON object of cgroup files, like {"io.weight": "100"}',
+        lambda _file, value: isinstance(value, str),
+    ),
+    HUGEPAGES: (
+        'HugepageLimits must be a JSON object of bytes by page size, like {"2MB": 4194304}',
+        lambda size, value: PAGE_SIZE.fullmatch(size) is not None and type(value) is int and 0 <= value < 1 << 63,
+    ),
+}
+
+
+def _table(name: str, text: str) -> tuple[str, Any] | Nonsense:
+    wanted, good = TABLES[name]
     try:
         table = decode_json(text.encode())
     except JsonError:
         table = None
-    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
-        return Nonsense(f'Unified must be a JSON object of cgroup files, like {{"io.weight": "100"}}, not {text!r}')
-    return UNIFIED, table
+    if not isinstance(table, dict) or not all(good(key, value) for key, value in table.items()):
+        return Nonsense(f"{wanted}, not {text!r}")
+    return name, table
 
 
 def check_allocation(name: str, given: Allocation, machine: Machine | None) -> Nonsense | None:
@@ -155,7 +171,9 @@ def grant_of(resources: Mapping[str, Allocation]) -> Grant | Nonsense:
         found = property_value(given)
         if isinstance(found, Nonsense):
             return Nonsense(f"{name}: {found}")
-        if found and isinstance(found[1], dict):
+        if found and found[0] == HUGEPAGES and isinstance(found[1], dict):
+            setters.add("property", name, {f"{HUGEPAGES}.{size}": limit for size, limit in found[1].items()})
+        elif found and isinstance(found[1], dict):
             setters.add(UNIFIED, name, found[1])
         elif found:
             setters.add("property", name, {found[0]: found[1]})

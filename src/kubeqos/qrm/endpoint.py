@@ -56,6 +56,7 @@ class Endpoint:
         self.capacity_at = float("-inf")
         self.lacks: set[str] = set()
         """Optional calls that it does not know."""
+        self._saved_options: tuple[pb.ResourcePluginOptions, dict[str, Any]] | None = None
         self._metrics = metrics
         self._deadline = deadline
         self._clock = clock
@@ -76,6 +77,13 @@ class Endpoint:
     def served(self) -> Served:
         options = self.options
         return Served(self.name, options.implicit, options.with_topology_alignment, tuple(options.extra_resources))
+
+    def saved_options(self) -> dict[str, Any]:
+        """For the ledger, which is written often: a plugin that is away after a restart is still one to be asked."""
+        if self._saved_options is None or self._saved_options[0] is not self.options:
+            found = json_format.MessageToDict(self.options, preserving_proto_field_name=True)
+            self._saved_options = self.options, dict(found)
+        return self._saved_options[1]
 
     def connect(self) -> None:
         self._channel, self._stubs = dial(self.socket), {}
@@ -213,11 +221,6 @@ def capacity_from_wire(sent: Mapping[str, pb.AllocatableTopologyAwareResource]) 
         )
         for name, one in sent.items()
     }
-
-
-def options_to_json(options: pb.ResourcePluginOptions) -> dict[str, Any]:
-    """For the ledger: a plugin that is away after a restart is still one that must be asked."""
-    return dict(json_format.MessageToDict(options, preserving_proto_field_name=True))
 
 
 def options_from_json(saved: Any) -> pb.ResourcePluginOptions:

@@ -29,7 +29,7 @@ from kubeqos.plugins.managers import (
 from kubeqos.qrm.allocating import REASON, Allocator, Unit
 from kubeqos.qrm.answers import CPUS, Nonsense, grant_of
 from kubeqos.qrm.asking import Placement, marks_of, why_skipped, with_marks, wrong_annotation
-from kubeqos.qrm.endpoint import Capacity, options_from_json, options_to_json
+from kubeqos.qrm.endpoint import Capacity, options_from_json
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.ledger import Ledger
 from kubeqos.qrm.metrics import Metrics
@@ -74,9 +74,7 @@ class QosResourceManager:
         self._admitting: dict[str, int] = {}
         told: EventSink = lambda event: self.emit(event)  # noqa: E731  # who listens changes
         self.reconciler = Reconciler(self.ledger, self.endpoints, self._pods, machine, told, self._busy)
-        self.allocator = Allocator(
-            self.name, self.settings, machine, self.endpoints, self.ledger, self.reconciler, self.metrics, told
-        )
+        self.allocator = Allocator(self.name, self.reconciler)
 
     def _busy(self) -> Iterable[str]:
         """Pods that plugins may know and the ledger does not, yet."""
@@ -275,7 +273,7 @@ class QosResourceManager:
             "pods": self.ledger.entries(),
             "marks": {uid: marks_of(self._pods[uid].view.metadata) for uid in self.ledger.pods if uid in self._pods},
             "owed": self.endpoints.owed,
-            "options": {endpoint.name: options_to_json(endpoint.options) for endpoint in self.endpoints},
+            "options": {endpoint.name: endpoint.saved_options() for endpoint in self.endpoints},
             "plugins": {
                 endpoint.name: {
                     name: [one.capacity, one.allocatable, one.shown] for name, one in endpoint.capacity.items()

@@ -94,9 +94,13 @@ class Reconciler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def refresh(self, plugins: Iterable[str]) -> None:
-        """Read the reports of these plugins now."""
+        """Read the reports of these plugins now; an admission waits for this, so whoever is slow is left for later."""
         asked = [endpoint for name in plugins if (endpoint := self.endpoints.get(name)) and endpoint.usable]
-        await asyncio.gather(*(self._collect(endpoint) for endpoint in asked))
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await asyncio.gather(*(self._collect(endpoint) for endpoint in asked))
+        except TimeoutError:
+            log.info("plugins do not report in time", resources=[endpoint.name for endpoint in asked])
 
     async def _tend(self, endpoint: Endpoint) -> None:
         if endpoint.live and not await (endpoint.probe() if endpoint.silent else endpoint.well()):

@@ -27,6 +27,7 @@ from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_prior
 from kubeqos.rules.quota import Charge, Deltas, Quota
 from kubeqos.rules.services import drop_type_dependent
 from kubeqos.rules.validation import validate, warnings
+from kubeqos.rules.validation.meta import drop_repeated_owners
 
 Raw = dict[str, Any]
 DEFAULT_GATES = FeatureGates.default()
@@ -194,6 +195,13 @@ def namespace_exists(work: Work) -> Refused | None:
     }
     why = f"unable to create new content in namespace {name} because it is being terminated"
     return refuse(request, why, causes=[cause])
+
+
+def owners_once(work: Work) -> Refused | None:
+    warning = drop_repeated_owners(work.new.get("metadata") or {})
+    if warning:
+        work.warnings.append(warning)
+    return None
 
 
 def defaults(work: Work) -> Refused | None:
@@ -473,5 +481,5 @@ def _plan(operation: Operation, resource: str, subresource: str) -> tuple[Step, 
     if operation is Operation.DELETE:
         return (quotas,)
     if operation is Operation.CREATE:
-        return (namespace_exists, defaults, *mutating, prepare, validity, *validating, quotas)
-    return (defaults, *mutating, validity, *validating, quotas)
+        return (namespace_exists, owners_once, defaults, *mutating, prepare, validity, *validating, quotas)
+    return (owners_once, defaults, *mutating, validity, *validating, quotas)

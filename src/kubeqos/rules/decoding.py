@@ -23,7 +23,7 @@ from kubeqos.codec import (
 )
 from kubeqos.model import schema
 from kubeqos.model.gojson import syntax_problem
-from kubeqos.model.quantity import FORMAT_WRONG
+from kubeqos.model.quantity import FORMAT_WRONG, NUMBER_WRONG, SUFFIX_WRONG
 from kubeqos.model.schema import Shape, TypeSchema
 from kubeqos.rules.fielderror import FieldError, Invalid, invalid, not_supported, too_long
 
@@ -95,7 +95,7 @@ def decode(
     shape = schema.kind(group, version, kind)
     findings = schema.check(found, shape, body if is_json and field_validation != "Ignore" else None)
     error = findings.error
-    if error is None and is_json and b"\\" in body and escapes_quantity(body, shape):
+    if error in (None, SUFFIX_WRONG, NUMBER_WRONG) and is_json and b"\\" in body and escapes_quantity(body, shape):
         error = FORMAT_WRONG
     prefix = f'{kind} in version "{version}" cannot be handled as a {kind}: '
     if error is not None:

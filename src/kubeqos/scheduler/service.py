@@ -166,19 +166,8 @@ class SchedulerService:
 
     async def _bind(self, bind: Bind) -> None:
         pod = bind.pod
-        body: JsonObject = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {
-                "name": pod.name,
-                "namespace": pod.namespace,
-                "uid": pod.uid,
-                "annotations": {PLACEMENT_ANNOTATION: bind.because},
-            },
-            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
-        }
         try:
-            await self._api.create(PODS, body, pod.namespace, name=pod.name, subresource="binding")
+            await self._api.submit(PODS, binding_of(bind), pod.namespace, name=pod.name, subresource="binding")
         except (ApiError, Unreachable) as error:
             if isinstance(error, ApiError) and error.not_found:
                 self.core.pod_changed(None, pod.uid, self._clock())
@@ -241,6 +230,22 @@ class SchedulerService:
             await asyncio.sleep(_FLUSH_SECONDS)
             self.core.queue.flush(self._clock())
             self._wake.set()
+
+
+def binding_of(bind: Bind) -> JsonObject:
+    """What the API is asked for; in this form and order it takes the server's short way."""
+    pod = bind.pod
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+            "annotations": {PLACEMENT_ANNOTATION: bind.because},
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
+    }
 
 
 def _reference(pod: PodKey) -> JsonObject:

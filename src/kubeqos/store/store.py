@@ -149,12 +149,13 @@ class Store:
             raise self._failure.again()
         if self._closing:
             raise StoreError("the store is closed")
-        self._check(ops)
+        known = self._known(ops)
         revision = self._assigned + 1
-        rows = [self._row(op, row_id(revision, place)) for place, op in enumerate(ops)]
+        rows = [self._row(op, known[place], row_id(revision, place)) for place, op in enumerate(ops)]
         if rows:
             self._accept(rows, revision)
-        self._open_batch.coalesced.update(coalesced or {})
+        if coalesced:
+            self._open_batch.coalesced.update(coalesced)
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._open_batch.waiters.append((future, revision if rows else None))
         self._schedule_seal()
@@ -168,9 +169,11 @@ class Store:
         """
         self._on_discard.append(callback)
 
-    def _check(self, ops: Sequence[Put | Delete]) -> None:
-        if len({op.key for op in ops}) != len(ops) or len(ops) >> PLACE_BITS:
+    def _known(self, ops: Sequence[Put | Delete]) -> list[Stored | None]:
+        """What each operation finds, when they may all be done."""
+        if len(ops) > 1 and (len({op.key for op in ops}) != len(ops) or len(ops) >> PLACE_BITS):
             raise ValueError("a commit names each key once, and at most 65,535 keys")
+        known: list[Stored | None] = []
         for op in ops:
             if not op.key.isascii() or not op.key:
                 check_text(op.key)
@@ -178,10 +181,11 @@ class Store:
             found = current.revision if current else 0
             if op.expect not in (None, found) or (not found and isinstance(op, Delete)):
                 raise Conflict(op.key, current)
+            known.append(current)
+        return known
 
-    def _row(self, op: Put | Delete, identity: int) -> Row:
+    def _row(self, op: Put | Delete, current: Stored | None, identity: int) -> Row:
         revision = identity >> PLACE_BITS
-        current = self.get(op.key, pending=True)
         if isinstance(op, Put):
             created = current.created if current else revision
             return Row(identity, op.key, created, False, render(op.value, revision))

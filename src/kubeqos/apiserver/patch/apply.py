@@ -65,7 +65,9 @@ def apply_configuration(
     others = [entry for entry in entries if entry is not last]
     merged: JsonObject = merge(place, base, config)
     if last and last.fields:
-        merged = _prune(place, merged, last.fields, [*others, mine])
+        # The name belongs to the server in the end, but what this very configuration says is not pruned with the rest.
+        said = fields_set_by(place, config)
+        merged = _prune(place, merged, last.fields, [said, *(entry.fields for entry in others)])
     if problem := check(merged, schema).error:  # quantities and times have no type in structured merge
         raise bad_request(problem)
     result = normalise(merged, schema)
@@ -120,13 +122,13 @@ def _without_managers(live: JsonObject) -> JsonObject:
     return {key: value for key, value in live.get("metadata", {}).items() if key != "managedFields"}
 
 
-def _prune(place: Place, merged: JsonObject, last: FieldSet, owners: list[Entry]) -> JsonObject:
+def _prune(place: Place, merged: JsonObject, last: FieldSet, wanted: list[FieldSet]) -> JsonObject:
     """Remove what the manager applied last time and nobody owns now."""
     pruned = remove(place, merged, with_containers(place, last))
     everything = with_containers(place, fields_set_by(place, merged))
     kept: FieldSet = {}
-    for owner in owners:
-        kept = union(kept, with_containers(place, owner.fields))
+    for fields in wanted:
+        kept = union(kept, with_containers(place, fields))
     left = with_containers(place, fields_set_by(place, pruned))
     with_owned = remove(place, merged, difference(everything, union(left, kept)))
     # Items that were never applied by this manager stay, even if their container was removed above.

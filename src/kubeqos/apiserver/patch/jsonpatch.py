@@ -50,8 +50,10 @@ def _operations(patch: Any) -> list[JsonObject]:
             f"{MAX_OPERATIONS}, got {len(patch)}",
         )
     for operation in patch:
+        if operation is None:  # an operation without a kind
+            raise rejected()
         if not isinstance(operation, dict):
-            given = "array" if isinstance(operation, list) else _JSON_NAMES.get(type(operation), "null")
+            given = "array" if isinstance(operation, list) else _JSON_NAMES[type(operation)]
             raise bad_request(
                 f"error decoding patch: json: cannot unmarshal {given} into Go value of type handlers.jsonPatchOp"
             )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeqos.apiserver.patch.errors import require_object
+from kubeqos.apiserver.patch.errors import bad_request, require_object
 from kubeqos.codec import JsonObject
 
 
 def merge_patch(base: JsonObject, patch: Any) -> JsonObject:
     """The object with the patch merged in. Null removes a member, anything but an object replaces."""
     require_object(patch, "error decoding patch: ")
-    merged: JsonObject = _merge(base, patch or {})
+    if patch is None:
+        raise bad_request("Invalid JSON Patch")
+    merged: JsonObject = _merge(base, patch)
     return merged
 
 

@@ -2,8 +2,9 @@
 
 From the wire up: `hpack` and `http2` speak HTTP/2 on asyncio, `proxy` joins a client's connection to one of the
 runtime and passes every call through as bytes except the few that have a hook. `core` holds the decisions (what to
-apply, refuse, add) and is pure; `messages` reads and patches CRI messages; `service` performs what the core decided;
-`server` puts it together for `kubeqos relay`.
+apply, refuse, add) and is pure; `messages` reads and patches CRI messages; `service` performs what the core decided,
+`starting` what belongs to a container's start, and `undo` knows the way back of an update; `gate` serves the OCI `hook`
+that holds a new container back; `server` puts it together for `kubeqos relay`.
 
 The relay speaks HTTP/2 itself because passing a call through a gRPC library costs two full parses of the call: frames
 are spliced here instead, so methods nobody knew when this was written keep working, with their metadata, deadlines,

@@ -204,10 +204,10 @@ async def serve(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP reads the configuration again."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    relay = await Relay.start(settings)
-    loop.add_signal_handler(signal.SIGHUP, relay.wake)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    relay = await Relay.start(settings)
+    loop.add_signal_handler(signal.SIGHUP, relay.wake)
     if settings.metrics_address:
         host, port = settings.metrics_address
         registry = CollectorRegistry()
@@ -276,9 +276,17 @@ def _bind(path: Path, like: Path) -> socket.socket:
                     remedy="stop it or choose another --listen",
                 )
         path.unlink()
-    path.parent.mkdir(parents=True, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"cannot listen: {error.strerror or error}",
+            where=str(path),
+            remedy="choose a --listen of at most 100 characters in a folder that this user may write to",
+        ) from error
     with contextlib.suppress(OSError):
         status = like.stat()
         os.chmod(path, status.st_mode & 0o777)

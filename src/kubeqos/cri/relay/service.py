@@ -221,7 +221,8 @@ class ClassService:
                 await enforce.move(self.catalog, holder.subject, place or Place(), moves)
                 way_back.push_async_callback(enforce.move_back, self.catalog, holder.subject, place or Place(), moves)
                 answer = await self._forward_update(request, holder, before, forward, way_back)
-                await self.keeper.save()
+                if holder != before:
+                    await self.keeper.save()
                 way_back.pop_all()
         except KubeqosError as error:
             raise refused(error) from error
@@ -260,7 +261,9 @@ class ClassService:
     ) -> cri.UpdateContainerResourcesRequest:
         """The update that undoes an update."""
         try:
-            had = undo.resources_of(await self.runtime.container_status(request.container_id, verbose=True))
+            had = undo.in_status(await self.runtime.container_status(request.container_id))
+            if had is None:
+                had = undo.in_spec(await self.runtime.container_status(request.container_id, verbose=True))
         except CallError as error:
             raise Refused(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
         host, place = self.host, holder.place

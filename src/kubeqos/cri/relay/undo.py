@@ -40,10 +40,13 @@ _SPEC: Mapping[str, tuple[str, str]] = {
 }
 
 
-def resources_of(response: cri.ContainerStatusResponse) -> cri.LinuxContainerResources:
-    """What a container has, from its verbose status."""
-    if response.status.resources.HasField("linux"):
-        return response.status.resources.linux
+def in_status(response: cri.ContainerStatusResponse) -> cri.LinuxContainerResources | None:
+    """What a container has, if the runtime's status says so."""
+    return response.status.resources.linux if response.status.resources.HasField("linux") else None
+
+
+def in_spec(response: cri.ContainerStatusResponse) -> cri.LinuxContainerResources:
+    """What a container has, from the OCI spec in its verbose status."""
     out = cri.LinuxContainerResources()
     try:
         spec: Any = decode_json(response.info.get("info", "{}").encode()).get("runtimeSpec") or {}

@@ -19,6 +19,7 @@ from kubeqos.cri.simulated.runtime import SimulatedRuntime
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.model.machine import Machine
 from kubeqos.model.machinefile import machine_from_yaml
+from kubeqos.model.machines import MACHINES
 from kubeqos.model.sysfs import read_machine
 
 REFRESH_SECONDS = 1.0
@@ -26,7 +27,7 @@ REFRESH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line says; without a machine file, the machine that this runs on."""
+    """What the command line says; without a machine (a name or a file), the one that this runs on."""
 
     listen: str
     machine_file: str | None = None
@@ -40,7 +41,15 @@ class Settings:
     def machine(self) -> Machine:
         if self.machine_file is None:
             return read_machine(Path("/sys"), name="local")
-        return machine_from_yaml(_read(self.machine_file))
+        if self.machine_file in MACHINES and not Path(self.machine_file).exists():
+            return MACHINES[self.machine_file]()
+        try:
+            return machine_from_yaml(_read(self.machine_file))
+        except InputError as error:
+            known = f"name a YAML file or one of: {', '.join(MACHINES)}"
+            raise InputError(
+                error.what, where=error.where or self.machine_file, remedy=error.remedy or known
+            ) from error
 
     def offers(self) -> tuple[Advertisement, ...]:
         return () if self.classes_file is None else read_classes(_read(self.classes_file), self.classes_file)

@@ -85,7 +85,7 @@ def _conversion(shape: Shape) -> Convert | None:
         assert inner
         return lambda value: normalise(value, inner)
     if shape.kind == "quantity":
-        return lambda value: str(_quantity(value))
+        return lambda value: _quantity(value).text()
     if shape.kind == "time":
         return _canonical_time
     if shape.kind == "microtime":
@@ -124,7 +124,7 @@ def _quantity(value: Any) -> Quantity:
 
 def _resource_list(values: JsonObject) -> JsonObject:
     """Amounts of resources are never finer than a thousandth."""
-    return {name: "0" if value is None else str(_quantity(value).round_up_milli()) for name, value in values.items()}
+    return {name: "0" if value is None else _quantity(value).round_up_milli().text() for name, value in values.items()}
 
 
 def _canonical_time(text: str | None) -> str | None:

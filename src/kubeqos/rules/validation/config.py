@@ -28,7 +28,7 @@ def check_config_map(out: Errors, raw: Raw) -> None:
         complain(out, f"binaryData[{key}]", key, names.config_key(key))
     size = sum(len(value.encode()) for value in data.values()) + sum(map(_decoded_size, binary.values()))
     if size > MAX_BYTES:
-        out.append(too_long("", MAX_BYTES))
+        out.append(too_long("[]", MAX_BYTES))  # Kubernetes' way to print a path without a name
 
 
 def check_config_map_update(out: Errors, raw: Raw, old: Raw) -> None:

@@ -20,6 +20,10 @@ from kubeqos.rules.validation.common import (
 MAX_ANNOTATION_BYTES = 256 * 1024
 _STANDARD_FINALIZERS = frozenset(("kubernetes", "orphan", "foregroundDeletion"))
 _NOT_STANDARD = "name is neither a standard finalizer name nor is it fully qualified"
+_REPEATED_OWNERS = (
+    ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
+    "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+)
 _OWNER_FIELDS = ("apiVersion", "kind", "name", "uid")
 
 
@@ -72,13 +76,29 @@ def check_annotations(out: Errors, path: str, annotations: Raw) -> None:
             out.append(too_long(path, MAX_ANNOTATION_BYTES))
 
 
+def drop_repeated_owners(meta: dict[str, Any]) -> str | None:
+    """Drop references that are given more than once; what to warn about if there were any."""
+    owners = meta.get("ownerReferences") or NO_LIST
+    kept: list[Raw] = []
+    repeated = []
+    for owner in owners:
+        if owner in kept:
+            repeated.append(owner.get("uid", ""))
+        else:
+            kept.append(owner)
+    if not repeated:
+        return None
+    meta["ownerReferences"] = kept
+    return f"{_REPEATED_OWNERS}{', '.join(repeated)}"
+
+
 def _check_owners(out: Errors, path: str, owners: list[Raw]) -> None:
     controller = ""
     for index, owner in enumerate(owners):
         where = f"{path}[{index}]"
         out.extend(required(f"{where}.{field}", "must not be empty") for field in _OWNER_FIELDS if not owner.get(field))
         api_version = owner.get("apiVersion", "")
-        if api_version.endswith("/"):
+        if api_version.endswith("/") or api_version.count("/") > 1:
             out.append(invalid(f"{where}.apiVersion", api_version, "version must not be empty"))
         if (api_version, owner.get("kind")) == ("v1", "Event"):
             out.append(invalid(where, owner, "/v1, Kind=Event is disallowed from being an owner"))

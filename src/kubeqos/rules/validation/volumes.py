@@ -206,10 +206,9 @@ def _check_csi(out: Errors, path: str, source: Raw) -> None:
     driver = source.get("driver", "")
     if not driver:
         out.append(required(f"{path}.driver"))
-        return
     if len(driver) > names.LABEL_MAX:
         out.append(too_long(f"{path}.driver", names.LABEL_MAX))
-    complain(out, f"{path}.driver", driver.lower(), names.dns_subdomain(driver.lower()))
+    complain(out, f"{path}.driver", driver, names.dns_subdomain(driver.lower()))
 
 
 _SOURCES: dict[str, Check | None] = {

@@ -123,6 +123,11 @@ def test_half_a_byte_of_storage() -> None:
             "whitespace",
         ),
         (
+            {"volumes": [{"name": "v", "image": {"reference": "x", "pullPolicy": "Sometimes"}}]},
+            'spec.volumes[0].image.pullPolicy: Unsupported value: "Sometimes": supported values: "Always", '
+            '"IfNotPresent", "Never"',
+        ),
+        (
             {"volumes": [{"name": "v", "csi": {"driver": "a" * 64}}]},
             "spec.volumes[0].csi.driver: Too long: may not be more than 63 bytes",
         ),

@@ -174,6 +174,9 @@ def _default_volume(volume: Raw) -> None:
     image = volume.get("image")
     if image is not None and not image.get("pullPolicy"):
         image["pullPolicy"] = pull_policy(image.get("reference", ""))
+    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+    if template is not None:
+        template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
 
 
 _COMPONENT = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"

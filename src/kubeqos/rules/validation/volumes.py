@@ -14,6 +14,7 @@ from kubeqos.rules.validation.common import (
     Check,
     Errors,
     Raw,
+    check_choice,
     check_labels,
     check_local_path,
     check_no_backsteps,
@@ -29,6 +30,7 @@ _MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 _HOST_PATH_TYPES = (
     "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
 )  # fmt: skip
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
 _RECURSIVE_READ_ONLY = ("Disabled", "Enabled", "IfPossible")
 _TEN_MINUTES = 600
@@ -211,6 +213,12 @@ def _check_csi(out: Errors, path: str, source: Raw) -> None:
     complain(out, f"{path}.driver", driver, names.dns_subdomain(driver.lower()))
 
 
+def _check_image(out: Errors, path: str, source: Raw) -> None:
+    if not source.get("reference"):
+        out.append(required(f"{path}.reference"))
+    check_choice(out, f"{path}.pullPolicy", source.get("pullPolicy", ""), PULL_POLICIES)
+
+
 _SOURCES: dict[str, Check | None] = {
     "emptyDir": _check_empty_dir,
     "hostPath": _check_host_path,
@@ -241,7 +249,7 @@ _SOURCES: dict[str, Check | None] = {
     "scaleIO": _requires("gateway", "system", "volumeName"),
     "csi": _check_csi,
     "ephemeral": _check_ephemeral,
-    "image": _requires("reference"),
+    "image": _check_image,
 }
 
 

@@ -6,7 +6,7 @@ RUN    := $(VENV)/.run-installed
 DEV    := $(VENV)/.dev-installed
 ARGS   ?=
 
-.PHONY: help up test check format conformance bench proto lock clean
+.PHONY: help up test check format conformance bench soak docs proto lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,13 @@ conformance: $(DEV) ## replay the recorded answers of real Kubernetes
 
 bench: $(DEV) ## measure, and print the figures beside the machine they ran on
 	@$(BIN)/python -m bench $(ARGS)
+
+soak: $(DEV) ## twenty minutes of pod churn on 1,000 nodes, and the proof that nothing is left
+	@$(BIN)/python -m bench.soak $(ARGS)
+
+docs: $(DEV) ## build the documentation as a site, into site/
+	@$(BIN)/mkdocs build -q
+	@echo "site/index.html"
 
 proto: $(DEV) ## regenerate the protobuf code from the .proto files
 	@$(BIN)/python -m tools.protogen

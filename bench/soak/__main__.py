@@ -8,13 +8,17 @@ import statistics
 import sys
 import time
 
+import httpx2
+
 from bench.machine import describe
 from bench.soak import proof
 from bench.soak.cluster import Cluster, cluster, stop
 from bench.soak.load import Pods, Tally, Users
 from bench.soak.watching import Sample, Watchman, sampled
-from kubeqos.client.http import HttpApi
+from kubeqos.client.http import HttpApi, connect
+from kubeqos.client.kubeconfig import load
 
+PATIENCE_SECONDS = 120.0
 JUDGED_MINUTES = 10.0
 """A shorter run ends before history has its full length: its memory is printed, not judged."""
 
@@ -40,9 +44,16 @@ def main(arguments: list[str]) -> int:
     return any(found.values())
 
 
+def patient(running: Cluster) -> HttpApi:
+    """A client that waits for a busy machine: how fast it is, others measure."""
+    client = connect(load(running.kubeconfig))
+    client.timeout = httpx2.Timeout(PATIENCE_SECONDS)
+    return HttpApi(client)
+
+
 async def soak(running: Cluster, seconds: float) -> dict[str, list[str]]:
     """Churn, then delete everything; what was checked, and what was wrong with it."""
-    api = HttpApi.from_kubeconfig(running.kubeconfig)
+    api = patient(running)
     tally, samples, watchman = Tally(), list[Sample](), Watchman(api)
     pods = Pods(api, tally)
     users = Users(api, pods, tally, time.monotonic() + seconds)

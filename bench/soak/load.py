@@ -32,7 +32,7 @@ from kubeqos.client.resources import (
 from kubeqos.codec import encode_json
 
 NAMESPACES_USED = ("web", "batch", "single", "team", "hpc")
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 RUNNING = b'"phase":"Running"'
 QUOTA_PODS, QUOTA_CPU = 30, "12"
 GIVEN = {"cpu": "100m", "memory": "64Mi"}

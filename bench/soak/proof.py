@@ -36,7 +36,7 @@ PATIENCE_SECONDS = 180.0
 COMPLAINT = re.compile(r"error|warning|critical|traceback|exception|failed|refused", re.IGNORECASE)
 EXPECTED_WARNINGS = frozenset({"FailedScheduling", "FailedCreate"})
 """Warning events that a busy cluster may tell: a pod waits for a slot, a namespace goes while it is filled."""
-WARM_UP = 0.4
+WARM_UP = 0.5
 """The part of the run after which memory must be flat: by then history and events have their full length."""
 GROWTH = 1.05
 WINDOWS = 5

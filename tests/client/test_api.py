@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.client import ApiError, PatchType, Unreachable
-from kubeqos.client.api import lines, metadata_of
+from kubeqos.client.api import Answer, Call, TransportApi, lines, metadata_of
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import LEASES, NODES, PODS, RESOURCE_CLAIMS
 from tests.client.server import TinyServer
@@ -224,4 +225,59 @@ async def test_lines_are_put_together_from_any_pieces(content: list[bytes], data
         for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
             yield text[start:end]
 
-    assert [line async for line in lines(pieces())] == content
+    assert [line async for whole in lines(pieces()) for line in whole] == content
+
+
+class Lines:
+    """A transport whose watch says these lines."""
+
+    def __init__(self, *said: bytes) -> None:
+        self._said = said
+
+    async def send(self, call: Call) -> Answer:
+        raise AssertionError(call)
+
+    async def stream(self, _call: Call) -> AsyncGenerator[bytes, None]:
+        for line in self._said:
+            yield line + b"\n"
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def watched(*said: bytes) -> list[tuple[str, str]]:
+    events = TransportApi(Lines(*said)).watch(PODS, since="1")
+    return [(event.type, event.metadata().name) async for event in events]
+
+
+async def test_an_event_means_the_same_in_any_form() -> None:
+    forms = (
+        b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}',
+        b'{"type": "ADDED", "object": {"metadata": {"name": "a"}}}',
+        b'{"object":{"metadata":{"name":"a"}},"type":"ADDED"}',
+        b'{"type":"\\u0041DDED","object":{"metadata":{"name":"a"}}}',
+    )
+    assert await watched(*forms) == [("ADDED", "a")] * len(forms)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"<html>",
+        b"{}",
+        b"{",
+        b'{"type":"ADDED","object":{}',
+        b'{"type":"ADDED","object":{"metadata":1}}',
+        b'{"type":1}',
+    ],
+)
+async def test_a_line_that_is_no_event_is_a_failure(line: bytes) -> None:
+    with pytest.raises(ApiError) as error:
+        await watched(line)
+    assert error.value.status == 502
+
+
+async def test_an_error_ends_a_watch() -> None:
+    with pytest.raises(ApiError) as error:
+        await watched(b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"gone"}}')
+    assert error.value.expired

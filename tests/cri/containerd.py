@@ -94,13 +94,18 @@ class Containerd:
         base_spec = self.base_spec or ""
         text = CONFIG.format(folder=self.folder, socket=self.socket, pause=PAUSE_IMAGE, base_spec=base_spec)
         config.write_text(text)
+        self.start_again()
+        self._import(PAUSE_IMAGE, ["sleep", "1000000000"])
+        self._import(BUSYBOX_IMAGE, ["sh"])
+
+    def start_again(self) -> None:
+        """Start the process on what is there, and wait until it answers."""
+        config = self.folder / "config.toml"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["containerd", "-c", str(config)], stdout=log, stderr=log, start_new_session=True
             )
         self._wait_until_ready()
-        self._import(PAUSE_IMAGE, ["sleep", "1000000000"])
-        self._import(BUSYBOX_IMAGE, ["sh"])
 
     def cgroup_file(self, controller: str, name: str, container_id: str) -> str:
         """What the kernel says in one file of a container's (v1) cgroup."""

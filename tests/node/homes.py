@@ -20,6 +20,7 @@ from kubeqos.client.resources import PODS, REPLICATION_CONTROLLERS
 from kubeqos.codec import decode_json
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.cri.client import CriClient
+from kubeqos.cri.errors import Code
 from kubeqos.cri.providers.catalog import Machine as ProviderMachine
 from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
@@ -27,6 +28,7 @@ from kubeqos.cri.relay.server import Relay
 from kubeqos.cri.relay.server import Settings as RelaySettings
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.cri.simulated.faults import Fault, Faults
 from kubeqos.gates import FeatureGates
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
@@ -111,6 +113,12 @@ class Home:
     async def withdraw(self, resource: str, class_name: str) -> None:
         """The node's administrator removes a class."""
         raise NotImplementedError
+
+    @contextlib.asynccontextmanager
+    async def runtime_away(self) -> AsyncIterator[None]:
+        """The runtime is killed for the duration of a block; its containers live on."""
+        raise NotImplementedError
+        yield
 
     # ---- What all stories do
 
@@ -207,6 +215,14 @@ class SimulatedHome(Home):
     async def cpus(self, identity: str) -> CpuSet:
         return CpuSet.parse(self.runtime.core.containers[identity].resources.cpuset_cpus)
 
+    @contextlib.asynccontextmanager
+    async def runtime_away(self) -> AsyncIterator[None]:
+        self.runtime.faults = Faults(fault={"*": Fault(Code.UNAVAILABLE, 1.0)})
+        try:
+            yield
+        finally:
+            self.runtime.faults = None
+
     async def limits(self, identity: str) -> tuple[int, int]:
         found = self.runtime.core.containers[identity].resources
         return found.cpu_quota, found.memory_limit_in_bytes
@@ -247,6 +263,14 @@ class ContainerdHome(Home):
     async def cpus(self, identity: str) -> CpuSet:
         lines = Path(f"/proc/{await self._pid(identity)}/status").read_text().splitlines()
         return CpuSet.parse(next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list:")))
+
+    @contextlib.asynccontextmanager
+    async def runtime_away(self) -> AsyncIterator[None]:
+        self.containerd.crash()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self.containerd.start_again)
 
     async def _cgroup(self, identity: str, controller: str, file: str) -> str:
         lines = Path(f"/proc/{await self._pid(identity)}/cgroup").read_text().splitlines()

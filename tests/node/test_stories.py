@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
@@ -366,3 +367,31 @@ async def test_a_class_that_the_runtime_refuses_is_told_and_tried_again(opens: O
         await runtime.remove_pod_sandbox(sandbox)
         status = await home.phase("late", "Running", 60)
         assert (await home.classes(ids(status)["main"]))["rdt"] == "exclusive"
+
+
+async def test_a_node_outlives_its_runtime(opens: Opens) -> None:
+    """The runtime is killed: the node says so, a new pod waits, a deleted one too; when it is back, all goes on."""
+    async with opens() as home:
+
+        async def ready(status: str) -> Any:
+            conditions = ((await get_or_none(home.api, "n1", NODES) or {}).get("status") or {}).get("conditions") or ()
+            return next((one for one in conditions if one["type"] == "Ready" and one["status"] == status), None)
+
+        calm = ids(await home.start("calm"))
+        await home.start("leaver", terminationGracePeriodSeconds=1)
+        async with home.runtime_away():
+            told = await until("the node says so", lambda: ready("False"))
+            assert told["reason"] == "KubeletNotReady" and "runtime" in told["message"]
+            await home.api.create(PODS, home.pod("newcomer"))
+            await home.api.delete(PODS, "leaver", "default", grace_seconds=1)
+            await asyncio.sleep(1)
+            assert (await get_or_none(home.api, "leaver")) is not None
+        await until("the node is ready again", lambda: ready("True"), 40)
+        await home.phase("newcomer", "Running", 60)
+        now = await home.phase("calm", "Running")
+        assert ids(now) == calm and now["containerStatuses"][0]["restartCount"] == 0
+
+        async def gone() -> bool:
+            return await get_or_none(home.api, "leaver") is None
+
+        await until("what was deleted goes", gone, 60)

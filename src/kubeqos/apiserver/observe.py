@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from kubeqos.apiserver.requests import Query, Request, Response, Route
 from kubeqos.codec import encode_json
 from kubeqos.model.timestamps import micro_timestamp
 
+log = logging.getLogger("kubeqos.apiserver")
 TEXT = "text/plain; charset=utf-8"
 _LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code")
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
@@ -115,6 +117,7 @@ class Audit:
         self._path = path
         self._max_bytes = max_bytes
         self._lines: list[bytes] = []
+        self._failing = False
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - lives as long as the server
         os.chmod(path, 0o600)
 
@@ -141,7 +144,14 @@ class Audit:
         if not self._lines:
             return
         data, self._lines = b"\n".join(self._lines) + b"\n", []
-        self._file.write(data)
+        try:
+            self._file.write(data)
+        except OSError as error:  # a full disk must not take the answers with it
+            if not self._failing:
+                log.error("audit log: lines are lost: %s", error.strerror)
+            self._failing = True
+            return
+        self._failing = False
         if self._file.tell() > self._max_bytes:
             self._file.close()
             os.replace(self._path, self._path.with_name(self._path.name + ".1"))

@@ -13,7 +13,7 @@ import click
 from kubeqos.cli.instance import Instance, data_dir_option, process_lives
 from kubeqos.errors import KubeqosError
 
-_STOP_SECONDS = 20.0
+_STOP_SECONDS = 60.0
 
 
 @click.command("down")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,11 @@ data_dir_option = click.option(
     callback=lambda _context, _option, value: value.expanduser(),
     help="Where the cluster keeps everything.",
 )
-_OURS = frozenset({"kubeqos.db", "pki", "kubeconfig", "up.json", "up.log", "nodes", "audit.log"})
+LEAST_FREE_BYTES = 32_000_000
+"""What a small cluster writes in its first minutes: certificates, the database with its log, the audit log."""
+_OURS = frozenset(
+    {"kubeqos.db", "pki", "kubeconfig", "up.json", "up.log", "nodes", "audit.log", "audit.log.1", "kubectl-cache"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,13 @@ class Instance:
             foreign = [entry.name for entry in self.data_dir.iterdir() if not entry.name.startswith("kubeqos.db")]
         except OSError as error:
             raise StateError(f"cannot use the data directory: {error.strerror}", where=str(self.data_dir)) from error
+        free = shutil.disk_usage(self.data_dir).free
+        if free < LEAST_FREE_BYTES:
+            raise StateError(
+                f"the disk is full: {free / 1e6:.0f} MB are free, a cluster needs {LEAST_FREE_BYTES / 1e6:.0f} MB",
+                where=str(self.data_dir),
+                remedy="free some space, or pass a directory on another disk with --data-dir",
+            )
         foreign = sorted(name for name in foreign if name not in _OURS)
         if foreign and not (self.data_dir / "kubeqos.db").exists():
             raise StateError(
@@ -72,7 +84,10 @@ class Instance:
     def recorded(self, running: Running) -> Iterator[None]:
         """Be found by others while the block runs."""
         record = {"pid": running.pid, "port": running.port, "sockets": str(running.sockets)}
-        self._record.write_bytes(encode_json(record))
+        try:
+            self._record.write_bytes(encode_json(record))
+        except OSError as error:
+            raise StateError(f"cannot write: {error.strerror}", where=str(self._record)) from error
         try:
             yield
         finally:

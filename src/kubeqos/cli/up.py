@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -56,8 +57,13 @@ async def _run(
     from kubeqos.cli.clusterfile import default_plan, fleet_plan, load_plan, local_node
     from kubeqos.cli.embedded import running
 
-    # What is said on standard output is for the user; what components note down is for the log.
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    # What is said on standard output is for the user; what components note down is for the log. A person at a terminal
+    # wants to hear of troubles only.
+    level = logging.WARNING if sys.stderr.isatty() else logging.INFO
+    structlog.configure(
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+    )
     plan = load_plan(config_file) if config_file else fleet_plan(nodes) if nodes else default_plan()
     if node_runtime:
         plan = replace(plan, nodes=(*plan.nodes, local_node(node_runtime)))

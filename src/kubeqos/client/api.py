@@ -283,11 +283,9 @@ class TransportApi:
             query["timeoutSeconds"] = str(seconds)
         stream = self.transport.stream(Call("GET", resource.path(namespace), query))
         async with aclosing(lines(stream)) as found:
-            async for line in found:
-                event = decoded(_decode_event, line)
-                if event.type == "ERROR":
-                    raise ApiError.of(500, bytes(event.object))
-                yield WatchEvent(event.type, bytes(event.object))
+            async for whole in found:
+                for line in whole:
+                    yield _event_of(line)
 
     async def _object(self, call: Call) -> JsonObject:
         found = decoded(decode_json, (await self._answer(call)).body)
@@ -307,6 +305,21 @@ def _creation(resource: Resource, body: JsonObject, namespace: str, name: str, s
     return Call("POST", resource.path(namespace, name, subresource), body=encode_json(body))
 
 
+_OPENINGS = {f'{{"type":"{kind}","object":'.encode(): kind for kind in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")}
+
+
+def _event_of(line: bytes) -> WatchEvent:
+    """An event of a watch. In the usual form its object is cut out; who looks into it finds whether it is one."""
+    start = line.find(b"{", 1)
+    kind = _OPENINGS.get(line[:start])
+    if kind is not None:
+        return WatchEvent(kind, line[start:-1])
+    event = decoded(_decode_event, line)
+    if event.type == "ERROR":
+        raise ApiError.of(500, bytes(event.object))
+    return WatchEvent(event.type, bytes(event.object))
+
+
 def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
     """A server that answers with something else, a proxy's login page for example, is one that failed."""
     try:
@@ -321,13 +334,16 @@ def selection(labels: str, fields: str) -> dict[str, str]:
     return {name: value for name, value in query.items() if value}
 
 
-async def lines(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Whole lines of a stream; what a cut connection leaves of a line is dropped."""
+async def lines(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[list[bytes], None]:
+    """Whole lines of a stream, as many as come together; what a cut connection leaves of a line is dropped."""
     rest: list[bytes] = []
     async with aclosing(stream):
         async for piece in stream:
             *whole, last = piece.split(b"\n")
-            for line in whole:
-                yield b"".join([*rest, line])
-                rest = []
-            rest.append(last)
+            if whole:
+                if rest:
+                    whole[0] = b"".join([*rest, whole[0]])
+                    rest = []
+                yield whole
+            if last:
+                rest.append(last)

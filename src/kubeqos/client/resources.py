@@ -25,9 +25,10 @@ class Resource:
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path of a collection (of one namespace or of all), an object or a subresource."""
         path = _collection(self, namespace)
-        if name:
-            path = f"{path}/{name if _is_plain(name) else quote(name, safe=':')}"
-        return f"{path}/{quote(subresource, safe=':')}" if subresource else path
+        for part in (name, subresource):
+            if part:
+                path = f"{path}/{part if _is_plain(part) else quote(part, safe=':')}"
+        return path
 
 
 @lru_cache(maxsize=1024)

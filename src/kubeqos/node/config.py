@@ -55,7 +55,7 @@ def _setting(key: str, default: Any, reader: read.Reader[Any], about: str, *, op
 
 
 def _kebab(key: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", key).lower()
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", key.replace("CPUs", "Cpus")).lower()
 
 
 _path, _text, _flag, _duration = read.path, read.text, read.flag, read.duration

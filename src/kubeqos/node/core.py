@@ -374,6 +374,9 @@ class Core:
             return []
         if pod.ending is not None and pod.ending.since == 0.0 and pod.status is not None and not pod.seen.live:
             return []  # it ended in an earlier life of this agent, which has written all there is to say
+        if pod.told_end:
+            return []  # its containers may be gone by now, and say nothing any more
+        pod.told_end = pod.state is PodState.FINISHED
         status = pod_status(pod, self.facts, now)
         if status == pod.status:
             return []

@@ -171,7 +171,7 @@ def _bring_up(pod: PodRecord, container: ContainerView, sandbox: SeenSandbox, pl
             return
         plan.start(pod, fx.EnsureImage(pod.uid, container.name), now)
         return
-    attempt = 0 if newest is None else newest.attempt + 1
+    attempt = pod.attempts_told(container.name) if newest is None else newest.attempt + 1
     create = fx.CreateContainer(pod.uid, container.name, attempt, sandbox.id)
     plan.start(pod, create, now)
     if newest is not None and create in plan.effects:

@@ -143,7 +143,8 @@ class PodRecord:
     """Containers whose resources differ from what was last written."""
     started_at: float = 0.0
     status: Raw | None = None
-    written: bool = False
+    told_end: bool = False
+    """Whether its status says how it ended: what is said then stays."""
     last_conditions: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Condition type → (status, last transition time)."""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
@@ -185,6 +186,15 @@ class PodRecord:
                     found: dict[str, Any] = container
                     return found
         return {}
+
+    def attempts_told(self, name: str) -> int:
+        """How many instances of a container its status tells of: the count goes on when the runtime has forgotten."""
+        status = self.raw.get("status") or {}
+        for key in ("initContainerStatuses", "containerStatuses"):
+            for one in status.get(key) or ():
+                if one.get("name") == name and one.get("containerID"):
+                    return int(one.get("restartCount", 0)) + 1
+        return 0
 
     def containers(self) -> Iterator[ContainerView]:
         yield from self.view.spec.init_containers

@@ -79,9 +79,14 @@ class AgentView:
                 yield ActivePod(pod.view, pod.source == "file", ending=pod.ending is not None)
 
     def containers_in_use(self) -> set[str]:
-        """The newest instance of every container, and the one before it, whose log `--previous` shows."""
+        """The newest instance of every container, and the one before it, whose log `--previous` shows.
+
+        Not of pods that have ended: their remains go when the disk is short, as in Kubernetes.
+        """
         found = set()
         for pod in self.agent.core.pods.values():
+            if pod.state is PodState.FINISHED:
+                continue
             for container in pod.containers():
                 found |= {one.id for one in pod.seen.instances(container.name)[:2]}
         return found

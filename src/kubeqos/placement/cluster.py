@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from kubeqos.errors import KubeqosError
@@ -41,8 +42,7 @@ class NodeFacts:
     numa: NumaSummary = NumaSummary()
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedPod:
+class PlacedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod that holds resources on a node."""
 
     uid: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeqos.model.objects import PodSpec
@@ -153,6 +153,15 @@ def _default_handler(handler: Raw) -> None:
         grpc.setdefault("service", "")
 
 
+_SOURCE_DEFAULTS: Mapping[str, Raw] = {
+    "hostPath": {"type": ""},
+    "iscsi": {"iscsiInterface": "default"},
+    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "azureDisk": {"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": False},
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}
+
+
 def _default_volume(volume: Raw) -> None:
     if len(volume) == ("name" in volume):
         volume["emptyDir"] = {}
@@ -169,8 +178,11 @@ def _default_volume(volume: Raw) -> None:
             token.setdefault("expirationSeconds", 3600)
         for item in (source.get("downwardAPI") or {}).get("items") or ():
             _default_references(item)
-    if "hostPath" in volume:
-        volume["hostPath"].setdefault("type", "")
+    for kind, more in _SOURCE_DEFAULTS.items():
+        if volume.get(kind) is not None:
+            volume[kind].update(
+                {field: value for field, value in more.items() if volume[kind].get(field) in (None, "")}
+            )
     image = volume.get("image")
     if image is not None and not image.get("pullPolicy"):
         image["pullPolicy"] = pull_policy(image.get("reference", ""))

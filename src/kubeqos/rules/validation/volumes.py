@@ -22,6 +22,16 @@ from kubeqos.rules.validation.common import (
 )
 from kubeqos.rules.validation.environment import check_downward_file
 from kubeqos.rules.validation.meta import check_annotations
+from kubeqos.rules.validation.oldvolumes import (
+    check_aws_disk,
+    check_azure_disk,
+    check_fibre_channel,
+    check_flocker,
+    check_gce_disk,
+    check_git_repo,
+    check_quobyte,
+    check_storage_os,
+)
 
 Volumes = dict[str, Raw]
 
@@ -71,8 +81,7 @@ def _check_source(out: Errors, path: str, volume: Raw, pod_name: str) -> None:
             out.append(forbidden(f"{path}.{field}", _ONLY_ONE))
             continue
         found = True
-        if check is not None:
-            check(out, f"{path}.{field}", source)
+        check(out, f"{path}.{field}", source)
     if not found:
         out.append(required(path, "must specify a volume type"))
     name = volume.get("name", "")
@@ -219,32 +228,32 @@ def _check_image(out: Errors, path: str, source: Raw) -> None:
     check_choice(out, f"{path}.pullPolicy", source.get("pullPolicy", ""), PULL_POLICIES)
 
 
-_SOURCES: dict[str, Check | None] = {
+_SOURCES: dict[str, Check] = {
     "emptyDir": _check_empty_dir,
     "hostPath": _check_host_path,
-    "gitRepo": _requires("repository"),
-    "gcePersistentDisk": _requires("pdName"),
-    "awsElasticBlockStore": _requires("volumeID"),
+    "gitRepo": check_git_repo,
+    "gcePersistentDisk": check_gce_disk,
+    "awsElasticBlockStore": check_aws_disk,
     "secret": _named("secretName"),
     "nfs": _check_nfs,
     "iscsi": _requires("targetPortal", "iqn"),
     "glusterfs": _requires("endpoints", "path"),
-    "flocker": None,
+    "flocker": check_flocker,
     "persistentVolumeClaim": _requires("claimName"),
     "rbd": _requires("monitors", "image"),
     "cinder": _requires("volumeID"),
     "cephfs": _requires("monitors"),
-    "quobyte": _requires("registry", "volume"),
+    "quobyte": check_quobyte,
     "downwardAPI": _check_downward,
-    "fc": None,
+    "fc": check_fibre_channel,
     "flexVolume": _requires("driver"),
     "configMap": _named("name"),
     "azureFile": _requires("secretName", "shareName"),
     "vsphereVolume": _requires("volumePath"),
     "photonPersistentDisk": _requires("pdID"),
     "portworxVolume": _requires("volumeID"),
-    "azureDisk": _requires("diskName", "diskURI"),
-    "storageos": None,
+    "azureDisk": check_azure_disk,
+    "storageos": check_storage_os,
     "projected": _check_projected,
     "scaleIO": _requires("gateway", "system", "volumeName"),
     "csi": _check_csi,

@@ -394,6 +394,14 @@ def _prepare_without_status(raw: Raw, now: str) -> None:
     raw.pop("status", None)
 
 
+def _prepare_replicas(raw: Raw, now: str) -> None:
+    raw["status"] = {"replicas": 0}
+
+
+def _prepare_deployment(raw: Raw, now: str) -> None:
+    raw["status"] = {}
+
+
 _DEFAULTS: dict[str, Callable[[Raw], None]] = {
     "Pod": _default_pod,
     "PodTemplate": _default_template,
@@ -419,9 +427,9 @@ _PREPARE: dict[str, Callable[[Raw, str], None]] = {
     "Node": _prepare_node,
     "PersistentVolumeClaim": _prepare_volume_claim,
     "ResourceQuota": _prepare_without_status,
-    "ReplicationController": _prepare_without_status,
-    "ReplicaSet": _prepare_without_status,
-    "Deployment": _prepare_without_status,
+    "ReplicationController": _prepare_replicas,
+    "ReplicaSet": _prepare_replicas,
+    "Deployment": _prepare_deployment,
 }
 _GENERATIONS = frozenset(
     ("Pod", "PodTemplate", "PodDisruptionBudget", "PriorityClass", "ReplicationController", "ReplicaSet", "Deployment"),

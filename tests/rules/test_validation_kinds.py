@@ -123,6 +123,11 @@ def test_half_a_byte_of_storage() -> None:
             "whitespace",
         ),
         (
+            {"volumes": [{"name": "v", "image": {"reference": "x", "pullPolicy": "Sometimes"}}]},
+            'spec.volumes[0].image.pullPolicy: Unsupported value: "Sometimes": supported values: "Always", '
+            '"IfNotPresent", "Never"',
+        ),
+        (
             {"volumes": [{"name": "v", "csi": {"driver": "a" * 64}}]},
             "spec.volumes[0].csi.driver: Too long: may not be more than 63 bytes",
         ),
@@ -193,6 +198,45 @@ def test_a_runtime_class_that_is_not_there() -> None:
     refused = create({"overhead": {"cpu": "1"}}, Surroundings(runtime_classes=()))
     assert isinstance(refused, Refused)
     assert "Pod Overhead set without corresponding RuntimeClass defined Overhead" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ({"fc": {}}, ["fc.targetWWNs: Required value: must specify either targetWWNs or wwids, but not both"]),
+        ({"fc": {"wwids": ["a"]}}, []),
+        ({"fc": {"targetWWNs": ["a"]}}, ["fc.lun: Required value: lun is required if targetWWNs is specified"]),
+        (
+            {"fc": {"targetWWNs": ["a"], "lun": 256}},
+            ["fc.lun: Invalid value: 256: must be between 0 and 255, inclusive"],
+        ),
+        ({"flocker": {}}, ["flocker: Required value: one of datasetName and datasetUUID is required"]),
+        ({"flocker": {"datasetName": "a/b"}}, ["flocker.datasetName: Invalid value: \"a/b\": must not contain '/'"]),
+        ({"quobyte": {"registry": "a:1,[::1]:2", "volume": "v"}}, []),
+        (
+            {"quobyte": {"registry": "a", "volume": "v"}},
+            ['quobyte.registry: Invalid value: "a": must be a host:port pair or multiple pairs separated by commas'],
+        ),
+        (
+            {"azureDisk": {"diskName": "d", "diskURI": "https://d", "kind": "Mine"}},
+            ['azureDisk.kind: Unsupported value: "Mine": supported values: "Dedicated", "Managed", "Shared"'],
+        ),
+        ({"storageos": {}}, ["storageos.volumeName: Required value"]),
+        ({"storageos": {"volumeName": "v", "secretRef": {}}}, ["storageos.secretRef.name: Required value"]),
+        ({"gcePersistentDisk": {}}, ["persistentDisk.pdName: Required value"]),
+        (
+            {"awsElasticBlockStore": {"volumeID": "v", "partition": 256}},
+            ["awsElasticBlockStore.partition: Invalid value: 256: must be between 1 and 255, inclusive"],
+        ),
+        (
+            {"gitRepo": {"repository": "r", "directory": "/d"}},
+            ['gitRepo.directory: Invalid value: "/d": must be a relative path'],
+        ),
+    ],
+)
+def test_storage_that_kubernetes_once_had_drivers_for(source: dict[str, Any], wanted: list[str]) -> None:
+    found = messages("Pod", pod(volumes=[{"name": "v", **source}]))
+    assert found == [f"spec.volumes[0].{one}" for one in wanted]
 
 
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u", "controller": True}

@@ -39,7 +39,7 @@ EXPECTED_WARNINGS = frozenset({"FailedScheduling", "FailedCreate"})
 WARM_UP = 0.5
 """The part of the run after which memory must be flat: by then history and events have their full length."""
 GROWTH = 1.05
-WINDOWS = 5
+WINDOWS, LEAST_SAMPLES = 5, 3
 
 
 async def objects(api: HttpApi, resource: Resource, namespace: str = "") -> list[dict[str, Any]]:
@@ -163,10 +163,9 @@ def ledgers_left(cluster: Cluster) -> list[str]:
 
 def windows(samples: list[Sample]) -> list[list[Sample]]:
     """Equal stretches of the time after the warm-up."""
-    began, ended = samples[0].at, samples[-1].at
-    start = began + (ended - began) * WARM_UP
-    step = (ended - start) / WINDOWS
-    return [[s for s in samples if start + n * step <= s.at <= start + (n + 1) * step] for n in range(WINDOWS)]
+    warm = samples[int(len(samples) * WARM_UP) :]
+    step = max(len(warm) // WINDOWS, LEAST_SAMPLES)
+    return [warm[start : start + step] for start in range(0, len(warm) - step + 1, step)]
 
 
 def growing(samples: list[Sample]) -> list[str]:

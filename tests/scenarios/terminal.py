@@ -22,6 +22,7 @@ _PAINT = re.compile(rb"\x1b\[[0-9;]*m")
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's, without what decides about colour and width."""
     base = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS", "LINES", "TERM")}
+    base["PATH"] = f"{Path(sys.executable).parent}:{base.get('PATH', '')}"
     return {**base, "TERM": "xterm", "PYTHONPATH": f"{ROOT / 'src'}:{base.get('PYTHONPATH', '')}", **(extra or {})}
 
 

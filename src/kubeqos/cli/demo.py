@@ -31,7 +31,9 @@ def command(data_dir: Path, pause: bool, wanted: tuple[str, ...]) -> None:
     instance = Instance(data_dir)
     running = instance.running()
     if running is None:
-        raise ConfigurationError("no cluster is running", where=str(data_dir), remedy="start one: kubeqos up --detach")
+        raise ConfigurationError(
+            "no cluster is running", where=str(data_dir), remedy=f"start one: kubeqos up --detach{instance.option}"
+        )
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         click.echo("kubectl is not on PATH: its commands below are carried out by kubeqos itself.")

@@ -14,10 +14,11 @@ import click
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import StateError
 
+DEFAULT_DATA_DIR = Path("~/.kubeqos")
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    default=Path("~/.kubeqos"),
+    default=DEFAULT_DATA_DIR,
     show_default=True,
     envvar="KUBEQOS_DATA_DIR",
     callback=lambda _context, _option, value: value.expanduser(),
@@ -48,6 +49,12 @@ class Instance:
         self.kubeconfig = data_dir / "kubeconfig"
         self.log_file = data_dir / "up.log"
         self._record = data_dir / "up.json"
+
+    @property
+    def option(self) -> str:
+        """What to add to a command so that it means this cluster; nothing where it is the usual one."""
+        usual = self.data_dir == DEFAULT_DATA_DIR.expanduser() or "KUBEQOS_DATA_DIR" in os.environ
+        return "" if usual else f" --data-dir {self.data_dir}"
 
     def prepare(self) -> None:
         """Make the directory, unless it is somebody else's."""

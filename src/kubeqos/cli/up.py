@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -123,5 +124,13 @@ def _next_steps(instance: Instance) -> str:
         f"\n  export KUBECONFIG={instance.kubeconfig}\n"
         "  kubectl get nodes -o wide\n"
         "  kubectl apply -f examples/qos-classes/pod.yaml\n"
-        "  kubeqos demo\n"
+        f"  {_program()} demo{instance.option}\n"
     )
+
+
+def _program() -> str:
+    """How to call this program: `make up` installs it where no shell looks."""
+    beside = Path(sys.executable).with_name("kubeqos")
+    if shutil.which("kubeqos") or not beside.exists():
+        return "kubeqos"
+    return str(beside.relative_to(Path.cwd())) if beside.is_relative_to(Path.cwd()) else str(beside)

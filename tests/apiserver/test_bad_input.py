@@ -355,7 +355,7 @@ CLAIMS = many(10_000, name="c#", resourceClaimName="x")
 def test_a_large_object_is_judged_in_little_time_and_memory(live: LiveServer, pod: dict[str, Any]) -> None:
     container = {"name": "c", "image": "i", **pod.get("container", {})}
     body = {
-        "metadata": {"name": "p", **pod.get("metadata", {})},
+        "metadata": {"name": "large", **pod.get("metadata", {})},
         "spec": {"containers": [container], **pod.get("spec", {})},
     }
     answer = live.call("POST", "/api/v1/namespaces/default/pods?dryRun=All", body)

@@ -102,6 +102,11 @@ class TestWhatCanBeWrong:
         assert "the data directory holds something else (thesis.tex)" in said
         assert (tmp_path / "thesis.tex").read_text() == "precious"
 
+    def test_a_runtime_that_is_not_there(self, tmp_path: Path) -> None:
+        said = self.refused("--data-dir", str(tmp_path / "c"), "--port", "0", "--node-runtime", f"unix://{tmp_path}/no")
+        assert said.startswith("Error: no container runtime answers: No such file or directory\n")
+        assert not (tmp_path / "c").exists()
+
     @pytest.mark.parametrize(
         ("text", "message"),
         [

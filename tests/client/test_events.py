@@ -120,3 +120,20 @@ async def test_many_similar_events_are_combined(api: HttpApi, recorder: EventRec
     assert len(counts) == 12
     assert counts["(combined from similar events): 0/29 nodes are available"] == 20
     assert counts["0/3 nodes are available"] == 2
+
+
+async def test_what_was_told_long_ago_is_forgotten(api: HttpApi, recorder: EventRecorder) -> None:
+    """A node that lives for a year tells of a million pods."""
+    clock = recorder._clock
+    assert isinstance(clock, Clock)
+    for number in range(3):
+        pod = {**POD, "metadata": {**POD["metadata"], "name": f"web-{number}"}}  # type: ignore[dict-item]
+        recorder.record(pod, "Started", "Container started")
+    clock.now += datetime.timedelta(minutes=5)
+    recorder.record(POD, "BackOff", "restarting", "Warning")
+    assert len(recorder._series) == 4
+    clock.now += datetime.timedelta(minutes=5)
+    recorder.record(POD, "BackOff", "restarting", "Warning")
+    assert len(recorder._series) == len(recorder._texts) == 1
+    await recorder.flushed()
+    assert [event["count"] for event in await stored(api) if event["reason"] == "BackOff"] == [2]

@@ -95,6 +95,18 @@ def test_node_ports_have_a_range(port: int, fine: bool) -> None:
     assert messages("Service", made("Service", {"metadata": META, "spec": spec})) == wanted
 
 
+def test_a_service_by_another_name_has_no_address() -> None:
+    spec = {"type": "ExternalName", "externalName": "a.b", "clusterIP": "None"}
+    raw = made("Service", {"metadata": META, "spec": spec})
+    assert messages("Service", raw) == ["spec.clusterIPs: Forbidden: may not be set for ExternalName services"]
+
+
+def test_the_address_of_a_service_is_the_first_of_its_addresses() -> None:
+    raw = made("Service", {"metadata": META, "spec": {"clusterIP": "None"}})
+    assert raw["spec"]["clusterIPs"] == ["None"]
+    assert messages("Service", raw) == []
+
+
 def test_half_a_byte_of_storage() -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1500m"}}}
     raw = made("PersistentVolumeClaim", {"metadata": META, "spec": spec})

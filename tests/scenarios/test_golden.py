@@ -36,6 +36,7 @@ OFFLINE = {
     "simulate-fit": f"simulate fit -f {SIMULATE}/deployment.yaml --nodes {SIMULATE}/nodes.yaml",
     "no-cluster": "classes --kubeconfig /nonexistent/kubeconfig",
     "usage": "describe planet earth",
+    "typo": "classfy -f examples/pod-qos/pods.yaml",
     "bench": "bench --list",
     "bench-unknown": "bench marathon",
     "completion": "completion fish",

@@ -37,6 +37,7 @@ from kubeqos.apiserver.watching import Watching
 from kubeqos.client import TransportApi
 from kubeqos.client.listening import listen
 from kubeqos.client.settled import settle
+from kubeqos.errors import StateError
 from kubeqos.gates import FeatureGates
 from kubeqos.store import Store
 
@@ -108,7 +109,11 @@ class ApiServer:
     @contextlib.asynccontextmanager
     async def start(cls, settings: Settings) -> AsyncIterator[ApiServer]:
         """Open the data directory, listen, and serve until the block ends."""
-        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            what = f"cannot use the data directory: {error.strerror}"
+            raise StateError(what, where=str(settings.data_dir), remedy="pass another with --data-dir") from error
         listener = listen(settings.host, settings.port)
         host, port = listener.getsockname()[:2]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # "every address" is none to connect to

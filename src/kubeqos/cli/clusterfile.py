@@ -112,7 +112,7 @@ def local_node(endpoint: str) -> NodePlan:
 
 def load_plan(path: Path) -> ClusterPlan:
     """Read a cluster configuration, strictly."""
-    top = read_document(path, "the cluster configuration")
+    top = read_document(path, "cluster configuration")
     fields = top.fields(("apiVersion", "kind", "nodes", "manifests"))
     check_kind(top, fields, API_VERSION, KIND)
     nodes = [plan for item in top.required(fields, "nodes").elements() for plan in _read_nodes(item, path.parent)]

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from kubeqos.cli.instance import Instance, Running, data_dir_option
 from kubeqos.errors import ConfigurationError, KubeqosError
 
 _DETACH_SECONDS = 60.0
+_RUNTIME_SECONDS = 5.0
 
 
 @click.command("up")
@@ -42,6 +44,8 @@ def command(
         click.echo(f"already running (process {running.pid}), API on https://127.0.0.1:{running.port}")
         click.echo(_next_steps(instance))
         return
+    if node_runtime is not None:
+        _check_runtime(node_runtime)
     if detach:
         _detached(instance)
         return
@@ -117,6 +121,21 @@ def _detached(instance: Instance) -> None:
         time.sleep(0.05)
     process.terminate()
     raise KubeqosError(f"the cluster was not ready within {_DETACH_SECONDS:.0f} s", where=str(instance.log_file))
+
+
+def _check_runtime(endpoint: str) -> None:
+    """A cluster whose only real node never answers is worse than none."""
+    path = endpoint.removeprefix("unix://")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(_RUNTIME_SECONDS)
+        try:
+            client.connect(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"no container runtime answers: {error.strerror or error}",
+                where=f"--node-runtime {endpoint}",
+                remedy="start it, or name its CRI socket, such as unix:///run/containerd/containerd.sock",
+            ) from error
 
 
 def _next_steps(instance: Instance) -> str:

@@ -22,11 +22,14 @@ from kubeqos.client.resources import EVENTS
 from kubeqos.codec import JsonObject
 
 REMEMBERED = 4096  # series
+CONTINUED = datetime.timedelta(minutes=6)
+"""How long after its last time an event goes on counting: longer than any back-off, which is five minutes at most."""
 AT_ONCE = 32
 SIMILAR = 10  # texts about one object for one reason; more are combined, or a changing number would flood the server
 COMBINED = "(combined from similar events): "
 LONGEST_MESSAGE = 1024
 MOST_TRIES, FIRST_PAUSE, LONGEST_PAUSE = 16, 0.5, 10.0  # while the server is away
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 Reference = tuple[str, str, str, str, str]
 
 
@@ -92,7 +95,9 @@ class EventRecorder:
         story = (identity_of(reference), type, reason)
         text, message = self._combine(story, message)
         key = (*story, text)
-        now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        moment = self._clock()
+        now = moment.strftime(_TIME)
+        self._forget_before((moment - CONTINUED).strftime(_TIME))
         series = self._series.get(key)
         if series is None:
             name = f"{reference.get('name', '')}.{secrets.token_hex(8)}"
@@ -110,6 +115,15 @@ class EventRecorder:
             self._wake.set()
         else:
             self.result.dropped += 1
+
+    def _forget_before(self, moment: str) -> None:
+        """A component of a long life tells of many objects that are gone: of each it would keep all it ever told."""
+        while self._series:
+            key, oldest = next(iter(self._series.items()))
+            if oldest.last >= moment:
+                return
+            del self._series[key]
+            self._texts.pop(key[:3], None)
 
     def _combine(self, story: tuple[Reference, str, str], message: str) -> tuple[str, str]:
         """What makes the event one of a series, and the message it carries."""

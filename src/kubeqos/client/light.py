@@ -105,7 +105,8 @@ class LightApi:
             return self._connection.getresponse()
         except (OSError, http.client.HTTPException, socket.gaierror) as error:
             self._connection.close()
-            raise Unreachable(f"cannot reach the API server: {error}", where=self.server, applied=False) from error
+            said = getattr(error, "strerror", None) or error
+            raise Unreachable(f"cannot reach the API server: {said}", where=self.server, applied=False) from error
 
 
 class NeedsHelper(ConfigurationError):

@@ -390,6 +390,13 @@ def _default_claim_template(raw: Raw) -> None:
     raw.setdefault("spec", {}).setdefault("spec", {}).setdefault("allocationMode", "WaitForFirstConsumer")
 
 
+def _prepare_service(raw: Raw, now: str) -> None:
+    """The address of a service is the first of its addresses, too."""
+    spec = raw.get("spec") or {}
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+
+
 def _prepare_without_status(raw: Raw, now: str) -> None:
     raw.pop("status", None)
 
@@ -426,6 +433,7 @@ _PREPARE: dict[str, Callable[[Raw, str], None]] = {
     "Namespace": _prepare_namespace,
     "Node": _prepare_node,
     "PersistentVolumeClaim": _prepare_volume_claim,
+    "Service": _prepare_service,
     "ResourceQuota": _prepare_without_status,
     "ReplicationController": _prepare_replicas,
     "ReplicaSet": _prepare_replicas,

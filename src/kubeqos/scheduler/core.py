@@ -8,7 +8,7 @@ victims are gone.
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -118,7 +118,7 @@ class Scheduler:
         self._profile_of: dict[str, str] = {}
         self._nominees: dict[str, _Nominee] = {}
         self._told: dict[str, tuple[str, str]] = {}
-        self._stories: OrderedDict[str, deque[str]] = OrderedDict()
+        self._stories: OrderedDict[str, list[str]] = OrderedDict()
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -340,10 +340,11 @@ class Scheduler:
     def _tell_story(self, uid: str, now: float, line: str) -> None:
         story = self._stories.get(uid)
         if story is None:
-            story = self._stories[uid] = deque(maxlen=_STORY_LENGTH)
+            story = self._stories[uid] = []  # most have two lines, and a deque has room for 64
             if len(self._stories) > _KEPT_STORIES:
                 self._stories.popitem(last=False)
         story.append(f"{now:.3f} {line}")
+        del story[:-_STORY_LENGTH]
 
     def validate(self) -> list[str]:
         """Broken invariants; empty means sound."""

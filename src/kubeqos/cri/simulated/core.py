@@ -40,7 +40,7 @@ from kubeqos.model.machine import Machine
 
 NO_LOAD = Load()
 FIRST_PID = 1000
-REMEMBERED = 512
+REMEMBERED = 128
 POD_CIDR = "10.88.0.0/16"
 SPARE_TIMERS = 64
 

@@ -109,15 +109,14 @@ class Watchman:
 
 
 def charged(pod: dict[str, Any]) -> bool:
-    """Finished pods use nothing, nor do pods that outlive their grace period."""
-    ends = expires_at(pod)
-    return (pod.get("status") or {}).get("phase") not in FINAL_PHASES and (ends is None or ends > time.time())
+    """Finished pods use nothing."""
+    return (pod.get("status") or {}).get("phase") not in FINAL_PHASES
 
 
 def at_its_end(pod: dict[str, Any]) -> bool:
-    """Whether it depends on the second of the look if a pod is charged."""
+    """Whether it depends on the moment of the look if a pod is charged: the server uncharges it when it gets to it."""
     ends = expires_at(pod)
-    return ends is not None and abs(ends - time.time()) < UNCERTAIN_SECONDS
+    return ends is not None and ends - time.time() < UNCERTAIN_SECONDS
 
 
 def requested_cpu(pod: dict[str, Any]) -> Quantity:

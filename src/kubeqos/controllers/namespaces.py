@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kubeqos.client import Change, Resource
+from kubeqos.client import ApiError, Change, Resource
 from kubeqos.client.resources import NAMESPACES, SERVICE_ACCOUNTS
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.actions import Action, Create, change, deletion
@@ -122,7 +122,11 @@ class NamespaceController(Controller):
             since = seconds_of(namespace["metadata"]["deletionTimestamp"]) or self.context.clock()
             return min(max((self.context.clock() - since) / 4, 0.25), 10.0)
         namespace["spec"] = {"finalizers": [each for each in finalizers if each != FINALIZER]}
-        await self.context.api.update(NAMESPACES, namespace, subresource="finalize")
+        try:
+            await self.context.api.update(NAMESPACES, namespace, subresource="finalize")
+        except ApiError as error:
+            if not error.not_found:  # an earlier turn has done it, and the news is on its way
+                raise
         return None
 
     async def _contents(self, namespace: str) -> Contents:

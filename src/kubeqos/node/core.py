@@ -31,6 +31,9 @@ from kubeqos.plugins.managers import Refusal
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 SOURCE_ANNOTATION = "kubernetes.io/config.source"
 
+GONE_STORIES = 32
+"""Of so many pods that are gone the story is still told: a thousand nodes in one process remember as many each."""
+
 
 class Core:
     """All pods of one node."""
@@ -251,7 +254,7 @@ class Core:
         if pod.state is PodState.GONE:
             self._gone_stories[pod.uid] = list(pod.story)
             del self.pods[pod.uid]
-            if len(self._gone_stories) > 1000:
+            if len(self._gone_stories) > GONE_STORIES:
                 del self._gone_stories[next(iter(self._gone_stories))]
             return [*out, fx.Forget(pod.uid)]
         self._sleep(pod, plan.wake)

@@ -318,3 +318,46 @@ def test_a_slow_reader_gets_it_all(live: LiveServer, monkeypatch: pytest.MonkeyP
     assert got == wanted
     for number in range(20):
         live.call("DELETE", f"{base}/slow{number}")
+
+
+def many(count: int, **item: Any) -> list[dict[str, Any]]:
+    """A list of objects; `#` in a text is the number of the item."""
+    return [
+        {name: value.replace("#", str(number)) if isinstance(value, str) else value for name, value in item.items()}
+        for number in range(count)
+    ]
+
+
+REQUIRED_TERM = {
+    "topologyKey": "z",
+    "matchLabelKeys": [f"k{number}" for number in range(20_000)],
+    "mismatchLabelKeys": [f"m{number}" for number in range(20_000)],
+    "labelSelector": {"matchExpressions": many(10_000, key="k#", operator="Exists")},
+}
+OWNERS = many(20_000, apiVersion="v1", kind="Pod", name="x#", uid="#", controller=True)
+SPREAD = many(30_000, maxSkew=1, topologyKey="z#", whenUnsatisfiable="DoNotSchedule")
+CLAIMS = many(10_000, name="c#", resourceClaimName="x")
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"metadata": {"ownerReferences": OWNERS}},
+        {"spec": {"topologySpreadConstraints": SPREAD}},
+        {"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [REQUIRED_TERM]}}}},
+        {"spec": {"resourceClaims": CLAIMS}, "container": {"resources": {"claims": many(10_000, name="missing#")}}},
+        {"container": {"ports": many(60_000, containerPort=80)}},
+        {"container": {"ports": many(20_000, containerPort=80, hostPort=80, hostIP="10.0.0.#")}},
+    ],
+    ids=["owners", "spread", "label keys", "claims", "ports", "host ports"],
+)  # fmt: skip
+@pytest.mark.timeout(60)
+def test_a_large_object_is_judged_in_little_time_and_memory(live: LiveServer, pod: dict[str, Any]) -> None:
+    container = {"name": "c", "image": "i", **pod.get("container", {})}
+    body = {
+        "metadata": {"name": "large", **pod.get("metadata", {})},
+        "spec": {"containers": [container], **pod.get("spec", {})},
+    }
+    answer = live.call("POST", "/api/v1/namespaces/default/pods?dryRun=All", body)
+    assert answer.code in (201, 422)
+    assert len(answer.raw) < 20 << 20

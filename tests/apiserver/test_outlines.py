@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeqos.apiserver.handlers import new_stencils
 from kubeqos.apiserver.local import LocalTransport
 from kubeqos.apiserver.outlines import LAST_APPLIED, MARK, Outline, outline
+from kubeqos.apiserver.requests import JSON, Request
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.apiserver.status import ApiError
 from kubeqos.client.api import Answer, Call
@@ -238,6 +240,122 @@ async def test_a_generated_name_is_stamped_too(tmp_path: Path) -> None:
             one, other = (decode_json(answer.body) for answer in (first, second))
             assert one["metadata"].pop("name") != other["metadata"].pop("name")
             assert plain(Answer(first.status, encode_json(one))) == plain(Answer(second.status, encode_json(other)))
+
+    await servers(tmp_path, steps)
+
+
+def small(**container: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "c", "image": "app:1", **container}]}}
+
+
+def amounts(**sides: Any) -> dict[str, Any]:
+    return small(resources=sides)
+
+
+def labelled(labels: Any) -> dict[str, Any]:
+    return {"metadata": {"labels": labels}, **small()}
+
+
+def variables(*values: tuple[str, str]) -> dict[str, Any]:
+    return small(env=[{"name": name, "value": value} for name, value in values])
+
+
+USUAL_AMOUNTS = amounts(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2", "memory": "1Gi"})
+LOOKALIKES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "amounts": (
+        USUAL_AMOUNTS,
+        [
+            amounts(requests={"cpu": "3", "memory": "1Gi"}, limits={"cpu": "2", "memory": "1Gi"}),
+            amounts(requests={"cpu": "-1"}),
+            amounts(requests={"cpu": "1.0001", "memory": "1.5Gi"}),
+            amounts(requests={"memory": "100m"}),
+            amounts(limits={"memory": "100m"}),
+            amounts(limits={"ephemeral-storage": "0.5"}),
+            amounts(limits={"cpu": "1000m", "memory": "1024Mi"}, requests={"cpu": "1", "memory": "1Gi"}),
+            amounts(limits={"cpu": "2"}),
+            amounts(requests={"cpu": "0"}),
+            amounts(requests={"cpu": 1}),
+            amounts(requests={"cpu": 0.5}),
+            amounts(requests={"cpu": None}),
+            amounts(requests={"cpu": " 1"}),
+            amounts(requests={"cpu": "1"}, limits=None),
+            amounts(requests={"cpu": "1"}, limits={}),
+            amounts(requests={"odd.example/x": "1"}),
+            amounts(requests={"storage": "1"}),
+            amounts(requests={"hugepages-2Mi": "2Mi"}, limits={"hugepages-2Mi": "2Mi"}),
+            amounts(requests={"cpu": "1"}, claims=[{"name": "x"}]),
+            amounts(requests={"cpu": "1"}, qosResources=[{"name": "k8s.io/rdt", "class": "gold"}]),
+            amounts(requests={"cpu": "x"}),
+            {"spec": {**USUAL_AMOUNTS["spec"], "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}},
+        ],
+    ),
+    "labels": (
+        labelled({"a": "b"}),
+        [labelled({"-": "b"}), labelled({"a": "not ok"}), labelled({"a": "x" * 64}), labelled({"a": 1}), labelled({})],
+    ),
+    "variables": (
+        variables(("A", "1"), ("B", "2")),
+        [
+            variables(("A", "1"), ("A", "2")),
+            variables(("A", "")),
+            variables(("a b", "1")),
+            variables(("a=b", "1")),
+            variables(('a"b', "1")),
+            small(env=[{"name": "A", "value": "1", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]),
+            small(env=[{"name": "A", "value": "1"}, {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]),
+            small(env=[{"name": "A"}]),
+            small(env=[{"value": "1"}]),
+            small(env=[{"name": "A", "value": 1}]),
+        ],
+    ),
+    "images": (
+        small(),
+        [small(image="app"), small(image="app:latest"), small(image=" app"), small(image=""), small(image="App")],
+    ),
+    "policies": (small(imagePullPolicy=""), [small(imagePullPolicy="", image="app"), small(imagePullPolicy="No")]),
+    "null policies": (small(imagePullPolicy=None), [small(imagePullPolicy=None, image="app:latest")]),
+    "names": (small(), [small(name="C"), small(name="x" * 64), small(name=""), small(name="a.b")]),
+    "words": (small(args=["a"]), [small(args=["a", 1]), small(args=[None]), small(args="a"), small(args=[])]),
+}
+
+
+async def heard(two: Two, raw: Any) -> None:
+    """Both servers give the same answer and the same warnings, and the first did not forget what it knows."""
+    two.servers[1].application.handlers.stencils = new_stencils()
+    body = raw if isinstance(raw, bytes) else encode_json(raw)
+    said = []
+    for server in two.servers:
+        request = Request("POST", PODS, {}, JSON, JSON, body, "tests", ADMIN)
+        _, response = await server.application.answer(request)
+        said.append((plain(Answer(response.code, response.body)), request.warnings))
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("case", LOOKALIKES)
+async def test_a_pod_is_not_taken_for_another_of_nearly_the_same_outline(tmp_path: Path, case: str) -> None:
+    usual, others = LOOKALIKES[case]
+
+    async def steps(two: Two) -> None:
+        for number, raw in enumerate([usual, usual, usual, *others, usual]):
+            metadata = {"name": f"p{number}", **raw.get("metadata", {})}
+            await heard(two, {**raw, "metadata": metadata})
+
+    await servers(tmp_path, steps)
+
+
+async def test_a_field_that_is_given_twice_is_warned_about(tmp_path: Path) -> None:
+    async def steps(two: Two) -> None:
+        for number in range(4):
+            for raw in (labelled({"a": "b"}), USUAL_AMOUNTS, variables(("A", "1"))):
+                raw = {**raw, "metadata": {**raw.get("metadata", {}), "name": f"{id(raw):x}-{number}"}}
+                await heard(two, raw)
+                text = encode_json({**raw, "metadata": {**raw["metadata"], "name": f"twice-{id(raw):x}-{number}"}})
+                for key in (b'"a":', b'"cpu":', b'"name":"A"', b'"image":'):
+                    start = text.find(key)
+                    if start >= 0 and number > 1:
+                        await heard(two, text[:start] + text[start:].replace(key, b'"image":"x",' + key, 1))
+                        same_key = key.partition(b":")[0] + b':"1",'
+                        await heard(two, text[:start] + same_key + text[start:])
 
     await servers(tmp_path, steps)
 

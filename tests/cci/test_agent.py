@@ -107,7 +107,7 @@ class AgentNode:
             self.agent.abort()
             raise Crash
 
-    async def until(self, what: str, question: Callable[[], bool], seconds: float = 15) -> None:
+    async def until(self, what: str, question: Callable[[], bool], seconds: float = 60) -> None:
         """Wait; an agent that has died is started again, as a service manager would."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not question():

@@ -103,6 +103,27 @@ def test_a_negative_grace_period_becomes_one_second():
     assert pod["spec"]["terminationGracePeriodSeconds"] == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [("ReplicaSet", {"replicas": 0}), ("ReplicationController", {"replicas": 0}), ("Deployment", {})],
+)
+def test_a_new_workload_has_run_nothing_whatever_it_says(kind, status):
+    made = {"metadata": {"name": "w"}, "status": {"replicas": 5, "readyReplicas": 5}}
+    prepare_create(kind, made, NOW)
+    assert made["status"] == status
+
+
+def test_volumes_that_are_made_for_a_pod_are_completed_like_those_that_last():
+    claim = {"ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}
+    pod = {
+        "spec": {"containers": [], "volumes": [{"name": "v", **claim}, {"name": "w", "image": {"reference": "i:1"}}]}
+    }
+    apply_defaults("Pod", pod)
+    made, image = pod["spec"]["volumes"]
+    assert made["ephemeral"]["volumeClaimTemplate"]["spec"]["volumeMode"] == "Filesystem"
+    assert image["image"]["pullPolicy"] == "IfNotPresent"
+
+
 def test_volumes_probes_and_references_are_completed():
     spec = {
         "containers": [

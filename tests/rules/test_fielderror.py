@@ -55,3 +55,15 @@ def test_the_status_leaves_out_what_is_empty():
             }
         ],
     }
+
+
+def test_a_hundred_thousand_errors_are_not_all_told():
+    """An object of three megabytes can be wrong in every place, and an error may show the whole of a long list."""
+    owners = [{"name": "x" * 50}] * 20_000
+    errors = [fe.invalid("metadata.ownerReferences", owners, f"and {number} too") for number in range(10_000)]
+    refusal = fe.Invalid("Pod", "", "p", errors)
+    assert refusal.message.endswith(", and 9999 more]")
+    assert len(refusal.details["causes"]) == 1
+    same = fe.Invalid("Pod", "", "p", [fe.invalid("spec.scopes", owners, "unsupported scope")] * 100_000)
+    assert len(same.details["causes"]) == 1
+    assert "more" not in same.message[-20:]

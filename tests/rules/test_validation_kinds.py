@@ -95,6 +95,18 @@ def test_node_ports_have_a_range(port: int, fine: bool) -> None:
     assert messages("Service", made("Service", {"metadata": META, "spec": spec})) == wanted
 
 
+def test_a_service_by_another_name_has_no_address() -> None:
+    spec = {"type": "ExternalName", "externalName": "a.b", "clusterIP": "None"}
+    raw = made("Service", {"metadata": META, "spec": spec})
+    assert messages("Service", raw) == ["spec.clusterIPs: Forbidden: may not be set for ExternalName services"]
+
+
+def test_the_address_of_a_service_is_the_first_of_its_addresses() -> None:
+    raw = made("Service", {"metadata": META, "spec": {"clusterIP": "None"}})
+    assert raw["spec"]["clusterIPs"] == ["None"]
+    assert messages("Service", raw) == []
+
+
 def test_half_a_byte_of_storage() -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1500m"}}}
     raw = made("PersistentVolumeClaim", {"metadata": META, "spec": spec})
@@ -121,6 +133,11 @@ def test_half_a_byte_of_storage() -> None:
             {"securityContext": {"appArmorProfile": {"type": "Localhost", "localhostProfile": " "}}},
             'spec.securityContext.appArmorProfile.localhostProfile: Invalid value: " ": must not be padded with '
             "whitespace",
+        ),
+        (
+            {"volumes": [{"name": "v", "image": {"reference": "x", "pullPolicy": "Sometimes"}}]},
+            'spec.volumes[0].image.pullPolicy: Unsupported value: "Sometimes": supported values: "Always", '
+            '"IfNotPresent", "Never"',
         ),
         (
             {"volumes": [{"name": "v", "csi": {"driver": "a" * 64}}]},
@@ -193,6 +210,45 @@ def test_a_runtime_class_that_is_not_there() -> None:
     refused = create({"overhead": {"cpu": "1"}}, Surroundings(runtime_classes=()))
     assert isinstance(refused, Refused)
     assert "Pod Overhead set without corresponding RuntimeClass defined Overhead" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ({"fc": {}}, ["fc.targetWWNs: Required value: must specify either targetWWNs or wwids, but not both"]),
+        ({"fc": {"wwids": ["a"]}}, []),
+        ({"fc": {"targetWWNs": ["a"]}}, ["fc.lun: Required value: lun is required if targetWWNs is specified"]),
+        (
+            {"fc": {"targetWWNs": ["a"], "lun": 256}},
+            ["fc.lun: Invalid value: 256: must be between 0 and 255, inclusive"],
+        ),
+        ({"flocker": {}}, ["flocker: Required value: one of datasetName and datasetUUID is required"]),
+        ({"flocker": {"datasetName": "a/b"}}, ["flocker.datasetName: Invalid value: \"a/b\": must not contain '/'"]),
+        ({"quobyte": {"registry": "a:1,[::1]:2", "volume": "v"}}, []),
+        (
+            {"quobyte": {"registry": "a", "volume": "v"}},
+            ['quobyte.registry: Invalid value: "a": must be a host:port pair or multiple pairs separated by commas'],
+        ),
+        (
+            {"azureDisk": {"diskName": "d", "diskURI": "https://d", "kind": "Mine"}},
+            ['azureDisk.kind: Unsupported value: "Mine": supported values: "Dedicated", "Managed", "Shared"'],
+        ),
+        ({"storageos": {}}, ["storageos.volumeName: Required value"]),
+        ({"storageos": {"volumeName": "v", "secretRef": {}}}, ["storageos.secretRef.name: Required value"]),
+        ({"gcePersistentDisk": {}}, ["persistentDisk.pdName: Required value"]),
+        (
+            {"awsElasticBlockStore": {"volumeID": "v", "partition": 256}},
+            ["awsElasticBlockStore.partition: Invalid value: 256: must be between 1 and 255, inclusive"],
+        ),
+        (
+            {"gitRepo": {"repository": "r", "directory": "/d"}},
+            ['gitRepo.directory: Invalid value: "/d": must be a relative path'],
+        ),
+    ],
+)
+def test_storage_that_kubernetes_once_had_drivers_for(source: dict[str, Any], wanted: list[str]) -> None:
+    found = messages("Pod", pod(volumes=[{"name": "v", **source}]))
+    assert found == [f"spec.volumes[0].{one}" for one in wanted]
 
 
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u", "controller": True}

@@ -132,8 +132,8 @@ def outline(
     if name is UNSET and prefix is UNSET:
         return None
     out = Outline(pod, new_name(prefix) if name is UNSET else name, keys=name is not UNSET)
-    containers = spec.containers + (spec.initContainers or [])
-    if dns_label(out.name) or len({one.name for one in containers}) != len(containers):
+    containers = spec.containers + spec.initContainers if spec.initContainers else spec.containers
+    if dns_label(out.name) or (len(containers) > 1 and len({one.name for one in containers}) != len(containers)):
         return None  # refused, or accepted with a warning: the long way says which
     metadata.name = UNSET
     if not _cut_metadata(out, metadata, checked) or (checked and spec.resourceClaims is not UNSET):

@@ -112,16 +112,17 @@ class Memo(Generic[Kept]):
 
 
 class Seen:
-    """What was met before: hashes, so that nothing is held for what is met once."""
+    """What was met lately: hashes, so that nothing is held for what is met once. Each has one place to be in."""
 
     def __init__(self) -> None:
-        self._hashes: Memo[bool] = Memo(_SEEN)
+        self._hashes = [0] * _SEEN
 
     def before(self, key: Key) -> bool:
         number = hash(key)
-        if self._hashes.get(number):
+        place = number % _SEEN
+        if self._hashes[place] == number:
             return True
-        self._hashes.put(number, True)
+        self._hashes[place] = number
         return False
 
 

@@ -21,7 +21,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
 from kubeqos.rules.classes import WELL_KNOWN, Level, changed_annotations, request_errors, translate_annotations
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
-from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, quote
+from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, quote, worth_telling
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_priority
 from kubeqos.rules.quota import Charge, Deltas, Quota
@@ -167,11 +167,9 @@ def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: t
 
 def refuse_invalid(request: Request, errors: Sequence[FieldError]) -> Refused:
     """A 422 that lists what is wrong field by field, each once."""
-    errors = list({str(error): error for error in errors}.values())
+    told, _ = worth_telling(errors)
     found = Invalid(request.kind, request.group, request.name, errors)
-    return Refused(
-        found.code, found.reason, found.message, found.details, tuple(dict.fromkeys(error.message for error in errors))
-    )
+    return Refused(found.code, found.reason, found.message, found.details, tuple(told))
 
 
 def _joined(violations: Sequence[str]) -> str:

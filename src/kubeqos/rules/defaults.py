@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeqos.model.objects import PodSpec
@@ -153,6 +153,15 @@ def _default_handler(handler: Raw) -> None:
         grpc.setdefault("service", "")
 
 
+_SOURCE_DEFAULTS: Mapping[str, Raw] = {
+    "hostPath": {"type": ""},
+    "iscsi": {"iscsiInterface": "default"},
+    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "azureDisk": {"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": False},
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}
+
+
 def _default_volume(volume: Raw) -> None:
     if len(volume) == ("name" in volume):
         volume["emptyDir"] = {}
@@ -169,11 +178,17 @@ def _default_volume(volume: Raw) -> None:
             token.setdefault("expirationSeconds", 3600)
         for item in (source.get("downwardAPI") or {}).get("items") or ():
             _default_references(item)
-    if "hostPath" in volume:
-        volume["hostPath"].setdefault("type", "")
+    for kind, more in _SOURCE_DEFAULTS.items():
+        if volume.get(kind) is not None:
+            volume[kind].update(
+                {field: value for field, value in more.items() if volume[kind].get(field) in (None, "")}
+            )
     image = volume.get("image")
     if image is not None and not image.get("pullPolicy"):
         image["pullPolicy"] = pull_policy(image.get("reference", ""))
+    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+    if template is not None:
+        template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
 
 
 _COMPONENT = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
@@ -375,8 +390,23 @@ def _default_claim_template(raw: Raw) -> None:
     raw.setdefault("spec", {}).setdefault("spec", {}).setdefault("allocationMode", "WaitForFirstConsumer")
 
 
+def _prepare_service(raw: Raw, now: str) -> None:
+    """The address of a service is the first of its addresses, too."""
+    spec = raw.get("spec") or {}
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+
+
 def _prepare_without_status(raw: Raw, now: str) -> None:
     raw.pop("status", None)
+
+
+def _prepare_replicas(raw: Raw, now: str) -> None:
+    raw["status"] = {"replicas": 0}
+
+
+def _prepare_deployment(raw: Raw, now: str) -> None:
+    raw["status"] = {}
 
 
 _DEFAULTS: dict[str, Callable[[Raw], None]] = {
@@ -403,10 +433,11 @@ _PREPARE: dict[str, Callable[[Raw, str], None]] = {
     "Namespace": _prepare_namespace,
     "Node": _prepare_node,
     "PersistentVolumeClaim": _prepare_volume_claim,
+    "Service": _prepare_service,
     "ResourceQuota": _prepare_without_status,
-    "ReplicationController": _prepare_without_status,
-    "ReplicaSet": _prepare_without_status,
-    "Deployment": _prepare_without_status,
+    "ReplicationController": _prepare_replicas,
+    "ReplicaSet": _prepare_replicas,
+    "Deployment": _prepare_deployment,
 }
 _GENERATIONS = frozenset(
     ("Pod", "PodTemplate", "PodDisruptionBudget", "PriorityClass", "ReplicationController", "ReplicaSet", "Deployment"),

@@ -36,6 +36,8 @@ class ErrorType(enum.Enum):
         self.words = words
 
 
+MAX_TOLD = 1 << 20
+"""Characters of all messages together, after which nobody reads on."""
 _WITHOUT_VALUE = frozenset((ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG, ErrorType.INTERNAL))
 
 
@@ -159,8 +161,33 @@ def show(value: Any) -> str:
 
 def joined(errors: Sequence[FieldError]) -> str:
     """All messages as one: plain when there is one, else `[a, b]`. A message that occurs twice is said once."""
-    messages = list(dict.fromkeys(error.message for error in errors))
+    told, more = worth_telling(errors)
+    messages = list(told)
+    if more:
+        messages.append(f"and {more} more")
     return messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
+
+
+def worth_telling(errors: Sequence[FieldError]) -> tuple[dict[str, FieldError], int]:
+    """The errors by their messages, each once, and how many are left out.
+
+    An object of a few megabytes can be wrong in a hundred thousand places, and each error may show the whole of a list.
+    """
+    told: dict[str, FieldError] = {}
+    seen: set[tuple[ErrorType, str, str, int]] = set()
+    size = 0
+    for number, error in enumerate(errors):
+        key = (error.type, error.field, error.detail, id(error.bad_value))
+        if key in seen:
+            continue
+        if size > MAX_TOLD:
+            return told, len(errors) - number
+        seen.add(key)
+        message = error.message
+        if message not in told:
+            told[message] = error
+            size += len(message)
+    return told, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +217,8 @@ class Invalid:
             details["group"] = self.group
         details["kind"] = self.kind
         if self.errors:
-            causes = {(error.field, error.type, error.body): error.cause() for error in self.errors}
-            details["causes"] = list(causes.values())
+            told, _ = worth_telling(self.errors)
+            details["causes"] = [error.cause() for error in told.values()]
         return details
 
     def status(self) -> dict[str, Any]:

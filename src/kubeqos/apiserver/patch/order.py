@@ -6,6 +6,7 @@ the items that only the server has.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from kubeqos.apiserver.patch.errors import bad_request, go_print
@@ -30,15 +31,29 @@ def all_maps(*lists: list[Any]) -> bool:
     return kinds == {dict}
 
 
+def token_of(item: Any, key: str) -> Hashable:
+    """The same as something that can be looked up: a client may identify items by anything."""
+    value = key_of(item, key)
+    return value if isinstance(value, Hashable) else ("", repr(value))
+
+
 def arrange(merged: list[Any], wanted: list[Any], before: list[Any], key: str) -> list[Any]:
     """`merged` with the items named by `wanted` in that order, the others in the order of `before`."""
-    wanted_keys = [key_of(item, key) for item in wanted]
-    before_keys = [key_of(item, key) for item in before]
-    patched = [item for item in merged if key_of(item, key) in wanted_keys]
-    others = [item for item in merged if key_of(item, key) not in wanted_keys]
-    patched.sort(key=lambda item: wanted_keys.index(key_of(item, key)))
-    others.sort(key=lambda item: _position(before_keys, key_of(item, key)))
-    return _interleave(others, patched, before_keys, key)
+    asked, known = _positions(wanted, key), _positions(before, key)
+    items = [(token_of(item, key), item) for item in merged]
+    patched = [pair for pair in items if pair[0] in asked]
+    others = [pair for pair in items if pair[0] not in asked]
+    patched.sort(key=lambda pair: asked[pair[0]])
+    others.sort(key=lambda pair: known.get(pair[0], -1))
+    return _interleave(others, patched, known)
+
+
+def _positions(items: list[Any], key: str) -> dict[Hashable, int]:
+    """Where each item stands first."""
+    found: dict[Hashable, int] = {}
+    for index, item in enumerate(items):
+        found.setdefault(token_of(item, key), index)
+    return found
 
 
 def check_directive(patch: list[Any], wanted: list[Any], key: str) -> None:
@@ -54,20 +69,17 @@ def check_directive(patch: list[Any], wanted: list[Any], key: str) -> None:
             )
 
 
-def _interleave(others: list[Any], patched: list[Any], before_keys: list[Any], key: str) -> list[Any]:
+def _interleave(
+    others: list[tuple[Hashable, Any]], patched: list[tuple[Hashable, Any]], known: dict[Hashable, int]
+) -> list[Any]:
     out = []
     left, right = 0, 0
     while left < len(others) and right < len(patched):
-        a = _position(before_keys, key_of(others[left], key))
-        b = _position(before_keys, key_of(patched[right], key))
+        a, b = known.get(others[left][0], -1), known.get(patched[right][0], -1)
         if 0 <= a < b:
             out.append(others[left])
             left += 1
         else:
             out.append(patched[right])
             right += 1
-    return out + others[left:] + patched[right:]
-
-
-def _position(keys: list[Any], key: Any) -> int:
-    return keys.index(key) if key in keys else -1
+    return [item for _, item in out + others[left:] + patched[right:]]

@@ -7,6 +7,7 @@ See "Update API Objects in Place Using kubectl patch" in the Kubernetes document
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from kubeqos.apiserver.patch import order
@@ -115,7 +116,8 @@ def _merge_list(original: list[Any], patch: list[Any], field: Field | None, dele
         return original
     if not order.all_maps(original, patch):
         if deletes:
-            return [item for item in original if item not in patch]
+            gone = {order.token_of(item, "") for item in patch}
+            return [item for item in original if order.token_of(item, "") not in gone]
         merged = list(dict.fromkeys([*original, *patch]))
         return order.arrange(merged, patch, original, "")
     key = field.merge_key if field else ""
@@ -129,32 +131,37 @@ def _merge_list(original: list[Any], patch: list[Any], field: Field | None, dele
 def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
     """Act on list items that carry $patch, and take them out of the patch."""
     plain, replace = [], False
+    gone = set[Hashable]()
     for item in patch:
         if DIRECTIVE not in item:
             plain.append(item)
             continue
         directive = item[DIRECTIVE]
         if directive == "delete":
-            value = order.key_of(item, key)
-            original = [kept for kept in original if order.key_of(kept, key) != value]
+            gone.add(order.token_of(item, key))
         elif directive == "replace":
             replace = True
         elif directive == "merge":
             raise bad_request("merging lists cannot yet be specified in the patch")
         else:
             raise bad_request(f"unknown patch type: {go_print(directive)} in map: {go_print(item)}")
-    return (plain, []) if replace else (original, plain)
+    if replace:
+        return plain, []
+    return [kept for kept in original if order.token_of(kept, key) not in gone] if gone else original, plain
 
 
 def _merge_items(original: list[Any], patch: list[Any], key: str, schema: TypeSchema | None) -> list[Any]:
     original = list(original)
+    places: dict[Hashable, int] = {}
+    for index, existing in enumerate(original):
+        places.setdefault(order.token_of(existing, key), index)
     for item in patch:
-        value = order.key_of(item, key)
-        for index, existing in enumerate(original):
-            if order.key_of(existing, key) == value:
-                original[index] = _merge_map(existing, item, schema)
-                break
+        token = order.token_of(item, key)
+        place = places.get(token)
+        if place is not None:
+            original[place] = _merge_map(original[place], item, schema)
         else:
+            places[token] = len(original)
             original.append(without_directives(item))
     return original
 

@@ -21,10 +21,9 @@ from kubeqos.rules.validation.environment import check_env, check_env_from, chec
 from kubeqos.rules.validation.probes import PROBES, check_lifecycle, check_probes
 from kubeqos.rules.validation.resources import check_container_requirements
 from kubeqos.rules.validation.security import check_container_context
-from kubeqos.rules.validation.volumes import Volumes, check_devices, check_mounts
+from kubeqos.rules.validation.volumes import PULL_POLICIES, Volumes, check_devices, check_mounts
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
-_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 _RESTART_POLICIES = ("Always", "Never", "OnFailure")
 _RESIZE_RESOURCES = ("cpu", "memory")
@@ -139,8 +138,8 @@ def _check_container(out: Errors, path: str, container: Raw, pod: PodContext) ->
     if get("volumeDevices"):
         check_devices(out, f"{path}.volumeDevices", container, pod.volumes)
     policy = get("imagePullPolicy", "")
-    if policy not in _PULL_POLICIES:
-        check_choice(out, f"{path}.imagePullPolicy", policy, _PULL_POLICIES)
+    if policy not in PULL_POLICIES:
+        check_choice(out, f"{path}.imagePullPolicy", policy, PULL_POLICIES)
     if resources := get("resources"):
         check_container_requirements(out, f"{path}.resources", resources, pod.claims)
         if classes := resources.get("qosResources"):

@@ -80,11 +80,14 @@ def drop_repeated_owners(meta: dict[str, Any]) -> str | None:
     """Drop references that are given more than once; what to warn about if there were any."""
     owners = meta.get("ownerReferences") or NO_LIST
     kept: list[Raw] = []
+    seen: set[str] = set()
     repeated = []
     for owner in owners:
-        if owner in kept:
+        text = repr(sorted(owner.items()))
+        if text in seen:
             repeated.append(owner.get("uid", ""))
         else:
+            seen.add(text)
             kept.append(owner)
     if not repeated:
         return None

@@ -111,14 +111,14 @@ def _check_scope_selector(
     out: Errors, expressions: Sequence[Raw], counted: Sequence[str], scopes: Sequence[str] | None
 ) -> None:
     """The selector form of scopes. Kubernetes leaves the index out of these paths."""
-    path = "spec.scopeSelector.matchExpressions"
+    path, shown = "spec.scopeSelector.matchExpressions", _as_go(expressions)
     for expression in expressions:
         scope, operator = expression.get("scopeName", ""), expression.get("operator", "")
         if scope not in SCOPES:
             out.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
         for name in counted:
             if name not in SCOPES.get(scope, counted):
-                out.append(invalid(path, _as_go(expressions), "unsupported scope applied to resource"))
+                out.append(invalid(path, shown, "unsupported scope applied to resource"))
         if scope in _ONLY_EXISTS and operator != "Exists":
             out.append(invalid(f"{path}.operator", operator, _MUST_EXIST))
         _check_scope_values(out, path, operator, expression.get("values") or NO_LIST)

@@ -26,6 +26,7 @@ QUOTA = COUNTED | frozenset(
 )  # fmt: skip
 _STANDARD = QUOTA | {"storage"}
 _POD_LEVEL = ("cpu", "hugepages-", "memory")
+_MAX_LISTED = 100
 HUGE_PAGES = "hugepages-"
 _REQUESTS = "requests."
 _UNKNOWN = "must be a standard resource type or fully qualified"
@@ -180,6 +181,9 @@ def _check_huge_pages(out: Errors, path: str, name: str, amount: Quantity) -> No
 
 def _check_claims(out: Errors, path: str, claims: list[Raw], known: frozenset[str]) -> None:
     seen: set[str] = set()
+    in_part: set[str] = set()
+    shown = sorted(known)[:_MAX_LISTED] + ["..."] * (len(known) > _MAX_LISTED)
+    listed = f": {', '.join(shown)}" if known else " which is empty"
     for index, claim in enumerate(claims):
         where, name, request = f"{path}[{index}]", claim.get("name", ""), claim.get("request", "")
         if not name:
@@ -191,11 +195,12 @@ def _check_claims(out: Errors, path: str, claims: list[Raw], known: frozenset[st
             if request:
                 complain(out, f"{where}.request", request, names.dns_label(request))
             key = f"{name}/{request}" if request else name
-            if key in seen or (not request and any(one.startswith(f"{name}/") for one in seen)):
+            if key in seen or (not request and name in in_part):
                 out.append(duplicate(where, key))
             seen.add(key)
+            if request:
+                in_part.add(name)
         if name not in known:
-            listed = f": {', '.join(sorted(known))}" if known else " which is empty"
             out.append(not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{listed}"))
 
 

@@ -180,14 +180,15 @@ def _check_label_keys(out: Errors, path: str, term: Raw, selector: Raw | None) -
         for index, key in enumerate(keys):
             check_label_key(out, f"{path}.{field}[{index}]", key)
     if selector is not None and match:
-        used = set(selector.get("matchLabels") or NO_MAP)
+        used, places = set(selector.get("matchLabels") or NO_MAP), {key: index for index, key in enumerate(match)}
         for expression in selector.get("matchExpressions") or NO_LIST:
             key = expression.get("key", "")
-            if key in match and key in used:
-                out.append(invalid(f"{path}[{match.index(key)}]", key, _BOTH))
+            if key in places and key in used:
+                out.append(invalid(f"{path}[{places[key]}]", key, _BOTH))
             used.add(key)
+    unlike = set(mismatch)
     for index, key in enumerate(match):
-        if key in mismatch:
+        if key in unlike:
             why = "exists in both matchLabelKeys and mismatchLabelKeys"
             out.append(invalid(f"{path}.matchLabelKeys[{index}]", key, why))
 

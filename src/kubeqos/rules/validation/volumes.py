@@ -14,6 +14,7 @@ from kubeqos.rules.validation.common import (
     Check,
     Errors,
     Raw,
+    check_choice,
     check_labels,
     check_local_path,
     check_no_backsteps,
@@ -21,6 +22,16 @@ from kubeqos.rules.validation.common import (
 )
 from kubeqos.rules.validation.environment import check_downward_file
 from kubeqos.rules.validation.meta import check_annotations
+from kubeqos.rules.validation.oldvolumes import (
+    check_aws_disk,
+    check_azure_disk,
+    check_fibre_channel,
+    check_flocker,
+    check_gce_disk,
+    check_git_repo,
+    check_quobyte,
+    check_storage_os,
+)
 
 Volumes = dict[str, Raw]
 
@@ -29,6 +40,7 @@ _MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 _HOST_PATH_TYPES = (
     "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
 )  # fmt: skip
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
 _RECURSIVE_READ_ONLY = ("Disabled", "Enabled", "IfPossible")
 _TEN_MINUTES = 600
@@ -69,8 +81,7 @@ def _check_source(out: Errors, path: str, volume: Raw, pod_name: str) -> None:
             out.append(forbidden(f"{path}.{field}", _ONLY_ONE))
             continue
         found = True
-        if check is not None:
-            check(out, f"{path}.{field}", source)
+        check(out, f"{path}.{field}", source)
     if not found:
         out.append(required(path, "must specify a volume type"))
     name = volume.get("name", "")
@@ -211,37 +222,43 @@ def _check_csi(out: Errors, path: str, source: Raw) -> None:
     complain(out, f"{path}.driver", driver, names.dns_subdomain(driver.lower()))
 
 
-_SOURCES: dict[str, Check | None] = {
+def _check_image(out: Errors, path: str, source: Raw) -> None:
+    if not source.get("reference"):
+        out.append(required(f"{path}.reference"))
+    check_choice(out, f"{path}.pullPolicy", source.get("pullPolicy", ""), PULL_POLICIES)
+
+
+_SOURCES: dict[str, Check] = {
     "emptyDir": _check_empty_dir,
     "hostPath": _check_host_path,
-    "gitRepo": _requires("repository"),
-    "gcePersistentDisk": _requires("pdName"),
-    "awsElasticBlockStore": _requires("volumeID"),
+    "gitRepo": check_git_repo,
+    "gcePersistentDisk": check_gce_disk,
+    "awsElasticBlockStore": check_aws_disk,
     "secret": _named("secretName"),
     "nfs": _check_nfs,
     "iscsi": _requires("targetPortal", "iqn"),
     "glusterfs": _requires("endpoints", "path"),
-    "flocker": None,
+    "flocker": check_flocker,
     "persistentVolumeClaim": _requires("claimName"),
     "rbd": _requires("monitors", "image"),
     "cinder": _requires("volumeID"),
     "cephfs": _requires("monitors"),
-    "quobyte": _requires("registry", "volume"),
+    "quobyte": check_quobyte,
     "downwardAPI": _check_downward,
-    "fc": None,
+    "fc": check_fibre_channel,
     "flexVolume": _requires("driver"),
     "configMap": _named("name"),
     "azureFile": _requires("secretName", "shareName"),
     "vsphereVolume": _requires("volumePath"),
     "photonPersistentDisk": _requires("pdID"),
     "portworxVolume": _requires("volumeID"),
-    "azureDisk": _requires("diskName", "diskURI"),
-    "storageos": None,
+    "azureDisk": check_azure_disk,
+    "storageos": check_storage_os,
     "projected": _check_projected,
     "scaleIO": _requires("gateway", "system", "volumeName"),
     "csi": _check_csi,
     "ephemeral": _check_ephemeral,
-    "image": _requires("reference"),
+    "image": _check_image,
 }
 
 

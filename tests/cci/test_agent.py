@@ -186,6 +186,31 @@ async def test_an_agent_that_dies_at_any_boundary() -> None:
         await scripted_day(crash_at)
 
 
+class ForgetfulRuntime(SimulatedRuntime):
+    """Loses what it is told between the first instruction of a container and the end of its start: containerd 1.6."""
+
+    async def start_container(self, container_id: str) -> None:
+        await super().start_container(container_id)
+        container = self.core.containers[container_id]
+        known = type(container.resources)()
+        known.CopyFrom(container.resources)
+        await asyncio.sleep(0.3)
+        container.resources.CopyFrom(known)
+
+
+async def test_room_is_made_by_a_container_that_is_just_starting() -> None:
+    async with agent_node(laptop8(), ForgetfulRuntime(laptop8(), logs=False)) as node:
+        node.pods.set(claiming("web"))
+        await node.until("web begins to run", lambda: node.cpus("web") is not None)
+        node.pods.set(claiming("owner", exclusive(3)))
+        await node.until("owner runs", lambda: len(node.cpus("owner") or ()) == 3)
+        mine = node.cpus("owner")
+        assert mine is not None
+        assert node.cpus("web") == cpus("0-7") - mine
+        await asyncio.sleep(0.5)
+        assert node.cpus("web") == cpus("0-7") - mine
+
+
 @pytest.fixture
 def containerd() -> Any:
     if reason := missing():

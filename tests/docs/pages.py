@@ -136,7 +136,7 @@ class Session:
         kept = {key: value for key, value in os.environ.items() if key in ("LANG", "PYTHONDONTWRITEBYTECODE")}
         self.environment = {
             **kept,
-            "PATH": f"{tools}:{os.environ['PATH']}",
+            "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
             "HOME": str(folder),
             "COLUMNS": "80",

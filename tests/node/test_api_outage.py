@@ -138,10 +138,14 @@ async def an_outage(server: ApiProcess, agent: NodeAgent, api: HttpApi, made: di
         "calm", "faller", "leaver", "removed"
     ]  # fmt: skip
     back = await server.start()
-    after: Names = await until(
-        "everything that is to run runs", lambda: containers(back, ("calm", "faller", "newcomer"))
-    )
-    assert after["calm"] == before["calm"] and after["faller"] != before["faller"]
+
+    async def caught_up() -> Names | None:
+        """What is to run runs, and the server knows of the container that was started while it was away."""
+        found: Names | None = await containers(back, ("calm", "faller", "newcomer"))
+        return found if found and found["faller"] != before["faller"] else None
+
+    after: Names = await until("the server has caught up", caught_up)
+    assert after["calm"] == before["calm"]
 
     async def counted() -> bool:
         statuses = [(await back.get(PODS, name, "default"))["status"] for name in ("calm", "faller", "newcomer")]

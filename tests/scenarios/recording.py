@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ MASKS = (
     (re.compile(r" +\d+\.\d s\b"), " <seconds>"),
     (re.compile(r"\(\d+\.\d ms\)"), "(<took>)"),
     (re.compile(r"\(process \d+\)"), "(process <pid>)"),
+    (re.compile(r"(?:SOURCES)?/[\w./-]*bin/python[\d.]*"), "PYTHON"),
 )
 
 Prepare = Callable[[Path], None]
@@ -43,7 +43,6 @@ def recorded(words: str, env: dict[str, str], until: str, prepare: Prepare) -> s
             for path, name in (
                 (folder, "FOLDER"),
                 (cluster, "CLUSTER"),
-                (sys.executable, "PYTHON"),
                 (str(ROOT), "SOURCES"),
             ):
                 text = text.replace(path, name) if path else text

@@ -7,6 +7,7 @@ Every call has the runtime client's deadline. What went wrong is raised as `Kube
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -65,6 +66,9 @@ class StartError(KubeqosError):
         self.reason = reason
 
 
+_START_SECONDS = 2.0
+
+
 async def no_claims(_raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
@@ -96,6 +100,7 @@ class Performer:
         self._claims = claims
         self._cgroups = cgroups
         self._pending: deque[Update] = deque()
+        self._starting: dict[str, asyncio.Event] = {}  # by container id
         self._settling = asyncio.Lock()
         self._handlers: dict[type, Callable[[PodRecord, Any], Awaitable[fx.Result]]] = {
             fx.Admit: self._admit,
@@ -180,6 +185,11 @@ class Performer:
         return found if found is not None and found.live else None
 
     async def _tell(self, container_id: str, grant: Grant) -> None:
+        started = self._starting.get(container_id)
+        if started is not None:  # others wait for this update, so a start that hangs does not hold it for long
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_START_SECONDS):
+                    await started.wait()
         request = cri.UpdateContainerResourcesRequest(container_id=container_id)
         apply_grant(request.linux, grant, self._context().cgroup_version)
         request.annotations.update(grant.annotations)
@@ -283,8 +293,25 @@ class Performer:
                 refusal = await manager.before_start(admitted, ref, effect.id, cgroup)
                 if refusal is not None:
                     raise StartError(refusal.reason, refusal.message)
-        await self._runtime.start_container(effect.id)
+        await self._start_with_grant(_ref(admitted, effect.container), effect.id)
         return await self._look_at(effect.id)
+
+    async def _start_with_grant(self, ref: ContainerRef, container_id: str) -> None:
+        """Start a container; what it was granted meanwhile is told again, since runtimes lose it then.
+
+        containerd applies an update that comes during StartContainer to what it has stored, not to the task that it
+        is about to start.
+        """
+        grant = self._admission.grant(ref)
+        started = self._starting[container_id] = asyncio.Event()
+        try:
+            await self._runtime.start_container(container_id)
+        finally:
+            del self._starting[container_id]
+            started.set()
+        while (now := self._admission.grant(ref)).properties != grant.properties:
+            grant = now
+            await self._tell(container_id, grant)
 
     async def _stop(self, _pod: PodRecord, effect: fx.StopContainer) -> fx.Result:
         await _if_there(self._runtime.stop_container(effect.id, grace_seconds=effect.grace_seconds))

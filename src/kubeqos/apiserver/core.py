@@ -7,7 +7,7 @@ go through exactly the same code.
 from __future__ import annotations
 
 import os
-import secrets
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,18 +20,28 @@ from kubeqos.store import Store, Stored
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' suffixes: no vowels, no lookalikes
 _MAX_GENERATED_PREFIX = 58
+_BLOCK = 4096
 _NAMESPACE = kind_named("Namespace")
 
 
-def new_uid() -> str:
-    """A random UUID (RFC 9562, version 4); the library's class checks and converts what needs neither."""
-    digits = os.urandom(16).hex()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+class RandomUids:
+    """Random UUIDs (RFC 9562, version 4), from randomness that the kernel is asked for in blocks."""
+
+    def __init__(self) -> None:
+        self._digits = ""
+        self._at = 0
+
+    def __call__(self) -> str:
+        if self._at == len(self._digits):
+            self._digits, self._at = os.urandom(_BLOCK).hex(), 0
+        digits = self._digits[self._at : self._at + 32]
+        self._at += 32
+        variant = "89ab"[int(digits[16], 16) & 3]
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 def random_suffix() -> str:
-    return "".join(secrets.choice(_ALPHABET) for _ in range(5))
+    return "".join(random.choices(_ALPHABET, k=5))
 
 
 def generated_name(prefix: str, suffix: str) -> str:
@@ -46,7 +56,7 @@ class Core:
     store: Store
     admission: Admission
     clock: Callable[[], float] = time.time
-    new_uid: Callable[[], str] = new_uid
+    new_uid: Callable[[], str] = field(default_factory=RandomUids)
     new_suffix: Callable[[], str] = random_suffix
     _namespaces: dict[str, tuple[int, bool]] = field(default_factory=dict)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import random
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,16 +19,16 @@ from kubeqos.client.api import Api
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.resources import EVENTS
 from kubeqos.codec import JsonObject
+from kubeqos.model.timestamps import timestamp
 
 REMEMBERED = 4096  # series
-CONTINUED = datetime.timedelta(minutes=6)
+CONTINUED = 6 * 60.0
 """How long after its last time an event goes on counting: longer than any back-off, which is five minutes at most."""
 AT_ONCE = 32
 SIMILAR = 10  # texts about one object for one reason; more are combined, or a changing number would flood the server
 COMBINED = "(combined from similar events): "
 LONGEST_MESSAGE = 1024
 MOST_TRIES, FIRST_PAUSE, LONGEST_PAUSE = 16, 0.5, 10.0  # while the server is away
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 Reference = tuple[str, str, str, str, str]
 
 
@@ -95,12 +94,12 @@ class EventRecorder:
         story = (identity_of(reference), type, reason)
         text, message = self._combine(story, message)
         key = (*story, text)
-        moment = self._clock()
-        now = moment.strftime(_TIME)
-        self._forget_before((moment - CONTINUED).strftime(_TIME))
+        moment = self._clock().timestamp()
+        now = timestamp(moment)
+        self._forget_before(timestamp(moment - CONTINUED))
         series = self._series.get(key)
         if series is None:
-            name = f"{reference.get('name', '')}.{secrets.token_hex(8)}"
+            name = f"{reference.get('name', '')}.{random.getrandbits(64):016x}"
             series = self._series[key] = Series(reference, type, reason, message, now, now, name, annotations)
             if len(self._series) > REMEMBERED:
                 self._series.popitem(last=False)

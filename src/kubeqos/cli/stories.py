@@ -115,17 +115,17 @@ PLUGINS = Story(
         Step(
             "The CPU plugin, a process of its own, put each into the pool of its role.",
             "kubeqos map qrm",
-            (r"demo-kep-3461/online/app +0-35,40-75", r"demo-kep-3461/offline/app +36-37,76-77"),
+            (r"demo-kep-3461/online/app +0-7,40-47", r"demo-kep-3461/offline/app +8-9,48-49"),
         ),
         Step(
             "At night the job may have more: a QoS system resizes the pools.",
-            "kubeqos plugin cpu set-pool --socket {sockets}/qrm/plugins_registry/cpu.sock online=24 offline=52",
+            "kubeqos plugin cpu set-pool --socket {sockets}/qrm/plugins_registry/cpu.sock online=8 offline=12",
             (),
         ),
         Step(
             "Within a few seconds both containers have moved, without a restart.",
             "kubeqos map qrm",
-            (r"demo-kep-3461/online/app +0-11,40-51", r"demo-kep-3461/offline/app +12-37,52-77"),
+            (r"demo-kep-3461/online/app +0-3,40-43", r"demo-kep-3461/offline/app +4-9,44-49"),
         ),
     ),
 )

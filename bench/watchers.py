@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections.abc import Callable, Mapping
 
 import uvloop
 
 from bench.apiserver import PODS, TOKEN, Server, server
 from bench.machine import describe
 from bench.pods import one_template
-from kubeqos.codec import encode_json
+from kubeqos.codec import JsonObject, encode_json
 
 WATCHERS = 1000
 RATE = 500
@@ -23,6 +24,17 @@ HEAD = "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nAccep
 
 
 POST = HEAD[:-2].replace("GET", "POST") + "Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+
+
+def config_map(name: str, _number: int) -> JsonObject:
+    return {"metadata": {"name": name}}
+
+
+WATCHED: Mapping[str, Callable[[str, int], JsonObject]] = {
+    "/api/v1/namespaces/bench/configmaps": config_map,
+    PODS: one_template,
+}
+"""Small objects, which show what the server can do; pods, where TLS on both sides of the loopback takes half of it."""
 
 
 class Watcher(asyncio.Protocol):
@@ -49,9 +61,9 @@ class Watcher(asyncio.Protocol):
             self.done.set()
 
 
-async def watch(live: Server, context: ssl.SSLContext, version: str, expected: int) -> list[Watcher]:
+async def watch(live: Server, context: ssl.SSLContext, collection: str, version: str, expected: int) -> list[Watcher]:
     """Open all watches."""
-    path = f"{PODS}?watch=true&resourceVersion={version}&timeoutSeconds=120"
+    path = f"{collection}?watch=true&resourceVersion={version}&timeoutSeconds=120"
     request = HEAD.format(path=path, token=TOKEN).encode()
     loop, opening = asyncio.get_running_loop(), asyncio.Semaphore(50)
 
@@ -66,7 +78,7 @@ async def watch(live: Server, context: ssl.SSLContext, version: str, expected: i
     return await asyncio.gather(*(connect() for _ in range(WATCHERS)))
 
 
-async def create(live: Server, context: ssl.SSLContext, count: int) -> None:
+async def create(live: Server, context: ssl.SSLContext, collection: str, count: int) -> None:
     """Creates at a steady rate over 16 connections."""
     started = time.perf_counter()
     numbers = iter(range(count))
@@ -75,8 +87,8 @@ async def create(live: Server, context: ssl.SSLContext, count: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", live.port, ssl=context)
         for number in numbers:
             await asyncio.sleep(max(0.0, started + number / RATE - time.perf_counter()))
-            body = encode_json(one_template(f"w{number}", number))
-            writer.write(POST.format(path=PODS, token=TOKEN, size=len(body)).encode() + body)
+            body = encode_json(WATCHED[collection](f"w{number}", number))
+            writer.write(POST.format(path=collection, token=TOKEN, size=len(body)).encode() + body)
             answer = await reader.readuntil(b"\r\n\r\n")
             assert b" 201 " in answer.partition(b"\r\n")[0], answer
             size = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
@@ -85,14 +97,14 @@ async def create(live: Server, context: ssl.SSLContext, count: int) -> None:
     await asyncio.gather(*(worker() for _ in range(16)))
 
 
-async def measure(live: Server) -> None:
+async def measure(live: Server, collection: str) -> None:
     context = ssl.create_default_context(cafile=str(live.directory / "data/pki/ca.crt"))
     context.check_hostname = False
     live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
-    version = str(live.call("GET", PODS)[1].partition(b'"resourceVersion":"')[2].partition(b'"')[0].decode())
-    watchers = await watch(live, context, version, RATE * SECONDS)
+    version = str(live.call("GET", collection)[1].partition(b'"resourceVersion":"')[2].partition(b'"')[0].decode())
+    watchers = await watch(live, context, collection, version, RATE * SECONDS)
     count, cpu, ours, started = RATE * SECONDS, live.cpu_seconds(), time.process_time(), time.perf_counter()
-    await create(live, context, count)
+    await create(live, context, collection, count)
     took = time.perf_counter() - started
     await asyncio.wait_for(asyncio.gather(*(watcher.done.wait() for watcher in watchers)), 60)
     lag = max(w.last for w in watchers) - started - took
@@ -104,8 +116,10 @@ async def measure(live: Server) -> None:
 
 
 def main() -> None:
-    with server() as live:
-        uvloop.run(measure(live))
+    for collection in WATCHED:
+        print(f"{WATCHERS} watchers of {collection.rpartition('/')[2]}")
+        with server() as live:
+            uvloop.run(measure(live, collection))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ def wrapped(event_type: str, value: bytes) -> bytes:
     return b"%b%b}\n" % (_PREFIX[event_type], value)
 
 
-def frames(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines as chunks of HTTP/1.1 (RFC 9112, 7.1), each of a size that a connection may be asked to hold.
+def frames(lines: Iterable[bytes], most: int = FRAME_BYTES) -> Iterator[bytes]:
+    """Lines as chunks of HTTP/1.1 (RFC 9112, 7.1), each of at most so many bytes or of one line.
 
     Few and large ones: what TLS, the kernel and the reader take for each write is what a thousand watchers cost. But
     TLS keeps a buffer as large as the largest write of each connection.
@@ -34,7 +34,7 @@ def frames(lines: Iterable[bytes]) -> Iterator[bytes]:
     gathered: list[bytes] = []
     size = 0
     for line in lines:
-        if gathered and size + len(line) > FRAME_BYTES:
+        if gathered and size + len(line) > most:
             yield _frame(size, gathered)
             gathered, size = [], 0
         gathered.append(line)

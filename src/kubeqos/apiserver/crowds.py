@@ -29,13 +29,13 @@ def rest_between(watchers: int) -> float:
     return min(LONGEST_PAUSE, watchers * PAUSE_PER_WATCHER) if watchers > FEW_WATCHERS else 0.0
 
 
-async def next_events(watch: Watch, deadline: float) -> list[Event] | None:
-    """The next events; None when there were none in time."""
+async def next_events(watch: Watch, deadline: float) -> list[Event]:
+    """The next events; none when there were none in time, or the watch has ended."""
     try:
         async with asyncio.timeout_at(deadline):
             return await anext(watch)
-    except TimeoutError:
-        return None
+    except (TimeoutError, StopAsyncIteration):
+        return []
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +69,7 @@ class Crowds:
             while rider.unwritten:
                 await rider.outlet.drained()
                 rider.outlet.write(rider.unwritten.pop(0))
-            events = watch.ready() or (await next_events(watch, until) if watch.behind else None)
+            events = watch.ready() or (await next_events(watch, until) if watch.behind else [])
             if events:
                 await self._feed(rider, events)
             if loop.time() >= until:
@@ -82,11 +82,11 @@ class Crowds:
 
         This is not cut short when the moment has come: what the cursor has passed must be written.
         """
-        self.delivered += len(events)
         for frame in frames(rider.lines(Batch(events))):
             await rider.outlet.drained()
             rider.outlet.write(frame)
             await asyncio.sleep(0)
+        self.delivered += len(events)
 
     async def _ride(self, rider: Rider, until: float) -> None:
         """Nothing is there to be read: wait for more among others, from this very step of the event loop on."""

@@ -93,7 +93,7 @@ class ApiServer:
         self.metrics.gauge("apiserver_storage_objects", "Objects in the store.", lambda: float(len(self.store)))
         self.metrics.gauge("apiserver_longrunning_requests", "Open watches.", lambda: float(self.watching.active))
         self.metrics.gauge(
-            "apiserver_watch_events_total", "Watch events delivered.", lambda: float(self.watching.total)
+            "apiserver_watch_events_total", "Watch events delivered.", lambda: float(self.watching.delivered)
         )
         self.metrics.gauge("etcd_current_revision", "The store's revision.", lambda: float(self.store.revision))
 

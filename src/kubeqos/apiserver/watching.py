@@ -38,15 +38,15 @@ class Watching:
     batches: SharedBatches = field(default_factory=SharedBatches)
     crowds: Crowds = field(init=False)
     active: int = 0
-    delivered: int = 0
+    delivered_alone: int = 0
 
     def __post_init__(self) -> None:
         self.crowds = Crowds(self.core.store)
 
     @property
-    def total(self) -> int:
-        """Events delivered, to whomever."""
-        return self.delivered + self.crowds.delivered
+    def delivered(self) -> int:
+        """How many events watchers got."""
+        return self.delivered_alone + self.crowds.delivered
 
     async def pause(self) -> None:
         """Between two deliveries of a watcher that is not carried with others.
@@ -141,22 +141,20 @@ class Watcher:
                     if loop.time() >= end:
                         return
                     bookmark_at = loop.time() + BOOKMARK_SECONDS
+                if watch.ended:
+                    return
                 if rider is not None:
                     await self.shared.crowds.carry(rider, min(end, bookmark_at))
-                    if watch.ended:
-                        return
                     continue
                 # Among a thousand watchers there is something to read after every pause: no timer is needed for that.
                 events = watch.ready() or await next_events(watch, min(end, bookmark_at))
-                if events is None:
+                if not events:
                     continue
                 chunk = self._encode(events)
                 if chunk:
-                    self.shared.delivered += len(events)
+                    self.shared.delivered_alone += len(events)
                     yield chunk
                 await self.shared.pause()
-        except StopAsyncIteration:
-            return
         except Compacted as error:
             yield self._error(expired(f"too old resource version: {watch.revision} ({error.oldest})"))
         finally:

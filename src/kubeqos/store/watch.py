@@ -264,6 +264,8 @@ class Watch(AsyncIterator[list[Event]]):
         while not self.ended:
             if self.behind:
                 await asyncio.sleep(0)  # a long way to catch up must not keep the loop to itself
+                if self.ended:
+                    break  # who begins to wait now would never be woken
             events, self._cursor = self._feed.read(self._prefix, self._cursor)
             if events:
                 return events

@@ -18,7 +18,19 @@ from kubeqos.model.objects import NodeView, Taint
 from kubeqos.model.topologysummary import NO_SUMMARY, TopologySummary
 from kubeqos.placement.indexes import Bools, Floats, Interner, Ints, LabelIndex, PodGroups, Small, grown
 from kubeqos.placement.numa import Free, can_align, free_now
-from kubeqos.placement.pools import NO_RULES, WHOLE, PoolKey, RuleSet, amount_of, pool_need, pool_use, rule_set
+from kubeqos.placement.pools import (
+    NO_RULES,
+    WHOLE,
+    Need,
+    PoolKey,
+    RuleSet,
+    amount_of,
+    is_short_of_open,
+    pool_need,
+    pool_use,
+    rule_set,
+    shares,
+)
 from kubeqos.placement.shape import HostPort, Shape
 from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog
 
@@ -88,6 +100,16 @@ class Row:
             yield key
         for pool, _ in pool_use(pod.shape, self.facts.topology, self.rules, pod.uid):
             yield pool
+
+    def would_starve(self, shape: Shape, resource: str) -> bool:
+        """Whether somebody needs at least one unit of the pool that a pod would carve up wholly."""
+        rules = self.rules[resource]
+        return any(shares(one, rules) for one in (shape, *(pod.shape for pod in self.pods.values())))
+
+    def is_short_of_open(self, shape: Shape, resource: str, need: Need, left: int) -> bool:
+        """Whether the NUMA nodes that a bound pod may use have too little; `left` is what nobody owns at all."""
+        starves = self.would_starve(shape, resource)
+        return is_short_of_open(shape, resource, self.facts.topology, need, left, starves)
 
     def waits_to_hear(self, resource: str) -> bool:
         """Whether a pod with units of its own is on its way here, so that where is not known yet."""

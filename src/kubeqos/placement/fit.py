@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kubeqos.model.objects import Taint, Toleration
-from kubeqos.placement.cluster import LEVELS, Cluster, Row
+from kubeqos.placement.cluster import LEVELS, Cluster
 from kubeqos.placement.domains import affinity_findings, spread_findings
 from kubeqos.placement.findings import COMPANY, NUMA, Finding
 from kubeqos.placement.indexes import Bools, Rows
-from kubeqos.placement.pools import WHOLE, Need, PoolKey, amount_of, open_units, pool_need
+from kubeqos.placement.pools import WHOLE, Need, PoolKey, amount_of, pool_need
 from kubeqos.placement.selectors import NamespaceLabels, terms_any
 from kubeqos.placement.shape import ClassNeed, Shape
 from kubeqos.rules.classes import ClassKey, Level
@@ -175,8 +175,8 @@ def pools(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterat
             need = pool_need(shape, resource, rules) if number else None
             if need is not None:
                 yield from _pool_findings(cluster, resource, need, here == number, rows)
-                if need.is_bound:
-                    yield from _bound_findings(cluster, shape, resource, need, here == number, rows)
+                if need.units:
+                    yield from _whole_findings(cluster, shape, resource, need, here == number, rows)
 
 
 def _pool_findings(cluster: Cluster, resource: str, need: Need, concerned: Bools, rows: Rows) -> Iterator[Finding]:
@@ -192,16 +192,35 @@ def _pool_findings(cluster: Cluster, resource: str, need: Need, concerned: Bools
         yield Finding(concerned, f"exclusive {resource} not a multiple of {need.rule.multiple}")
 
 
+def _whole_findings(
+    cluster: Cluster, shape: Shape, resource: str, need: Need, concerned: Bools, rows: Rows
+) -> Iterator[Finding]:
+    """Units of its own: never the last of a pool that others run in; on NUMA nodes that the role may be bound to.
+
+    One bound pod at a time: where it went, the node has to say.
+    """
+    column = cluster.pool_column((resource, WHOLE))
+    last = concerned & (need.units == column.capacity[rows] - column.used[rows])
+    numbers = np.arange(len(cluster.alive))[rows]
+    for index in np.flatnonzero(last).tolist():
+        last[index] = cluster.rows[int(numbers[index])].would_starve(shape, resource)
+    text = f"the last exclusive {resource} has to be shared"
+    yield Finding(last, text, resolvable=True, waits_for=(resource, WHOLE), comes_by_itself=True)
+    if need.is_bound:
+        yield from _bound_findings(cluster, shape, resource, need, concerned, rows)
+
+
 def _bound_findings(
     cluster: Cluster, shape: Shape, resource: str, need: Need, concerned: Bools, rows: Rows
 ) -> Iterator[Finding]:
-    """Units on NUMA nodes that the role may be bound to. One such pod at a time: where it went, the node has to say."""
     numbers = np.arange(len(cluster.alive))[rows]
     waits, short = np.zeros(len(numbers), dtype=np.bool_), np.zeros(len(numbers), dtype=np.bool_)
+    column = cluster.pool_column((resource, WHOLE))
+    left = column.capacity[rows] - column.used[rows]
     for index in np.flatnonzero(concerned).tolist():
         held = cluster.rows[int(numbers[index])]
         waits[index] = held.waits_to_hear(resource)
-        short[index] = is_short_of_open(held, shape, resource, need)
+        short[index] = held.is_short_of_open(shape, resource, need, int(left[index]))
     key = (resource, WHOLE)
     yield Finding(waits, "node(s) have yet to tell where bound pods went", waits_for=key, comes_by_itself=True)
     text = f"Insufficient exclusive {resource} on NUMA nodes open to the pod's role"
@@ -211,12 +230,6 @@ def _bound_findings(
 def is_odd(resource: str, need: Need) -> bool:
     """Whether whole units do not come in the multiples that the role needs."""
     return need.rule.multiple > 1 and need.units % amount_of(resource, need.rule.multiple) != 0
-
-
-def is_short_of_open(held: Row, shape: Shape, resource: str, need: Need) -> bool:
-    """Whether the NUMA nodes that a bound pod may use have less than it needs."""
-    free = open_units(shape, resource, held.facts.topology)
-    return free is not None and need.units > free
 
 
 def numa(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:

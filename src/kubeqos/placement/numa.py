@@ -6,7 +6,7 @@ so that a burst is not sent where only its first pods fit; pods that have gone g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from kubeqos.model.topologysummary import ByNuma, TopologySummary
 from kubeqos.placement.shape import Shape
@@ -22,18 +22,18 @@ def free_now(summary: TopologySummary, pods: Mapping[str, Shape]) -> Free:
             _add(free, held)
     unseen = [shape for uid, shape in pods.items() if shape.aligned and uid not in summary.held]
     if unseen:
-        most = capacities(summary)
+        sizes = capacities(summary)
         for shape in unseen:
-            _take(summary, free, most, shape)
+            _take(summary, free, sizes, shape)
     return free
 
 
-def capacities(summary: TopologySummary) -> dict[str, int]:
-    """The most of each resource that one NUMA node could hold."""
+def capacities(summary: TopologySummary) -> dict[str, list[int]]:
+    """What each NUMA node could hold of each resource, the largest first."""
     whole = {resource: dict(amounts) for resource, amounts in summary.free.items()}
     for held in summary.held.values():
         _add(whole, held)
-    return {resource: max(amounts.values(), default=0) for resource, amounts in whole.items()}
+    return {resource: sorted(amounts.values(), reverse=True) for resource, amounts in whole.items()}
 
 
 def can_align(summary: TopologySummary, free: Free, shape: Shape) -> bool:
@@ -42,12 +42,17 @@ def can_align(summary: TopologySummary, free: Free, shape: Shape) -> bool:
     return _take(summary, trial, capacities(summary), shape)
 
 
-def _take(summary: TopologySummary, free: Free, most: Mapping[str, int], shape: Shape) -> bool:
+def _take(summary: TopologySummary, free: Free, sizes: Mapping[str, list[int]], shape: Shape) -> bool:
     """Give each unit the first NUMA node that holds all of it, as the merge of hints does; False if there is none."""
     for unit in (shape.aligned_pod,) if summary.scope == "pod" else shape.aligned:
         wanted = [(resource, amount) for resource, amount in unit.amounts.items() if resource in free]
-        if not wanted or (summary.policy == "restricted" and any(amount > most[r] for r, amount in wanted)):
-            continue  # nothing to align, or more than one NUMA node has: a group of them will do
+        if not wanted:
+            continue
+        widths = {_width(amount, sizes[resource]) for resource, amount in wanted}
+        if summary.policy == "restricted" and widths != {1}:
+            if len(widths) > 1:
+                return False  # one resource prefers fewer NUMA nodes than another: never what both prefer
+            continue  # a group of nodes will do, which one is up to the node
         node = _first(free, wanted)
         if node is None:
             return False
@@ -55,6 +60,16 @@ def _take(summary: TopologySummary, free: Free, most: Mapping[str, int], shape: 
             for resource, amount in wanted:
                 free[resource][node] -= amount
     return True
+
+
+def _width(amount: int, sizes: Sequence[int]) -> int:
+    """How many NUMA nodes an empty machine would take for it."""
+    held = 0
+    for count, size in enumerate(sizes, 1):
+        held += size
+        if held >= amount:
+            return count
+    return len(sizes) + 1
 
 
 def _first(free: Free, wanted: Collection[tuple[str, int]]) -> int | None:

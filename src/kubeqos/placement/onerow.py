@@ -8,8 +8,8 @@ pods changed; what only the node itself decides (taints, labels, images) it keep
 from __future__ import annotations
 
 from kubeqos.placement.cluster import LEVELS, Cluster
-from kubeqos.placement.fit import class_counts, is_odd, is_short_of_open
-from kubeqos.placement.pools import pool_need
+from kubeqos.placement.fit import class_counts, is_odd
+from kubeqos.placement.pools import WHOLE, pool_need
 from kubeqos.placement.score import MAX_POINTS, Weights, wanted_keys
 from kubeqos.placement.shape import Shape
 from kubeqos.rules.classes import Level
@@ -59,12 +59,18 @@ def _has_pools(cluster: Cluster, shape: Shape, row: int) -> bool:
         for pool, amount in need.wanted:
             column = cluster.pool_column((resource, pool))
             capacity = column.capacity.item(row)
-            if capacity < 0 or amount > capacity - column.used.item(row):
+            free = capacity - column.used.item(row)
+            if capacity < 0 or amount > free:
+                return False
+            if pool == WHOLE and amount == free and held.would_starve(shape, resource):
                 return False
         if is_odd(resource, need):
             return False
-        if need.is_bound and (held.waits_to_hear(resource) or is_short_of_open(held, shape, resource, need)):
-            return False
+        if need.is_bound:
+            whole = cluster.pool_column((resource, WHOLE))
+            left = whole.capacity.item(row) - whole.used.item(row)
+            if held.waits_to_hear(resource) or held.is_short_of_open(shape, resource, need, left):
+                return False
     return True
 
 

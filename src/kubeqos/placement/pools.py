@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kubeqos.model.topologysummary import ANY, Division, PoolRule, Rules, TopologySummary
+from kubeqos.model.topologysummary import ANY, EXCLUSIVE, Division, PoolRule, Rules, TopologySummary
 from kubeqos.placement.shape import Draw, Shape
 
 PoolKey = tuple[str, str]
@@ -92,17 +92,42 @@ def _whole(draw: Draw, resource: str, rule: PoolRule, rules: RuleSet) -> Need | 
     return Need(rule, ((WHOLE, units), *others), ((WHOLE, units), *carved, *others))
 
 
+def shares(shape: Shape, rules: RuleSet) -> bool:
+    """Whether a container of the pod, if only an init container, runs in the pool that others carve units out of."""
+    if shape.left_alone:
+        return False
+    rule = rules.rules.rule_for(shape.marks)
+    pool = rule.pool if not rule.whole else rules.rules.default if shape.has_init and not rules.by_pod else ""
+    return pool == rules.carved != WHOLE
+
+
 def pool_use(
     shape: Shape, summary: TopologySummary, sets: Mapping[str, RuleSet], uid: str = ""
 ) -> Iterator[tuple[PoolKey, int]]:
-    """What a pod takes of a node's pools; of whole units at least what the node says that it has."""
+    """What a pod takes of a node's pools. Of whole units: what the node says that it has, at least.
+
+    Whole NUMA nodes may be more than a pod asks for: until the node has told, all that it could have taken.
+    """
     for resource, division in summary.pools.items():
         found = pool_need(shape, resource, sets[resource])
         if found is None:
             continue
-        more = max(0, amount_of(resource, division.owned.get(uid, 0.0)) - found.units) if found.units else 0
+        more = max(0, _owned(shape, resource, division, found, uid) - found.units) if found.units else 0
         for pool, amount in found.taken:
             yield (resource, pool), amount + (more if pool in (WHOLE, division.carved) else 0)
+
+
+def _owned(shape: Shape, resource: str, division: Division, found: Need, uid: str) -> int:
+    told = division.owned.get(uid)
+    if told is not None:
+        return amount_of(resource, told)
+    if found.rule.numa != EXCLUSIVE:
+        return 0
+    return amount_of(resource, float(sum(division.open.get(_role(shape), {}).values())))
+
+
+def _role(shape: Shape) -> str:
+    return shape.marks.role or shape.marks.level
 
 
 def pool_wants(shape: Shape, sets: Mapping[str, RuleSet]) -> Iterator[tuple[PoolKey, int]]:
@@ -113,11 +138,22 @@ def pool_wants(shape: Shape, sets: Mapping[str, RuleSet]) -> Iterator[tuple[Pool
             yield (resource, pool), amount
 
 
-def open_units(shape: Shape, resource: str, summary: TopologySummary) -> int | None:
-    """Units free on the NUMA nodes that a bound pod may use, on one of them alone if it must; None: nobody says."""
-    division = summary.pools[resource]
-    free = division.open.get(shape.marks.role or shape.marks.level)
+def is_short_of_open(
+    shape: Shape, resource: str, summary: TopologySummary, need: Need, left: int, starves: bool
+) -> bool:
+    """Whether the NUMA nodes that a bound pod may use have less than it needs; False where nobody says.
+
+    Who takes whole NUMA nodes must not take all units that are `left`, if that `starves` others.
+    """
+    free = summary.pools[resource].open.get(_role(shape))
     if free is None:
-        return None
-    amounts = [amount_of(resource, float(amount)) for amount in free.values()]
-    return max(amounts, default=0) if summary.policy == "single-numa-node" else sum(amounts)
+        return False
+    amounts = sorted((amount_of(resource, float(amount)) for amount in free.values()), reverse=True)
+    if need.units > sum(amounts[:1] if summary.policy == "single-numa-node" else amounts):
+        return True
+    if need.rule.numa != EXCLUSIVE or not starves:
+        return False
+    taken = 0
+    for amount in amounts:
+        taken += amount if taken < need.units else 0
+    return taken >= left

@@ -119,6 +119,8 @@ class Shape:
     marks: Marks
     left_alone: bool
     """Resource plugins have nothing to do with it."""
+    has_init: bool
+    """It has containers that run before its others and then go."""
     asks: Hashable
     """Everything that a node decides on when it lets a pod in: equal for pods that it would treat alike."""
     images: tuple[str, ...]
@@ -187,6 +189,7 @@ def compile_shape(
         draws=draws(pod),
         marks=marks_of_pod(pod.metadata),
         left_alone=is_left_alone(pod.metadata),
+        has_init=any(not one.is_sidecar for one in spec.init_containers),
         asks=_asks(pod, qos, tuple(sorted(claim_drivers)), classes),
         images=tuple(container.image for container in (*spec.init_containers, *spec.containers) if container.image),
         ignored=_ignored(requests, ignored_resources, ignored_groups),

@@ -55,8 +55,11 @@ class _Queue(Collector):
         for reason, count in sorted(self._core.refusals.counts.items()):
             refused.add_metric([reason], count)
         yield refused
-        text = "Nodes that equal pods are kept off because one was refused there lately."
-        yield GaugeMetricFamily("kubeqos_scheduler_kept_off", text, value=self._core.refusals.closed)
+        yield GaugeMetricFamily(
+            "kubeqos_scheduler_kept_off",
+            "Nodes that equal pods are kept off because one was refused there lately.",
+            value=self._core.refusals.closed,
+        )
         yield CounterMetricFamily(
             "scheduler_preemption_attempts", "Attempts to make room.", value=self._core.counters.preemptions
         )

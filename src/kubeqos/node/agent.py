@@ -440,10 +440,9 @@ class NodeAgent:
         """Bring the Node object and the lease up to date."""
         if self._registration is None:
             return
-        free = self.cpus.free_by_node() if self.cpus is not None else None
         try:
             pods = [pod.admitted_pod() for pod in self.core.pods.values()]
-            found = nodestatus.node_annotations(self.settings, free, self.drivers())
+            found = nodestatus.node_annotations(self.settings, self.managers, self.drivers())
             found |= nodestatus.map_annotations(self.machine, self.managers, pods) | self.annotations
             async with self._writing:
                 await self._registration.keep(self.labels, found, self._node_status)

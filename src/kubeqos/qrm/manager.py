@@ -82,6 +82,16 @@ class QosResourceManager:
 
     # ---- Admission
 
+    def peers(self, pod: AdmittedPod) -> frozenset[str]:
+        """The plugins that this pod's containers ask for something."""
+        if self._left_alone(pod):
+            return frozenset()
+        catalogue = self.endpoints.catalogue()
+        return frozenset(one.plugin for ref, _ in pod.containers() for one in catalogue.questions(pod, ref))
+
+    def offers_stand(self, pod: AdmittedPod) -> bool:
+        return self.allocator.offers_stand(pod.uid)
+
     async def offers(self, pod: AdmittedPod, container: ContainerRef) -> Sequence[Offer]:
         return () if self._left_alone(pod) else await self.allocator.offers(pod, container)
 
@@ -176,13 +186,14 @@ class QosResourceManager:
         return None
 
     async def release(self, pod_uid: str) -> None:
+        asked = {plugin for holding in self.ledger.of_pod(pod_uid) for plugin in holding.asked}
+        asked |= self.allocator.forget(pod_uid)
         self.ledger.drop(pod_uid)
         self._pods.pop(pod_uid, None)
-        self.allocator.forget(pod_uid)
         for key in [key for key in self._told if key[0] == pod_uid]:
             del self._told[key]
         # A plugin that is still busy with the pod keeps its answer for the next attempt, see `patience`.
-        await self.endpoints.release(pod_uid, but=self.allocator.patience.plugins_of(pod_uid))
+        await self.endpoints.release(pod_uid, asked, but=self.allocator.patience.plugins_of(pod_uid))
 
     def grant(self, container: ContainerRef) -> Grant | None:
         holding = self.ledger.get(container.pod_uid, container.name)

@@ -85,6 +85,7 @@ class Adjusting:
         try:
             if identity is not None:
                 await self._update(identity, owed.grant)
+                self._admission.applied(owed.ref, owed.grant)
         except KubeqosError as error:
             log.warning("cannot update container %s of pod %s: %s", owed.ref.name, owed.ref.pod_uid, error)
             self.owed.failed(owed, error)
@@ -127,6 +128,7 @@ class Adjusting:
 
     def reached(self, ref: ContainerRef, grant: Grant) -> None:
         """A container has what its managers want; whatever it was still to be told is void."""
+        self._admission.applied(ref, grant)
         self._push(self.owed.has((ref.pod_uid, ref.name), cpus_of(grant, self._admission.machine.online)))
         self._tell_news()
 

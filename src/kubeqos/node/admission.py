@@ -21,7 +21,7 @@ from kubeqos.node.effects import Allocation
 from kubeqos.node.fit import NodeFit, Occupancy, Shortage, occupant_of, refuse, shortage
 from kubeqos.node.grants import Conflict, combine
 from kubeqos.node.ledger import Entry, Ledger
-from kubeqos.node.managers import Adopts, OffersForPods, Resizes
+from kubeqos.node.managers import Adopts, HearsOfUpdates, OffersForPods, Resizes
 from kubeqos.node.preemption import is_critical
 from kubeqos.node.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.resizing import changed_containers, resources_of, with_resources
@@ -87,6 +87,7 @@ class Admission:
         self._held = Occupancy()
         self._pending = Reservations()
         self._askers = tuple(manager for manager in self.managers if isinstance(manager, AsksPeers))
+        self._listeners = tuple(manager for manager in self.managers if isinstance(manager, HearsOfUpdates))
         self._storing = asyncio.Lock()
         self._changes = self._stored = 0
         self._owed: set[tuple[str, str]] = set()
@@ -98,18 +99,13 @@ class Admission:
 
     async def admit(self, pod: AdmittedPod, *, static: bool = False) -> Refusal | None:
         """Reserve everything, or say why not. A pod that is admitted stays so."""
-        async with self._pending.turn(pod.uid, self._peers(pod)) as mine:
-            if pod.uid in self.entries:
-                return None
-            refusal = await self._reserve(pod, mine, static=static)
-            if refusal is not None and (undecided := self._in_doubt(pod, mine, refusal, static=static)):
-                for decided in undecided:
-                    await decided.wait()
-                refusal = await self._reserve(pod, mine, static=static)
-                if refusal is not None and self._in_doubt(pod, mine, refusal, static=static):
-                    refusal = replace(refusal, retry=True)
-            if refusal is not None:
-                return refusal
+        refusal, undecided = await self._in_turn(pod, static=static)
+        if undecided:
+            for decided in undecided:  # with no turn kept: those behind us may have nothing to wait for
+                await decided.wait()
+            refusal, undecided = await self._in_turn(pod, static=static)
+        if refusal is not None:
+            return replace(refusal, retry=True) if undecided else refusal
         # Others may be admitted while this one is written: they share the next write.
         try:
             await self._save()
@@ -118,6 +114,14 @@ class Admission:
                 await self._undo(pod.uid)
             return Refusal(UNEXPECTED, f"{error.what} ({error.where})", retry=True)
         return None
+
+    async def _in_turn(self, pod: AdmittedPod, *, static: bool) -> tuple[Refusal | None, list[asyncio.Event]]:
+        """One attempt: why not, and what others may yet give back if the refusal may rest on that."""
+        async with self._pending.turn(pod.uid, self._peers(pod)) as mine:
+            if pod.uid in self.entries:
+                return None, []
+            refusal = await self._reserve(pod, mine, static=static)
+            return refusal, [] if refusal is None else self._in_doubt(pod, mine, refusal, static=static)
 
     async def _reserve(self, pod: AdmittedPod, mine: Reservation, *, static: bool) -> Refusal | None:
         """Take everything that a pod needs; after a refusal nothing of it is held."""
@@ -136,18 +140,15 @@ class Admission:
                 del self._held.reserved[pod.uid]
         return refusal
 
-    def _in_doubt(
-        self, pod: AdmittedPod, mine: Reservation, refusal: Refusal, *, static: bool
-    ) -> list[asyncio.Event] | None:
-        """What others may yet give back, where a refusal that would be final may rest on it."""
+    def _in_doubt(self, pod: AdmittedPod, mine: Reservation, refusal: Refusal, *, static: bool) -> list[asyncio.Event]:
+        """What others have reserved, where a refusal that would be final may rest on it."""
         undecided = self._pending.undecided(mine)
         if refusal.retry or not undecided:
-            return None
+            return []
         critical = is_critical(pod.view.spec.priority, static=static)
         held = self._held.decided()
-        if self.gate(pod, static) or refuse(pod.view, self._node(), held, static=static, critical=critical):
-            return None
-        return undecided
+        anyway = self.gate(pod, static) or refuse(pod.view, self._node(), held, static=static, critical=critical)
+        return [] if anyway else undecided
 
     def _peers(self, pod: AdmittedPod) -> frozenset[str]:
         return NOBODY.union(*(manager.peers(pod) for manager in self._askers))
@@ -210,6 +211,11 @@ class Admission:
         """What running containers are to be told, in a safe order. To be `recorded` before anybody is told."""
         self._pay_back()
         return [update for manager in self.managers for update in await manager.updates()]
+
+    def applied(self, container: ContainerRef, grant: Grant) -> None:
+        """A container has what it was granted."""
+        for manager in self._listeners:
+            manager.applied(container, grant)
 
     async def recorded(self) -> None:
         """When this returns, a restart knows what containers may have been told."""

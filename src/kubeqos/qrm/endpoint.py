@@ -123,6 +123,9 @@ class Endpoint:
         except Unusable:
             code = "SILENT"
             raise
+        except asyncio.CancelledError:
+            code = "CANCELLED"
+            raise
         finally:
             self._metrics.calls.labels(self.name, name, code).observe(time.perf_counter() - started)
 

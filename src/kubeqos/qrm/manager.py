@@ -249,11 +249,10 @@ class QosResourceManager:
 
     def _cpu_changes(self, steps: Sequence[tuple[Key, Any]], after: Mapping[Key, Held]) -> list[Update]:
         changes = []
-        written = {key for key, _ in steps}
-        for holding in self.ledger:
-            key = holding.ref.pod_uid, holding.ref.name
-            told = self._told.get(key)
-            holding.was = told[1].cpus if key in written and told and told[1] else None
+        for key in {key for key, _ in steps}:
+            holding, held = self.ledger.get(*key), self._told[key][1]
+            if holding is not None and held is not None:
+                holding.was = held.cpus if holding.was is None else holding.was & held.cpus
         for key, cpus in steps:
             changing = self.ledger.get(*key)
             grant = changing.grant() if changing else None
@@ -263,6 +262,13 @@ class QosResourceManager:
             changes.append(Update(changing.ref, step))
             self._told[key] = step, after[key]
         return changes
+
+    def applied(self, container: ContainerRef, grant: Grant) -> None:
+        """A container has its CPUs; a restart need not tell it again."""
+        holding = self.ledger.get(container.pod_uid, container.name)
+        held = holding.held() if holding is not None and holding.was is not None else None
+        if holding is not None and held is not None and grant.properties.get(CPUS) == str(held.cpus):
+            holding.was = None
 
     def _other_changes(self) -> list[Update]:
         changes = []

@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,12 @@ class DoomedLedger(FileLedger):
         super().__init__(folder)
         self._uid = uid
 
-    async def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
+    async def save(
+        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+    ) -> None:
         if self._uid in entries:
             die()
-        await super().save(entries, managers)
+        await super().save(entries, managers, reserved)
 
 
 class DoomedRuntime(CriClient):

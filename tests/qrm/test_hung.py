@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from kubeqos.node.proto import podresources_pb2 as pb
 from kubeqos.node.services import ServiceSettings, serve_node
 from kubeqos.plugins.sockets import call, dial
 from kubeqos.qrm import endpoint, endpoints, patience
+from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, Refuse, Request, running
 from kubeqos.qrm.settings import Settings
 from kubeqos.topology.hints import Hint, Scope
@@ -286,38 +288,43 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
         yield live
 
 
+class VendorProcess(PluginProcess):
+    """A plugin that only some pods ask for; the built-in ones are asked by every pod."""
+
+    def __init__(self, folder: Path, registry: Path) -> None:
+        super().__init__(folder, "link", kep80(), "")
+        self.command = [sys.executable, "-m", "tests.qrm.vendor_plugin", str(registry)]
+
+
+def asking(name: str, **requests: str) -> dict[str, Any]:
+    raw = pod_of(name, [container("main") | {"resources": {"requests": requests, "limits": requests}}])
+    for key in ("uid", "generation"):
+        del raw["metadata"][key]
+    return raw
+
+
 async def test_a_stopped_process_delays_nobody_else_through_the_api_server(server: LiveServer, folder: Path) -> None:
-    """SIGSTOP hits the memory plugin. Pods that ask the cpu plugin or nobody run, and end, before it is let go on."""
-
-    def asking(name: str, **requests: str) -> dict[str, Any]:
-        raw = pod_of(name, [container("main", **requests)])
-        for key in ("uid", "generation"):
-            del raw["metadata"][key]
-        return raw
-
-    plugins = [PluginProcess(folder, "cpu", kep80(), "{}"), PluginProcess(folder, "memory", kep80(), "{}")]
-    for plugin in plugins:
-        plugin.command[plugin.command.index("--registry") + 1] = str(folder / "s" / REGISTRY)
+    """SIGSTOP hits a vendor's plugin. Pods that do not ask it come, run and go before it is let go on."""
+    registry = folder / "s" / REGISTRY
+    cpu, vendor = PluginProcess(folder, "cpu", kep80(), "{}"), VendorProcess(folder, registry)
+    cpu.command[cpu.command.index("--registry") + 1] = str(registry)
     async with whole_node(server, folder, Settings(deadline_seconds=ENDLESS)) as (agent, api):
-        with plugin_processes(*plugins):
-            [manager] = [one for one in agent.managers if one.name == "qrm"]
-            table = manager.endpoints  # type: ignore[attr-defined]
-            for name in ("cpu", "memory"):
-                await until(name, lambda name=name: (found := table.get(name)) and found.usable)
-            memory = plugins[1].process
-            assert memory is not None
-            memory.send_signal(signal.SIGSTOP)
-            await api.create(PODS, asking("stuck", cpu="1", memory="1Gi"))
+        with plugin_processes(cpu, vendor):
+            [manager] = [one for one in agent.managers if isinstance(one, QosResourceManager)]
+            for name in ("cpu", "x.io/link"):
+                await until(name, lambda name=name: (found := manager.endpoints.get(name)) and found.usable)
+            assert vendor.process is not None
+            vendor.process.send_signal(signal.SIGSTOP)
+            await api.create(PODS, asking("stuck", cpu="1", **{"x.io/link": "1"}))
             await until("it is being admitted", lambda: agent.admission._held.reserved)
             for number in range(5):
                 for name, requests in ((f"bare-{number}", {}), (f"web-{number}", {"cpu": "1"})):
                     await api.create(PODS, asking(name, **requests))
                     await until(f"{name} runs", lambda name=name: phase(api, name, "Running"))
             await api.delete(PODS, "web-0", "default", grace_seconds=0)
-            await until(
-                "web-0 is gone", lambda: all(one.view.metadata.name != "web-0" for one in agent.core.pods.values())
-            )
+            names = lambda: {one.view.metadata.name for one in agent.core.pods.values()}  # noqa: E731
+            await until("web-0 is gone", lambda: "web-0" not in names())
             assert await phase(api, "stuck", "Pending")
             assert agent.validate() == []
-            memory.send_signal(signal.SIGCONT)
+            vendor.process.send_signal(signal.SIGCONT)
             await until("stuck runs", lambda: phase(api, "stuck", "Running"))

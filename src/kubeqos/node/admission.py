@@ -381,7 +381,8 @@ class Admission:
             if self._stored >= mine:
                 return
             covers = self._changes
-            await self._ledger.save(self.entries, {manager.name: manager.save() for manager in self.managers})
+            states = {manager.name: manager.save() for manager in self.managers}
+            await self._ledger.save(self.entries, states, self._held.reserved.keys() - self.entries.keys())
             self._stored = covers
 
     # ---- Restart
@@ -394,14 +395,17 @@ class Admission:
         loaded = self._ledger.load()
         out = Restored(damaged=loaded.damaged)
         known = {uid: pods.get(uid) or _shadow(uid, entry) for uid, entry in loaded.entries.items()}
+        cut_short = {uid: _shadow(uid, Entry("", "", {})) for uid in loaded.reserved if uid not in known}
         for manager in self.managers:
             try:
-                out.repairs += await manager.restore(loaded.managers.get(manager.name), known)
+                out.repairs += await manager.restore(loaded.managers.get(manager.name), known | cut_short)
             except (KubeqosError, ValueError, TypeError, KeyError, AttributeError) as error:
                 out.repairs.append(f"manager {manager.name} starts afresh: its saved state is unusable ({error})")
         for uid, entry in loaded.entries.items():
             self.entries[uid] = entry
             self._held.pods[uid] = occupant_of(known[uid].view.spec)
+        for uid in cut_short:
+            await self._undo(uid)
         out.repairs += self._adopt(pods, live)
         return out
 

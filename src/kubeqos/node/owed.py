@@ -81,6 +81,7 @@ class OwedUpdates:
         if last is not None and not earlier and not last.sending:
             # It takes nothing that is still to be given up, so the one before need not be made any more.
             last.grant, last.cpus, last.error, last.recorded = update.grant, cpus, None, False
+            last.waits_for = {one for one in last.waits_for if one.gives_up & cpus}
             return last
         owed = Owed(update.container, update.grant, before, cpus, earlier)
         for one in earlier:
@@ -133,6 +134,7 @@ class OwedUpdates:
     def failed(self, owed: Owed, error: Exception) -> None:
         """It may or may not have been made; those that wait for it go on waiting."""
         owed.sending, owed.error = False, error
+        owed.before |= owed.cpus
 
     def retry(self) -> list[Key]:
         """Let everything that failed be tried again."""

@@ -118,6 +118,7 @@ class NodeAgent:
             claims=claims,
             cgroups=self.cgroups,
             threads=isinstance(self.clock, WallClock),
+            spawn=self._act,
         )
         self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
 
@@ -179,6 +180,7 @@ class NodeAgent:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        self.admission.abort()
         for task in self._tasks:
             task.cancel()
 
@@ -240,9 +242,13 @@ class NodeAgent:
         elif isinstance(effect, fx.Record):
             self._teller.pod(pod.raw, effect)
         else:
-            task = self._start(self._carry_out(effect))
-            if task is not None:
-                self._activity.add(task)
+            self._act(self._carry_out(effect))
+
+    def _act(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something to the runtime or the managers; whoever waits for quiet waits for it."""
+        task = self._start(work)
+        if task is not None:
+            self._activity.add(task)
 
     async def _carry_out(self, effect: fx.Effect) -> None:
         pod = self.core.pods.get(effect.uid)
@@ -277,10 +283,7 @@ class NodeAgent:
 
     async def settle(self) -> None:
         """Let containers have what others gave back; what fails is tried again at the next relist."""
-        try:
-            await self.performer.settle()
-        except CallError as error:
-            log.warning("cannot update a container: %s", error)
+        await self.performer.adjusting.adjust()
 
     def _arm(self) -> None:
         """One timer for everything the core wants to be woken for."""
@@ -374,15 +377,16 @@ class NodeAgent:
                 await self.watch.compare()
             except CallError as error:
                 log.warning("cannot list what runs: %s", error)
-            if self.performer.unsettled:
+            if self.performer.adjusting.owed:
                 await self.settle()
 
     async def _reconcile(self, manager: Reconciles) -> None:
         """Let a manager look around every period, and tell containers what it found."""
         while True:
+            due = self.clock.now_ns() + round(manager.reconcile_seconds * NS)
             if await manager.reconcile():
                 await self.settle()
-            await self.clock.sleep_until(self.clock.now_ns() + round(manager.reconcile_seconds * NS))
+            await self.clock.sleep_until(max(due, self.clock.now_ns()))
 
     async def refresh_runtime(self) -> None:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""
@@ -478,7 +482,7 @@ class NodeAgent:
 
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""
-        return self.core.validate() + self.admission.validate()
+        return self.core.validate() + self.admission.validate() + self.performer.adjusting.owed.validate()
 
 
 def _live_containers(

@@ -81,7 +81,6 @@ class NodeAgent:
         self.ready = asyncio.Event()
         self.core = Core(StatusFacts(settings.addresses, classes=settings.gates.enabled(QOS_RESOURCES)))
         self.context = context_of(settings, runtime, machine)
-        self._boundary = around.boundary
         self._activity = around.activity
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
@@ -161,8 +160,9 @@ class NodeAgent:
                 async with asyncio.timeout(SYNC_SECONDS):
                     await self.pods.synced.wait()
             self._spawn(self._teller.run())
+            since = await self.runtime.look()  # what ends while we take over is an event, too
             await self._take_over()
-            self._spawn(self.watch.follow(self.runtime))
+            self._spawn(self.watch.follow(self.runtime, since))
             self._spawn(self._relist())
             for manager in self.managers:
                 if isinstance(manager, Reconciles):
@@ -229,13 +229,11 @@ class NodeAgent:
         elif pod is None:
             return
         elif isinstance(effect, fx.WriteStatus):
-            self._boundary("before", effect)
             if pod.source == "api":
                 self._sink.write(pod.raw, effect.status)
             elif self._mirrors is not None:
                 self._mirrors.write(pod.raw, effect.status)
         elif isinstance(effect, fx.DeletePod):
-            self._boundary("before", effect)
             self._sink.delete(pod.raw)
         elif isinstance(effect, fx.Record):
             self._teller.pod(pod.raw, effect)
@@ -250,7 +248,6 @@ class NodeAgent:
             return
         kind = type(effect).__name__
         self.counters.effects[kind] += 1
-        self._boundary("before", effect)
         try:
             result = await self.performer.perform(pod, effect)
         except StartError as error:
@@ -263,7 +260,6 @@ class NodeAgent:
             log.exception("%s of %s", describe(effect), pod.key)
             self._fail(fx.Failed(effect, f"{type(error).__name__}: {error}"))
         else:
-            self._boundary("after", effect)
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Release):
                 await self.settle()

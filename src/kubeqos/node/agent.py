@@ -44,6 +44,7 @@ from kubeqos.node.staticpods import Mirrors, StaticFolder
 from kubeqos.node.status import StatusFacts
 from kubeqos.node.surroundings import Counters, Surroundings
 from kubeqos.node.telling import Teller
+from kubeqos.node.unapplied import Unapplied
 from kubeqos.node.watching import RuntimeWatch
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, NodeResource, ResourceManager
 from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
@@ -125,6 +126,7 @@ class NodeAgent:
         api, settings = self.api, self.settings
         self._teller = Teller(api, settings.node_name, on_event)
         self.record_node = self._teller.node
+        self.unapplied = Unapplied(self.admission.grant, lambda: self.context, self._teller.pod)
         self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
         writer = PodWriter(api, self._spawn) if api else None
         self._sink: PodSink = writer or cast(LocalPods, self.pods)
@@ -224,6 +226,7 @@ class NodeAgent:
             self.watch.look(effect.uid)
         elif isinstance(effect, fx.Forget):
             self._sink.forget(effect.uid)
+            self.unapplied.forget(effect.uid)
             if self._mirrors is not None:
                 self._mirrors.forget(effect.uid)
         elif pod is None:
@@ -248,6 +251,7 @@ class NodeAgent:
             return
         kind = type(effect).__name__
         self.counters.effects[kind] += 1
+        again = effect.uid in self.admission.entries
         try:
             result = await self.performer.perform(pod, effect)
         except StartError as error:
@@ -261,6 +265,8 @@ class NodeAgent:
             self._fail(fx.Failed(effect, f"{type(error).__name__}: {error}"))
         else:
             self.feed(fx.Done(effect, result))
+            if isinstance(effect, fx.Admit):
+                self.unapplied.look_at([pod], told=again)
             if isinstance(effect, fx.Release):
                 await self.settle()
             if isinstance(effect, fx.Admit | fx.Release) and not self._writing_soon:
@@ -378,6 +384,7 @@ class NodeAgent:
         while True:
             if await manager.reconcile():
                 await self.settle()
+                self.unapplied.look_at(self.core.pods.values())
             await self.clock.sleep_until(self.clock.now_ns() + round(manager.reconcile_seconds * NS))
 
     async def refresh_runtime(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,6 +159,8 @@ def set_pool(sizes: tuple[str, ...], socket: Path, form: str) -> None:
 
 
 def _ask(socket: Path, method: str, request: Any) -> Any:
+    import asyncio
+
     from kubeqos.plugins.sockets import call, dial
     from kubeqos.qrm.plugins.cpu.plugin import POOLS_SERVICE
     from kubeqos.qrm.proto import cpupools_pb2 as pb

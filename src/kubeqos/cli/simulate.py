@@ -98,8 +98,10 @@ def run(scenario_file: Path, policy: Path | None, seed: int | None, svg_file: Pa
     from kubeqos.scheduler.scenario import load
 
     scenario = load(scenario_file, seed)
+    if form == "table":
+        click.echo(_heading(scenario_file, scenario))
     result = _simulated(scenario, policy)
-    from kubeqos.cli import outcomes  # loads numpy: after the line that says what is going on
+    from kubeqos.cli import outcomes  # loads numpy: after what can be said without it
 
     if svg_file is not None:
         _write(svg_file, outcomes.svg([result]))
@@ -131,6 +133,8 @@ def compare(
     if len(policies) < 2:
         raise click.UsageError("give --policy at least twice; `kubeqos simulate run` plays one")
     scenario = load(scenario_file, seed)
+    if form == "table":
+        click.echo(_heading(scenario_file, scenario))
     results = [_simulated(scenario, policy) for policy in policies]
     from kubeqos.cli import outcomes
 
@@ -140,6 +144,13 @@ def compare(
         click.echo(outcomes.several(results))
     else:
         emit([outcomes.plain(one) for one in results], form)
+
+
+def _heading(path: Path, scenario: Scenario) -> str:
+    """What is played: told before it is, since a long scenario takes its time."""
+    arrivals = sum(len(workload.arrivals) for workload in scenario.workloads)
+    told = [path, human_duration(scenario.duration), len(scenario.nodes), arrivals, scenario.seed]
+    return table(["scenario", "duration", "nodes", "arrivals", "seed"], [told]) + "\n"
 
 
 def _simulated(scenario: Scenario, policy: Path | None) -> Outcome:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import shutil
 import signal
@@ -13,11 +11,15 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kubeqos.cli.instance import Instance, Running, data_dir_option
 from kubeqos.errors import ConfigurationError, KubeqosError
+
+if TYPE_CHECKING:
+    from kubeqos.cli.clusterfile import ClusterPlan
 
 _DETACH_SECONDS = 60.0
 _RUNTIME_SECONDS = 5.0
@@ -36,6 +38,7 @@ def command(
     data_dir: Path, port: int, config_file: Path | None, nodes: int | None, node_runtime: str | None, detach: bool
 ) -> None:
     """Start an API server, a scheduler and simulated nodes on this machine."""
+    watch = _Stopwatch()
     if config_file is not None and nodes is not None:
         raise ConfigurationError("--config and --nodes exclude each other", remedy="count nodes in the file instead")
     instance = Instance(data_dir)
@@ -49,17 +52,41 @@ def command(
     if detach:
         _detached(instance)
         return
+    watch.tell(f"starting in {instance.data_dir}")  # what follows takes a while to load
+    plan = _plan(config_file, nodes, node_runtime)
+    instance.prepare()
     import uvloop
 
-    uvloop.run(_run(instance, port, config_file, nodes, node_runtime))
+    uvloop.run(_run(instance, plan, port, watch))
 
 
-async def _run(
-    instance: Instance, port: int, config_file: Path | None, nodes: int | None, node_runtime: str | None
-) -> None:
+class _Stopwatch:
+    """Tells what is done, and how many seconds after the command began."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def tell(self, line: str) -> None:
+        click.echo(f"  {self.seconds:5.1f} s  {line}", err=True)
+
+
+def _plan(config_file: Path | None, nodes: int | None, node_runtime: str | None) -> ClusterPlan:
+    from kubeqos.cli.clusterfile import default_plan, fleet_plan, load_plan, local_node
+
+    plan = load_plan(config_file) if config_file else fleet_plan(nodes) if nodes else default_plan()
+    return replace(plan, nodes=(*plan.nodes, local_node(node_runtime))) if node_runtime else plan
+
+
+async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwatch) -> None:
+    import asyncio
+    import logging
+
     import structlog
 
-    from kubeqos.cli.clusterfile import default_plan, fleet_plan, load_plan, local_node
     from kubeqos.cli.embedded import running
 
     # What is said on standard output is for the user; what components note down is for the log. A person at a terminal
@@ -69,23 +96,14 @@ async def _run(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(level),
     )
-    plan = load_plan(config_file) if config_file else fleet_plan(nodes) if nodes else default_plan()
-    if node_runtime:
-        plan = replace(plan, nodes=(*plan.nodes, local_node(node_runtime)))
-    started = time.monotonic()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    instance.prepare()
-
-    def progress(line: str) -> None:
-        click.echo(f"  {time.monotonic() - started:5.1f} s  {line}", err=True)
-
-    async with running(plan, instance.data_dir, port, progress) as cluster:
+    async with running(plan, instance.data_dir, port, watch.tell) as cluster:
         bound = int(cluster.server.application.address.rpartition(":")[2])
         with instance.recorded(Running(os.getpid(), bound, cluster.sockets)):
-            click.echo(f"ready in {time.monotonic() - started:.1f} s")
+            click.echo(f"ready in {watch.seconds:.1f} s")
             click.echo(_next_steps(instance))
             ended = asyncio.create_task(cluster.wait())
             stopped = asyncio.create_task(stop.wait())
@@ -100,6 +118,7 @@ async def _run(
 def _detached(instance: Instance) -> None:
     """Start the same command in the background and wait until it says that it is ready."""
     instance.prepare()
+    click.echo(f"starting in the background, log in {instance.log_file}", err=True)
     words = [word for word in sys.argv[1:] if word != "--detach"]
     with open(instance.log_file, "ab") as log:
         process = subprocess.Popen(
@@ -112,7 +131,7 @@ def _detached(instance: Instance) -> None:
     deadline = time.monotonic() + _DETACH_SECONDS
     while time.monotonic() < deadline:
         if instance.running() is not None:
-            click.echo(f"running in the background (process {process.pid}), log in {instance.log_file}")
+            click.echo(f"running in the background (process {process.pid})")
             click.echo(_next_steps(instance))
             return
         if process.poll() is not None:

@@ -162,13 +162,14 @@ def _ask(socket: Path, method: str, request: Any) -> Any:
     import asyncio
 
     from kubeqos.plugins.sockets import call, dial
-    from kubeqos.qrm.plugins.cpu.plugin import POOLS_SERVICE
     from kubeqos.qrm.proto import cpupools_pb2 as pb
+
+    path = f"/{pb.DESCRIPTOR.services_by_name['CpuPools'].full_name}/{method}"
 
     async def ask() -> Any:
         channel = dial(socket)
         try:
-            return await call(channel, f"/{POOLS_SERVICE}/{method}", request, pb.PoolsResponse, seconds=CALL_SECONDS)
+            return await call(channel, path, request, pb.PoolsResponse, seconds=CALL_SECONDS)
         finally:
             await channel.close(None)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from kubeqos.cli.instance import Instance, Running, data_dir_option
-from kubeqos.cli.stories import STORIES, Step, Story
+from kubeqos.cli.stories import STAGE, STORIES, Step, Story
 from kubeqos.errors import ConfigurationError
 
 _STEP_SECONDS = 20.0
@@ -33,6 +33,12 @@ def command(data_dir: Path, pause: bool, wanted: tuple[str, ...]) -> None:
     if running is None:
         raise ConfigurationError(
             "no cluster is running", where=str(data_dir), remedy=f"start one: kubeqos up --detach{instance.option}"
+        )
+    if not running.stories:
+        raise ConfigurationError(
+            f"the stories are played on the nodes {', '.join(sorted(STAGE))}, and this cluster has others",
+            where=str(data_dir),
+            remedy="start a second cluster beside it: kubeqos up --detach --data-dir DIR --port 0",
         )
     kubectl = shutil.which("kubectl")
     if kubectl is None:

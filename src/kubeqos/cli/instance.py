@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ data_dir_option = click.option(
 )
 LEAST_FREE_BYTES = 32_000_000
 """What a small cluster writes in its first minutes: certificates, the database with its log, the audit log."""
+SOCKETS_PREFIX = "kubeqos-"
+"""Of the folder with the sockets of nodes and plugins. It has a short name, as a socket's path may have 107 bytes."""
 _OURS = frozenset(
     {"kubeqos.db", "pki", "kubeconfig", "up.json", "up.log", "nodes", "audit.log", "audit.log.1", "kubectl-cache"}
 )
@@ -39,6 +42,8 @@ class Running:
     port: int
     sockets: Path
     """Where the plugins of each node meet it: a folder per node name."""
+    stories: bool = True
+    """Whether it has the nodes that `kubeqos demo` plays on."""
 
 
 class Instance:
@@ -82,15 +87,31 @@ class Instance:
         """The cluster that uses this directory, if its process lives."""
         try:
             record = decode_json(self._record.read_bytes())
-            found = Running(int(record["pid"]), int(record["port"]), Path(record["sockets"]))
-        except (OSError, JsonError, KeyError, TypeError, ValueError):
+            found = Running(
+                int(record["pid"]), int(record["port"]), Path(record["sockets"]), bool(record.get("stories", True))
+            )
+        except (OSError, JsonError, KeyError, TypeError, ValueError, AttributeError):
             return None
-        return found if process_lives(found.pid) else None
+        if process_lives(found.pid):
+            return found
+        self._forget(found)
+        return None
+
+    def _forget(self, killed: Running) -> None:
+        """Remove what a cluster left behind that was killed and could not do so itself."""
+        if killed.sockets.parent == Path(tempfile.gettempdir()) and killed.sockets.name.startswith(SOCKETS_PREFIX):
+            shutil.rmtree(killed.sockets, ignore_errors=True)
+        self._record.unlink(missing_ok=True)
 
     @contextmanager
     def recorded(self, running: Running) -> Iterator[None]:
         """Be found by others while the block runs."""
-        record = {"pid": running.pid, "port": running.port, "sockets": str(running.sockets)}
+        record = {
+            "pid": running.pid,
+            "port": running.port,
+            "sockets": str(running.sockets),
+            "stories": running.stories,
+        }
         try:
             self._record.write_bytes(encode_json(record))
         except OSError as error:

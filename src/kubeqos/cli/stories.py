@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from kubeqos.cli.storyfiles import CLAIM, CLASS_PODS, CLASS_QUOTA, EVERY_CLASS, NOISY, QUOTAS, ROLES, standard
 
+STAGE = frozenset({"qrm", "cci", "hybrid"})
+"""The nodes on which the stories are played: what `kubeqos up` starts by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

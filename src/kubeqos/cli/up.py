@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubeqos.cli.instance import Instance, Running, data_dir_option
+from kubeqos.cli.stories import STAGE
 from kubeqos.errors import ConfigurationError, KubeqosError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def command(
     running = instance.running()
     if running is not None:
         click.echo(f"already running (process {running.pid}), API on https://127.0.0.1:{running.port}")
-        click.echo(_next_steps(instance))
+        click.echo(_next_steps(instance, running))
         return
     if node_runtime is not None:
         _check_runtime(node_runtime)
@@ -98,13 +99,15 @@ async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwat
     )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     async with running(plan, instance.data_dir, port, watch.tell) as cluster:
         bound = int(cluster.server.application.address.rpartition(":")[2])
-        with instance.recorded(Running(os.getpid(), bound, cluster.sockets)):
+        stories = STAGE.issubset(node.name for node in plan.nodes)
+        now = Running(os.getpid(), bound, cluster.sockets, stories)
+        with instance.recorded(now):
             click.echo(f"ready in {watch.seconds:.1f} s")
-            click.echo(_next_steps(instance))
+            click.echo(_next_steps(instance, now))
             ended = asyncio.create_task(cluster.wait())
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -130,16 +133,24 @@ def _detached(instance: Instance) -> None:
         )
     deadline = time.monotonic() + _DETACH_SECONDS
     while time.monotonic() < deadline:
-        if instance.running() is not None:
+        running = instance.running()
+        if running is not None:
             click.echo(f"running in the background (process {process.pid})")
-            click.echo(_next_steps(instance))
+            click.echo(_next_steps(instance, running))
             return
         if process.poll() is not None:
-            last = instance.log_file.read_text(errors="replace").strip().splitlines()[-3:]
-            raise KubeqosError("the cluster did not start: " + " ".join(last), where=str(instance.log_file))
+            click.echo(_last_error(instance.log_file), err=True)
+            raise click.exceptions.Exit(1)
         time.sleep(0.05)
     process.terminate()
     raise KubeqosError(f"the cluster was not ready within {_DETACH_SECONDS:.0f} s", where=str(instance.log_file))
+
+
+def _last_error(log: Path) -> str:
+    """What the program in the background said before it ended."""
+    said = log.read_text(errors="replace").strip().splitlines()
+    starts = [number for number, line in enumerate(said) if line.startswith(("Error", "Usage"))]
+    return "\n".join(said[starts[-1] if starts else -3 :])
 
 
 def _check_runtime(endpoint: str) -> None:
@@ -157,13 +168,14 @@ def _check_runtime(endpoint: str) -> None:
             ) from error
 
 
-def _next_steps(instance: Instance) -> str:
-    return (
-        f"\n  export KUBECONFIG={instance.kubeconfig}\n"
-        "  kubectl get nodes -o wide\n"
-        "  kubectl apply -f examples/qos-classes/pod.yaml\n"
-        f"  {_program()} demo{instance.option}\n"
-    )
+def _next_steps(instance: Instance, running: Running) -> str:
+    """Three commands to try, of those that work here."""
+    program, kubectl = _program(), shutil.which("kubectl") is not None
+    steps = ["kubectl get nodes -o wide" if kubectl else f"{program} status{instance.option}", f"{program} classes"]
+    if running.stories and kubectl:
+        steps[1] = "kubectl apply -f examples/qos-classes/pod.yaml"
+    steps.append(f"{program} demo{instance.option}" if running.stories else f"{program} top nodes")
+    return "\n".join(["", *(f"  {step}" for step in [f"export KUBECONFIG={instance.kubeconfig}", *steps]), ""])
 
 
 def _program() -> str:

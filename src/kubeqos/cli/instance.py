@@ -29,6 +29,8 @@ LEAST_FREE_BYTES = 32_000_000
 """What a small cluster writes in its first minutes: certificates, the database with its log, the audit log."""
 SOCKETS_PREFIX = "kubeqos-"
 """Of the folder with the sockets of nodes and plugins. It has a short name, as a socket's path may have 107 bytes."""
+_ENDED, _KERNEL_THREADS = ("Z", "X"), "2"
+"""In /proc: states of a process of which only the exit code is left; who starts the kernel's own."""
 _OURS = frozenset(
     {"kubeqos.db", "pki", "kubeconfig", "up.json", "up.log", "nodes", "audit.log", "audit.log.1", "kubectl-cache"}
 )
@@ -126,9 +128,12 @@ def process_lives(pid: int) -> bool:
     """Whether a process lives and is one of ours, not a later one with the same number."""
     try:
         os.kill(pid, 0)
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()  # empty once it has ended and nobody has asked how
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except ProcessLookupError:
         return False
     except OSError:
         return True  # not Linux, or not ours to look at: it lives
-    return b"kubeqos" in words or b"python" in words
+    if state in _ENDED or parent == _KERNEL_THREADS:
+        return False
+    return not words or b"kubeqos" in words or b"python" in words  # none while it ends, with its files still open

@@ -53,9 +53,9 @@ def command(
     if detach:
         _detached(instance)
         return
+    instance.prepare()
     watch.tell(f"starting in {instance.data_dir}")  # what follows takes a while to load
     plan = _plan(config_file, nodes, node_runtime)
-    instance.prepare()
     import uvloop
 
     uvloop.run(_run(instance, plan, port, watch))

@@ -20,7 +20,7 @@ from kubeqos.apiserver.kinds import KINDS
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.cci.admission import check_claims
 from kubeqos.cli.clusterfile import ClusterPlan, NodePlan
-from kubeqos.cli.instance import SOCKETS_PREFIX
+from kubeqos.cli.instance import SOCKETS_PREFIX, sockets_of
 from kubeqos.cli.manifests import read
 from kubeqos.cli.pluginprocesses import PROGRAMS, plugin_processes
 from kubeqos.client.errors import ApiError
@@ -98,7 +98,7 @@ async def running(
             for node in plan.nodes:
                 state = data_dir / NODES / node.name
                 small = len(plan.nodes) <= _FLEET
-                folder = sockets / node.name[:40]
+                folder = sockets_of(node.name, sockets)
                 cluster.agents[node.name] = await _start_node(cluster, stack, node, state, folder, small=small)
             await _ready(cluster, "controllers", controllers.ready)
             progress("controllers")

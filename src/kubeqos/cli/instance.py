@@ -14,6 +14,7 @@ import click
 
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import StateError
+from kubeqos.plugins import REGISTRY
 
 DEFAULT_DATA_DIR = Path("~/.kubeqos")
 data_dir_option = click.option(
@@ -29,6 +30,7 @@ LEAST_FREE_BYTES = 32_000_000
 """What a small cluster writes in its first minutes: certificates, the database with its log, the audit log."""
 SOCKETS_PREFIX = "kubeqos-"
 """Of the folder with the sockets of nodes and plugins. It has a short name, as a socket's path may have 107 bytes."""
+_LONGEST_NODE = 40
 _ENDED, _KERNEL_THREADS = ("Z", "X"), "2"
 """In /proc: states of a process of which only the exit code is left; who starts the kernel's own."""
 _OURS = frozenset(
@@ -46,6 +48,15 @@ class Running:
     """Where the plugins of each node meet it: a folder per node name."""
     stories: bool = True
     """Whether it has the nodes that `kubeqos demo` plays on."""
+
+    def registry(self, node: str) -> Path:
+        """Where the plugins of a node have their sockets."""
+        return sockets_of(node, self.sockets) / REGISTRY
+
+
+def sockets_of(node: str, below: Path) -> Path:
+    """The folder of one node's sockets; as short as it must be."""
+    return below / node[:_LONGEST_NODE]
 
 
 class Instance:

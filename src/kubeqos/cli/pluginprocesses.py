@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from kubeqos.cli.clusterfile import NodePlan
 from kubeqos.model.machinefile import machine_to_yaml
-from kubeqos.node.extensions import REGISTRY
+from kubeqos.plugins import REGISTRY
 
 _STOP_SECONDS = 5.0
 

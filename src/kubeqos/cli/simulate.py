@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kubeqos.cli.chart import clock
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import emit, file_option, output_option, table
 from kubeqos.errors import InputError
-from kubeqos.model.timestamps import human_duration
 
 if TYPE_CHECKING:
     from kubeqos.document import Doc
@@ -149,14 +149,14 @@ def compare(
 def _heading(path: Path, scenario: Scenario) -> str:
     """What is played: told before it is, since a long scenario takes its time."""
     arrivals = sum(len(workload.arrivals) for workload in scenario.workloads)
-    told = [path, human_duration(scenario.duration), len(scenario.nodes), arrivals, scenario.seed]
+    told = [path, clock(scenario.duration), len(scenario.nodes), arrivals, scenario.seed]
     return table(["scenario", "duration", "nodes", "arrivals", "seed"], [told]) + "\n"
 
 
 def _simulated(scenario: Scenario, policy: Path | None) -> Outcome:
     if sys.stderr.isatty():  # a long scenario takes its time; somebody may be waiting
         name = "the default policy" if policy is None else str(policy)
-        click.echo(f"playing {human_duration(scenario.duration)} under {name} …", err=True)
+        click.echo(f"playing {clock(scenario.duration)} under {name} …", err=True)
     from kubeqos.scheduler import config
     from kubeqos.scheduler.core import Profile
     from kubeqos.scheduler.simulation import simulate

@@ -49,6 +49,9 @@ def test_up_status_pods_second_up_and_down(data_dir: Path) -> None:
         ["hybrid", "Ready", "default"],
         ["qrm", "Ready", "qrm"],
     ]
+    told = decode_json(kubeqos("status", "--data-dir", str(data_dir), "-o", "json").stdout.encode())
+    assert told["nodes"][2] == {"node": "qrm", "status": "Ready", "profile": "qrm", "pods": 0}
+    assert Path(told["sockets"], "qrm", "plugins_registry", "cpu.sock").is_socket()
     assert "already running" in start(data_dir)
     assert kubeqos("down", "--data-dir", str(data_dir)).stdout == "stopped\n"
     assert kubeqos("status", "--data-dir", str(data_dir), check=False).returncode == 1

@@ -14,7 +14,7 @@ import click
 
 from kubeqos.cli.chart import clock
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, file_option, output_option, table
+from kubeqos.cli.output import emit, emit_names, file_option, output_option, table, wide_output_option
 from kubeqos.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def command() -> None:
 @click.option(
     "--node-group", "groups_file", type=click.Path(path_type=Path), required=True, help="Groups of nodes to add."
 )
-@output_option
+@wide_output_option
 def scale_up(target: Target, groups_file: Path, form: str) -> None:
     """Tell how many nodes of which group would make the pending pods run.
 
@@ -50,8 +50,12 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
     groups = read_groups(groups_file)
     cluster, waiting = snapshot(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
     outcome = rehearse(cluster, waiting, groups)
-    if form != "table":
+    if form in ("json", "yaml"):
         emit({"added": outcome.added, "placed": outcome.placed, "unplaced": outcome.unplaced}, form)
+        return
+    if form == "name":
+        added = outcome.added.items()
+        emit_names(f"node/{group}-{number}" for group, count in added for number in range(1, count + 1))
         return
     if not waiting:
         click.echo("No pods are pending.")
@@ -67,7 +71,7 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
 @cluster_options
 @file_option
 @click.option("--nodes", "node_files", multiple=True, help="Node manifests to use in place of a cluster.")
-@output_option
+@wide_output_option
 def fit(target: Target, files: tuple[str, ...], node_files: tuple[str, ...], form: str) -> None:
     """Tell whether pods would fit, where, and who would be evicted for them.
 
@@ -76,10 +80,12 @@ def fit(target: Target, files: tuple[str, ...], node_files: tuple[str, ...], for
     from kubeqos.cli import fitting
 
     answers = fitting.rehearsed(target, files, node_files)
-    if form == "table":
-        click.echo(fitting.as_text(answers))
-    else:
+    if form in ("json", "yaml"):
         emit([fitting.plain(one) for one in answers], form)
+    elif form == "name":
+        emit_names(f"pod/{one.pod.partition('/')[2]}" for one in answers if one.fits)
+    else:
+        click.echo(fitting.as_text(answers, wide=form == "wide"))
     if not all(one.fits for one in answers):
         raise click.exceptions.Exit(1)
 

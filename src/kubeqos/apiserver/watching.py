@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from kubeqos.apiserver.core import Core
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.negotiate import Form
 from kubeqos.apiserver.options import ListOptions, parse_version
+from kubeqos.apiserver.places import NODE_NAME
 from kubeqos.apiserver.reads import list_objects, matches
 from kubeqos.apiserver.requests import Response
 from kubeqos.apiserver.status import ApiError, expired, too_large_version
@@ -34,12 +34,9 @@ _SHARED_BATCHES = 64
 _PREFIX = {name: b'{"type":"%b","object":' % name.encode() for name in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")}
 
 
-_NODE_NAME = re.compile(rb'"nodeName":"([^"\\]*)"')
-
-
 def nodes_of(event: Event) -> set[str]:
     """The nodes a pod's event is about: where it is, and where it was. A label of that name only adds to them."""
-    return {name.decode() for value in (event.value, event.previous or b"") for name in _NODE_NAME.findall(value)}
+    return {name.decode() for value in (event.value, event.previous or b"") for name in NODE_NAME.findall(value)}
 
 
 @dataclass(slots=True)

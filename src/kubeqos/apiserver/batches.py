@@ -6,18 +6,17 @@ for a thousand that stand at the same place. Called by `watching` and `crowds`.
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kubeqos.apiserver.places import NODE_NAME
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.store import Event
 
 FRAME_BYTES = 128 << 10
 _SHARED_BATCHES = 64
 _PREFIX = {name: b'{"type":"%b","object":' % name.encode() for name in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")}
-_NODE_NAME = re.compile(rb'"nodeName":"([^"\\]*)"')
 
 
 def wrapped(event_type: str, value: bytes) -> bytes:
@@ -49,7 +48,7 @@ def _frame(size: int, lines: list[bytes]) -> bytes:
 
 def nodes_of(event: Event) -> set[str]:
     """The nodes a pod's event is about: where it is, and where it was. A label of that name only adds to them."""
-    return {name.decode() for value in (event.value, event.previous or b"") for name in _NODE_NAME.findall(value)}
+    return {name.decode() for value in (event.value, event.previous or b"") for name in NODE_NAME.findall(value)}
 
 
 @dataclass(slots=True)

@@ -123,6 +123,7 @@ def measure(live: Server, collection: str) -> None:
     assert ours.poll(60), "some watcher has not seen every event"
     seen: Seen = ours.recv()
     report(seen, count, took, live.cpu_seconds() - cpu, creating, seen.last - started)
+    print(f"resident with {WATCHERS} watchers {live.resident_mb():.0f} MB")
 
 
 def report(seen: Seen, count: int, took: float, server_cpu: float, creating: float, until_last: float) -> None:

@@ -263,8 +263,7 @@ def binding_of(bind: Bind) -> JsonObject:
 
 
 def _reference(pod: PodKey) -> JsonObject:
-    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
 
 
 def _uid(change: Change) -> str:

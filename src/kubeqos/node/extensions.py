@@ -26,6 +26,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.performer import Claims, no_claims
 from kubeqos.node.settings import NodeSettings
+from kubeqos.plugins import REGISTRY
 from kubeqos.plugins.managers import Refusal, ResourceManager
 from kubeqos.plugins.registration import Handler, Watcher
 from kubeqos.qrm.manager import QosResourceManager
@@ -35,8 +36,6 @@ from kubeqos.qrm.settings import Event
 from kubeqos.qrm.settings import Settings as QrmSettings
 
 _PUBLISH_SECONDS = 0.2
-REGISTRY = "plugins_registry"
-"""Folder below the agent's state directory where plugins put their sockets."""
 
 
 @dataclass(slots=True)

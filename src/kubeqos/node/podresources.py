@@ -7,6 +7,7 @@ functions, the servicer only limits the rate and answers.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -186,7 +187,7 @@ class PodResourcesServicer:
 
     async def List(self, _request: pb.ListPodResourcesRequest, context: Any) -> pb.ListPodResourcesResponse:
         await self._enter("List", context)
-        found = [await self._of(pod) for pod in self._holdings.active_pods()]
+        found = await asyncio.gather(*map(self._of, self._holdings.active_pods()))  # a plugin that hangs costs once
         return pb.ListPodResourcesResponse(pod_resources=found)
 
     async def Get(self, request: pb.GetPodResourcesRequest, context: Any) -> pb.GetPodResourcesResponse:
@@ -205,8 +206,9 @@ class PodResourcesServicer:
         return allocatable(await self._holdings.of_node())
 
     async def _of(self, pod: AdmittedPod) -> pb.PodResources:
-        held = {name: await self._holdings.of_container(pod.uid, name) for name in listed_containers(pod)}
-        return pod_resources(pod, held)
+        names = listed_containers(pod)
+        held = await asyncio.gather(*(self._holdings.of_container(pod.uid, name) for name in names))
+        return pod_resources(pod, dict(zip(names, held, strict=True)))
 
     async def _enter(self, method: str, context: Any) -> None:
         self.counts.calls[method] = self.counts.calls.get(method, 0) + 1

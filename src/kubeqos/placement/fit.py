@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -344,6 +345,7 @@ class Explanation:
                 refusals[self._cluster.node_name(row)] = Refusal(name, reasons, bool(self.resolvable[row]))
         return refusals
 
+    @cached_property
     def waits_for(self) -> frozenset[Hashable]:
         """What would have to be freed somewhere for the pod to have another chance."""
         return frozenset(
@@ -358,7 +360,7 @@ class Explanation:
         # What does not only come from pods that go may come anywhere; everything else, where it could be freed.
         return bool((rows if finding.comes_by_itself else rows & self.resolvable).any())
 
-    @property
+    @cached_property
     def message(self) -> str:
         """The reasons counted, as Kubernetes prints them."""
         return counted_message(self.counts(), self.nodes)

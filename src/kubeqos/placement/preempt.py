@@ -66,11 +66,14 @@ class Preemptor:
 
     def preempt(self, shape: Shape, explanation: Explanation) -> Preemption | NoPreemption:
         """Find room for a pod that fits nowhere, as the explanation says."""
+        trials = self._kept(shape)
+        if trials.hopeless is not None:
+            return trials.hopeless
         nodes = explanation.nodes
         hopeful = np.flatnonzero(explanation.resolvable)
         if not shape.may_preempt or not len(hopeful):
-            return NoPreemption(counted_message({_NOT_HELPFUL: nodes}, nodes))
-        trials = self._kept(shape)
+            trials.hopeless = NoPreemption(counted_message({_NOT_HELPFUL: nodes}, nodes))
+            return trials.hopeless
         wanted = min(len(hopeful), max(_LEAST_CANDIDATES, len(hopeful) // _CANDIDATE_SHARE))
         start = self._next % len(hopeful)
         for row in (*hopeful[start:].tolist(), *hopeful[:start].tolist()):
@@ -82,7 +85,9 @@ class Preemptor:
         best = trials.best()
         if best is None:
             counts = {_NO_VICTIMS: len(hopeful), _NOT_HELPFUL: nodes - len(hopeful)}
-            return NoPreemption(counted_message({text: count for text, count in counts.items() if count}, nodes))
+            told = counted_message({text: count for text, count in counts.items() if count}, nodes)
+            trials.hopeless = NoPreemption(told)
+            return trials.hopeless
         return best
 
     def _kept(self, shape: Shape) -> _Trials:
@@ -106,6 +111,8 @@ class _Trials:
     def __init__(self, clock: int) -> None:
         self.clock = clock
         self.tried: dict[int, Preemption | None] = {}
+        self.hopeless: NoPreemption | None = None
+        """That evicting does not help, once found out; until something changes."""
         self._heap: list[tuple[tuple[float, ...], int]] = []
         self._found = 0
         self._harmless = 0
@@ -118,7 +125,9 @@ class _Trials:
             self._harmless += outcome.violations == 0
 
     def forget(self, rows: Iterable[int], clock: int) -> None:
-        self.clock = clock
+        if self.clock == clock:
+            return
+        self.clock, self.hopeless = clock, None
         for row in rows:
             outcome = self.tried.pop(row, None)
             if outcome is not None:

@@ -131,7 +131,12 @@ class NodeResource:
 
 
 class ResourceManager(Protocol):
-    """Hands out one kind of resource. Calls for one node are never concurrent, except `updates`."""
+    """Hands out one kind of resource.
+
+    Calls for one pod never overlap, and those for different pods only while a manager waits for a peer of its own. What
+    `allocate` gives is taken at once, so that nobody else is given it while the rest of the pod is still being asked
+    for.
+    """
 
     name: str
 
@@ -177,6 +182,17 @@ class AllocatesUnits(Protocol):
         self, pod: AdmittedPod, containers: Sequence[ContainerRef], merged: Merged, scope: Scope
     ) -> Mapping[str, Grant] | Refusal:
         """`allocate` for the containers that share one merge: grants by the container's name, all or none."""
+
+
+@runtime_checkable
+class AsksPeers(Protocol):
+    """A manager whose offers come from others, for which it has to wait: QRM's plugins."""
+
+    def peers(self, pod: AdmittedPod) -> frozenset[str]:
+        """Whom it will ask about this pod, by name. Pods that need the same peers take turns; nobody else waits."""
+
+    def offers_stand(self, pod: AdmittedPod) -> bool:
+        """Whether its last offers for this pod still hold: nobody has been given anything by these peers since."""
 
 
 @runtime_checkable

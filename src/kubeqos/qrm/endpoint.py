@@ -59,6 +59,8 @@ class Endpoint:
         self.capacity_at = float("-inf")
         self.lacks: set[str] = set()
         """Optional calls that it does not know."""
+        self.gifts = 0
+        """Grows when an allocation is asked for and when that is over: hints of another count are outdated."""
         self._saved_options: tuple[pb.ResourcePluginOptions, dict[str, Any]] | None = None
         self._metrics = metrics
         self._deadline = deadline
@@ -123,6 +125,9 @@ class Endpoint:
             raise PluginFailure(self.name, error) from error
         except Unusable:
             code = "SILENT"
+            raise
+        except asyncio.CancelledError:
+            code = "CANCELLED"
             raise
         finally:
             self._metrics.calls.labels(self.name, name, code).observe(time.perf_counter() - started)

@@ -225,7 +225,7 @@ class Scheduler:
     def _make_room(
         self, pod: QueuedPod, key: PodKey, answer: Unplaced, held: _Nominee | None, now: float
     ) -> Iterator[Effect]:
-        waits_for = answer.explanation.waits_for()
+        waits_for = answer.explanation.waits_for
         if held is not None and any(victim in self.cluster.where for victim in held.victims):
             self._hold_place(held)  # its victims are still leaving; do not evict others meanwhile
             yield from self._unschedulable(pod, key, answer.message, waits_for, now, held.node)

@@ -272,11 +272,11 @@ class Performer:
         ref = _ref(admitted, effect.container)
         await self.adjusting.room(pod.uid, cpus_of(self._admission.grant(ref)))
         async with self.adjusting.alone(ref):
-            grant = self._admission.grant(ref)
+            grant, void = self._admission.grant(ref), self.adjusting.owed.of((pod.uid, ref.name))
             request = resource_update(admitted, ref, effect.id, grant, self._context())
             self._keep_cgroups()
             await self._runtime.update_container_resources(request)
-            self.adjusting.reached(ref, grant)
+            self.adjusting.reached(ref, grant, void)
         self._keep_cgroups()
         await self._admission.told(pod.uid, effect.container)
         return None

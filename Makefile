@@ -62,6 +62,7 @@ $(RUN): requirements/run.lock pyproject.toml | $(VENV)/bin/python
 	@echo "installing kubeqos (about half a minute the first time)"
 	@$(BIN)/pip install -q --disable-pip-version-check -r requirements/run.lock
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -e .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(DEV): requirements/dev.lock $(RUN)

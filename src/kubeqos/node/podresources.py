@@ -18,10 +18,10 @@ import grpc
 import grpc.aio
 
 from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.podmarks import role_of, type_of
 from kubeqos.node.proto import podresources_pb2 as pb
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind
 from kubeqos.plugins.sockets import listening, services
-from kubeqos.qrm.asking import role_of, type_of
 
 SERVICE = "v1.PodResourcesLister"
 RATE_PER_SECOND, BURST = 100.0, 10
@@ -131,7 +131,10 @@ def allocatable_topology_aware(name: str, sent: Any) -> pb.AllocatableTopologyAw
 
 
 def _copy(sent: Any, answer: Any) -> None:
+    """The fields that both have: how a plugin divides a resource is for the scheduler, and not part of this API."""
     for one in sent.DESCRIPTOR.fields:
+        if one.name not in answer.DESCRIPTOR.fields_by_name:
+            continue
         value = getattr(sent, one.name)
         if one.name.endswith(_QUANTITIES):
             known = [pb.TopologyAwareQuantity.FromString(each.SerializeToString()) for each in value]

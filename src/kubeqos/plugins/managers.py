@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.objects import ContainerView, PodView
+from kubeqos.model.topologysummary import ByNuma, Division
 from kubeqos.rules.podqos import QosClass
 from kubeqos.topology.hints import Hint, Merged, Offer, Scope
 
@@ -215,6 +216,25 @@ class CpuHolding:
     cpus: CpuSet
     own: CpuSet = NO_CPUS
     mems: NumaSet = NO_NUMA
+
+
+@runtime_checkable
+class AlignsByNode(Protocol):
+    """A manager that hands out resources by NUMA node, and can tell what is left on each."""
+
+    def free_by_node(self) -> Mapping[str, ByNuma]:
+        """Resource → NUMA node → what can still be handed out."""
+
+    def held_by_node(self) -> Mapping[str, Mapping[str, ByNuma]]:
+        """Pod uid → resource → NUMA node → what it holds."""
+
+
+@runtime_checkable
+class Divides(Protocol):
+    """A manager whose resources are divided among pods by their role."""
+
+    def divisions(self) -> Mapping[str, tuple[Division, Mapping[str, float]]]:
+        """Resource → how it is divided, and what the containers of each pool request."""
 
 
 @runtime_checkable

@@ -229,13 +229,23 @@ class Endpoints:
 
     async def read_capacity(self, endpoint: Endpoint) -> None:
         """Ask how much there is. What was known stays when the answer does not come (reference, regression T21)."""
-        if self.clock() - endpoint.capacity_at < self.settings.capacity_seconds:
+        fresh = self.clock() - endpoint.capacity_at < self.settings.capacity_seconds
+        if fresh and not endpoint.divides:
             return
         try:
             await endpoint.read_capacity()
         except RemoteError as error:
             endpoint.capacity_at = self.clock()
             log.debug("capacity is not known", resource=endpoint.name, error=error.what)
+
+    def divided(self) -> dict[str, Capacity]:
+        """The resources that plugins divide among pods. One that is away makes pods wait, whatever its pools were."""
+        return {
+            name: one
+            for endpoint in self
+            for name, one in sorted(endpoint.capacity.items())
+            if one.division is not None and endpoint.live
+        }
 
     def node_resources(self) -> list[NodeResource]:
         """What plugins add to Node status; 0 for one that has been away longer than its grace."""

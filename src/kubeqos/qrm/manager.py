@@ -16,6 +16,7 @@ from typing import Any
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
+from kubeqos.model.topologysummary import Division
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
@@ -340,6 +341,10 @@ class QosResourceManager:
 
     def node_resources(self) -> Sequence[NodeResource]:
         return self.endpoints.node_resources()
+
+    def divisions(self) -> Mapping[str, tuple[Division, Mapping[str, float]]]:
+        found = self.endpoints.divided()
+        return {name: (one.division, one.requested) for name, one in found.items() if one.division is not None}
 
     def conditions(self) -> dict[str, tuple[str, str, str]]:
         """The health of all plugins as one condition of the Node: type → (status, reason, message)."""

@@ -16,14 +16,13 @@ from google.protobuf.message import DecodeError
 
 from kubeqos.errors import RemoteError
 from kubeqos.model.machine import Machine
+from kubeqos.model.podmarks import DEDICATED_CORES, level_of
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
 from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of
 from kubeqos.qrm.asking import (
-    DEDICATED_CORES,
     Placement,
     Question,
     is_shadow,
-    level_of,
     pod_request_for,
     request_for,
     why_skipped,

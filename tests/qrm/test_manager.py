@@ -656,3 +656,23 @@ async def test_release_is_idempotent_and_hints_survive_as_values(folder: Path) -
         for _ in range(2):
             await node.manager.release(known.uid)
         assert node.manager.grant(refs(known)[0]) is None
+
+
+async def test_an_update_that_was_not_made_is_told_again_after_a_restart(folder: Path) -> None:
+    """Its container could not be told, then others changed, then the agent died."""
+    plugin = Scripted("cpu", lambda request: cpus("0-3" if request.pod == "web" else "4-7"))
+    pods = {f"uid-{name}": admitted(pod(name, cpu="1")) for name in ("web", "db")}
+    async with bench(folder) as node, node.plugin(plugin):
+        for name in ("web", "db"):
+            assert isinstance(await node.admit(pod(name, cpu="1")), list)
+        plugin.book["uid-web"]["container0"]["cpu"] = cpus("0-1")
+        assert await node.told() == [("uid-web", "0-1")]
+        plugin.book["uid-db"]["container0"]["cpu"] = cpus("6-7")
+        await node.manager.reconcile()
+        [update] = await node.manager.updates()
+        node.manager.applied(update.container, update.grant)
+        saved = node.manager.save()
+    async with bench(folder) as node:
+        await node.manager.restore(saved, pods)
+        told = await node.manager.updates()
+        assert [(one.container.pod_uid, one.grant.properties["cpuset_cpus"]) for one in told] == [("uid-web", "0-1")]

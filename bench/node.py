@@ -34,6 +34,8 @@ from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.fleet import Fleet, NodeShape
 from kubeqos.node.ledger import FileLedger, LocalLedger
+from kubeqos.node.performer import Performer
+from kubeqos.node.record import PodRecord
 from kubeqos.node.services import settle_memory
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.surroundings import Surroundings
@@ -150,9 +152,17 @@ class Stopwatch:
         self.admitted: dict[str, float] = {}
         self.took_ms: list[float] = []
 
-    def boundary(self, when: str, effect: fx.Effect) -> None:
-        if when == "after" and isinstance(effect, fx.Admit):
-            self.admitted[effect.uid] = time.perf_counter()
+    def hold_to(self, performer: Performer) -> None:
+        """Note from now on when a pod is admitted."""
+        perform = performer.perform
+
+        async def timed(pod: PodRecord, effect: fx.Effect) -> fx.Result:
+            result = await perform(pod, effect)
+            if isinstance(effect, fx.Admit):
+                self.admitted[effect.uid] = time.perf_counter()
+            return result
+
+        performer.perform = timed  # type: ignore[method-assign]
 
 
 class TimedApi(HttpApi):
@@ -176,8 +186,8 @@ async def starts_and_idle(folder: Path) -> None:
         timed.stopwatch = watch
         machine = big384()
         runtime = SimulatedRuntime(machine, OFFERS, logs=False)
-        around = Surroundings(boundary=watch.boundary)
-        agent = NodeAgent(settings(folder, Policy.NONE), runtime, machine, api=timed, around=around)
+        agent = NodeAgent(settings(folder, Policy.NONE), runtime, machine, api=timed)
+        watch.hold_to(agent.performer)
         running = asyncio.create_task(agent.run())
         await agent.ready.wait()
         settle_memory()

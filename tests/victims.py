@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from multiprocessing.context import ForkServerContext
 
-PRELOADED = ["tests.store.crash_writer", "tests.apiserver.crash_server"]
+PRELOADED = ["tests.store.crash_writer", "tests.apiserver.crash_server", "tests.node.crash_agent"]
 
 
 def nursery() -> ForkServerContext:

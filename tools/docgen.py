@@ -12,8 +12,9 @@ import ast
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -166,6 +167,7 @@ _METRICS = {
     "GaugeMetricFamily": "gauge",
     "HistogramMetricFamily": "histogram",
     "gauge": "gauge",
+    "_counted": "counter",
 }
 _METRIC_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
 
@@ -184,10 +186,10 @@ def metrics() -> str:
 
 
 def _metrics_in(path: Path) -> Iterator[Found]:
-    for call in _calls(path):
+    for call, text_of in _calls(path):
         kind = _METRICS.get(_called(call))
-        words = [each.value for each in call.args[:2] if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-        if kind and len(words) == 2 and _METRIC_NAME.fullmatch(words[0]):
+        words = [text_of(each) for each in call.args[:2]]
+        if kind and len(words) == 2 and all(words) and _METRIC_NAME.fullmatch(words[0]):
             yield Found(_room(path), words[0].removesuffix("_total"), kind, words[1])
 
 
@@ -209,11 +211,10 @@ def events() -> str:
 
 def _events_in(path: Path) -> Iterator[Found]:
     """Calls of `record` and constructors of events: a reason, beside the words Normal or Warning or their default."""
-    for call in _calls(path):
+    for call, text_of in _calls(path):
         if _called(call) not in _EVENT_CALLS or _room(path) == "store":
             continue
-        words = [*call.args, *(each.value for each in call.keywords)]
-        texts = [each.value for each in words if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        texts = [text_of(each) for each in (*call.args, *(each.value for each in call.keywords))]
         usual = "Warning" if _called(call) in ("record_node", "NodeEvent") or _room(path) == "qrm" else "Normal"
         reason = next((text for text in texts if _REASON.fullmatch(text) and text not in _TYPES), None)
         if reason:
@@ -245,10 +246,37 @@ def _sources() -> list[Path]:
     return [path for path in sorted(SOURCE.rglob("*.py")) if not path.stem.endswith(("_pb2", "_pb2_grpc"))]
 
 
-def _calls(path: Path) -> Iterator[ast.Call]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call):
-            yield node
+def _calls(path: Path) -> Iterator[tuple[ast.Call, Callable[[ast.expr], str]]]:
+    """Every call, with what tells the text of an argument: a word as it stands, or one that has a name there."""
+    tree = ast.parse(path.read_text())
+    constants = _named(tree.body)
+    for scope in ast.walk(tree):
+        if isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
+            inside = [each for each in ast.walk(scope) if isinstance(each, ast.expr | ast.stmt)]
+            named = constants if isinstance(scope, ast.Module) else sorted(constants + _named(inside))
+            for call in inside:
+                if isinstance(call, ast.Call):
+                    yield call, partial(_text, named=named)
+
+
+def _named(statements: Iterable[ast.AST]) -> list[tuple[int, str, str]]:
+    """Texts that are given a name: line, name, text."""
+    return [
+        (each.lineno, target.id, each.value.value)
+        for each in statements
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str)
+        for target in each.targets
+        if isinstance(target, ast.Name)
+    ]
+
+
+def _text(word: ast.expr, named: list[tuple[int, str, str]]) -> str:
+    if isinstance(word, ast.Constant):
+        return word.value if isinstance(word.value, str) else ""
+    known = [
+        text for line, name, text in named if isinstance(word, ast.Name) and name == word.id and line < word.lineno
+    ]
+    return known[-1] if known else ""
 
 
 def _called(call: ast.Call) -> str:

@@ -28,13 +28,13 @@ QUOTA = "/api/v1/namespaces/default/resourcequotas/q"
 class Server:
     """`kubeqos apiserver` in a process of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *flags: str) -> None:
         tokens = directory / "tokens.csv"
         tokens.write_text(f'{TOKEN},crash,crash,"system:masters"\n')
         tokens.chmod(0o600)
         self.directory = directory
         data = str(directory / "data")
-        arguments = ["--data-dir", data, "--port", "0", "--token-auth-file", str(tokens), "--no-audit"]
+        arguments = ["--data-dir", data, "--port", "0", "--token-auth-file", str(tokens), "--no-audit", *flags]
         context = nursery()
         ours, theirs = context.Pipe(duplex=False)
         self.process = context.Process(target=crash_server.run, args=(arguments, theirs))
@@ -45,6 +45,7 @@ class Server:
         ours.close()
         assert line.startswith("serving https://"), line
         self.port = int(line.split()[1].rpartition(":")[2])
+        self.kubeconfig = directory / "data/kubeconfig"
         self.tls = ssl.create_default_context(cafile=str(directory / "data/pki/ca.crt"))
 
     def connect(self) -> http.client.HTTPSConnection:

@@ -11,16 +11,18 @@ A command that only looks at a cluster is repeated for a few seconds until it ag
 this does, and events take a moment to be written.
 
 All sessions of a page run in order in one folder with a copy of `examples/`, in one shell environment. A command that
-fails must show the message that says so.
+fails must show the message that says so. What a page leaves running in the background is ended with the page.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -34,6 +36,9 @@ _FENCE = re.compile(r"^(?P<fence>```+)(?P<language>\w*)[ \t]*(?P<rest>.*)$")
 _TITLE = re.compile(r'title="([^"]+)"')
 _LOOKS = re.compile(r"kubeqos (why|describe|classes|quota|map|top)\b|kubectl (get|describe|qos)\b")
 _PATIENCE_SECONDS = 15.0  # a node writes its summary every ten
+_COMMAND_SECONDS = 120.0
+_ENDING_SECONDS = 3.0
+_TIMED_OUT = 124  # as `timeout` says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +122,15 @@ def _trimmed(lines: list[str]) -> list[str]:
 
 
 class Session:
-    """One folder, one environment that commands may change, and the command line as it is in this tree."""
+    """One folder, one environment that commands may change, and the command line as it is in this tree.
 
-    def __init__(self, folder: Path, kubeconfig: Path | None) -> None:
+    Use it as a context manager: what commands left running ends with it.
+    """
+
+    def __init__(self, folder: Path, kubeconfig: Path | None, command_seconds: float = _COMMAND_SECONDS) -> None:
         self.folder = folder
+        self._command_seconds = command_seconds
+        self._groups: list[int] = []
         tools = folder / ".tools"
         tools.mkdir()
         for name, entry in (
@@ -152,7 +162,7 @@ class Session:
         script = (
             f"[ ! -e {shlex.quote(str(remembered))} ] || . {shlex.quote(str(remembered))}\nset -a\n{command}\n{keep}"
         )
-        done = subprocess.run(
+        process = subprocess.Popen(
             ["bash", "-c", script],
             cwd=self.folder,
             env=self.environment,
@@ -160,10 +170,44 @@ class Session:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             text=True,
-            timeout=120,
-            check=False,
+            start_new_session=True,
         )
-        return done.stdout, done.returncode
+        try:
+            output, _ = process.communicate(timeout=self._command_seconds)
+        except subprocess.TimeoutExpired:
+            _end_group(process.pid)
+            output, _ = process.communicate()
+            return f"{output}(not over after {self._command_seconds:g} s, and ended)\n", _TIMED_OUT
+        if _alive(process.pid):
+            self._groups.append(process.pid)
+        return output, process.returncode
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for group in self._groups:
+            _end_group(group)
+
+
+def _end_group(group: int) -> None:
+    """End every process that a command has started: asked first, then not asked."""
+    for number, seconds in ((signal.SIGTERM, _ENDING_SECONDS), (signal.SIGKILL, _ENDING_SECONDS)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
+        deadline = time.monotonic() + seconds
+        while _alive(group) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def _alive(group: int) -> bool:
+    """Whether a process of the group runs; one that is dead and waits to be noticed does not."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _parent, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state not in "ZX":
+                return True
+    return False
 
 
 def play(path: Path, session: Session) -> list[str]:

@@ -56,13 +56,40 @@ def test_commands_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     folder = tmp_path / "page"
     folder.mkdir()
     if not needs_cluster(page):
-        wrong = play(page, Session(folder, None))
+        with Session(folder, None) as session:
+            wrong = play(page, session)
     elif KUBECTL is None:
         pytest.skip("kubectl is not on PATH")
     else:
-        with cluster(folder) as kubeconfig:
-            wrong = play(page, Session(folder, kubeconfig))
+        with cluster(folder) as kubeconfig, Session(folder, kubeconfig) as session:
+            wrong = play(page, session)
     assert not wrong, "\n\n".join(wrong)
+
+
+def test_what_a_page_leaves_in_the_background_ends_with_it(tmp_path: Path) -> None:
+    with Session(tmp_path, None) as session:
+        output, code = session.run("sleep 1000 > /dev/null 2>&1 & echo $!")
+        pid = int(output)
+        assert code == 0 and running(pid), "it is there for the next command"
+        assert session.run(f"kill -0 {pid}") == ("", 0)
+    assert not running(pid)
+
+
+def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    """Also what ignores a polite request, and what keeps the command's output open."""
+    stubborn = "bash -c \"trap '' TERM; sleep 1000; true\" & echo $!; wait"
+    with Session(tmp_path, None, command_seconds=1.0) as session:
+        output, code = session.run(stubborn)
+    pid, _, rest = output.partition("\n")
+    assert (rest, code) == ("(not over after 1 s, and ended)\n", 124)
+    assert not running(int(pid))
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
 
 
 @pytest.mark.parametrize("page", pages(), ids=named)

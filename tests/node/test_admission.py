@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kubeqos.cri.runtime import class_of
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machines import kep80, laptop8, regular
+from kubeqos.node import agent
 from kubeqos.plugins.managers import Grant, NodeResource, Refusal
 from kubeqos.topology.hints import Policy, Scope
 from tests.node.pods import container, pod, resources
@@ -307,6 +309,32 @@ async def test_a_refusal_of_the_last_manager_gives_everything_back(tmp_path: Pat
         assert node.agent.cpus is not None and not node.agent.cpus.owned
         assert node.agent.classes is not None and not node.agent.classes.used()
         assert not plugin.held and not node.agent.admission.entries
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_file_of_cgroup_v2_on_a_node_with_v1_is_told_once_in_a_pods_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Neither when the agent is restarted nor for a pod that does not lack anything."""
+    made = agent.context_of
+    monkeypatch.setattr(agent, "context_of", lambda *args: replace(made(*args), cgroup_version=version))
+    node = World(tmp_path)
+    plugin = Plugin()
+    node.managers = [plugin]
+    async with node:
+        await node.start(pod("plain"))
+        plugin.answer = Grant(unified={"memory.high": "1000", "io.weight": "50"})
+        await node.start(pod("web", container("a"), container("b"), uid="web"))
+        assert dict(node.running("web")["a"].config.linux.resources.unified).get("io.weight") == (
+            "50" if version == 2 else None
+        )
+        await node.halt()
+        await node.boot()
+        told = [message for reason, message in node.events if reason == "CgroupFilesNotApplied"]
+        each = "io.weight=50, memory.high=1000"
+        assert [one.partition(" have: ")[2].partition(". ")[0] for one in told] == (
+            [f"container a: {each}; container b: {each}"] if version == 1 else []
+        )
 
 
 async def test_what_plugins_publish_is_what_fit_counts(tmp_path: Path) -> None:

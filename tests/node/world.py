@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from kubeqos.cri.simulated.state import Container, State
 from kubeqos.gates import FeatureGates
 from kubeqos.model.machine import Machine
 from kubeqos.model.machines import laptop8
-from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.services import ServiceSettings, serve_node
 from kubeqos.node.settings import NodeSettings
@@ -41,7 +40,6 @@ class World:
         settings.setdefault("gates", CLASSES_ON)
         self.settings = NodeSettings("n1", folder / "state", log_dir=folder / "logs", **settings)
         self.managers: list[Any] = []
-        self.boundary: Callable[[str, fx.Effect], None] = lambda _when, _effect: None
         self.events: list[tuple[str, str]] = []
 
     async def __aenter__(self) -> World:
@@ -62,7 +60,6 @@ class World:
             managers=self.managers,
             around=Surroundings(
                 self.clock,
-                boundary=self.boundary,
                 on_event=lambda reason, message: self.events.append((reason, message)),
             ),
         )

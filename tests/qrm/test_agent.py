@@ -12,10 +12,20 @@ from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.machines import kep80
 from kubeqos.node import config as nodeconfig
 from kubeqos.node.extensions import extensions
+from kubeqos.node.services import ServiceSettings, serve_node
 from kubeqos.node.settings import NodeSettings
 from kubeqos.qrm.sdk import Allocation, DeviceSpec, Hint, MountSpec, Options, Refuse, Request, running
 from kubeqos.topology.hints import Policy, Scope
-from tests.qrm.harness import PluginProcess, admitted, container, plugin_processes, pod, pod_of, qrm_node, until
+from tests.qrm.harness import (
+    PluginProcess,
+    admitted,
+    container,
+    plugin_processes,
+    pod,
+    pod_of,
+    qrm_node,
+    until,
+)
 from tests.qrm.live import NUMA_0, Scripted, cpus
 
 
@@ -46,6 +56,31 @@ async def test_t16_everything_a_plugin_gives_reaches_the_runtime(folder: Path) -
         assert config.linux.resources.unified["io.weight"] == "100"
 
 
+async def test_files_that_cgroup_v1_does_not_have_are_told_once_per_pod(folder: Path) -> None:
+    """The container runs without them, and whoever relies on them is told."""
+    disk = "example.com/disk"
+    plugin = Scripted(disk, Allocation(property="Unified", result='{"io.weight":"100"}'))
+    async with qrm_node(folder, kep80()) as node, running(plugin, Options(folder / "r")):
+        node.agent.context = replace(node.agent.context, cgroup_version=1)
+        await node.plugins(disk)
+        await node.run(pod("web", **{disk: "1"}))
+        assert not node.config("uid-web").linux.resources.unified
+        plugin.given = plugin.book["uid-web"]["container0"][disk] = Allocation(
+            property="Unified", result='{"io.weight":"200"}'
+        )
+        await until("the change", lambda: "200" in str(node.manager.ledger.get("uid-web", "container0")))
+        await node.run(pod("db", **{disk: "1"}))
+        assert [message for reason, message in node.told if reason == "CgroupFilesNotApplied"] == [
+            "Resource plugins set files of cgroup v2, which node n1 does not have: container container0: "
+            f"io.weight={weight}. The containers run without them; boot the node with cgroup v2, or let the plugins "
+            "set no Unified values"
+            for weight in (100, 200)  # of web, whose change is not told again, and of db
+        ]
+        async with serve_node(node.agent, ServiceSettings()) as services:
+            metrics = services.door.metrics().decode()
+        assert 'kubeqos_node_unapplied_cgroup_files_total{file="io.weight"} 2.0' in metrics
+
+
 async def test_t07_pod_scope_allocates_for_every_container_under_one_hint(folder: Path) -> None:
     wishes = {"a": (NUMA_0,), "b": (Hint(NUMA_0.numa, True), Hint(kep80().numa, False))}
     plugin = Scripted("cpu", cpus("0-3"), hints=lambda request: wishes[request.container])
@@ -68,7 +103,7 @@ async def test_a_pod_changes_its_size_in_place(folder: Path) -> None:
             await node.run(pod("web", "storage", cpu="4"))
             old, new, huge = (admitted(pod("web", "storage", cpu=amount)) for amount in ("4", "8", "60"))
             assert await node.agent.admission.resize(old, new) is None
-            await node.agent.performer.settle()
+            await node.agent.performer.adjusting.settle()
             assert node.resources("uid-web")["cpuset_cpus"] == "2-9"
             refusal = await node.manager.resize(new, huge)
             assert refusal is not None and refusal.reason == "Infeasible"

@@ -359,18 +359,19 @@ async def test_an_agent_killed_between_two_updates(folder: Path) -> None:
             assert cpu.set_pool("a=10", "b=70").returncode == 0
             assert await node.manager.reconcile()
             told = 0
-            tell = node.agent.performer._tell
+            update = runtime.update_container_resources
 
-            async def dying(*args: Any) -> None:
+            async def dying(request: Any) -> None:
                 nonlocal told
                 told += 1
                 if told > 2:
-                    raise asyncio.CancelledError
-                await tell(*args)
+                    await asyncio.Event().wait()  # until the agent is gone
+                await update(request)
 
-            node.agent.performer._tell = dying  # type: ignore[method-assign]
-            with pytest.raises(asyncio.CancelledError):
-                await node.agent.performer.settle()
+            runtime.update_container_resources = dying  # type: ignore[method-assign]
+            await node.agent.performer.adjusting.adjust()
+            await until("two were told, and nobody else will be", lambda: told == 3)
+            runtime.update_container_resources = update  # type: ignore[method-assign]
             sets = [node.resources(raw["metadata"]["uid"])["cpuset_cpus"] for raw in pods]
             assert sets == ["0-5,40-43"] * 2 + ["0-19,40-59"] + ["20-39,60-79"] * 3
         async with qrm_node(folder, kep80(), runtime=runtime) as node:

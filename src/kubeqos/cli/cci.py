@@ -9,8 +9,8 @@ from typing import TextIO
 import click
 
 from kubeqos.cli.driver import machine_option
-from kubeqos.cli.machines import load_machine
 from kubeqos.errors import InputError
+from kubeqos.model.machineloading import load_machine
 
 
 @click.group("cci")

@@ -21,7 +21,6 @@ import socket
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kubeqos.cli.machines import load_machine
 from kubeqos.cri.providers.config import read_resources
 from kubeqos.cri.providers.host import V2
 from kubeqos.cri.providers.protocol import Advertisement
@@ -29,6 +28,7 @@ from kubeqos.cri.simulated.classes import offered, read_classes
 from kubeqos.document import Doc, check_kind, read_document
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
+from kubeqos.model.machineloading import load_machine
 from kubeqos.model.machines import MACHINES, hybrid20, kep80
 from kubeqos.model.reading import cpu_set
 from kubeqos.model.sysfs import read_machine

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kubeqos.cli.machines import load_machine
+from kubeqos.model.machineloading import load_machine
 
 DEFAULT_REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 

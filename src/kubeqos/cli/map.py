@@ -11,12 +11,12 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.machines import load_machine
 from kubeqos.cli.output import coloured, columns, emit, paint, table, wide_output_option
 from kubeqos.errors import KubeqosError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.machinefile import machine_to_dict
+from kubeqos.model.machineloading import load_machine
 from kubeqos.model.published import Assignments, assignments_to_dict, decode_assignments, decode_machine
 from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
 from kubeqos.topology.map import LETTERS, render_map

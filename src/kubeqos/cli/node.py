@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubeqos.cli.machines import load_machine
 from kubeqos.errors import ConfigurationError, InputError
+from kubeqos.model.machineloading import load_machine
 from kubeqos.node.config import SETTINGS
 
 if TYPE_CHECKING:

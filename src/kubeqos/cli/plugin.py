@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from kubeqos.cli.instance import Instance, data_dir_option
-from kubeqos.cli.machines import load_machine
 from kubeqos.cli.output import emit, output_option, table
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.machineloading import load_machine
 
 DEFAULT_REGISTRY = "/var/lib/kubelet/plugins_registry"
 CALL_SECONDS = 10.0

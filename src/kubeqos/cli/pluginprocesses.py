@@ -17,8 +17,7 @@ from kubeqos.plugins import REGISTRY
 
 _STOP_SECONDS = 5.0
 
-# KEP-3461, Example 1: online services and offline jobs in pools of their own. Most of the machine is for
-# everybody else: the scheduler counts CPUs by node, so what has no role is sent here too, and would be rejected.
+# KEP-3461, Example 1: online services and offline jobs in pools of their own; what has no role shares the rest.
 CPU_CONFIG = """
 pools:
   online: {size: 16}

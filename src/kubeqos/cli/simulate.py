@@ -188,7 +188,7 @@ def snapshot(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> tuple[A
     from kubeqos.placement.cluster import Cluster, PlacedPod
     from kubeqos.placement.scaleup import Waiting
     from kubeqos.placement.shape import compile_shape
-    from kubeqos.scheduler.core import node_facts
+    from kubeqos.scheduler.reading import node_facts
 
     cluster, waiting = Cluster(), []
     for raw in nodes:
@@ -224,7 +224,7 @@ def read_groups(path: Path) -> list[Any]:
 
 def _template(doc: Doc | None) -> Any:
     from kubeqos.model.objects import NodeView
-    from kubeqos.scheduler.core import node_facts
+    from kubeqos.scheduler.reading import node_facts
 
     fields = doc.fields(("labels", "annotations", "taints", "allocatable", "qosResources")) if doc else {}
     raw = {key: child.plain() for key, child in fields.items()}

@@ -19,6 +19,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in the stubs
 from kubeqos.cri import relist
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.relist import Seen
 from kubeqos.cri.runtime import EVENTS_PATH, Method, Request, Response, Runtime
 from kubeqos.errors import InputError
 
@@ -85,19 +86,19 @@ class CriClient(Runtime):
         except grpc.aio.AioRpcError as error:
             raise self._failure(method.name, error) from error
 
-    async def events(self) -> AsyncIterator[cri.ContainerEventResponse]:
+    async def events(self, since: Seen | None = None) -> AsyncIterator[cri.ContainerEventResponse]:
         """What happens from now on, outages included: what a broken stream missed is found by comparison.
 
         Events found by comparison carry no statuses. A runtime without an event stream is compared every second; a
         stream that is silent for long is opened anew, because a runtime that hangs is silent, too.
         """
-        seen: dict[str, int] | None = None
+        seen = None if since is None else dict(since)
         streams = True
         pause = FIRST_RETRY_SECONDS
         while True:
             stream = self._open_events() if streams else None
             try:
-                after = await self._look()
+                after = await self.look()
                 for event in relist.passed(after if seen is None else seen, after, at_ns=time.time_ns()):
                     yield event
                 seen = after
@@ -116,9 +117,6 @@ class CriClient(Runtime):
                     stream.cancel()
             await asyncio.sleep(pause if streams else self._relist_seconds)
             pause = min(pause * 2, LAST_RETRY_SECONDS)
-
-    async def _look(self) -> dict[str, int]:
-        return relist.look(await self.list_pod_sandboxes(), await self.list_containers())
 
     def _open_events(self) -> Any:
         open_stream = self._channel.unary_stream(

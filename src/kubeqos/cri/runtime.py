@@ -14,7 +14,9 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from kubeqos.cri import relist
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.relist import Seen
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -133,12 +135,17 @@ class Runtime(abc.ABC):
         """Make one call; `timeout` in seconds replaces the method's own deadline."""
 
     @abc.abstractmethod
-    def events(self) -> AsyncIterator[cri.ContainerEventResponse]:
-        """What happens to containers and sandboxes from now on; goes on however often the peer restarts."""
+    def events(self, since: Seen | None = None) -> AsyncIterator[cri.ContainerEventResponse]:
+        """What happens to containers and sandboxes from now on, or since a look; goes on however often the peer
+        restarts."""
 
     @abc.abstractmethod
     async def close(self) -> None:
         """Give up the connection; calls under way fail."""
+
+    async def look(self) -> dict[str, int]:
+        """How far everything is: what `events` can go on from."""
+        return relist.look(await self.list_pod_sandboxes(), await self.list_containers())
 
     async def version(self) -> cri.VersionResponse:
         return await self.call(VERSION, cri.VersionRequest(version="v1"))

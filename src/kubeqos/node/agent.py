@@ -44,6 +44,7 @@ from kubeqos.node.staticpods import Mirrors, StaticFolder
 from kubeqos.node.status import StatusFacts
 from kubeqos.node.surroundings import Counters, Surroundings
 from kubeqos.node.telling import Teller
+from kubeqos.node.unapplied import Unapplied
 from kubeqos.node.watching import RuntimeWatch
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, NodeResource, ResourceManager
 from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
@@ -81,7 +82,6 @@ class NodeAgent:
         self.ready = asyncio.Event()
         self.core = Core(StatusFacts(settings.addresses, classes=settings.gates.enabled(QOS_RESOURCES)))
         self.context = context_of(settings, runtime, machine)
-        self._boundary = around.boundary
         self._activity = around.activity
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
@@ -118,6 +118,7 @@ class NodeAgent:
             claims=claims,
             cgroups=self.cgroups,
             threads=isinstance(self.clock, WallClock),
+            spawn=self._act,
         )
         self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
 
@@ -126,6 +127,7 @@ class NodeAgent:
         api, settings = self.api, self.settings
         self._teller = Teller(api, settings.node_name, on_event)
         self.record_node = self._teller.node
+        self.unapplied = Unapplied(self.admission.grant, lambda: self.context, self._teller.pod)
         self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
         writer = PodWriter(api, self._spawn) if api else None
         self._sink: PodSink = writer or cast(LocalPods, self.pods)
@@ -161,8 +163,9 @@ class NodeAgent:
                 async with asyncio.timeout(SYNC_SECONDS):
                     await self.pods.synced.wait()
             self._spawn(self._teller.run())
+            since = await self.runtime.look()  # what ends while we take over is an event, too
             await self._take_over()
-            self._spawn(self.watch.follow(self.runtime))
+            self._spawn(self.watch.follow(self.runtime, since))
             self._spawn(self._relist())
             for manager in self.managers:
                 if isinstance(manager, Reconciles):
@@ -179,6 +182,7 @@ class NodeAgent:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        self.admission.abort()
         for task in self._tasks:
             task.cancel()
 
@@ -224,25 +228,28 @@ class NodeAgent:
             self.watch.look(effect.uid)
         elif isinstance(effect, fx.Forget):
             self._sink.forget(effect.uid)
+            self.unapplied.forget(effect.uid)
             if self._mirrors is not None:
                 self._mirrors.forget(effect.uid)
         elif pod is None:
             return
         elif isinstance(effect, fx.WriteStatus):
-            self._boundary("before", effect)
             if pod.source == "api":
                 self._sink.write(pod.raw, effect.status)
             elif self._mirrors is not None:
                 self._mirrors.write(pod.raw, effect.status)
         elif isinstance(effect, fx.DeletePod):
-            self._boundary("before", effect)
             self._sink.delete(pod.raw)
         elif isinstance(effect, fx.Record):
             self._teller.pod(pod.raw, effect)
         else:
-            task = self._start(self._carry_out(effect))
-            if task is not None:
-                self._activity.add(task)
+            self._act(self._carry_out(effect))
+
+    def _act(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something to the runtime or the managers; whoever waits for quiet waits for it."""
+        task = self._start(work)
+        if task is not None:
+            self._activity.add(task)
 
     async def _carry_out(self, effect: fx.Effect) -> None:
         pod = self.core.pods.get(effect.uid)
@@ -250,7 +257,7 @@ class NodeAgent:
             return
         kind = type(effect).__name__
         self.counters.effects[kind] += 1
-        self._boundary("before", effect)
+        again = effect.uid in self.admission.entries
         try:
             result = await self.performer.perform(pod, effect)
         except StartError as error:
@@ -263,8 +270,9 @@ class NodeAgent:
             log.exception("%s of %s", describe(effect), pod.key)
             self._fail(fx.Failed(effect, f"{type(error).__name__}: {error}"))
         else:
-            self._boundary("after", effect)
             self.feed(fx.Done(effect, result))
+            if isinstance(effect, fx.Admit):
+                self.unapplied.look_at([pod], told=again)
             if isinstance(effect, fx.Release):
                 await self.settle()
             if isinstance(effect, fx.Admit | fx.Release) and not self._writing_soon:
@@ -277,10 +285,7 @@ class NodeAgent:
 
     async def settle(self) -> None:
         """Let containers have what others gave back; what fails is tried again at the next relist."""
-        try:
-            await self.performer.settle()
-        except CallError as error:
-            log.warning("cannot update a container: %s", error)
+        await self.performer.adjusting.adjust()
 
     def _arm(self) -> None:
         """One timer for everything the core wants to be woken for."""
@@ -374,15 +379,17 @@ class NodeAgent:
                 await self.watch.compare()
             except CallError as error:
                 log.warning("cannot list what runs: %s", error)
-            if self.performer.unsettled:
+            if self.performer.adjusting.owed:
                 await self.settle()
 
     async def _reconcile(self, manager: Reconciles) -> None:
         """Let a manager look around every period, and tell containers what it found."""
         while True:
+            due = self.clock.now_ns() + round(manager.reconcile_seconds * NS)
             if await manager.reconcile():
                 await self.settle()
-            await self.clock.sleep_until(self.clock.now_ns() + round(manager.reconcile_seconds * NS))
+                self.unapplied.look_at(self.core.pods.values())
+            await self.clock.sleep_until(max(due, self.clock.now_ns()))
 
     async def refresh_runtime(self) -> None:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""
@@ -440,10 +447,9 @@ class NodeAgent:
         """Bring the Node object and the lease up to date."""
         if self._registration is None:
             return
-        free = self.cpus.free_by_node() if self.cpus is not None else None
         try:
             pods = [pod.admitted_pod() for pod in self.core.pods.values()]
-            found = nodestatus.node_annotations(self.settings, free, self.drivers())
+            found = nodestatus.node_annotations(self.settings, self.managers, self.drivers())
             found |= nodestatus.map_annotations(self.machine, self.managers, pods) | self.annotations
             async with self._writing:
                 await self._registration.keep(self.labels, found, self._node_status)
@@ -479,7 +485,7 @@ class NodeAgent:
 
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""
-        return self.core.validate() + self.admission.validate()
+        return self.core.validate() + self.admission.validate() + self.performer.adjusting.owed.validate()
 
 
 def _live_containers(

@@ -171,12 +171,14 @@ class _Counters(Collector):
         yield _counted(name, "Calls of the Pod Resources API.", "kind", self._calls())
 
     def _repairs(self) -> Iterable[Metric]:
-        """What others damaged and this agent put right."""
+        """What others damaged and this agent put right, and what it cannot."""
         damaged = self._agent.counters.damaged_checkpoints
         yield CounterMetricFamily("kubeqos_node_damaged_checkpoints", "Checkpoints set aside.", value=damaged)
         drifts = self._agent.cgroups.files.drifts if self._agent.cgroups is not None else 0
         text = "Cgroup values that somebody else had changed, put right."
         yield CounterMetricFamily("kubeqos_node_cgroup_drifts", text, value=drifts)
+        text = "Containers that lack a cgroup v2 file that a plugin sets: this node has cgroup v1."
+        yield _counted("kubeqos_node_unapplied_cgroup_files", text, "file", self._agent.unapplied.files)
 
     def _calls(self) -> dict[str, int]:
         return {**self._pod_resources.counts.calls, "refused": self._pod_resources.counts.refused}

@@ -93,7 +93,8 @@ class Extensions:
         told: tuple[list[str], object] = [], None
         while True:
             await asyncio.sleep(_PUBLISH_SECONDS)
-            shown = (self.qrm.conditions(), self.qrm.node_resources()) if self.qrm is not None else None
+            qrm = self.qrm
+            shown = (qrm.conditions(), qrm.node_resources(), qrm.divisions()) if qrm is not None else None
             found = sorted(self.registered()), shown
             if found != told and agent.ready.is_set():
                 await agent.write_node()

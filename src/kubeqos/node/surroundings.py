@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kubeqos.cri.simulated.clock import Clock
-from kubeqos.node import effects as fx
 from kubeqos.node.ledger import Ledger
 
 
@@ -42,8 +41,6 @@ class Surroundings:
 
     clock: Clock | None = None
     ledger: Ledger | None = None
-    boundary: Callable[[str, fx.Effect], None] = lambda _when, _effect: None
-    """Called before and after every effect."""
     on_event: Callable[[str, str], None] | None = None
     """Called with the reason and message of every event."""
     activity: Activity = field(default_factory=Activity)

@@ -8,6 +8,7 @@ from typing import Any
 
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.relist import Seen
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated.clock import NS, Clock
 from kubeqos.node import effects as fx
@@ -53,9 +54,9 @@ class RuntimeWatch:
         self._again: set[str] = set()
         self.looks = 0
 
-    async def follow(self, runtime: Runtime) -> None:
-        """Look at every pod of which an event tells something new."""
-        async for event in runtime.events():
+    async def follow(self, runtime: Runtime, since: Seen) -> None:
+        """Look at every pod of which an event tells something new; `since` is a look from before we looked at pods."""
+        async for event in runtime.events(since):
             uid = event.pod_sandbox_status.metadata.uid or self._whose(event.container_id)
             if uid is None:
                 await self._compare_quietly()

@@ -54,6 +54,7 @@ class SchedulerService:
         self._clock = clock
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(_BINDINGS_AT_ONCE)
+        self._alarm: asyncio.TimerHandle | None = None
         self._budgets: dict[str, DisruptionBudget] = {}
         self._informers = {
             resource: Informer(api, resource)
@@ -142,6 +143,7 @@ class SchedulerService:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            self.core.tick(self._clock())
             while self.core.queue.has_work:
                 await self._slots.acquire()  # when bindings pile up, deciding faster only makes stale decisions
                 self._slots.release()
@@ -153,6 +155,15 @@ class SchedulerService:
                 for effect in effects:
                     tasks.create_task(self._perform(effect))
                 await asyncio.sleep(0)
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """Wake up when the core wants to be, though nothing happens."""
+        due = self.core.next_wake
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay = None if due is None else max(0.0, due - self._clock())
+        self._alarm = None if delay is None else asyncio.get_running_loop().call_later(delay, self._wake.set)
 
     async def _perform(self, effect: Effect) -> None:
         async with self._slots:

@@ -13,9 +13,11 @@ from typing import Any, cast
 
 import structlog
 
+from kubeqos.cri import relist
 from kubeqos.cri.errors import CallError, Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement
+from kubeqos.cri.relist import Seen
 from kubeqos.cri.runtime import EXEC_SYNC, STOP_CONTAINER, Method, Request, Response, Runtime
 from kubeqos.cri.simulated import views
 from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
@@ -112,14 +114,23 @@ class SimulatedRuntime(Runtime):
             raise CallError(method.name, refused.code, refused.what, endpoint=self.endpoint) from refused
         return cast(Response, answer)
 
-    async def events(self) -> AsyncIterator[cri.ContainerEventResponse]:
+    async def events(self, since: Seen | None = None) -> AsyncIterator[cri.ContainerEventResponse]:
         queue: asyncio.Queue[cri.ContainerEventResponse] = asyncio.Queue()
         self._subscribers.add(queue)
         try:
+            if since is not None:
+                for event in self._since(since):
+                    yield event
             while True:
                 yield await queue.get()
         finally:
             self._subscribers.discard(queue)
+
+    def _since(self, before: Seen) -> list[cri.ContainerEventResponse]:
+        now_ns = self.clock.now_ns()
+        sandboxes = views.list_sandboxes(self.core, cri.ListPodSandboxRequest(), now_ns).items
+        containers = views.list_containers(self.core, cri.ListContainersRequest(), now_ns).containers
+        return relist.passed(before, relist.look(sandboxes, containers), at_ns=now_ns)
 
     async def close(self) -> None:
         if self._timer is not None:

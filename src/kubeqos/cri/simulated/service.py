@@ -18,9 +18,7 @@ from kubeqos.cri.simulated.faults import parse_faults
 from kubeqos.cri.simulated.runtime import SimulatedRuntime
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.model.machine import Machine
-from kubeqos.model.machinefile import machine_from_yaml
-from kubeqos.model.machines import MACHINES
-from kubeqos.model.sysfs import read_machine
+from kubeqos.model.machineloading import load_machine
 
 REFRESH_SECONDS = 1.0
 
@@ -38,26 +36,13 @@ class Settings:
     fault: tuple[str, ...] = ()
     seed: int = 0
 
-    def machine(self) -> Machine:
-        if self.machine_file is None:
-            return read_machine(Path("/sys"), name="local")
-        if self.machine_file in MACHINES and not Path(self.machine_file).exists():
-            return MACHINES[self.machine_file]()
-        try:
-            return machine_from_yaml(_read(self.machine_file))
-        except InputError as error:
-            known = f"name a YAML file or one of: {', '.join(MACHINES)}"
-            raise InputError(
-                error.what, where=error.where or self.machine_file, remedy=error.remedy or known
-            ) from error
-
     def offers(self) -> tuple[Advertisement, ...]:
         return () if self.classes_file is None else read_classes(_read(self.classes_file), self.classes_file)
 
 
 async def serve(settings: Settings, tell: Callable[[str], None]) -> None:
     """Serve until a signal says to end; `tell` is given what a user wants to know."""
-    machine, offers = settings.machine(), settings.offers()
+    machine, offers = load_machine(settings.machine_file), settings.offers()
     faults = parse_faults(settings.latency, settings.fault, settings.seed)
     runtime = SimulatedRuntime(machine, offers, name=settings.name, cgroup_root=settings.cgroup_root, faults=faults)
     stop = asyncio.Event()
@@ -69,7 +54,8 @@ async def serve(settings: Settings, tell: Callable[[str], None]) -> None:
         tell(_banner(machine, offers, settings.listen))
         while not stop.is_set():
             try:
-                await asyncio.wait_for(stop.wait(), REFRESH_SECONDS)
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    await stop.wait()
             except TimeoutError:
                 runtime.refresh_usage()
     await runtime.close()

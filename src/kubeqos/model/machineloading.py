@@ -1,4 +1,7 @@
-"""Which machine a command is about: one that has a name here, one described in a file, or the one it runs on."""
+"""Which machine somebody means: one that has a name here, one described in a file, or the one that this runs on.
+
+Called by the commands and by the simulated runtime. Readers are imported when they are needed: commands start fast.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Alignment: whether a node's topology manager would let a pod in, by what the node publishes of each NUMA node.
 
 A node publishes what is free and who holds the rest. Pods that it has not told of yet are put where it would put them,
-so that a burst is not sent where only its first pods fit; pods that have gone give back what they held.
+so that a burst is not sent where only its first pods fit; where that cannot be foreseen nothing is free until the node
+tells. Pods that have gone give back what they held.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def free_now(summary: TopologySummary, pods: Mapping[str, Shape]) -> Free:
     if unseen:
         sizes = capacities(summary)
         for shape in unseen:
-            _take(summary, free, sizes, shape)
+            if not (_take(summary, free, sizes, shape) and _is_foreseen(summary, sizes, shape)):
+                _forget(free, shape)
     return free
 
 
@@ -60,6 +62,19 @@ def _take(summary: TopologySummary, free: Free, sizes: Mapping[str, list[int]], 
             for resource, amount in wanted:
                 free[resource][node] -= amount
     return True
+
+
+def _is_foreseen(summary: TopologySummary, sizes: Mapping[str, list[int]], shape: Shape) -> bool:
+    """Whether each unit goes to one NUMA node. Which ones become a group, and close to others, is up to the node."""
+    units = (shape.aligned_pod,) if summary.scope == "pod" else shape.aligned
+    wanted = [(resource, amount) for unit in units for resource, amount in unit.amounts.items() if resource in sizes]
+    return all(_width(amount, sizes[resource]) == 1 for resource, amount in wanted)
+
+
+def _forget(free: Free, shape: Shape) -> None:
+    """Nobody knows what is left of the resources that the pod wants."""
+    for resource in {resource for unit in shape.aligned for resource in unit.amounts} & free.keys():
+        free[resource] = dict.fromkeys(free[resource], 0)
 
 
 def _width(amount: int, sizes: Sequence[int]) -> int:

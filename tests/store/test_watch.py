@@ -255,5 +255,5 @@ async def test_a_watch_that_is_catching_up_ends_when_the_store_closes(
     reading, closing = asyncio.ensure_future(anext(watch)), asyncio.ensure_future(store.close())
     await closing
     with pytest.raises(StopAsyncIteration):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await reading

@@ -50,7 +50,8 @@ def command(data_dir: Path, pause: bool, wanted: tuple[str, ...]) -> None:
     if failed:
         click.echo(f"{len(failed)} of {len(stories)} stories went wrong: {', '.join(failed)}")
         raise click.exceptions.Exit(1)
-    click.echo(f"All {len(stories)} stories went as the proposals promise.")
+    told = "The story went as its proposal promises." if len(stories) == 1 else ""
+    click.echo(told or f"All {len(stories)} stories went as the proposals promise.")
 
 
 class Stage:

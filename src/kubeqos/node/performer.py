@@ -146,14 +146,16 @@ class Performer:
             self._cgroups.remove(pod.admitted_pod())
         await self._admission.release(pod.uid)
         self.adjusting.gone(pod.uid)
-        if pod.ending is not None and pod.ending.cause.cleans_up:
-            context = self._context()
-            if context.folders:
-                folders = [context.state_dir / "pods" / pod.uid, pod_log_dir(pod.admitted_pod(), context)]
-                if self._threads:
-                    await asyncio.to_thread(_remove_all, folders)
-                else:
-                    _remove_all(folders)
+        context = self._context()
+        if pod.ending is not None and context.folders:
+            own = context.state_dir / "pods" / pod.uid
+            # Logs and last words of a pod that has ended stay; its volumes go, or evicting it would free no disk.
+            stay = not pod.ending.cause.cleans_up
+            folders = [own / "volumes"] if stay else [own, pod_log_dir(pod.admitted_pod(), context)]
+            if self._threads:
+                await asyncio.to_thread(_remove_all, folders)
+            else:
+                _remove_all(folders)
         return None
 
     def _keep_cgroups(self) -> None:

@@ -301,7 +301,8 @@ async def test_an_agent_that_dies_while_a_pod_waits_gives_its_reservation_back(f
         node.submit(pod("web", cpu="1"))
         await until("cpu has heard", lambda: "uid-stuck" in cpu.released)
         assert (await node.run(pod("next", cpu="1")))["cpuset_cpus"] == "0-3"
-        assert node.running("uid-web") and "LedgerRepaired" not in [reason for reason, _ in node.told]
+        await node.until_running("uid-web")
+        assert "LedgerRepaired" not in [reason for reason, _ in node.told]
     await runtime.close()
 
 

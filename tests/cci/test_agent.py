@@ -33,7 +33,7 @@ from kubeqos.node.performer import Performer
 from kubeqos.node.record import PodRecord
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import LocalPods
-from tests.cci.world import DRIVER, QUICK, container, cores, cpus, exclusive, overlaps
+from tests.cci.world import DRIVER, PATIENT, container, cores, cpus, exclusive, overlaps
 from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
 
@@ -79,7 +79,7 @@ class AgentNode:
         self.crash_at, self.passed, self.crashed = crash_at, 0, False
         self.settings = NodeSettings("n1", folder / "s", log_dir=folder / "l", gates=GATES, **settings)
         self.pods = LocalPods()
-        self.cci = Settings(deadlines=QUICK)
+        self.cci = Settings(deadlines=PATIENT)
         self._stack = contextlib.AsyncExitStack()
 
     async def boot(self) -> None:

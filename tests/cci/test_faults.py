@@ -11,7 +11,13 @@ import pytest
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.store import FILE_NAME
 from kubeqos.model.machines import laptop8
-from tests.cci.world import DRIVER, Crash, Node, cores, cpus, driver_process, exclusive, pod
+from tests.cci import world
+from tests.cci.world import DRIVER, QUICK, Crash, cores, cpus, driver_process, exclusive, pod
+
+
+class Node(world.Node):
+    deadlines = QUICK
+
 
 ADMIT, ADD, REMOVE = "CCIAdmit", "CCIAddContainerResource", "CCIRemoveContainerResource"
 

@@ -39,6 +39,9 @@ from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.hints import ANYWHERE
 
 QUICK = Deadlines(call=0.5, health=0.3, probe_every=0.3, probe_sick_every=0.05)
+"""For drivers that hang."""
+PATIENT = Deadlines(call=30.0, health=10.0, probe_every=0.3, probe_sick_every=0.05)
+"""For all others: on a busy machine a healthy one may take seconds."""
 DRIVER = "reference.cci.kubeqos.io"
 
 KEP_CLAIM = """{
@@ -137,10 +140,12 @@ class Crash(Exception):
 class Node:
     """One node. `boundary` is called with the name of each step before it is taken."""
 
+    deadlines = PATIENT
+
     def __init__(self, folder: Path, machine: Machine | None = None, **settings: Any) -> None:
         self.folder = folder
         self.machine = machine or kep80()
-        self.settings = Settings(**{"deadlines": QUICK, **settings})
+        self.settings = Settings(**{"deadlines": self.deadlines, **settings})
         self.runtime = SimulatedRuntime(self.machine, logs=False)
         self.sockets = Path(tempfile.mkdtemp(prefix="cci-"))  # a socket's path is short, a test's folder is not
         self.registry = self.sockets / "registry"

@@ -21,7 +21,7 @@ PROTOCOL = "v4.channel.k8s.io"
 UPGRADE_SECONDS = 10.0
 MOST_BYTES = 1 << 16
 _VERSION = 0x8003
-_SYN_STREAM, _RST_STREAM, _PING, _GOAWAY = 1, 3, 6, 7
+_SYN_STREAM, _SYN_REPLY, _PING, _GOAWAY = 1, 2, 6, 7
 _FIN = 0x01
 
 
@@ -34,6 +34,7 @@ class Streams:
         self._ids = {name: 2 * number + 1 for number, name in enumerate(names)}  # a client's are odd
         self._names = {identity: name for name, identity in self._ids.items()}
         self._closed: set[str] = set()
+        self._open = {identity: asyncio.Event() for identity in self._names}
         # Header blocks may be compressed with SPDY's own dictionary; nobody has to use it.
         compressor = zlib.compressobj()
         for name, identity in self._ids.items():
@@ -42,9 +43,10 @@ class Streams:
             self._control(_SYN_STREAM, struct.pack(">IIH", identity, 0, 0) + packed)
 
     async def send(self, name: str, data: bytes) -> None:
-        """Write to a stream; to one that is not there, nothing."""
+        """Write to a stream; to one that is not there, nothing. Somebody must be reading `received` meanwhile."""
         if name not in self._ids or name in self._closed:
             return
+        await self._open[self._ids[name]].wait()  # servers drop what comes before they have answered
         for start in range(0, len(data), MOST_BYTES):
             self._data(self._ids[name], data[start : start + MOST_BYTES])
         await self._writer.drain()
@@ -53,6 +55,7 @@ class Streams:
         """No more comes on this stream."""
         if name in self._ids and name not in self._closed:
             self._closed.add(name)
+            await self._open[self._ids[name]].wait()
             self._data(self._ids[name], b"", _FIN)
             await self._writer.drain()
 
@@ -65,6 +68,8 @@ class Streams:
                 if not first & 0x80000000:
                     if data and first in self._names:
                         yield self._names[first], data
+                elif first & 0xFFFF == _SYN_REPLY:
+                    self._open[struct.unpack_from(">I", data)[0]].set()
                 elif first & 0xFFFF == _PING:
                     self._control(_PING, data)
                 elif first & 0xFFFF == _GOAWAY:

@@ -60,11 +60,12 @@ $(VENV)/bin/python:
 
 $(RUN): requirements/run.lock pyproject.toml | $(VENV)/bin/python
 	@echo "installing kubeqos (about half a minute the first time)"
-	@$(BIN)/pip install -q --disable-pip-version-check -r requirements/run.lock
+	@$(BIN)/python tools/install.py -r requirements/run.lock
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -e .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(DEV): requirements/dev.lock $(RUN)
 	@echo "installing the test tools"
-	@$(BIN)/pip install -q --disable-pip-version-check -r requirements/dev.lock
+	@$(BIN)/python tools/install.py -r requirements/dev.lock
 	@touch $@

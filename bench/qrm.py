@@ -148,13 +148,13 @@ async def fill(agent: NodeAgent, count: int) -> None:
 
 async def quiet_reconciles(agent: NodeAgent, manager: QosResourceManager, calls: list[str]) -> float:
     await manager.reconcile()
-    await agent.performer.settle()
+    await agent.performer.adjusting.settle()
     calls.clear()
     rounds = 20
     started = time.process_time()
     for _ in range(rounds):
         if await manager.reconcile():
-            await agent.performer.settle()
+            await agent.performer.adjusting.settle()
     spent = (time.process_time() - started) * 1000 / rounds
     assert calls == [], "an unchanged reconcile called the runtime"
     return spent
@@ -166,7 +166,7 @@ async def resize(agent: NodeAgent, manager: QosResourceManager, calls: list[str]
     started = time.perf_counter()
     await call(channel, f"/{POOLS_SERVICE}/SetPools", request, pb.PoolsResponse, seconds=10)
     assert await manager.reconcile()
-    await agent.performer.settle()
+    await agent.performer.adjusting.settle()
     taken = (time.perf_counter() - started) * 1000
     await channel.close(None)
     assert len(calls) >= RESIZED

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.claims import ResolvedClaim
 from kubeqos.cci.manager import CciManager, Settings
-from kubeqos.cci.sdk import running
+from kubeqos.cci.sdk import Driver, running
 from kubeqos.cci.stateservice import SOCKET_NAME
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.runtime import Runtime
@@ -29,9 +29,10 @@ from kubeqos.model.sysfs import read_machine
 from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.extensions import Extensions
+from kubeqos.node.performer import Performer
+from kubeqos.node.record import PodRecord
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import LocalPods
-from kubeqos.node.surroundings import Surroundings
 from tests.cci.world import DRIVER, QUICK, container, cores, cpus, exclusive, overlaps
 from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
@@ -43,14 +44,15 @@ class Crash(BaseException):
     """The agent is gone."""
 
 
-def claiming(name: str, parameters: str = "", **spec: Any) -> dict[str, Any]:
+def claiming(name: str, parameters: str = "", driver: str = DRIVER, **spec: Any) -> dict[str, Any]:
     """A pod for the agent; the claim's parameters travel in an annotation, where the test's resolver finds them."""
+    marks = {"claim": parameters, "driver": driver}
     one = container("main", "compute", parameters) if parameters else container()
     made = spec.pop("containers", [one])
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": {"claim": parameters}},
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": marks},
         "spec": {
             "nodeName": "n1",
             "restartPolicy": "Always",
@@ -63,9 +65,9 @@ def claiming(name: str, parameters: str = "", **spec: Any) -> dict[str, Any]:
 
 
 async def resolved(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    text = raw["metadata"]["annotations"]["claim"]
+    text, driver = (raw["metadata"]["annotations"][key] for key in ("claim", "driver"))
     name = raw["metadata"]["name"]
-    claim = ResolvedClaim("compute", "default", name, f"{name}-uid", "cpus", DRIVER, text, "the test")
+    claim = ResolvedClaim("compute", "default", name, f"{name}-uid", "cpus", driver, text, "the test")
     return {"compute": claim} if text else {}
 
 
@@ -77,11 +79,12 @@ class AgentNode:
         self.crash_at, self.passed, self.crashed = crash_at, 0, False
         self.settings = NodeSettings("n1", folder / "s", log_dir=folder / "l", gates=GATES, **settings)
         self.pods = LocalPods()
+        self.cci = Settings(deadlines=QUICK)
         self._stack = contextlib.AsyncExitStack()
 
     async def boot(self) -> None:
         self.settings.state_dir.mkdir(parents=True, exist_ok=True)
-        self.manager = CciManager(self.machine, self.settings.state_dir, Settings(deadlines=QUICK))
+        self.manager = CciManager(self.machine, self.settings.state_dir, self.cci)
         self.agent = NodeAgent(
             self.settings,
             self.runtime,
@@ -89,8 +92,8 @@ class AgentNode:
             pods=self.pods,
             managers=[self.manager],
             claims=resolved,
-            around=Surroundings(boundary=self._boundary),
         )
+        self._make_mortal(self.agent.performer)
         self._stack = contextlib.AsyncExitStack()
         beside = Extensions(self.folder / "r", cci=self.manager, managers=[self.manager])
         await self._stack.enter_async_context(beside.running(self.agent))
@@ -100,7 +103,19 @@ class AgentNode:
     async def halt(self) -> None:
         await self._stack.aclose()
 
-    def _boundary(self, _when: str, _what: fx.Effect) -> None:
+    def _make_mortal(self, performer: Performer) -> None:
+        """Pass a boundary before and after every effect."""
+        perform = performer.perform
+
+        async def mortal(pod: PodRecord, effect: fx.Effect) -> fx.Result:
+            self._boundary()
+            result = await perform(pod, effect)
+            self._boundary()
+            return result
+
+        performer.perform = mortal  # type: ignore[method-assign]
+
+    def _boundary(self) -> None:
         self.passed += 1
         if self.passed == self.crash_at:
             self.crashed = True
@@ -143,13 +158,25 @@ async def _ended(task: asyncio.Task[None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def agent_node(machine: Machine, runtime: Runtime, **options: Any) -> AsyncIterator[AgentNode]:
+async def agent_node(
+    machine: Machine,
+    runtime: Runtime,
+    *,
+    drivers: Sequence[Driver] = (),
+    cci: Settings | None = None,
+    **options: Any,
+) -> AsyncIterator[AgentNode]:
     folder = Path(tempfile.mkdtemp(prefix="cci-"))
     node = AgentNode(folder, machine, runtime, **options)
+    node.cci = cci or node.cci
     try:
-        async with running(Reference(machine, DRIVER), folder / "r", folder / SOCKET_NAME):
+        async with contextlib.AsyncExitStack() as stack:
+            served = drivers or [Reference(machine, DRIVER)]
+            for driver in served:
+                await stack.enter_async_context(running(driver, folder / "r", folder / SOCKET_NAME))
             await node.boot()
-            await node.until("driver", lambda: DRIVER in node.manager.drivers.table)
+            for driver in served:
+                await node.until("driver", lambda name=driver.name: name in node.manager.drivers.table)  # type: ignore[misc]
             yield node
             await node.halt()
     finally:

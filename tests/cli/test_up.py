@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -47,6 +49,9 @@ def test_up_status_pods_second_up_and_down(data_dir: Path) -> None:
         ["hybrid", "Ready", "default"],
         ["qrm", "Ready", "qrm"],
     ]
+    told = decode_json(kubeqos("status", "--data-dir", str(data_dir), "-o", "json").stdout.encode())
+    assert told["nodes"][2] == {"node": "qrm", "status": "Ready", "profile": "qrm", "pods": 0}
+    assert Path(told["sockets"], "qrm", "plugins_registry", "cpu.sock").is_socket()
     assert "already running" in start(data_dir)
     assert kubeqos("down", "--data-dir", str(data_dir)).stdout == "stopped\n"
     assert kubeqos("status", "--data-dir", str(data_dir), check=False).returncode == 1
@@ -89,7 +94,9 @@ class TestWhatCanBeWrong:
         done = kubeqos("up", *words, check=False)
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
-        return done.stderr
+        progress, error, message = done.stderr.rpartition("Error: ")
+        assert len(progress.splitlines()) <= 1  # nothing was begun
+        return error + message
 
     def test_a_taken_port(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -152,3 +159,71 @@ def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
     assert process.returncode == 0, errors
     assert "ready in" in output
     assert not record.exists()
+
+
+def processes_of(data_dir: Path) -> list[int]:
+    """What runs for a cluster: plugins and drivers have its data directory among their words."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # it may end while we look
+            if entry.name.isdigit() and str(data_dir / "nodes").encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def test_plugins_do_not_outlive_a_cluster_that_is_killed(data_dir: Path) -> None:
+    start(data_dir)
+    record = decode_json((data_dir / "up.json").read_bytes())
+    assert len(processes_of(data_dir)) == 4
+    os.kill(record["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while processes_of(data_dir) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_of(data_dir) == []
+    assert Path(record["sockets"]).exists()
+    assert kubeqos("status", "--data-dir", str(data_dir), check=False).stdout.startswith("not running")
+    assert not Path(record["sockets"]).exists()
+
+
+def test_at_a_terminal_ctrl_c_reaches_the_cluster_alone(tmp_path: Path) -> None:
+    """A terminal sends the signal to every process of the group, and stopping is no reason for a warning."""
+    ours, theirs = os.openpty()
+    words = ["up", "--data-dir", str(tmp_path / "c"), "--port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "kubeqos.cli.main", *words], stdout=theirs, stderr=theirs, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        said = b""
+        while b"export KUBECONFIG" not in said:
+            said += os.read(ours, 4096)
+        os.killpg(process.pid, signal.SIGINT)
+        said = b""
+        with contextlib.suppress(OSError):  # how a terminal says that nobody writes to it any more
+            while more := os.read(ours, 4096):
+                said += more
+    os.close(ours)
+    assert process.returncode == 0
+    assert said.decode().split()[-1] == "stopping"
+    assert "warning" not in said.decode()
+
+
+def test_what_to_try_next_works_on_the_nodes_there_are(data_dir: Path) -> None:
+    said = start(data_dir, "--nodes", "2")
+    assert "kubeqos top nodes\n" in said
+    assert "demo" not in said
+    refused = kubeqos("demo", "--data-dir", str(data_dir), check=False)
+    assert refused.stderr.startswith(
+        "Error: the stories are played on the nodes cci, hybrid, qrm, and this cluster has"
+    )
+
+
+def test_a_failure_in_the_background_is_told_as_one_in_front(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = kubeqos("up", "--data-dir", str(tmp_path / "c"), "--port", str(port), "--detach", check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1:] == [
+        "Error: cannot listen: Address already in use",
+        f"  at  127.0.0.1:{port}",
+        "  choose another port with --port; 0 takes one that is free",
+    ]

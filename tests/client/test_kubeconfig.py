@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubeqos.client.http import HttpApi
-from kubeqos.client.kubeconfig import load
+from kubeqos.client.kubeconfig import files, load
 from kubeqos.codec import encode_yaml
 from kubeqos.errors import ConfigurationError
 
@@ -68,3 +68,18 @@ def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="No such file") as error:
         load(env={"KUBECONFIG": str(tmp_path / "nowhere")})
     assert error.value.where == str(tmp_path / "nowhere")
+
+
+def test_without_one_of_ones_own_the_local_cluster_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    usual, local, elsewhere = tmp_path / ".kube/config", tmp_path / ".kubeqos/kubeconfig", tmp_path / "data/kubeconfig"
+    assert files(None, {}) == [usual]
+    for path in (local, elsewhere):
+        path.parent.mkdir()
+        path.touch()
+    assert files(None, {}) == [local]
+    assert files(None, {"KUBEQOS_DATA_DIR": str(elsewhere.parent)}) == [elsewhere]
+    assert files(None, {"KUBECONFIG": "/named"}) == [Path("/named")]
+    usual.parent.mkdir()
+    usual.touch()
+    assert files(None, {}) == [usual]

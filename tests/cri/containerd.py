@@ -176,15 +176,20 @@ class Containerd:
                 stub.RemovePodSandbox(cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox.id), timeout=30)
 
     def _end_shims(self, patience: float) -> list[str]:
-        """Shims end a moment after their last pod; those that do not are ended and reported."""
+        """Shims end a moment after their last pod; those that do not are ended and reported.
+
+        Not reported are those that containerd itself has forgotten, which happens when the caller of RunPodSandbox
+        goes away while the shim starts: their bundle is gone.
+        """
         deadline = time.monotonic() + patience
         while (shims := self._shims()) and time.monotonic() < deadline:
             time.sleep(0.05)
+        bundles = {path.name for path in self.folder.glob("state/io.containerd.runtime.v2.task/*/*")}
         for pid in shims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._remove_shim_sockets()
-        return [f"process {pid}" for pid in shims]
+        return [f"process {pid}" for pid, sandbox in shims.items() if sandbox in bundles]
 
     def _remove_shim_sockets(self) -> None:
         """Shims listen in a folder that all containerds of a machine share; a killed one leaves its socket there."""
@@ -207,14 +212,15 @@ class Containerd:
         files = CGROUPS.glob(f"*/{self.cgroup_parent.strip('/')}/**/cgroup.procs")
         return {int(pid) for file in files for pid in file.read_text().split()}
 
-    def _shims(self) -> list[int]:
-        found = []
+    def _shims(self) -> dict[int, str]:
+        """The sandbox of each shim of ours, by process."""
+        found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
                     words = (entry / "cmdline").read_bytes().split(b"\0")
                     if b"shim" in words[0] and any(str(self.folder).encode() in word for word in words):
-                        found.append(int(entry.name))
+                        found[int(entry.name)] = words[words.index(b"-id") + 1].decode()
         return found
 
     def _unmount(self) -> list[str]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
+from kubeqos.cli.main import application
 from kubeqos.codec import decode_yaml_all
-from tests.docs.pages import ROOT, Session, blocks, has_sessions, matches, needs_cluster, pages, play, steps
+from tests.docs.pages import ROOT, WILD, Session, blocks, has_sessions, matches, needs_cluster, pages, play, steps
 from tests.scenarios.cluster import KUBECTL
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -27,18 +30,12 @@ def named(path: Path) -> str:
 
 
 @contextmanager
-def cluster() -> Iterator[Path]:
-    """`kubeqos up`, as a reader of the page would have it; in a folder with a short name, as sockets need one."""
-    with tempfile.TemporaryDirectory(prefix="kubeqos-") as name, started(Path(name)) as kubeconfig:
-        yield kubeconfig
-
-
-@contextmanager
-def started(folder: Path) -> Iterator[Path]:
-    log = folder / "up.log"
+def cluster(home: Path) -> Iterator[Path]:
+    """`kubeqos up`, as a reader of the page would have it: where it is by default, but on a free port."""
+    log = home / "up.log"
     with log.open("w") as written:
         process = subprocess.Popen(
-            [sys.executable, "-m", "kubeqos.cli.main", "up", "--data-dir", str(folder / "cluster"), "--port", "0"],
+            [sys.executable, "-m", "kubeqos.cli.main", "up", "--data-dir", str(home / ".kubeqos"), "--port", "0"],
             env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
             stdout=written,
             stderr=written,
@@ -48,7 +45,7 @@ def started(folder: Path) -> Iterator[Path]:
             if process.poll() is not None:
                 pytest.fail(f"the cluster did not start:\n{log.read_text()}")
             time.sleep(0.05)
-        yield folder / "cluster" / "kubeconfig"
+        yield home / ".kubeqos" / "kubeconfig"
     finally:
         process.terminate()
         process.wait(60)
@@ -64,7 +61,7 @@ def test_commands_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     elif KUBECTL is None:
         pytest.skip("kubectl is not on PATH")
     else:
-        with cluster() as kubeconfig, Session(folder, kubeconfig) as session:
+        with cluster(folder) as kubeconfig, Session(folder, kubeconfig) as session:
             wrong = play(page, session)
     assert not wrong, "\n\n".join(wrong)
 
@@ -102,6 +99,44 @@ def test_commands_are_marked(page: Path) -> None:
         if block.language == "console":
             assert steps(block), f"{named(page)}:{block.line}: no `$ ` in a console block; write ```sh"
             assert block.rest in ("", "cluster"), f"{named(page)}:{block.line}: unknown mark {block.rest!r}"
+
+
+@pytest.mark.parametrize("page", [*pages(), ROOT / "CONTRIBUTING.md"], ids=named)
+def test_commands_that_are_not_run_are_spelled_right(page: Path) -> None:
+    """Those that need root, or do not end, are at least commands with the options that they name."""
+    for block in blocks(page):
+        for line in block.text.replace("\\\n", " ").splitlines() if block.language == "sh" else ():
+            for words in invocations(line):
+                assert misspelt(words) is None, f"{named(page)}:{block.line}: {line}: {misspelt(words)}"
+
+
+def invocations(line: str) -> Iterator[list[str]]:
+    """The words after every `kubeqos` of a line."""
+    words = [word.rstrip(")") for word in shlex.split(line, comments=True) if word != WILD]
+    starts = [number for number, word in enumerate(words) if word.endswith("kubeqos") and not word.startswith("-")]
+    for start in starts:
+        rest = words[start + 1 :]
+        yield list(itertools.takewhile(lambda word: word not in ("|", "&&", ";"), rest))
+
+
+def misspelt(words: list[str]) -> str | None:
+    """What the command line would say of a command that does not exist, or not with these options."""
+    command: click.Command = application
+    context = None
+    while True:
+        try:
+            context = command.make_context(command.name, list(words), parent=context)
+        except (click.NoSuchOption, click.MissingParameter) as error:
+            return error.format_message()
+        except click.ClickException:
+            return None  # a value that only the reader has, such as a file
+        words = [*context._protected_args, *context.args]
+        if not isinstance(command, click.Group) or not words:
+            return None
+        below = command.get_command(context, words[0])
+        if below is None:
+            return f"no command {words[0]!r}"
+        command, words = below, words[1:]
 
 
 @pytest.mark.parametrize("page", pages(), ids=named)

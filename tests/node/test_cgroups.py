@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,24 @@ def test_cgroups_of_pods_that_are_gone_are_found_and_removed(tmp_path: Path) -> 
     assert files.orphans(left) == ["/kubepods/besteffort/pode", "/kubepods/burstable/podb"]
     assert all(files.remove(path) for path in files.orphans(left))
     assert files.orphans(left) == [] and (tmp_path / "kubepods/podg").is_dir()
+
+
+def test_a_process_that_the_runtime_lost_sight_of_ends_with_its_pod(tmp_path: Path) -> None:
+    """Only who is listed is ended; 0 stands for a process of another PID namespace."""
+    files = CgroupFiles(tmp_path, version=2)
+    files.reconcile(plan(three(), NODE, 4000, CgroupSettings()))
+    lost, other = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
+    try:
+        inner = tmp_path / "kubepods/podg/c1"
+        inner.mkdir()
+        (inner / "cgroup.procs").write_text(f"0\n{lost.pid}\n")
+        (tmp_path / "kubepods/burstable/podb/cgroup.procs").write_text(f"{other.pid}\n")
+        files.end("/kubepods/podg")
+        assert lost.wait(20) == -signal.SIGKILL and other.poll() is None
+    finally:
+        for one in (lost, other):
+            one.kill()
+            one.wait()
 
 
 def test_systemd_names_its_slices(tmp_path: Path) -> None:

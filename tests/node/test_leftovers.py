@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from kubeqos.cri.errors import Code
 from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.cri.simulated.faults import Fault, Faults
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.node.services import ServiceSettings, serve_node
 from tests.node.pods import container, pod, resources
@@ -48,6 +52,31 @@ async def test_a_finished_pod_keeps_its_status_whoever_removes_its_containers(tm
         await node.boot()
         await node.advance(30)
         assert node.status(job) == before and not node.runtime.core.containers
+
+
+@pytest.mark.parametrize("method", ["RemoveContainer", "RemovePodSandbox"])
+async def test_a_pod_goes_though_the_runtime_cannot_remove_its_remains(tmp_path: Path, method: str) -> None:
+    """They have stopped: its CPUs are free and its name is free at once. The remains go as soon as the runtime can."""
+    async with World(tmp_path, cpu_manager_policy="static", reserved_cpus=CpuSet.parse("0-3")) as node:
+        owner = pod("owner", container(resources=resources(cpu="4", memory="1Gi")))
+        first = await node.start(owner)
+        await node.advance(2)
+        cpus = node.running(first)["main"].resources.cpuset_cpus
+        node.runtime.faults = Faults(fault={method: Fault(Code.FAILED_PRECONDITION, 1.0)})
+        await node.end(first, grace=1)
+        await node.advance(3)
+        assert first not in node.pods.pods and node.runtime.core.sandboxes
+        second = await node.start(pod("owner", container(resources=resources(cpu="4", memory="1Gi"))))
+        await node.advance(3)
+        assert node.running(second)["main"].resources.cpuset_cpus == cpus
+        await node.halt()
+        await node.boot()
+        await node.advance(40)
+        assert {one.config.metadata.uid for one in node.runtime.core.sandboxes.values()} == {first, second}
+        node.runtime.faults = None
+        await node.advance(40)
+        assert {one.config.metadata.uid for one in node.runtime.core.sandboxes.values()} == {second}
+        assert first not in node.agent.core.pods and node.status(second)["phase"] == "Running"
 
 
 async def test_after_a_reboot_everything_is_started_again(tmp_path: Path) -> None:

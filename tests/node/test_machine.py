@@ -1,4 +1,5 @@
-"""Anything may happen in any order: pods come and go, the runtime and a plugin fail, the agent dies and comes back.
+"""Anything may happen in any order: pods come and go, the runtime and a plugin fail or hang, the agent dies and comes
+back.
 
 A Hypothesis state machine over the real agent, the simulated runtime and virtual time. After every step the invariants
 hold; when the world has calmed down, every pod is where it should be and nothing is leaked.
@@ -23,7 +24,7 @@ from kubeqos.cri.simulated.state import State
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.node.managers.cpu import EXCLUSIVE_ANNOTATION
-from kubeqos.plugins.managers import Grant, Refusal
+from kubeqos.plugins.managers import NOTHING, AdmittedPod, Grant, Refusal
 from tests.node.pods import container, pod, resources
 from tests.node.test_admission import OFFERS, Plugin
 from tests.node.world import World
@@ -44,7 +45,34 @@ SHAPES: dict[str, dict[str, Any]] = {
     "critical": {"containers": [container(resources=resources(cpu="3", memory="1Gi"))], "priority": 2_000_000_000},
     "stubborn": {"annotations": {"simulate.kubeqos.io/stop": "ignore"}, "terminationGracePeriodSeconds": 5},
 }
+ASKING = {"annotations": {"asks": "plugin"}}
+SHAPES |= {f"asking-{name}": SHAPES[name] | ASKING for name in ("plain", "owner", "classy")}
+"""Pods that the plugin is asked for; the others have nothing to do with it."""
 FAULTY = ["RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "UpdateContainerResources", "*"]
+
+
+class AskedPlugin(Plugin):
+    """Serves the pods that ask for it; hangs, fails or refuses in the middle of their admission when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.waiting: set[str] = set()
+
+    def peers(self, pod: AdmittedPod) -> frozenset[str]:
+        return frozenset({"plugin"} if "asks" in pod.view.metadata.annotations else ())
+
+    def offers_stand(self, _pod: AdmittedPod) -> bool:
+        return True
+
+    async def allocate(self, pod: Any, container: Any, hint: Any) -> Grant | Refusal:
+        if not self.peers(pod):
+            return NOTHING
+        self.waiting.add(pod.uid)
+        await self.answers.wait()
+        self.waiting.discard(pod.uid)
+        return await super().allocate(pod, container, hint)
 
 
 class NodeMachine(RuleBasedStateMachine):
@@ -63,12 +91,12 @@ class NodeMachine(RuleBasedStateMachine):
     def boot(self) -> None:
         async def start() -> World:
             world = World(self.folder, offers=OFFERS, cpu_manager_policy="static", reserved_cpus=CpuSet.of(0))
-            world.managers = [Plugin()]
+            world.managers = [AskedPlugin()]
             await world.boot()
             return world
 
         self.world = self.run(start())
-        self.plugin: Plugin = self.world.managers[0]
+        self.plugin: AskedPlugin = self.world.managers[0]
 
     @rule(shape=st.sampled_from(sorted(SHAPES)))
     def create(self, shape: str) -> None:
@@ -106,7 +134,26 @@ class NodeMachine(RuleBasedStateMachine):
         self.plugin.answer = later if answer == "refuse" else RemoteError("gone")
 
     @rule()
+    def plugin_hangs(self) -> None:
+        self.plugin.answers.clear()
+
+    @rule(owners=st.booleans())
+    def others_start_while_it_hangs(self, owners: bool) -> None:
+        """Whoever does not ask the plugin runs, or is refused for good, before it is heard of again."""
+        self.plugin_hangs()
+        self.calm_down_runtime()
+        self.serial += 2
+        stuck, free = f"asking-owner-{self.serial}", f"{'owner' if owners else 'plain'}-{self.serial + 1}"
+        self.run(self.world.start(pod(stuck, uid=stuck, **SHAPES["asking-owner"])))
+        self.run(self.world.start(pod(free, uid=free, **SHAPES["owner" if owners else "plain"])))
+        self.run(self.world.settle())
+        status = self.world.status(free)
+        waits_for_room = status.get("phase") in (None, "Pending") and owners and self.plugin.waiting
+        assert status.get("phase") in ("Running", "Failed") or waits_for_room, self.world.agent.core.story(free)
+
+    @rule()
     def calm_down(self) -> None:
+        self.plugin.answers.set()
         self.world.runtime.faults = None
         self.plugin.answer = Grant({"cpuset_mems": "0"})
 
@@ -165,7 +212,7 @@ class NodeMachine(RuleBasedStateMachine):
         for uid, raw in world.pods.pods.items():
             status = raw.get("status") or {}
             assert status.get("phase") in ("Running", "Pending", "Succeeded", "Failed"), (uid, status)
-            if uid.startswith(("plain", "stubborn")) and "deletionTimestamp" not in raw["metadata"]:
+            if uid.startswith(("plain", "stubborn", "asking-plain")) and "deletionTimestamp" not in raw["metadata"]:
                 assert status["phase"] in ("Running", "Failed"), (uid, status, world.agent.core.story(uid))
         for uid in list(world.pods.pods):
             await world.end(uid, 1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
+from kubeqos.codec import decode_json
 from kubeqos.model.objects import LabelSelectorView, NodeView, PodAffinityTerm, PodView, Taint, Toleration
+from kubeqos.model.wellknown import TOPOLOGY_ANNOTATION
 from kubeqos.rules.classes import ClassKey, Level, catalog, demand, fit
-from kubeqos.rules.podqos import effective_requests
+from kubeqos.rules.podqos import QosClass, effective_class, effective_requests
 
 Placement = Mapping[str, Sequence[PodView]]
 """Pods by node name."""
@@ -20,6 +23,8 @@ def fits(pod: PodView, node: NodeView, nodes: Sequence[NodeView], placed: Placem
         and _ports_free(pod, here)
         and _resources(pod, node, here)
         and _classes(pod, node, here)
+        and _pools(pod, node, here)
+        and _aligned(pod, node, here)
         and _spread(pod, node, nodes, placed)
         and _affinity(pod, node, nodes, placed)
     )
@@ -83,6 +88,50 @@ def _classes(pod: PodView, node: NodeView, here: Sequence[PodView]) -> bool:
         for key, count in demand(other.spec, container_level).items():
             used[key] = used.get(key, 0) + count
     return not fit(pod.spec, offered, used)
+
+
+def _pools(pod: PodView, node: NodeView, here: Sequence[PodView]) -> bool:
+    """Room in the pool of the pod's role; whole CPUs come out of the shared pool, but not its last if it is used."""
+    told = decode_json(node.metadata.annotations[TOPOLOGY_ANNOTATION].encode()).get("pools", {}).get("cpu")
+    asked = _cpu(pod)
+    if told is None or not asked:
+        return True
+    own = sum(math.ceil(_cpu(other)) for other in here if _role(other) == "own")
+    if _role(pod) == "own":
+        left = told["whole"] - own - math.ceil(asked)
+        shared = any(_role(other) == "" for other in here)
+        return bool(left > 0 or (left == 0 and not shared))
+    pool = "online" if _role(pod) == "web" else "shared"
+    if pool not in told["pools"]:
+        return False
+    used = sum(_cpu(other) for other in here if _role(other) == _role(pod)) + (own if pool == "shared" else 0)
+    return bool(used + asked <= told["pools"][pool] + 1e-9)
+
+
+def _role(pod: PodView) -> str:
+    return pod.metadata.annotations.get("kubernetes.io/pod-role", "")
+
+
+def _cpu(pod: PodView) -> float:
+    return sum(c.resources.requests["cpu"].milli() for c in pod.spec.containers if "cpu" in c.resources.requests) / 1000
+
+
+def _aligned(pod: PodView, node: NodeView, here: Sequence[PodView]) -> bool:
+    """Whole CPUs of a Guaranteed pod on one NUMA node, after everybody who came before took the first that had room."""
+    told = decode_json(node.metadata.annotations[TOPOLOGY_ANNOTATION].encode())
+    if told["policy"] != "single-numa-node" or not _whole_cpus(pod):
+        return True
+    free = [told["free"]["cpu"][numa] for numa in ("0", "1")]
+    for other in here:
+        index = next((n for n in (0, 1) if free[n] >= _whole_cpus(other)), None)
+        if index is not None:
+            free[index] -= _whole_cpus(other)
+    return bool(max(free) >= _whole_cpus(pod))
+
+
+def _whole_cpus(pod: PodView) -> int:
+    cpu = _cpu(pod)
+    return int(cpu) if effective_class(pod) is QosClass.GUARANTEED and cpu == int(cpu) else 0
 
 
 def _matches(selector: LabelSelectorView | None, labels: Mapping[str, str]) -> bool:

@@ -6,6 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from kubeqos.model.topologysummary import Division, PoolRule, Rules, TopologySummary, encode_topology
+from kubeqos.model.wellknown import TOPOLOGY_ANNOTATION
+
 CLASSES = st.lists(
     st.fixed_dictionaries(
         {"name": st.sampled_from(["gold", "silver", "bronze"]), "capacity": st.integers(0, 3)},
@@ -36,13 +39,40 @@ TERMS = st.lists(
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
+POOLED = st.builds(
+    lambda online, shared: TopologySummary(
+        "best-effort",
+        pools={
+            "cpu": Division(
+                Rules("shared", {"web": PoolRule("online"), "own": PoolRule("", True)}),
+                pools={"shared": shared} | ({"online": online} if online else {}),
+                whole=shared,
+                carved="shared",
+            )
+        },
+    ),
+    st.sampled_from([0.0, 1.0, 1.5]),
+    st.sampled_from([1.0, 2.0]),
+)
+ALIGNED = st.builds(
+    lambda first, second: TopologySummary("single-numa-node", "container", {"cpu": {0: first, 1: second}}),
+    st.integers(0, 2),
+    st.integers(0, 2),
+)
+SUMMARIES = st.one_of(st.just(TopologySummary()), st.just(TopologySummary()), POOLED, ALIGNED)
+
+
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> dict[str, Any]:
     labels = {"zone": zone} if (zone := draw(st.sampled_from(["z1", "z2", None]))) else {}
     taints = draw(st.lists(st.sampled_from([{"key": "t", "value": "v", "effect": "NoSchedule"}]), max_size=1))
     levels = draw(st.sampled_from(["podQoSResources", "containerQoSResources"]))
     return {
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "annotations": {TOPOLOGY_ANNOTATION: encode_topology(draw(SUMMARIES))},
+        },
         "spec": {"taints": taints, "unschedulable": draw(st.sampled_from([False, False, False, True]))},
         "status": {
             "allocatable": {
@@ -69,7 +99,12 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
         )
     )
     ports = [{"containerPort": 80, "hostPort": 80}] if draw(st.integers(0, 5)) == 0 else []
-    container = {"name": "c", "resources": {"requests": requests, "qosResources": draw(REQUESTED)}, "ports": ports}
+    resources: dict[str, Any] = {"requests": requests, "qosResources": draw(REQUESTED)}
+    container = {"name": "c", "resources": resources, "ports": ports}
+    if draw(st.integers(0, 3)) == 0:  # whole CPUs of its own, where a node aligns
+        resources["requests"] = {"cpu": draw(st.sampled_from(["1", "2"])), "memory": "512Mi"}
+        resources["limits"] = dict(resources["requests"])
+    role = draw(st.sampled_from([None, None, None, "web", "own"]))
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     affinity: dict[str, Any] = {}
     if draw(st.integers(0, 3)) == 0:
@@ -77,7 +112,11 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.integers(0, 3)) == 0:
         affinity["podAntiAffinity"] = {REQUIRED: draw(TERMS)}
     return {
-        "metadata": {"namespace": draw(st.sampled_from(["x", "y"])), "labels": draw(LABELS)},
+        "metadata": {
+            "namespace": draw(st.sampled_from(["x", "y"])),
+            "labels": draw(LABELS),
+            "annotations": {"kubernetes.io/pod-role": role} if role else {},
+        },
         "spec": {
             "priority": draw(st.sampled_from([0, 0, 5])),
             "containers": [container],

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.placement.cluster import NO_CLASS, Cluster, NodeFacts, PlacedPod
+from kubeqos.placement.cluster import NO_CLASS, Cluster, PlacedPod
 from kubeqos.placement.fit import FILTERS, Explanation, feasible
 from kubeqos.placement.onerow import has_room, points_but_images
-from kubeqos.placement.placer import Placed, Placer
+from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.score import Weights, image_points, local_points
 from kubeqos.placement.shape import compile_shape
+from kubeqos.scheduler.reading import node_facts
 from tests.placement import reference
 from tests.placement.strategies import nodes, pods
 
@@ -40,6 +41,13 @@ def columns(cluster: Cluster) -> dict[str, Any]:
                 if c.capacity[row] != NO_CLASS or c.used[row]
             },
             {
+                key: (int(c.capacity[row]), int(c.used[row]))
+                for key, c in cluster.pools.items()
+                if c.capacity[row] != NO_CLASS or c.used[row]
+            },
+            [cluster.rule_sets.values[numbers[row]].text for numbers in cluster.rule_set.values() if numbers[row]],
+            (row in cluster.divided, row in cluster.aligning),
+            {
                 key: cluster.labels.values(key)[cluster.labels.column(key)[row]]
                 for key in ("zone", "kubernetes.io/hostname")
             },
@@ -55,7 +63,7 @@ def columns(cluster: Cluster) -> dict[str, Any]:
 def build(raw_nodes: tuple[dict[str, Any], ...], placed: dict[str, tuple[str, dict[str, Any]]]) -> Cluster:
     cluster = Cluster(2)
     for raw in raw_nodes:
-        cluster.set_node(NodeFacts(NodeView.of(raw)))
+        cluster.set_node(node_facts(NodeView.of(raw)))
     for uid, (node, raw) in placed.items():
         cluster.add_pod(node, PlacedPod(uid, uid, compile_shape(PodView.of(raw))))
     return cluster
@@ -69,6 +77,10 @@ def over_capacity(cluster: Cluster) -> list[str]:
     for key, column in cluster.classes.items():
         if ((column.capacity > 0) & (column.used > column.capacity)).any():
             wrong.append(str(key))
+    for pool, column in cluster.pools.items():
+        # What is carved out of a shared pool may leave less than its containers were promised; the plugin allows it.
+        if pool[1] != "shared" and ((column.capacity >= 0) & (column.used > column.capacity)).any():
+            wrong.append(str(pool))
     return wrong
 
 
@@ -109,7 +121,7 @@ def test_one_row_in_plain_numbers_equals_the_columns(
     for number, shape in enumerate(shapes):
         node = data.draw(st.sampled_from(NAMES))  # whether it fits there or not
         cluster.add_pod(node, PlacedPod(str(number), str(number), shape))
-    counted = {name: FILTERS[name] for name in ("NodeResourcesFit", "QOSResources")}
+    counted = {name: FILTERS[name] for name in ("NodeResourcesFit", "QOSResources", "ResourcePools", "NUMATopology")}
     for shape in shapes:
         fits = feasible(cluster, shape, filters=counted)
         points = local_points(cluster, shape, slice(None), weights)
@@ -117,6 +129,11 @@ def test_one_row_in_plain_numbers_equals_the_columns(
         for row in cluster.row_of.values():
             assert has_room(cluster, shape, row) == fits[row]
             assert points_but_images(cluster, shape, row, weights) + images[row] == points[row]
+
+
+def told(answer: Placed | Unplaced) -> object:
+    """All that a pod is told: its node and points, or why there is none and what it waits for."""
+    return answer if isinstance(answer, Placed) else (answer.message, answer.explanation.waits_for)
 
 
 @settings(max_examples=100, deadline=None)
@@ -134,9 +151,8 @@ def test_never_over_capacity_and_kept_results_equal_fresh_ones(
             continue
         shape = shapes[data.draw(st.integers(0, len(shapes) - 1))]
         answer, fresh = placer.place(shape), Placer(cluster).place(shape)
-        assert isinstance(answer, Placed) == isinstance(fresh, Placed)
-        if isinstance(answer, Placed) and isinstance(fresh, Placed):
-            assert answer == fresh
+        assert told(answer) == told(fresh)
+        if isinstance(answer, Placed):
             cluster.add_pod(answer.node, PlacedPod(str(step), str(step), shape))
             running.append(str(step))
         assert over_capacity(cluster) == []
@@ -154,14 +170,13 @@ def test_kept_results_equal_fresh_ones_while_nodes_change(
         name = data.draw(st.sampled_from(NAMES))
         match data.draw(st.sampled_from(["pod", "pod", "changed", "gone"])):
             case "changed":
-                cluster.set_node(NodeFacts(NodeView.of(data.draw(nodes(name)))))
+                cluster.set_node(node_facts(NodeView.of(data.draw(nodes(name)))))
             case "gone" if name in cluster.row_of:
                 cluster.remove_node(name)
         shape = data.draw(st.sampled_from(shapes))
         answer, fresh = placer.place(shape), Placer(cluster).place(shape)
-        assert isinstance(answer, Placed) == isinstance(fresh, Placed)
-        if isinstance(answer, Placed) and isinstance(fresh, Placed):
-            assert answer == fresh
+        assert told(answer) == told(fresh)
+        if isinstance(answer, Placed):
             cluster.add_pod(answer.node, PlacedPod(str(step), str(step), shape))
 
 
@@ -180,14 +195,14 @@ def test_any_sequence_of_changes_equals_a_fresh_build(
         cluster.add_pod(node, PlacedPod(str(number), str(number), compile_shape(PodView.of(raw_pod))))
         placed[str(number)] = (node, raw_pod)
     for raw in second:
-        cluster.set_node(NodeFacts(NodeView.of(raw)))
+        cluster.set_node(node_facts(NodeView.of(raw)))
     for uid in list(placed):
         if data.draw(st.booleans()):
             cluster.remove_pod(uid)
             del placed[uid]
     gone = data.draw(st.sampled_from(NAMES))
     cluster.remove_node(gone)
-    cluster.set_node(NodeFacts(NodeView.of(second[NAMES.index(gone)])))
+    cluster.set_node(node_facts(NodeView.of(second[NAMES.index(gone)])))
     placed = {uid: where for uid, where in placed.items() if where[0] != gone}
     assert columns(cluster) == columns(build(second, placed))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kubeqos.model.objects import LabelSelectorView, NodeView, PodView
-from kubeqos.placement.cluster import Cluster, NodeFacts, NumaSummary, PlacedPod
+from kubeqos.model.topologysummary import TopologySummary
+from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.shape import Shape, compile_shape
@@ -161,9 +162,9 @@ def test_what_eviction_cannot_help_is_said_in_kubernetes_words() -> None:
 def test_a_pod_its_topology_manager_would_refuse_is_not_sent_there() -> None:
     full = {"requests": {"cpu": "3", "memory": "1Gi"}, "limits": {"cpu": "3", "memory": "1Gi"}}
     aligned = compile_shape(PodView.of({"spec": {"containers": [{"name": "c", "resources": full}]}}))
-    split = NumaSummary("single-numa-node", "container", (2, 2))
-    whole = NumaSummary("single-numa-node", "container", (4,))
-    both = cluster(node("split", numa=split), node("whole", numa=whole))
+    split = TopologySummary("single-numa-node", "container", {"cpu": {0: 2, 1: 2}})
+    whole = TopologySummary("single-numa-node", "container", {"cpu": {0: 4}})
+    both = cluster(node("split", topology=split), node("whole", topology=whole))
     answer = Placer(both).place(aligned)
     assert isinstance(answer, Placed) and answer.node == "whole"
 

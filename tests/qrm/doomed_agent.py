@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +42,32 @@ class DoomedLedger(FileLedger):
         super().__init__(folder)
         self._uid = uid
 
-    async def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
+    async def save(
+        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+    ) -> None:
         if self._uid in entries:
             die()
-        await super().save(entries, managers)
+        await super().save(entries, managers, reserved)
 
 
 class DoomedRuntime(CriClient):
-    """Dies instead of making one update too many."""
+    """Dies instead of making one update too many, once those before it are made."""
 
     left = -1
 
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(endpoint)
+        self._under_way: set[asyncio.Task[None]] = set()
+
     async def update_container_resources(self, request: cri.UpdateContainerResourcesRequest) -> None:
         if self.left == 0:
+            await asyncio.gather(*self._under_way)
             die()
         self.left -= 1
-        await super().update_container_resources(request)
+        task = asyncio.create_task(super().update_container_resources(request))
+        self._under_way.add(task)
+        await task
+        self._under_way.discard(task)
 
 
 async def run(folder: Path, moment: str) -> None:

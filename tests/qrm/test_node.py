@@ -23,8 +23,9 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.machines import kep80
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.extensions import REGISTRY, extensions
+from kubeqos.node.extensions import extensions
 from kubeqos.node.settings import NodeSettings
+from kubeqos.plugins import REGISTRY
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, Refuse, Request, running
 from kubeqos.qrm.settings import Settings as QrmSettings
 from kubeqos.scheduler.core import Scheduler

@@ -23,7 +23,7 @@ from tests.scenarios.terminal import ROOT, environment
 READY = "[info     ] "
 CLASSES = "resources:\n  rdt: {provider: named, capacity: {gold: 2}, classes: [gold, silver]}\n"
 ALONE = {
-    "up": ("up --nodes 2 --data-dir FOLDER/data --port 0", "kubeqos demo"),
+    "up": ("up --nodes 2 --data-dir FOLDER/data --port 0", "kubeqos top"),
     "up-foreign": ("up --data-dir FOLDER --port 0", ""),
     "down": ("down --data-dir FOLDER/data", ""),
     "status": ("status --data-dir FOLDER/data", ""),

@@ -114,11 +114,19 @@ def test_a_node_that_publishes_its_free_cpus_gets_no_pod_that_it_would_refuse() 
 
 
 def test_a_pod_that_the_topology_manager_refuses_fails_with_its_reason() -> None:
-    """Restricted is not published, so the scheduler cannot know that 30 CPUs lie apart."""
+    """A NUMA node of 40 CPUs has 39 for pods, which only the node knows: 40 lie apart, though they would fit on one."""
+    pods = workload("w", "40", guaranteed=True, arrivals={"at": ["0s", "1s"]})
+    nodes = [two_sockets(topologyManagerPolicy="restricted", reserved="0,40")]
+    outcome = simulate(scenario(nodes, pods, duration="30s"))
+    assert [(pod.started, pod.fate) for pod in outcome.pods] == [(0.0, "rejected"), (5.0, "rejected")]
+    assert "Resources cannot be allocated with Topology locality" in outcome.pods[1].because
+
+
+def test_restricted_alignment_is_known_before_a_pod_is_sent() -> None:
     pods = workload("w", "25", guaranteed=True, arrivals={"every": "10s"}, count=3)
     outcome = simulate(scenario([two_sockets(topologyManagerPolicy="restricted")], pods))
-    assert [(pod.started, pod.fate) for pod in outcome.pods] == [(0.0, ""), (10.0, ""), (20.0, "rejected")]
-    assert "Resources cannot be allocated with Topology locality" in outcome.pods[2].because
+    assert [(pod.started, pod.fate) for pod in outcome.pods] == [(0.0, ""), (10.0, ""), (None, "")]
+    assert "1 node(s) cannot align the pod's resources on one NUMA node" in outcome.pods[2].because
 
 
 PACK = (Profile(weights=Weights(most_allocated=True)),)

@@ -18,10 +18,11 @@ from kubeqos.apiserver.auth import (
 )
 from kubeqos.apiserver.auth.identity import MASTERS
 from kubeqos.apiserver.kinds import RBAC, kind_named
+from kubeqos.apiserver.places import PodPlaces
 from kubeqos.apiserver.requests import Route
 from kubeqos.apiserver.status import ApiError, forbidden, unauthorized
 from kubeqos.codec import JsonObject, decode_json
-from kubeqos.store import Store
+from kubeqos.store import Store, Stored
 
 RBAC_PREFIX = f"/registry/{RBAC}/"
 
@@ -99,8 +100,9 @@ _RESOURCE_GROUP = "resource.k8s.io"
 class StoredFacts:
     """The node rule's questions, answered from the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, places: PodPlaces) -> None:
         self._store = store
+        self._places = places
         self._pods = kind_named("Pod")
 
     def node_of_pod(self, namespace: str, name: str) -> str | None:
@@ -108,19 +110,24 @@ class StoredFacts:
         return (decode_json(stored.value).get("spec") or {}).get("nodeName") if stored else None
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
-        quoted, claims = name.encode(), resource in ("configmaps", "resourceclaims")
-        for stored in self._store.range(self._pods.range_prefix(namespace)).items:
-            if node.encode() not in stored.value:
-                continue
-            if quoted in stored.value or (claims and b'"resourceClaims":' in stored.value):
-                pod = decode_json(stored.value)
-                if (pod.get("spec") or {}).get("nodeName") != node:
-                    continue
-                if name in referenced(pod, resource):
-                    return True
-                if resource == "configmaps" and name in self._parameters(pod, namespace):
-                    return True
-        return False
+        prefix = self._pods.range_prefix(namespace)
+        if any(self._refers(stored, node, resource, namespace, name) for stored in self._places.pods(node, prefix)):
+            return True
+        # A node may have heard of its pod before the index has.
+        late = (stored for stored in self._store.range(prefix).items if node.encode() in stored.value)
+        return any(self._refers(stored, node, resource, namespace, name) for stored in late)
+
+    def _refers(self, stored: Stored, node: str, resource: str, namespace: str, name: str) -> bool:
+        """Whether this is a pod of the node, and names the object."""
+        by_claim = resource in ("configmaps", "resourceclaims") and b'"resourceClaims":' in stored.value
+        if not by_claim and name.encode() not in stored.value:
+            return False
+        pod = decode_json(stored.value)
+        if (pod.get("spec") or {}).get("nodeName") != node:
+            return False
+        return name in referenced(pod, resource) or (
+            resource == "configmaps" and name in self._parameters(pod, namespace)
+        )
 
     def _parameters(self, pod: JsonObject, namespace: str) -> set[str]:
         """ConfigMaps that parametrise the pod's claims (KEP-3675): named by claim, template or class."""
@@ -202,5 +209,5 @@ async def follow_policy(store: Store, policy: Policy, after: int) -> None:
         await asyncio.sleep(0)
 
 
-def node_rule(store: Store) -> NodeRule:
-    return NodeRule(StoredFacts(store))
+def node_rule(store: Store, places: PodPlaces) -> NodeRule:
+    return NodeRule(StoredFacts(store, places))

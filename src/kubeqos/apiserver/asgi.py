@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
-from kubeqos.apiserver.requests import Response
+from kubeqos.apiserver.requests import Outlet, Response
 from kubeqos.apiserver.sockets import refuse, serve_socket
 
 Scope = MutableMapping[str, Any]
@@ -18,23 +18,34 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 PIECE_BYTES = 256 << 10
-AT_ONCE = "kubeqos.at_once"
-"""In the scope, where the server offers it: a function that writes a whole answer, unless it returns False."""
+DIRECT = "kubeqos.direct"
+"""In the scope, where the server offers it: the request's `Direct` way to its connection."""
+
+
+class Direct(Outlet, Protocol):
+    """The connection of one request, past ASGI's messages."""
+
+    def answer(self, code: int, headers: Headers, body: bytes) -> bool:
+        """Write a whole answer; False, and nothing written, where it is not as simple as that."""
+
+    @property
+    def takes_chunks(self) -> bool:
+        """The answer's head is out and said that chunks follow."""
 
 
 async def respond(response: Response, headers: Headers, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer in the form that the response and the request have."""
+    direct: Direct | None = scope.pop(DIRECT, None)  # it refers to the scope: what is left in there would be a cycle
     if response.streams is not None:
         await serve_socket(response.streams, response.protocol, receive, send)
     elif scope["type"] == "websocket":
         await refuse(send, response.code, headers, response.body)
     elif response.stream is not None:
-        await _stream(response, headers, receive, send)
+        await _stream(response, headers, direct, receive, send)
     else:
         if response.code != 204:
             headers.append((b"content-length", b"%d" % len(response.body)))
-        at_once = scope.pop(AT_ONCE, None)  # it refers to the scope: what is left in there would be a cycle
-        if at_once is not None and len(response.body) <= PIECE_BYTES and at_once(response.code, headers, response.body):
+        if direct and len(response.body) <= PIECE_BYTES and direct.answer(response.code, headers, response.body):
             return
         await send({"type": "http.response.start", "status": response.code, "headers": headers})
         if len(response.body) > PIECE_BYTES:
@@ -50,9 +61,9 @@ async def _send_pieces(body: memoryview, send: Send) -> None:
         await send({"type": "http.response.body", "body": body[start:end], "more_body": end < len(body)})
 
 
-async def _stream(response: Response, headers: Headers, receive: Receive, send: Send) -> None:
+async def _stream(response: Response, headers: Headers, direct: Direct | None, receive: Receive, send: Send) -> None:
     """Send chunks until the stream ends or the client goes away."""
-    sender = asyncio.ensure_future(_send_chunks(response, headers, send))
+    sender = asyncio.ensure_future(_send_chunks(response, headers, direct, send))
     listener = asyncio.ensure_future(_disconnected(receive))
     try:
         await asyncio.wait((sender, listener), return_when=asyncio.FIRST_COMPLETED)
@@ -63,9 +74,11 @@ async def _stream(response: Response, headers: Headers, receive: Receive, send: 
         await asyncio.gather(sender, listener, return_exceptions=True)
 
 
-async def _send_chunks(response: Response, headers: Headers, send: Send) -> None:
+async def _send_chunks(response: Response, headers: Headers, direct: Direct | None, send: Send) -> None:
     assert response.stream is not None
     await send({"type": "http.response.start", "status": response.code, "headers": headers})
+    if response.attach is not None and direct is not None and direct.takes_chunks:
+        response.attach(direct)
     async for chunk in response.stream:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})

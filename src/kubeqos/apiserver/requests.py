@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Protocol
 from urllib.parse import parse_qs
 
 import msgspec
@@ -45,6 +46,18 @@ class Request:
         return found[0] if found else None
 
 
+class Outlet(Protocol):
+    """A connection in the middle of an answer, for one who frames chunks himself and heeds that it may be full."""
+
+    @property
+    def is_full(self) -> bool:
+        """The client does not read as fast as we write: wait until it is `drained`."""
+
+    def write(self, framed: bytes) -> None: ...
+
+    async def drained(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Response:
     """An answer: whole, or a stream of chunks."""
@@ -54,6 +67,8 @@ class Response:
     content_type: str = JSON
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     stream: AsyncIterator[bytes] | None = None
+    attach: Callable[[Outlet], None] | None = None
+    """Where the server has an outlet: takes it before the stream begins, which then writes to it between its chunks."""
     streams: Callable[[Socket], Awaitable[None]] | None = None
     """Takes over the WebSocket, which speaks `protocol`."""
     protocol: str = ""

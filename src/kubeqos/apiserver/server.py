@@ -30,6 +30,7 @@ from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.local import LOCAL, LocalTransport
 from kubeqos.apiserver.nodeproxy import NodeProxy
 from kubeqos.apiserver.observe import Audit, Health, Metrics
+from kubeqos.apiserver.places import PodPlaces
 from kubeqos.apiserver.reviews import Reviews
 from kubeqos.apiserver.serving import serve
 from kubeqos.apiserver.subresources import Subresources
@@ -70,8 +71,9 @@ class ApiServer:
         sources: list[StaticTokens | TokenSigner] = [signer]
         if settings.token_file:
             sources.insert(0, StaticTokens.read(settings.token_file))
+        self.places = PodPlaces(store)
         self.policy, self._policy_at = load_policy(store), store.revision
-        self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store)))
+        self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store, self.places)))
         self.watching = Watching(self.core)
         self.nodes = NodeProxy(self.core, pki)
         self.subresources = Subresources(self.core, self.nodes, tokens=signer)
@@ -130,6 +132,7 @@ class ApiServer:
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(follow_policy(store, server.policy, server._policy_at)),
+                tasks.create_task(server.places.follow()),
                 tasks.create_task(Expiry(store, server.chain, server.core.clock).run()),
                 tasks.create_task(server._flush_audit()),
                 tasks.create_task(expire_events(store, server.core.clock)),

@@ -7,14 +7,13 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from functools import partial
 from math import inf
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from kubeqos.apiserver.asgi import AT_ONCE, Headers
+from kubeqos.apiserver.asgi import DIRECT, Headers
 from kubeqos.apiserver.auth import PeerCertificateProtocol, PeerCertificateSocket
 from kubeqos.apiserver.requests import JSON
 from kubeqos.apiserver.status import ApiError, bad_request
@@ -68,7 +67,7 @@ class Protocol(PeerCertificateProtocol):
         super().on_headers_complete()
         cycle = self.cycle
         if cycle is not None and cycle.scope is self.scope:  # not for an upgrade
-            self.scope[AT_ONCE] = partial(_answer_at_once, cycle)  # type: ignore[literal-required]
+            self.scope[DIRECT] = Direct(cycle)  # type: ignore[literal-required]
 
     def on_message_complete(self) -> None:
         self._due = inf
@@ -137,26 +136,52 @@ class Protocol(PeerCertificateProtocol):
             self._clock = None
 
 
-def _answer_at_once(cycle: RequestResponseCycle, code: int, headers: Headers, body: bytes) -> bool:
-    """Write a whole answer, head and body together: that is one record of TLS and one call of the kernel, not two.
+class Direct:
+    """A request's connection for who writes past ASGI: whole answers, and chunks that are shared with others."""
 
-    False, and nothing written, where it is not as simple as that.
-    """
-    if cycle.flow.write_paused or cycle.response_started or cycle.disconnected or cycle.scope["method"] == "HEAD":
-        return False
-    parts = [STATUS_LINE[code]]
-    for name, value in headers:
-        if b"\n" in value or b"\r" in value or name == b"connection":
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def answer(self, code: int, headers: Headers, body: bytes) -> bool:
+        """Write a whole answer, head and body together: that is one record of TLS and one call of the kernel, not two.
+
+        False, and nothing written, where it is not as simple as that.
+        """
+        cycle = self._cycle
+        if cycle.flow.write_paused or cycle.response_started or cycle.disconnected or cycle.scope["method"] == "HEAD":
             return False
-        parts += (name, b": ", value, b"\r\n")
-    parts += (b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", body)
-    cycle.transport.write(b"".join(parts))
-    cycle.response_started = cycle.response_complete = True
-    cycle.message_event.set()
-    if not cycle.keep_alive:
-        cycle.transport.close()
-    cycle.on_response()
-    return True
+        parts = [STATUS_LINE[code]]
+        for name, value in headers:
+            if b"\n" in value or b"\r" in value or name == b"connection":
+                return False
+            parts += (name, b": ", value, b"\r\n")
+        parts += (b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", body)
+        cycle.transport.write(b"".join(parts))
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+        return True
+
+    @property
+    def takes_chunks(self) -> bool:
+        cycle = self._cycle
+        return cycle.response_started and not cycle.response_complete and bool(cycle.chunked_encoding)
+
+    @property
+    def is_full(self) -> bool:
+        return self._cycle.flow.write_paused
+
+    async def drained(self) -> None:
+        if self._cycle.flow.write_paused:
+            await self._cycle.flow.drain()
+
+    def write(self, framed: bytes) -> None:
+        if not self._cycle.disconnected:
+            self._cycle.transport.write(framed)
 
 
 @contextlib.asynccontextmanager

@@ -1,24 +1,25 @@
 """Watch: the store's events as the newline-separated JSON that informers read.
 
 A watcher is a cursor into the store's shared log; nothing is queued for it here. What is expensive (decoding an event
-for selectors, wrapping its bytes) is done once per batch of events and shared by every watcher that gets the batch.
+for selectors, wrapping its bytes) is done once per batch of events (`batches`), and watchers over connections are
+carried together (`crowds`). Those in this process, with a Table, or of one node's pods are served one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import re
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
+from kubeqos.apiserver.batches import Batch, SharedBatches, nodes_of, wrapped
 from kubeqos.apiserver.core import Core
+from kubeqos.apiserver.crowds import Crowds, Rider, next_events, rest_between
 from kubeqos.apiserver.kinds import Kind
 from kubeqos.apiserver.negotiate import Form
 from kubeqos.apiserver.options import ListOptions, parse_version
 from kubeqos.apiserver.reads import list_objects, matches
-from kubeqos.apiserver.requests import Response
+from kubeqos.apiserver.requests import Outlet, Response
 from kubeqos.apiserver.status import ApiError, expired, too_large_version
 from kubeqos.apiserver.tables import partial_metadata, table
 from kubeqos.codec import JsonObject, decode_json, encode_json
@@ -27,73 +28,6 @@ from kubeqos.store import Compacted, Event, FutureRevision, Interest, Watch
 BOOKMARK_SECONDS = 60.0
 MIN_TIMEOUT_SECONDS = 1800.0
 INITIAL_CHUNK = 200
-FEW_WATCHERS = 50
-PAUSE_PER_WATCHER = 0.0001
-LONGEST_PAUSE = 0.2
-_SHARED_BATCHES = 64
-_PREFIX = {name: b'{"type":"%b","object":' % name.encode() for name in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")}
-
-
-_NODE_NAME = re.compile(rb'"nodeName":"([^"\\]*)"')
-
-
-def nodes_of(event: Event) -> set[str]:
-    """The nodes a pod's event is about: where it is, and where it was. A label of that name only adds to them."""
-    return {name.decode() for value in (event.value, event.previous or b"") for name in _NODE_NAME.findall(value)}
-
-
-@dataclass(slots=True)
-class Batch:
-    """One list of events as the store handed it out, with what was worked out about it so far."""
-
-    events: list[Event]
-    wire: bytes | None = None
-    decoded: dict[int, tuple[JsonObject, JsonObject | None]] = field(default_factory=dict)
-    places: dict[str, list[int]] | None = None
-
-    def plain(self) -> bytes:
-        """Every event as it goes to a watcher without selectors."""
-        if self.wire is None:
-            self.wire = b"".join([b"%b%b}\n" % (_PREFIX[e.type], e.value) for e in self.events])
-        return self.wire
-
-    def objects(self, place: int) -> tuple[JsonObject, JsonObject | None]:
-        """One event's object and what it was before."""
-        found = self.decoded.get(place)
-        if found is None:
-            event = self.events[place]
-            before = decode_json(event.previous) if event.previous is not None else None
-            found = self.decoded[place] = (decode_json(event.value), before)
-        return found
-
-    def about(self, node: str | None) -> Sequence[int]:
-        """The places of the events that may concern a node; of all events without one.
-
-        When a thousand pods start on a thousand nodes, each of their agents would look at the pods of all others.
-        """
-        if node is None:
-            return range(len(self.events))
-        if self.places is None:
-            self.places = {}
-            for place, event in enumerate(self.events):
-                for name in nodes_of(event):
-                    self.places.setdefault(name, []).append(place)
-        return self.places.get(node, ())
-
-
-@dataclass
-class SharedBatches:
-    """The batches that watchers are reading now; the store hands the same list to all who stand at the same place."""
-
-    recent: OrderedDict[int, Batch] = field(default_factory=OrderedDict)
-
-    def of(self, events: list[Event]) -> Batch:
-        found = self.recent.get(id(events))
-        if found is None or found.events is not events:
-            found = self.recent[id(events)] = Batch(events)
-            if len(self.recent) > _SHARED_BATCHES:
-                self.recent.popitem(last=False)
-        return found
 
 
 @dataclass
@@ -102,17 +36,26 @@ class Watching:
 
     core: Core
     batches: SharedBatches = field(default_factory=SharedBatches)
+    crowds: Crowds = field(init=False)
     active: int = 0
-    delivered: int = 0
+    delivered_alone: int = 0
+
+    def __post_init__(self) -> None:
+        self.crowds = Crowds(self.core.store)
+
+    @property
+    def delivered(self) -> int:
+        """How many events watchers got."""
+        return self.delivered_alone + self.crowds.delivered
 
     async def pause(self) -> None:
-        """Between two deliveries of one watcher: nothing while they are few.
+        """Between two deliveries of a watcher that is not carried with others.
 
-        A thousand watchers that wake for every single event cost more than the writes that woke them. All of them wait
-        for the same next moment, so that they stand at the same place and share one encoding of what came meanwhile.
+        All of them wait for the same next moment, so that they stand at the same place and share one encoding of what
+        came meanwhile.
         """
-        interval = min(LONGEST_PAUSE, self.active * PAUSE_PER_WATCHER)
-        if self.active > FEW_WATCHERS:
+        interval = rest_between(self.active - self.crowds.riding)
+        if interval:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(interval - now % interval)
 
@@ -128,6 +71,7 @@ class Watcher:
     form: Form
     include: str
     headers_sent: bool = False
+    outlet: Outlet | None = None
 
     def open(self) -> Response:
         """Start; problems that are known before the first event are ordinary error answers."""
@@ -135,16 +79,21 @@ class Watcher:
         initial = options.initial_events or (options.initial_events is None and options.version in ("", "0"))
         try:
             if initial:
-                return Response(200, stream=self._from_now(send_state=True))
+                return Response(200, stream=self._from_now(send_state=True), attach=self._attach)
             if options.version in ("", "0"):
-                return Response(200, stream=self._from_now(send_state=False))
+                return Response(200, stream=self._from_now(send_state=False), attach=self._attach)
             after = parse_version(options.version)
             watch = core.store.watch(self._prefix, after, self._interest)
         except FutureRevision as error:
             raise too_large_version(error.requested, error.current) from error
         except Compacted:
             return Response(200, stream=self._too_old(parse_version(options.version)))
-        return Response(200, stream=self._events(watch))
+        return Response(200, stream=self._events(watch), attach=self._attach)
+
+    def _attach(self, outlet: Outlet) -> None:
+        """Write events to the connection together with others, unless they are for this client alone."""
+        if self.form.plain and self._interest is None:
+            self.outlet = outlet
 
     @property
     def _prefix(self) -> str:
@@ -181,6 +130,7 @@ class Watcher:
         timeout = self.options.timeout
         end = loop.time() + (timeout if timeout else MIN_TIMEOUT_SECONDS * (1 + random.random()))
         bookmark_at = loop.time() + BOOKMARK_SECONDS
+        rider = self._rider(watch)
         self.shared.active += 1
         try:
             yield b""  # the answer's head goes out before the first event
@@ -191,22 +141,32 @@ class Watcher:
                     if loop.time() >= end:
                         return
                     bookmark_at = loop.time() + BOOKMARK_SECONDS
+                if watch.ended:
+                    return
+                if rider is not None:
+                    await self.shared.crowds.carry(rider, min(end, bookmark_at))
+                    continue
                 # Among a thousand watchers there is something to read after every pause: no timer is needed for that.
-                events = watch.ready() or await _next(watch, min(end, bookmark_at))
-                if events is None:
+                events = watch.ready() or await next_events(watch, min(end, bookmark_at))
+                if not events:
                     continue
                 chunk = self._encode(events)
                 if chunk:
-                    self.shared.delivered += len(events)
+                    self.shared.delivered_alone += len(events)
                     yield chunk
                 await self.shared.pause()
-        except StopAsyncIteration:
-            return
         except Compacted as error:
             yield self._error(expired(f"too old resource version: {watch.revision} ({error.oldest})"))
         finally:
             watch.close()
             self.shared.active -= 1
+
+    def _rider(self, watch: Watch) -> Rider | None:
+        if self.outlet is None:
+            return None
+        if not self.options.selects:
+            return Rider(self._prefix, watch, self.outlet, None, Batch.lines)
+        return Rider(self._prefix, watch, self.outlet, (self.options.labels, self.options.fields), self._selected)
 
     async def _too_old(self, asked: int) -> AsyncIterator[bytes]:
         yield self._error(expired(f"too old resource version: {asked} ({self.shared.core.store.compacted})"))
@@ -230,8 +190,8 @@ class Watcher:
 
     def _wrap(self, event_type: str, value: bytes) -> bytes:
         if self.form.plain:
-            return b"%b%b}\n" % (_PREFIX[event_type], value)
-        return b"%b%b}\n" % (_PREFIX[event_type], encode_json(self._transformed(decode_json(value))))
+            return wrapped(event_type, value)
+        return wrapped(event_type, encode_json(self._transformed(decode_json(value))))
 
     def _transformed(self, obj: JsonObject) -> JsonObject:
         if self.form.transform != "Table":
@@ -251,15 +211,6 @@ class Watcher:
 
     def _error(self, error: ApiError) -> bytes:
         return encode_json({"type": "ERROR", "object": error.body()}) + b"\n"
-
-
-async def _next(watch: Watch, deadline: float) -> list[Event] | None:
-    """The next events; None when there were none in time."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await anext(watch)
-    except TimeoutError:
-        return None
 
 
 def _departed(kind: Kind, event: Event) -> bytes:

@@ -7,7 +7,9 @@ manager; what is outstanding is part of the store and so survives a restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import structlog
@@ -30,6 +32,8 @@ class Departures:
     patience_seconds: float
     clock: Callable[[], float]
     since: dict[Departure, float] = field(default_factory=dict)
+    _telling: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    """Each driver hears one thing after the other; no driver waits for another."""
 
     def add(self, holding: Holding, container_id: str = "") -> None:
         """A claim of a container is over; without sets, the driver may have reserved something that is not known."""
@@ -49,26 +53,32 @@ class Departures:
             self.store.departures.remove(departure)
             self.since.pop(departure, None)
 
-    async def settled(self, claim_uid: str) -> bool:
-        """Whether nothing of this claim is outstanding, after trying once more."""
+    async def settled(self, driver: str, claim_uid: str) -> bool:
+        """Whether nothing of this claim is outstanding at its driver, after trying once more."""
         if any(each.claim_uid == claim_uid for each in self.store.departures):
-            await self.deliver()
+            await self.deliver(driver)
         return all(each.claim_uid != claim_uid for each in self.store.departures)
 
-    async def deliver(self) -> bool:
-        """Tell every driver that can be told; whether anything was settled."""
-        settled = []
-        for departure in list(self.store.departures):
-            first = self.since.setdefault(departure, self.clock())
-            if await self._heard(departure):
-                settled.append(departure)
-            elif self.clock() - first >= self.patience_seconds:
-                log.warning("driver was not told", driver=departure.driver, claim=departure.claim_name)
-                settled.append(departure)
-        for departure in settled:
-            self.store.departures.remove(departure)
-            del self.since[departure]
-        return bool(settled)
+    async def deliver(self, driver: str) -> bool:
+        """Tell one driver what it has still to hear; whether anything was settled."""
+        found = False
+        async with self._telling[driver]:
+            for departure in [one for one in self.store.departures if one.driver == driver]:
+                first = self.since.setdefault(departure, self.clock())
+                heard = await self._heard(departure)
+                if not heard and self.clock() - first < self.patience_seconds:
+                    continue
+                if not heard:
+                    log.warning("driver was not told", driver=departure.driver, claim=departure.claim_name)
+                self.since.pop(departure, None)
+                if departure in self.store.departures:  # it may have been withdrawn meanwhile
+                    self.store.departures.remove(departure)
+                    found = True
+        return found
+
+    async def deliver_to(self, drivers: Collection[str]) -> None:
+        """`deliver` for several drivers, none of which waits for another."""
+        await asyncio.gather(*map(self.deliver, drivers))
 
     async def _heard(self, departure: Departure) -> bool:
         driver = self.drivers.choose(departure.driver)

@@ -18,13 +18,12 @@ from typing import Any
 
 import structlog
 
-from kubeqos.cci.answers import Lie, verified
-from kubeqos.cci.asks import Ask, Wrong, asks_of
+from kubeqos.cci.asks import Wrong, asks_of
+from kubeqos.cci.claiming import INVALID, REFUSED, UNAVAILABLE, Claiming
 from kubeqos.cci.departures import Departures
 from kubeqos.cci.devices import DeviceLocator, locate_by_name
 from kubeqos.cci.drivers import Deadlines, Driver, Drivers, watched
 from kubeqos.cci.metrics import Metrics
-from kubeqos.cci.parameters import Parameters
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sharing import memory_nodes, place, pool_of, running_on
 from kubeqos.cci.startup import check_reserved
@@ -48,10 +47,6 @@ from kubeqos.plugins.managers import (
 from kubeqos.topology.answers import Refused
 from kubeqos.topology.hints import Hint, Offer
 
-INVALID = "CCIClaimInvalid"
-UNAVAILABLE = "CCIDriverUnavailable"
-REFUSED = "CCIAdmissionError"
-MISBEHAVED = "CCIDriverMisbehaved"
 NOT_STORED = "CCIStateError"
 
 log = structlog.get_logger("kubeqos.cci")
@@ -75,7 +70,10 @@ class Settings:
 
 
 class CciManager:
-    """One node's manager. State changes only between awaits, so that `updates` may come at any time."""
+    """One node's manager. State changes only between awaits, so that pods may be admitted beside each other.
+
+    Claims are put to drivers by `cci.claiming`; who has none waits for nobody.
+    """
 
     name = "cci"
 
@@ -99,9 +97,8 @@ class CciManager:
             self.metrics, self.settings.several_drivers, self.settings.deadlines, self._driver_changed
         )
         self.departures = Departures(self.store, self.drivers, self.settings.departure_seconds, clock)
-        self._locate_devices = locate_devices
+        self._claiming = Claiming(self.store, self.drivers, self.departures, self.metrics, locate_devices)
         self._clock = clock
-        self._admission = asyncio.Lock()
         self._telling = Telling(self.store)
         self._unsaved = False
         self._waiting_since: dict[str, float] = {}
@@ -119,17 +116,15 @@ class CciManager:
         return ()
 
     async def allocate(self, pod: AdmittedPod, container: ContainerRef, hint: Hint) -> Grant | Refusal:
-        """CPUs for one container; admissions of both groups of pods exclude each other (KEP-3675, Figure 4)."""
-        async with self._admission:
-            key = (pod.uid, container.name)
-            known = self.store.entries.get(key)
-            if known is None:
-                answer = await self._admit(pod, container)
-                if isinstance(answer, Refusal):
-                    return self._refused(pod, answer)
-                known = answer
-            self._waiting_since.pop(pod.uid, None)
-            return self._telling.tell(known, container)
+        """CPUs for one container. Who has no claim waits for nobody, who has one for its own drivers."""
+        known = self.store.entries.get((pod.uid, container.name))
+        if known is None:
+            answer = await self._admit(pod, container)
+            if isinstance(answer, Refusal):
+                return self._refused(pod, answer)
+            known = answer
+        self._waiting_since.pop(pod.uid, None)
+        return self._telling.tell(known, container)
 
     async def _admit(self, pod: AdmittedPod, container: ContainerRef) -> Entry | Refusal:
         view, path = _find(pod, container)
@@ -140,60 +135,27 @@ class CciManager:
             self.metrics.refused("", INVALID)
             return Refusal(INVALID, str(asks), retry=asks.retry)
         holdings: list[Holding] = []
-        for ask in asks:
-            found = await self._ask_driver(pod, view, ask, holdings)
-            if isinstance(found, Refusal):
-                self.metrics.refused(ask.driver, found.reason)
-                await self._undo(holdings)
-                if found.reason == UNAVAILABLE and self.settings.best_effort_without_driver:
-                    self._note(pod.uid, f"{container.name}: runs without claim: {found.message}")
-                    return self._commit(pod, entry)
-                return found
-            holdings.append(found)
+        try:
+            refusal = await self._claiming.put(pod, view, asks, holdings)
+        except asyncio.CancelledError:
+            for holding in holdings:
+                self.departures.add(holding)
+            raise
+        finally:
+            self.store.reservations.pop(entry.key, None)
+        if refusal is not None:
+            await self._claiming.undo(holdings)
+            if refusal.reason == UNAVAILABLE and self.settings.best_effort_without_driver:
+                self._note(pod.uid, f"{container.name}: runs without claim: {refusal.message}")
+                return self._commit(pod, entry)
+            return refusal
         if not asks:
             self.metrics.requested("")
         answer = self._commit(pod, replace(entry, holdings=tuple(holdings)))
         if isinstance(answer, Refusal):
             self.metrics.refused(holdings[0].driver if holdings else "", answer.reason)
-            await self._undo(holdings)
+            await self._claiming.undo(holdings)
         return answer
-
-    async def _ask_driver(
-        self, pod: AdmittedPod, view: ContainerView, ask: Ask, before: Sequence[Holding]
-    ) -> Holding | Refusal:
-        """Put one claim to its driver and verify what it says."""
-        driver = self.drivers.choose(ask.driver)
-        self.metrics.requested(ask.driver if isinstance(driver, str) else driver.name)
-        if isinstance(driver, str):
-            return Refusal(UNAVAILABLE, driver, retry=True)
-        devices = self._locate_devices(self.machine, pod, view)
-        if isinstance(devices, str):
-            return Refusal(INVALID, devices)
-        parameters = replace(ask.parameters, device_numa=devices)
-        available = self.store.available_resources(pod.uid)
-        for holding in before:
-            for held in holding.sets:
-                available -= held.whole | held.cpus
-        holding = Holding(driver.name, ask.namespace, ask.claim_uid, ask.claim_name, parameters, ())
-        # A removal that arrived after this admission would take away what it gives.
-        if not await self.departures.settled(ask.claim_uid):
-            return Refusal(UNAVAILABLE, f"compute driver {driver.name} did not confirm an earlier removal", retry=True)
-        try:
-            request = _admit_request(pod, view.name, ask, parameters, available)
-            answer = await self.drivers.invoke(driver, "CCIAdmit", request)
-        except asyncio.CancelledError:
-            self.departures.add(holding)  # it may reserve something that nobody waits for any more
-            raise
-        except RemoteError as error:
-            self.departures.add(holding)
-            return Refusal(UNAVAILABLE, f"compute driver {driver.name}: {error.what}", retry=True)
-        if answer.err:
-            return Refusal(REFUSED, f"compute driver {driver.name}: {answer.err}")
-        sets = verified(self.machine, available, parameters, answer)
-        if isinstance(sets, Lie):
-            await self._undo([holding])
-            return Refusal(MISBEHAVED, f"the answer of compute driver {driver.name} is not usable: {sets}", retry=True)
-        return replace(holding, sets=sets)
 
     def _commit(self, pod: AdmittedPod, entry: Entry) -> Entry | Refusal:
         """Make room, and store it all; nothing is left behind when that fails."""
@@ -212,12 +174,6 @@ class CciManager:
         self._note(pod.uid, f"{entry.container}: {because(entry)}")
         self._measure()
         return entry
-
-    async def _undo(self, holdings: Sequence[Holding]) -> None:
-        """Tell drivers that what they reserved is not wanted."""
-        for holding in holdings:
-            self.departures.add(holding)
-        await self.departures.deliver()
 
     def _refused(self, pod: AdmittedPod, refusal: Refusal) -> Refusal:
         """A refusal that is worth trying again is final when the pod has waited long enough."""
@@ -267,18 +223,17 @@ class CciManager:
 
     async def release(self, pod_uid: str) -> None:
         """The pod's containers are gone: drivers first, then the store, then everybody else may widen."""
-        async with self._admission:
-            entries = self.store.of_pod(pod_uid)
-            if not entries:
-                return
-            for entry in entries:
-                self._forget(entry.key)
-                for holding in entry.holdings:
-                    self.departures.add(holding, entry.container_id)
-            await self.departures.deliver()
-            self._save()
-            self._story.pop(pod_uid, None)
-            self._measure()
+        entries = self.store.of_pod(pod_uid)
+        if not entries:
+            return
+        for entry in entries:
+            self._forget(entry.key)
+            for holding in entry.holdings:
+                self.departures.add(holding, entry.container_id)
+        self._story.pop(pod_uid, None)
+        await self.departures.deliver_to({holding.driver for entry in entries for holding in entry.holdings})
+        self._save()
+        self._measure()
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
         """Standard containers may have any requests; claims are fixed, and their cores with them."""
@@ -409,12 +364,14 @@ class CciManager:
 
     async def settle(self) -> None:
         """Tell drivers what they still have to hear; drop what has waited too long."""
-        async with self._admission:
-            settled = await self.departures.deliver()
-            if settled or self._unsaved:
-                self._save()
-                self._measure()
-        if settled:
+        await asyncio.gather(*(self._settle_with(name) for name in {one.driver for one in self.store.departures}))
+        if self._unsaved:
+            self._save()
+
+    async def _settle_with(self, driver: str) -> None:
+        if await self.departures.deliver(driver):
+            self._save()
+            self._measure()
             await self.changed()
 
     async def _settle(self) -> None:
@@ -426,8 +383,8 @@ class CciManager:
     async def _driver_changed(self, driver: Driver, well: bool, message: str) -> None:
         if not well:
             self.emit("ComputeDriverUnavailable", f"{driver.name}: {message}")
-        if well and not self._admission.locked():
-            await self.settle()
+        if well:
+            await self._settle_with(driver.name)
 
     # ---- Details
 
@@ -457,20 +414,6 @@ class CciManager:
 
 async def _nobody() -> None:
     """Used until somebody wants to know."""
-
-
-def _admit_request(
-    pod: AdmittedPod, container: str, ask: Ask, parameters: Parameters, available: CpuSet
-) -> pb.AdmitRequest:
-    return pb.AdmitRequest(
-        namespace=ask.namespace,
-        claim_uid=ask.claim_uid,
-        claim_name=ask.claim_name,
-        availableCpus=str(available),
-        pod=pod.uid,
-        container=container,
-        resource_handle=parameters.handle(),
-    )
 
 
 def _label(pod: AdmittedPod) -> str:

@@ -51,6 +51,11 @@ class Holding:
     parameters: Parameters
     sets: tuple[ResourceSet, ...]
 
+    @property
+    def whole(self) -> CpuSet:
+        """The CPUs that it keeps from others."""
+        return _union(each.whole for each in self.sets)
+
     def pairs(self) -> Iterable[tuple[Group | None, ResourceSet]]:
         """Each set beside the group that it serves; None when a driver answered several groups with one set."""
         groups = self.parameters.groups
@@ -109,6 +114,8 @@ class Store:
         self.reserved = reserved & machine.online
         self.entries: dict[Key, Entry] = {}
         self.departures: list[Departure] = []
+        self.reservations: dict[Key, CpuSet] = {}
+        """CPUs that drivers have given to containers which are still being admitted; nobody else may have them."""
         self._dumped: dict[Key, tuple[Entry, dict[str, Any]]] = {}
 
     def add_resource(self, entry: Entry) -> None:
@@ -121,13 +128,15 @@ class Store:
         return self.entries.pop(key, None)
 
     def available_resources(self, pod: str | None = None) -> CpuSet:
-        """All CPUs − reserved − exclusive. For a pod, its finished init containers do not count."""
+        """All CPUs − reserved − exclusive, or about to be. For a pod, its finished init containers do not count."""
         taken = self.reserved.mask
         for entry in self.entries.values():
             if entry.holdings and not (entry.transient and entry.pod == pod):
                 taken |= entry.whole.mask
         for departure in self.departures:
             taken |= departure.cpus.mask
+        for cpus in self.reservations.values():
+            taken |= cpus.mask
         return CpuSet(self.machine.online.mask & ~taken)
 
     def of_pod(self, pod: str) -> list[Entry]:
@@ -233,6 +242,10 @@ class Store:
                 both = entry.whole & other.whole
                 if both and not (entry.pod == other.pod and (entry.transient or other.transient)):
                     wrong.append(f"{entry.label}/{entry.container} and {other.label}/{other.container} hold {both}")
+        for key, cpus in self.reservations.items():
+            both = cpus & _union(entry.whole for entry in entries if entry.pod != key[0])
+            if both:
+                wrong.append(f"{both} are reserved for {key} and belong to another pod")
         for entry in self.entries.values():
             strangers = _union(other.whole for other in entries if other.pod != entry.pod)
             if entry.cpus & strangers:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +30,8 @@ def command(
 
     The admin's kubeconfig is written to DATA_DIR/kubeconfig.
     """
+    import logging
+
     import uvloop
 
     from kubeqos.apiserver.server import Settings
@@ -48,6 +48,8 @@ def command(
 
 
 async def _run(settings: Settings) -> None:
+    import asyncio
+
     from kubeqos.apiserver.server import ApiServer
 
     stop = asyncio.Event()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -47,6 +46,8 @@ def new(name: str, into: Path | None) -> None:
 @machine_option
 def conformance(socket: Path, machine: str | None) -> None:
     """Check the driver behind SOCKET against the interface."""
+    import asyncio
+
     from kubeqos.cci.conformance import examine
 
     if not socket.is_socket():

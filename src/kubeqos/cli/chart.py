@@ -41,7 +41,7 @@ def text_chart(chart: Chart, width: int, height: int = 10) -> str:
     lines = [chart.title]
     lines += [f"{scale[row]:>{pad}} |{''.join(grid[row])}".rstrip() for row in range(height, -1, -1)]
     lines.append(f"{'':>{pad}} +{'-' * plot}")
-    end = f"{_clock(chart.duration)}"
+    end = f"{clock(chart.duration)}"
     lines.append(f"{'':>{pad}}  0{end:>{plot - 1}}")
     if len(chart.series) > 1:
         told = [f"{mark} {name}" for mark, name in zip(MARKS, chart.series, strict=False)]
@@ -79,7 +79,7 @@ def _svg(chart: Chart, width: int, height: int) -> list[str]:
         label = f"{_number(value)}{chart.unit}"
         parts.append(f'<text x="{left - 6}" y="{y(value) + 4}" text-anchor="end">{escape(label)}</text>')
     parts.append(f'<text x="{left}" y="{bottom + 16}">0</text>')
-    parts.append(f'<text x="{right}" y="{bottom + 16}" text-anchor="end">{_clock(chart.duration)}</text>')
+    parts.append(f'<text x="{right}" y="{bottom + 16}" text-anchor="end">{clock(chart.duration)}</text>')
     for index, (name, points) in enumerate(chart.series.items()):
         colour = _COLOURS[index % len(_COLOURS)]
         corners = []
@@ -107,7 +107,7 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     """A length of time as people write it."""
     whole = round(seconds)
     parts = ((whole // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kubeqos.cli.manifests import Manifest, read
-from kubeqos.cli.output import emit, file_option, output_option, table
+from kubeqos.cli.output import emit, emit_names, file_option, table, wide_output_option
 from kubeqos.errors import InputError
 from kubeqos.gates import FeatureGates
 from kubeqos.rules.offline import Answer, Offline
@@ -20,7 +20,7 @@ from kubeqos.rules.offline import Answer, Offline
     show_default=True,
     help="Gates of the server that is imagined.",
 )
-@output_option
+@wide_output_option
 def command(files: tuple[str, ...], namespace: str, feature_gates: str, form: str) -> None:
     """Apply manifests in order to an empty server that exists only here, and print its answers.
 
@@ -29,14 +29,16 @@ def command(files: tuple[str, ...], namespace: str, feature_gates: str, form: st
     """
     server = Offline(FeatureGates.parse(feature_gates))
     answers = [(manifest, _apply(server, manifest, namespace)) for manifest in read(files)]
-    if form == "table":
+    if form in ("json", "yaml"):
+        emit([_plain(manifest, answer) for manifest, answer in answers], form)
+    elif form == "name":
+        emit_names(f"{answer.kind.lower()}/{answer.name}" for _, answer in answers if answer.ok)
+    else:
         rows = [[manifest.source, answer.line] for manifest, answer in answers]
         click.echo(table(["source", "answer"], rows))
         for manifest, answer in answers:
             for warning in answer.warnings:
                 click.echo(f"Warning: {manifest.source}: {warning}", err=True)
-    else:
-        emit([_plain(manifest, answer) for manifest, answer in answers], form)
     if not all(answer.ok for _, answer in answers):
         raise click.exceptions.Exit(1)
 

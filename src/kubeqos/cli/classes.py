@@ -6,7 +6,7 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, table, wide_output_option
+from kubeqos.cli.output import emit, emit_names, table, wide_output_option
 from kubeqos.cli.usage import ClassUse, class_use
 
 
@@ -21,7 +21,7 @@ def command(target: Target, form: str, resource: str | None) -> None:
     if form in ("json", "yaml"):
         emit([_plain(use) for use in uses], form)
     elif form == "name":
-        click.echo("\n".join(sorted({f"{use.resource}={use.cls}" for use in uses})))
+        emit_names(sorted({f"{use.resource}={use.cls}" for use in uses}))
     elif not uses:
         click.echo("No QoS classes found." if resource is None else f"No classes of {resource} found.", err=True)
     elif form == "wide":

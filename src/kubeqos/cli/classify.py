@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kubeqos.cli.manifests import Manifest, read
-from kubeqos.cli.output import emit, file_option, output_option, table
+from kubeqos.cli.output import emit, emit_names, file_option, table, wide_output_option
 from kubeqos.errors import InputError
 from kubeqos.model.objects import ContainerView, PodSpec, PodView
 from kubeqos.model.quantity import Quantity, QuantityError
@@ -19,7 +19,7 @@ _TEMPLATED = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"
 @click.command(name="classify")
 @file_option
 @click.option("--node-memory", default="64Gi", show_default=True, help="Memory of the node the pod would run on.")
-@output_option
+@wide_output_option
 def command(files: tuple[str, ...], node_memory: str, form: str) -> None:
     """Show a pod's QoS class, effective resources, cgroup values and class demand, and why."""
     try:
@@ -28,11 +28,14 @@ def command(files: tuple[str, ...], node_memory: str, form: str) -> None:
         raise InputError(f"--node-memory {node_memory}: {error.what}") from error
     if memory <= 0:
         raise InputError(f"--node-memory {node_memory}: must be positive")
-    reports = [report(pod_of(manifest), memory) for manifest in read(files)]
-    if form == "table":
-        click.echo("\n\n".join(as_text(one) for one in reports))
-    else:
+    manifests = read(files)
+    reports = [report(pod_of(manifest), memory) for manifest in manifests]
+    if form in ("json", "yaml"):
         emit(reports[0] if len(reports) == 1 else reports, form)
+    elif form == "name":
+        emit_names(f"{manifest.kind.lower()}/{manifest.name}" for manifest in manifests)
+    else:
+        click.echo("\n\n".join(as_text(one) for one in reports))
 
 
 def pod_of(manifest: Manifest) -> PodView:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 
-from kubeqos.cli.instance import Instance, Running, data_dir_option
-from kubeqos.cli.stories import STORIES, Step, Story
+from kubeqos.cli.instance import Instance, data_dir_option
+from kubeqos.cli.stories import STAGE, STORIES, Step, Story
 from kubeqos.errors import ConfigurationError
 
 _STEP_SECONDS = 20.0
@@ -34,24 +34,31 @@ def command(data_dir: Path, pause: bool, wanted: tuple[str, ...]) -> None:
         raise ConfigurationError(
             "no cluster is running", where=str(data_dir), remedy=f"start one: kubeqos up --detach{instance.option}"
         )
+    if not running.stories:
+        raise ConfigurationError(
+            f"the stories are played on the nodes {', '.join(sorted(STAGE))}, and this cluster has others",
+            where=str(data_dir),
+            remedy="start a second cluster beside it: kubeqos up --detach --data-dir DIR --port 0",
+        )
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         click.echo("kubectl is not on PATH: its commands below are carried out by kubeqos itself.")
-    stage = Stage(instance, running, kubectl, pause)
+    stage = Stage(instance, kubectl, pause)
     stories = [story for story in STORIES if not wanted or story.name in wanted]
     failed = [story.name for story in stories if not stage.play(story)]
     click.echo()
     if failed:
         click.echo(f"{len(failed)} of {len(stories)} stories went wrong: {', '.join(failed)}")
         raise click.exceptions.Exit(1)
-    click.echo(f"All {len(stories)} stories went as the proposals promise.")
+    told = "The story went as its proposal promises." if len(stories) == 1 else ""
+    click.echo(told or f"All {len(stories)} stories went as the proposals promise.")
 
 
 class Stage:
     """Where stories are played: one cluster, a namespace for each story."""
 
-    def __init__(self, instance: Instance, running: Running, kubectl: str | None, pause: bool) -> None:
-        self._running = running
+    def __init__(self, instance: Instance, kubectl: str | None, pause: bool) -> None:
+        self._option = instance.option
         self._kubeconfig = instance.kubeconfig
         self._kubectl = kubectl
         self._pause = pause
@@ -73,7 +80,7 @@ class Stage:
             self._run(["kubectl", "delete", "namespace", namespace, "--wait=false"], "")
 
     def _step(self, step: Step, namespace: str) -> bool:
-        shown = step.command.format(sockets=self._running.sockets)
+        shown = step.command.format(option=self._option)
         click.echo(f"\n{step.say}")
         if step.manifest:
             click.echo("\n".join(f"  | {line}" for line in step.manifest.strip().splitlines()))

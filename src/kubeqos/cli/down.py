@@ -26,6 +26,7 @@ def command(data_dir: Path, delete: bool) -> None:
     if running is None:
         click.echo("nothing is running", err=True)
     else:
+        click.echo(f"stopping process {running.pid}", err=True)
         os.kill(running.pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_SECONDS
         while process_lives(running.pid):

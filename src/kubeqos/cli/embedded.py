@@ -20,6 +20,7 @@ from kubeqos.apiserver.kinds import KINDS
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.cci.admission import check_claims
 from kubeqos.cli.clusterfile import ClusterPlan, NodePlan
+from kubeqos.cli.instance import SOCKETS_PREFIX, sockets_of
 from kubeqos.cli.manifests import read
 from kubeqos.cli.pluginprocesses import PROGRAMS, plugin_processes
 from kubeqos.client.errors import ApiError
@@ -86,8 +87,7 @@ async def running(
         settings = Settings(data_dir, port=port, gates=SERVER_GATES, checks=(check_claims,))
         server = await stack.enter_async_context(ApiServer.start(settings))
         progress(f"API server on https://{server.application.address}")
-        # A socket's path may have 107 bytes, and a data directory may lie deep.
-        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubeqos-")))
+        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=SOCKETS_PREFIX)))
         cluster = Embedded(server, SchedulerService(server.local(), Scheduler()), sockets)
         try:
             _start(cluster, "scheduler", cluster.scheduler.run())
@@ -98,7 +98,7 @@ async def running(
             for node in plan.nodes:
                 state = data_dir / NODES / node.name
                 small = len(plan.nodes) <= _FLEET
-                folder = sockets / node.name[:40]
+                folder = sockets_of(node.name, sockets)
                 cluster.agents[node.name] = await _start_node(cluster, stack, node, state, folder, small=small)
             await _ready(cluster, "controllers", controllers.ready)
             progress("controllers")
@@ -181,7 +181,7 @@ async def _start_node(
     cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path, sockets: Path, *, small: bool
 ) -> NodeAgent:
     """A node: its agent, the managers of its profile, and their plugins as processes."""
-    for folder in (state, sockets):
+    for folder in (state, sockets) if small or plan.profile in PROGRAMS else (state,):
         folder.mkdir(parents=True, exist_ok=True)
     api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
     settings = _settings(plan, state)

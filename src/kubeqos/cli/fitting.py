@@ -110,10 +110,14 @@ def _replicas(manifest: Manifest) -> int:
     return count
 
 
-def as_text(answers: Sequence[Rehearsed]) -> str:
-    """Where each would run and whom it would evict, then why the others would not."""
-    rows = [[one.pod, one.node or "<nowhere>", ", ".join(one.evicts)] for one in answers]
-    lines = [table(["pod", "would run on", "would evict"], rows)]
+def as_text(answers: Sequence[Rehearsed], *, wide: bool = False) -> str:
+    """Where each would run and whom it would evict, then why the others would not; or why, for each of them."""
+    rows = [
+        [one.pod, one.node or "<nowhere>", ", ".join(one.evicts), *([one.because] if wide else ())] for one in answers
+    ]
+    lines = [table(["pod", "would run on", "would evict", *(["because"] if wide else ())], rows)]
+    if wide:
+        return lines[0]
     refused: dict[str, list[str]] = {}
     for one in answers:
         if not one.fits:

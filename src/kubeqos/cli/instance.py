@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import click
 
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import StateError
+from kubeqos.plugins import REGISTRY
 
 DEFAULT_DATA_DIR = Path("~/.kubeqos")
 data_dir_option = click.option(
@@ -26,6 +28,11 @@ data_dir_option = click.option(
 )
 LEAST_FREE_BYTES = 32_000_000
 """What a small cluster writes in its first minutes: certificates, the database with its log, the audit log."""
+SOCKETS_PREFIX = "kubeqos-"
+"""Of the folder with the sockets of nodes and plugins. It has a short name, as a socket's path may have 107 bytes."""
+_LONGEST_NODE = 40
+_ENDED, _KERNEL_THREADS = ("Z", "X"), "2"
+"""In /proc: states of a process of which only the exit code is left; who starts the kernel's own."""
 _OURS = frozenset(
     {"kubeqos.db", "pki", "kubeconfig", "up.json", "up.log", "nodes", "audit.log", "audit.log.1", "kubectl-cache"}
 )
@@ -39,6 +46,17 @@ class Running:
     port: int
     sockets: Path
     """Where the plugins of each node meet it: a folder per node name."""
+    stories: bool = True
+    """Whether it has the nodes that `kubeqos demo` plays on."""
+
+    def registry(self, node: str) -> Path:
+        """Where the plugins of a node have their sockets."""
+        return sockets_of(node, self.sockets) / REGISTRY
+
+
+def sockets_of(node: str, below: Path) -> Path:
+    """The folder of one node's sockets; as short as it must be."""
+    return below / node[:_LONGEST_NODE]
 
 
 class Instance:
@@ -82,15 +100,31 @@ class Instance:
         """The cluster that uses this directory, if its process lives."""
         try:
             record = decode_json(self._record.read_bytes())
-            found = Running(int(record["pid"]), int(record["port"]), Path(record["sockets"]))
-        except (OSError, JsonError, KeyError, TypeError, ValueError):
+            found = Running(
+                int(record["pid"]), int(record["port"]), Path(record["sockets"]), bool(record.get("stories", True))
+            )
+        except (OSError, JsonError, KeyError, TypeError, ValueError, AttributeError):
             return None
-        return found if process_lives(found.pid) else None
+        if process_lives(found.pid):
+            return found
+        self._forget(found)
+        return None
+
+    def _forget(self, killed: Running) -> None:
+        """Remove what a cluster left behind that was killed and could not do so itself."""
+        if killed.sockets.parent == Path(tempfile.gettempdir()) and killed.sockets.name.startswith(SOCKETS_PREFIX):
+            shutil.rmtree(killed.sockets, ignore_errors=True)
+        self._record.unlink(missing_ok=True)
 
     @contextmanager
     def recorded(self, running: Running) -> Iterator[None]:
         """Be found by others while the block runs."""
-        record = {"pid": running.pid, "port": running.port, "sockets": str(running.sockets)}
+        record = {
+            "pid": running.pid,
+            "port": running.port,
+            "sockets": str(running.sockets),
+            "stories": running.stories,
+        }
         try:
             self._record.write_bytes(encode_json(record))
         except OSError as error:
@@ -105,9 +139,12 @@ def process_lives(pid: int) -> bool:
     """Whether a process lives and is one of ours, not a later one with the same number."""
     try:
         os.kill(pid, 0)
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()  # empty once it has ended and nobody has asked how
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except ProcessLookupError:
         return False
     except OSError:
         return True  # not Linux, or not ours to look at: it lives
-    return b"kubeqos" in words or b"python" in words
+    if state in _ENDED or parent == _KERNEL_THREADS:
+        return False
+    return not words or b"kubeqos" in words or b"python" in words  # none while it ends, with its files still open

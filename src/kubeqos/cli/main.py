@@ -6,7 +6,6 @@ prints what, where and what to do; a traceback never reaches a user.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -69,6 +68,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does it, with the command that was probably meant."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
             meant = f" Did you mean '{near[0]}'?" if near else ""
             raise click.UsageError(f"No such command '{args[0]}'.{meant}", ctx)
@@ -98,6 +99,8 @@ def main() -> None:
     # Read when gRPC is imported: we never fork without exec, and its own log is not for users.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # Read when numpy is imported: nothing here multiplies matrices, and a pool of idle threads takes its time to start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     program = "kubectl qos" if Path(sys.argv[0]).name.startswith("kubectl-") else "kubeqos"
     try:
         outcome = application.main(prog_name=program, standalone_mode=False)

@@ -11,7 +11,7 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import coloured, columns, emit, output_option, paint, table
+from kubeqos.cli.output import coloured, columns, emit, paint, table, wide_output_option
 from kubeqos.errors import KubeqosError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
@@ -33,7 +33,7 @@ _LEGEND = re.compile(r"^(?P<label>)(?P<cores>\S)(?P<rest> .*)$")
 @cluster_options
 @click.option("--machine", "machine_file", help="Draw the machine of this file (or of this name), without a cluster.")
 @click.option("-w", "--watch", is_flag=True, help="Draw again whenever something moves.")
-@output_option
+@wide_output_option
 @click.argument("node", required=False, shell_complete=names.complete("node"))
 def command(target: Target, machine_file: str | None, watch: bool, form: str, node: str | None) -> None:
     """Draw the NUMA nodes, caches and cores of a NODE, and who owns each.
@@ -44,12 +44,12 @@ def command(target: Target, machine_file: str | None, watch: bool, form: str, no
         raise click.UsageError("name a node, or a machine with --machine")
     if machine_file is not None:
         machine = load_machine(machine_file)
-        show(machine, Assignments(Pools(machine).partition), form)
+        show(f"machine/{machine_file}", machine, Assignments(Pools(machine).partition), form)
     elif watch:
         for text in drawings(target, str(node)):
             click.echo((_CLEAR if sys.stdout.isatty() else "") + text)
     else:
-        show(*published(target.api.get(f"/api/v1/nodes/{node}")), form)
+        show(f"node/{node}", *published(target.api.get(f"/api/v1/nodes/{node}")), form)
 
 
 def published(raw: Mapping[str, Any]) -> tuple[Machine, Assignments]:
@@ -82,12 +82,12 @@ def drawings(target: Target, node: str) -> Iterator[str]:
                 last = text
 
 
-def show(machine: Machine, assignments: Assignments, form: str) -> None:
+def show(name: str, machine: Machine, assignments: Assignments, form: str) -> None:
     """Print once."""
-    if form == "table":
-        click.echo(drawn(machine, assignments))
-    else:
+    if form in ("json", "yaml"):
         emit({"machine": machine_to_dict(machine), "assignments": assignments_to_dict(assignments)}, form)
+    else:
+        click.echo(name if form == "name" else drawn(machine, assignments))
 
 
 def drawn(machine: Machine, assignments: Assignments) -> str:

@@ -5,9 +5,7 @@ Every setting of a `NodeConfiguration` is a flag too; a flag overrides the file.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -48,6 +46,9 @@ def command(kubeconfig: Path | None, config_file: Path | None, **given: str | No
 
     Settings come from --config and from flags; a flag overrides the file.
     """
+    import asyncio
+    import logging
+
     from kubeqos.node.config import load
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname).1s %(name)s: %(message)s")
@@ -64,6 +65,7 @@ def command(kubeconfig: Path | None, config_file: Path | None, **given: str | No
 
 
 async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
+    import asyncio
     import dataclasses
 
     from kubeqos.client.http import HttpApi

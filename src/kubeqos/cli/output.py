@@ -54,6 +54,12 @@ def emit(value: Any, form: str) -> None:
         click.echo(encode_yaml(plain), nl=False)
 
 
+def emit_names(names: Iterable[str]) -> None:
+    """Print one name per line, for the next command; nothing where there is none."""
+    for name in names:
+        click.echo(name)
+
+
 def coloured() -> bool:
     """Whether colour helps: a terminal, and nobody asked for none (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -83,6 +89,7 @@ def _forms(*forms: str) -> Callable[[_F], _F]:
 
 output_option = _forms("table", "json", "yaml")
 wide_output_option = _forms("table", "wide", "json", "yaml", "name")
+"""As kubectl has them, where objects are shown; `wide` is the table where there is no more to say."""
 file_option = click.option(
     "-f",
     "--filename",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from kubeqos.cli.instance import Instance, data_dir_option
 from kubeqos.cli.output import emit, output_option, table
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet
@@ -120,17 +120,43 @@ def _text(path: str) -> str:
 # ---- Pools
 
 
-socket_option = click.option(
-    "--socket",
-    type=click.Path(path_type=Path),
-    default=f"{DEFAULT_REGISTRY}/cpu.sock",
-    show_default=True,
-    help="Socket of the CPU plugin.",
-)
+def socket_options(command: Command) -> Command:
+    """Which plugin is meant, by its socket or by a node of the local cluster; the command gets one `socket`."""
+
+    def found(*words: Any, socket: Path, node: str | None, data_dir: Path, **more: Any) -> Any:
+        return command(*words, socket=_beside(node, data_dir) if node else socket, **more)
+
+    found.__doc__ = command.__doc__
+    wrapped: Command = found
+    for option in (
+        data_dir_option,
+        click.option("--node", help="The plugin of this node of the cluster on this machine, in place of --socket."),
+        click.option(
+            "--socket",
+            type=click.Path(path_type=Path),
+            default=f"{DEFAULT_REGISTRY}/cpu.sock",
+            show_default=True,
+            help="Socket of the CPU plugin.",
+        ),
+    ):
+        wrapped = option(wrapped)
+    wrapped.__click_params__ += getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    return wrapped
+
+
+def _beside(node: str, data_dir: Path) -> Path:
+    instance = Instance(data_dir)
+    running = instance.running()
+    if running is None:
+        raise InputError("no cluster is running", where=str(data_dir), remedy="start one, or name the --socket")
+    socket = running.registry(node) / "cpu.sock"
+    if not socket.exists():
+        raise InputError(f"node {node!r} has no CPU plugin", where=str(socket), remedy="name a node of profile qrm")
+    return socket
 
 
 @cpu.command("pools")
-@socket_option
+@socket_options
 @output_option
 def pools(socket: Path, form: str) -> None:
     """Show the CPU plugin's pools."""
@@ -141,7 +167,7 @@ def pools(socket: Path, form: str) -> None:
 
 @cpu.command("set-pool")
 @click.argument("sizes", nargs=-1, required=True, metavar="POOL=CPUS...")
-@socket_option
+@socket_options
 @output_option
 def set_pool(sizes: tuple[str, ...], socket: Path, form: str) -> None:
     """Resize pools, all or none: POOL=0-13,40-53 or, for so many CPUs, POOL=28."""
@@ -160,14 +186,17 @@ def set_pool(sizes: tuple[str, ...], socket: Path, form: str) -> None:
 
 
 def _ask(socket: Path, method: str, request: Any) -> Any:
+    import asyncio
+
     from kubeqos.plugins.sockets import call, dial
-    from kubeqos.qrm.plugins.cpu.plugin import POOLS_SERVICE
     from kubeqos.qrm.proto import cpupools_pb2 as pb
+
+    path = f"/{pb.DESCRIPTOR.services_by_name['CpuPools'].full_name}/{method}"
 
     async def ask() -> Any:
         channel = dial(socket)
         try:
-            return await call(channel, f"/{POOLS_SERVICE}/{method}", request, pb.PoolsResponse, seconds=CALL_SECONDS)
+            return await call(channel, path, request, pb.PoolsResponse, seconds=CALL_SECONDS)
         finally:
             await channel.close(None)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -11,12 +13,11 @@ from typing import BinaryIO
 
 from kubeqos.cli.clusterfile import NodePlan
 from kubeqos.model.machinefile import machine_to_yaml
-from kubeqos.node.extensions import REGISTRY
+from kubeqos.plugins import REGISTRY
 
 _STOP_SECONDS = 5.0
 
-# KEP-3461, Example 1: online services and offline jobs in pools of their own. Most of the machine is for
-# everybody else: the scheduler counts CPUs by node, so what has no role is sent here too, and would be rejected.
+# KEP-3461, Example 1: online services and offline jobs in pools of their own; what has no role shares the rest.
 CPU_CONFIG = """
 pools:
   online: {size: 16}
@@ -63,8 +64,13 @@ async def _keep(words: tuple[str, ...], machine: Path, state: Path, sockets: Pat
     pause = 0.5
     while True:
         with _log(state, words) as log:
+            # In a session of its own: Ctrl-C is for the cluster, which ends its plugins last.
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "kubeqos.cli.main", *words, *options), stdout=log, stderr=log
+                *(sys.executable, "-m", "kubeqos.cli.child", str(os.getpid()), *words, *options),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         try:
             await process.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -40,6 +39,8 @@ def new(name: str, folder: Path, resource: str) -> None:
 @output_option
 def conformance(endpoint: str, quantity: float, role: str, annotation: tuple[str, ...], form: str) -> None:
     """Ask the plugin at a socket everything that a manager asks, and judge its answers."""
+    import asyncio
+
     from kubeqos.qrm.conformance import Kit
 
     annotations = dict(pair.partition("=")[::2] for pair in annotation)

@@ -8,7 +8,7 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, paint, table, wide_output_option
+from kubeqos.cli.output import emit, emit_names, paint, table, wide_output_option
 from kubeqos.model.quantity import Quantity
 
 _WIDTH = 20
@@ -25,7 +25,7 @@ def command(target: Target, form: str, name: str | None) -> None:
     if form in ("json", "yaml"):
         emit(found if name is None else found[0], form)
     elif form == "name":
-        click.echo("\n".join(f"resourcequota/{raw['metadata']['name']}" for raw in found))
+        emit_names(f"resourcequota/{raw['metadata']['name']}" for raw in found)
     elif not found:
         click.echo(target.nothing_found(), err=True)
     else:

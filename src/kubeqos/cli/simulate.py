@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kubeqos.cli.chart import clock
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, file_option, output_option, table
+from kubeqos.cli.output import emit, emit_names, file_option, output_option, table, wide_output_option
 from kubeqos.errors import InputError
-from kubeqos.model.timestamps import human_duration
 
 if TYPE_CHECKING:
     from kubeqos.document import Doc
@@ -39,7 +39,7 @@ def command() -> None:
 @click.option(
     "--node-group", "groups_file", type=click.Path(path_type=Path), required=True, help="Groups of nodes to add."
 )
-@output_option
+@wide_output_option
 def scale_up(target: Target, groups_file: Path, form: str) -> None:
     """Tell how many nodes of which group would make the pending pods run.
 
@@ -50,8 +50,12 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
     groups = read_groups(groups_file)
     cluster, waiting = snapshot(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
     outcome = rehearse(cluster, waiting, groups)
-    if form != "table":
+    if form in ("json", "yaml"):
         emit({"added": outcome.added, "placed": outcome.placed, "unplaced": outcome.unplaced}, form)
+        return
+    if form == "name":
+        added = outcome.added.items()
+        emit_names(f"node/{group}-{number}" for group, count in added for number in range(1, count + 1))
         return
     if not waiting:
         click.echo("No pods are pending.")
@@ -67,7 +71,7 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
 @cluster_options
 @file_option
 @click.option("--nodes", "node_files", multiple=True, help="Node manifests to use in place of a cluster.")
-@output_option
+@wide_output_option
 def fit(target: Target, files: tuple[str, ...], node_files: tuple[str, ...], form: str) -> None:
     """Tell whether pods would fit, where, and who would be evicted for them.
 
@@ -76,10 +80,12 @@ def fit(target: Target, files: tuple[str, ...], node_files: tuple[str, ...], for
     from kubeqos.cli import fitting
 
     answers = fitting.rehearsed(target, files, node_files)
-    if form == "table":
-        click.echo(fitting.as_text(answers))
-    else:
+    if form in ("json", "yaml"):
         emit([fitting.plain(one) for one in answers], form)
+    elif form == "name":
+        emit_names(f"pod/{one.pod.partition('/')[2]}" for one in answers if one.fits)
+    else:
+        click.echo(fitting.as_text(answers, wide=form == "wide"))
     if not all(one.fits for one in answers):
         raise click.exceptions.Exit(1)
 
@@ -98,8 +104,10 @@ def run(scenario_file: Path, policy: Path | None, seed: int | None, svg_file: Pa
     from kubeqos.scheduler.scenario import load
 
     scenario = load(scenario_file, seed)
+    if form == "table":
+        click.echo(_heading(scenario_file, scenario))
     result = _simulated(scenario, policy)
-    from kubeqos.cli import outcomes  # loads numpy: after the line that says what is going on
+    from kubeqos.cli import outcomes  # loads numpy: after what can be said without it
 
     if svg_file is not None:
         _write(svg_file, outcomes.svg([result]))
@@ -131,6 +139,8 @@ def compare(
     if len(policies) < 2:
         raise click.UsageError("give --policy at least twice; `kubeqos simulate run` plays one")
     scenario = load(scenario_file, seed)
+    if form == "table":
+        click.echo(_heading(scenario_file, scenario))
     results = [_simulated(scenario, policy) for policy in policies]
     from kubeqos.cli import outcomes
 
@@ -142,10 +152,17 @@ def compare(
         emit([outcomes.plain(one) for one in results], form)
 
 
+def _heading(path: Path, scenario: Scenario) -> str:
+    """What is played: told before it is, since a long scenario takes its time."""
+    arrivals = sum(len(workload.arrivals) for workload in scenario.workloads)
+    told = [path, clock(scenario.duration), len(scenario.nodes), arrivals, scenario.seed]
+    return table(["scenario", "duration", "nodes", "arrivals", "seed"], [told]) + "\n"
+
+
 def _simulated(scenario: Scenario, policy: Path | None) -> Outcome:
     if sys.stderr.isatty():  # a long scenario takes its time; somebody may be waiting
         name = "the default policy" if policy is None else str(policy)
-        click.echo(f"playing {human_duration(scenario.duration)} under {name} …", err=True)
+        click.echo(f"playing {clock(scenario.duration)} under {name} …", err=True)
     from kubeqos.scheduler import config
     from kubeqos.scheduler.core import Profile
     from kubeqos.scheduler.simulation import simulate
@@ -171,7 +188,7 @@ def snapshot(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> tuple[A
     from kubeqos.placement.cluster import Cluster, PlacedPod
     from kubeqos.placement.scaleup import Waiting
     from kubeqos.placement.shape import compile_shape
-    from kubeqos.scheduler.core import node_facts
+    from kubeqos.scheduler.reading import node_facts
 
     cluster, waiting = Cluster(), []
     for raw in nodes:
@@ -207,7 +224,7 @@ def read_groups(path: Path) -> list[Any]:
 
 def _template(doc: Doc | None) -> Any:
     from kubeqos.model.objects import NodeView
-    from kubeqos.scheduler.core import node_facts
+    from kubeqos.scheduler.reading import node_facts
 
     fields = doc.fields(("labels", "annotations", "taints", "allocatable", "qosResources")) if doc else {}
     raw = {key: child.plain() for key, child in fields.items()}

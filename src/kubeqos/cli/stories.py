@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from kubeqos.cli.storyfiles import CLAIM, CLASS_PODS, CLASS_QUOTA, EVERY_CLASS, NOISY, QUOTAS, ROLES, standard
 
+STAGE = frozenset({"qrm", "cci", "hybrid"})
+"""The nodes on which the stories are played: what `kubeqos up` starts by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing to do: what to say, the command, and what its output must show.
 
     `expect` are regular expressions that must all be found, tried until they are or time runs out. A command that is
-    meant to be refused has `refused`. `{sockets}` is the folder of the plugins' sockets.
+    meant to be refused has `refused`. `{option}` tells a command which cluster is meant, where it is not the usual one.
     """
 
     say: str
@@ -119,7 +122,7 @@ PLUGINS = Story(
         ),
         Step(
             "At night the job may have more: a QoS system resizes the pools.",
-            "kubeqos plugin cpu set-pool --socket {sockets}/qrm/plugins_registry/cpu.sock online=8 offline=12",
+            "kubeqos plugin cpu set-pool --node qrm{option} online=8 offline=12",
             (),
         ),
         Step(

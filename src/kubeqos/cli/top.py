@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, table, wide_output_option
+from kubeqos.cli.output import emit, emit_names, table, wide_output_option
 from kubeqos.cli.usage import class_use, used_classes
 from kubeqos.errors import KubeqosError
 from kubeqos.model.objects import NodeView, PodView
@@ -111,7 +111,7 @@ def pods(target: Target, order: str, form: str) -> None:
 def classes(target: Target, order: str, form: str) -> None:
     """Show how much of each class is taken, and what its pods use together."""
     served = target.api.get_or_none(f"{GROUP}/pods")
-    measured = _by_name(served["items"]) if served else {}
+    measured = _by_name(served["items"]) if served else None
     found = class_lines(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"), measured)
     rows = [[each.name, each.held, _cpu(each.use.cpu), _memory(each.use.memory)] for each in ordered(found, order)]
     headers = ["class", "used/capacity", "cpu(cores)", "memory(bytes)"]
@@ -152,8 +152,10 @@ def pod_line(pod: PodView, measured: Mapping[str, Use]) -> Line:
     )
 
 
-def class_lines(nodes: list[dict[str, Any]], pods: list[dict[str, Any]], measured: Mapping[str, Use]) -> list[Line]:
-    """Every class with its slots over all nodes and the use of the pods that hold one."""
+def class_lines(
+    nodes: list[dict[str, Any]], pods: list[dict[str, Any]], measured: Mapping[str, Use] | None
+) -> list[Line]:
+    """Every class with its slots over all nodes and the use of the pods that hold one; None where nobody measures."""
     slots: dict[tuple[str, str], list[int]] = {}
     for one in class_use(nodes, pods):
         slots.setdefault((one.resource, one.cls), []).extend((one.used, one.capacity))
@@ -162,14 +164,15 @@ def class_lines(nodes: list[dict[str, Any]], pods: list[dict[str, Any]], measure
     for pod in map(PodView.of, pods):
         if pod.is_terminal or pod.spec.node_name not in offered:
             continue
-        mine = measured.get(f"{pod.metadata.namespace}/{pod.metadata.name}", Use())
+        mine = (measured or {}).get(f"{pod.metadata.namespace}/{pod.metadata.name}", Use())
         for _, resource, cls in used_classes([pod], offered[pod.spec.node_name]):
             use[(resource, cls)] = use.get((resource, cls), Use()) + mine
+    unused = Use() if measured is None else Use(Quantity.ZERO, Quantity.ZERO)
     found = []
     for (resource, cls), numbers in sorted(slots.items()):
         used, capacities = sum(numbers[::2]), numbers[1::2]
         capacity = "inf" if 0 in capacities else str(sum(capacities))
-        found.append(Line(f"{resource}={cls}", use.get((resource, cls), Use()), held=f"{used}/{capacity}"))
+        found.append(Line(f"{resource}={cls}", use.get((resource, cls), unused), held=f"{used}/{capacity}"))
     return found
 
 
@@ -238,7 +241,7 @@ def _print(
     if form in ("json", "yaml"):
         emit([_plain(each) for each in ordered(found, order)], form)
     elif form == "name":
-        click.echo("\n".join(f"{kind}/{each.name}" if kind else each.name for each in ordered(found, order)))
+        emit_names(f"{kind}/{each.name}" if kind else each.name for each in ordered(found, order))
     elif not found:
         click.echo(nothing, err=True)
     else:

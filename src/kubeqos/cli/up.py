@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import shutil
 import signal
@@ -13,11 +11,16 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kubeqos.cli.instance import Instance, Running, data_dir_option
+from kubeqos.cli.stories import STAGE
 from kubeqos.errors import ConfigurationError, KubeqosError
+
+if TYPE_CHECKING:
+    from kubeqos.cli.clusterfile import ClusterPlan
 
 _DETACH_SECONDS = 60.0
 _RUNTIME_SECONDS = 5.0
@@ -36,30 +39,55 @@ def command(
     data_dir: Path, port: int, config_file: Path | None, nodes: int | None, node_runtime: str | None, detach: bool
 ) -> None:
     """Start an API server, a scheduler and simulated nodes on this machine."""
+    watch = _Stopwatch()
     if config_file is not None and nodes is not None:
         raise ConfigurationError("--config and --nodes exclude each other", remedy="count nodes in the file instead")
     instance = Instance(data_dir)
     running = instance.running()
     if running is not None:
         click.echo(f"already running (process {running.pid}), API on https://127.0.0.1:{running.port}")
-        click.echo(_next_steps(instance))
+        click.echo(_next_steps(instance, running))
         return
     if node_runtime is not None:
         _check_runtime(node_runtime)
     if detach:
         _detached(instance)
         return
+    instance.prepare()
+    watch.tell(f"starting in {instance.data_dir}")  # what follows takes a while to load
+    plan = _plan(config_file, nodes, node_runtime)
     import uvloop
 
-    uvloop.run(_run(instance, port, config_file, nodes, node_runtime))
+    uvloop.run(_run(instance, plan, port, watch))
 
 
-async def _run(
-    instance: Instance, port: int, config_file: Path | None, nodes: int | None, node_runtime: str | None
-) -> None:
+class _Stopwatch:
+    """Tells what is done, and how many seconds after the command began."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def tell(self, line: str) -> None:
+        click.echo(f"  {self.seconds:5.1f} s  {line}", err=True)
+
+
+def _plan(config_file: Path | None, nodes: int | None, node_runtime: str | None) -> ClusterPlan:
+    from kubeqos.cli.clusterfile import default_plan, fleet_plan, load_plan, local_node
+
+    plan = load_plan(config_file) if config_file else fleet_plan(nodes) if nodes else default_plan()
+    return replace(plan, nodes=(*plan.nodes, local_node(node_runtime))) if node_runtime else plan
+
+
+async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwatch) -> None:
+    import asyncio
+    import logging
+
     import structlog
 
-    from kubeqos.cli.clusterfile import default_plan, fleet_plan, load_plan, local_node
     from kubeqos.cli.embedded import running
 
     # What is said on standard output is for the user; what components note down is for the log. A person at a terminal
@@ -69,24 +97,17 @@ async def _run(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(level),
     )
-    plan = load_plan(config_file) if config_file else fleet_plan(nodes) if nodes else default_plan()
-    if node_runtime:
-        plan = replace(plan, nodes=(*plan.nodes, local_node(node_runtime)))
-    started = time.monotonic()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    instance.prepare()
-
-    def progress(line: str) -> None:
-        click.echo(f"  {time.monotonic() - started:5.1f} s  {line}", err=True)
-
-    async with running(plan, instance.data_dir, port, progress) as cluster:
+    async with running(plan, instance.data_dir, port, watch.tell) as cluster:
         bound = int(cluster.server.application.address.rpartition(":")[2])
-        with instance.recorded(Running(os.getpid(), bound, cluster.sockets)):
-            click.echo(f"ready in {time.monotonic() - started:.1f} s")
-            click.echo(_next_steps(instance))
+        stories = STAGE.issubset(node.name for node in plan.nodes)
+        now = Running(os.getpid(), bound, cluster.sockets, stories)
+        with instance.recorded(now):
+            click.echo(f"ready in {watch.seconds:.1f} s")
+            click.echo(_next_steps(instance, now))
             ended = asyncio.create_task(cluster.wait())
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -100,6 +121,7 @@ async def _run(
 def _detached(instance: Instance) -> None:
     """Start the same command in the background and wait until it says that it is ready."""
     instance.prepare()
+    click.echo(f"starting in the background, log in {instance.log_file}", err=True)
     words = [word for word in sys.argv[1:] if word != "--detach"]
     with open(instance.log_file, "ab") as log:
         process = subprocess.Popen(
@@ -111,16 +133,24 @@ def _detached(instance: Instance) -> None:
         )
     deadline = time.monotonic() + _DETACH_SECONDS
     while time.monotonic() < deadline:
-        if instance.running() is not None:
-            click.echo(f"running in the background (process {process.pid}), log in {instance.log_file}")
-            click.echo(_next_steps(instance))
+        running = instance.running()
+        if running is not None:
+            click.echo(f"running in the background (process {process.pid})")
+            click.echo(_next_steps(instance, running))
             return
         if process.poll() is not None:
-            last = instance.log_file.read_text(errors="replace").strip().splitlines()[-3:]
-            raise KubeqosError("the cluster did not start: " + " ".join(last), where=str(instance.log_file))
+            click.echo(_last_error(instance.log_file), err=True)
+            raise click.exceptions.Exit(1)
         time.sleep(0.05)
     process.terminate()
     raise KubeqosError(f"the cluster was not ready within {_DETACH_SECONDS:.0f} s", where=str(instance.log_file))
+
+
+def _last_error(log: Path) -> str:
+    """What the program in the background said before it ended."""
+    said = log.read_text(errors="replace").strip().splitlines()
+    starts = [number for number, line in enumerate(said) if line.startswith(("Error", "Usage"))]
+    return "\n".join(said[starts[-1] if starts else -3 :])
 
 
 def _check_runtime(endpoint: str) -> None:
@@ -138,13 +168,14 @@ def _check_runtime(endpoint: str) -> None:
             ) from error
 
 
-def _next_steps(instance: Instance) -> str:
-    return (
-        f"\n  export KUBECONFIG={instance.kubeconfig}\n"
-        "  kubectl get nodes -o wide\n"
-        "  kubectl apply -f examples/qos-classes/pod.yaml\n"
-        f"  {_program()} demo{instance.option}\n"
-    )
+def _next_steps(instance: Instance, running: Running) -> str:
+    """Three commands to try, of those that work here."""
+    program, kubectl = _program(), shutil.which("kubectl") is not None
+    steps = ["kubectl get nodes -o wide" if kubectl else f"{program} status{instance.option}", f"{program} classes"]
+    if running.stories and kubectl:
+        steps[1] = "kubectl apply -f examples/qos-classes/pod.yaml"
+    steps.append(f"{program} demo{instance.option}" if running.stories else f"{program} top nodes")
+    return "\n".join(["", *(f"  {step}" for step in [f"export KUBECONFIG={instance.kubeconfig}", *steps]), ""])
 
 
 def _program() -> str:

@@ -8,7 +8,7 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, output_option
+from kubeqos.cli.output import emit, wide_output_option
 from kubeqos.model.objects import PodView
 from kubeqos.model.published import SHARED_PART, decode_assignments
 from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
@@ -17,19 +17,22 @@ from kubeqos.rules.podqos import effective_requests, qos_class
 
 @click.command("why")
 @cluster_options
-@output_option
+@wide_output_option
 @click.argument("name", shell_complete=names.complete("pod"))
 def command(target: Target, form: str, name: str) -> None:
     """Tell why a pod has its class, is where it is, waits, was rejected or evicted."""
     raw = target.api.get(target.path("pods", name))
+    if form == "name":
+        click.echo(f"pod/{name}")
+        return
     uid = raw["metadata"].get("uid", "")
     events = target.api.items(target.path("events"), fieldSelector=f"involvedObject.uid={uid}")
     on = (raw.get("spec") or {}).get("nodeName")
     facts = story(raw, events, target.api.get_or_none(f"/api/v1/nodes/{on}") if on else None)
-    if form == "table":
-        click.echo(as_text(facts))
-    else:
+    if form in ("json", "yaml"):
         emit(facts, form)
+    else:
+        click.echo(as_text(facts))
 
 
 def story(raw: dict[str, Any], events: list[dict[str, Any]], node: dict[str, Any] | None = None) -> dict[str, Any]:

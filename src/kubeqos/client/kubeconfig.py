@@ -1,4 +1,5 @@
-"""Finds the kubeconfig as kubectl does: a given file, `$KUBECONFIG` (a list), the pod's own account, the home's.
+"""Finds the kubeconfig as kubectl does: a given file, `$KUBECONFIG` (a list), the pod's own account, the home's; and
+where there is none of these, that of `kubeqos up`.
 
 Reading and merging the files needs nothing but YAML, so that the command line starts fast; what lightkube knows about
 credentials is imported when a client is really made from it.
@@ -59,7 +60,9 @@ def files(path: Path | None, env: Mapping[str, str]) -> list[Path]:
     listed = [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]
     if listed:
         return [part for part in listed if part.exists()] or listed
-    return [Path("~/.kube/config").expanduser()]
+    usual = Path("~/.kube/config").expanduser()
+    local = Path(env.get("KUBEQOS_DATA_DIR") or "~/.kubeqos").expanduser() / "kubeconfig"
+    return [local] if local.exists() and not usual.exists() else [usual]
 
 
 def merged(paths: list[Path]) -> JsonObject:

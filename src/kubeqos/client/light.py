@@ -23,6 +23,7 @@ from kubeqos.codec import JsonObject, decode_json
 from kubeqos.errors import ConfigurationError
 
 _SECONDS = 30.0
+_RIGHT_HOST = "did you specify the right host or port?"
 
 
 class LightApi:
@@ -105,8 +106,11 @@ class LightApi:
             return self._connection.getresponse()
         except (OSError, http.client.HTTPException, socket.gaierror) as error:
             self._connection.close()
-            said = getattr(error, "strerror", None) or error
-            raise Unreachable(f"cannot reach the API server: {said}", where=self.server, applied=False) from error
+            if isinstance(error, ConnectionRefusedError):
+                what = f"The connection to the server {urlsplit(self.server).netloc} was refused - {_RIGHT_HOST}"
+            else:
+                what = f"cannot reach the API server: {getattr(error, 'strerror', None) or error}"
+            raise Unreachable(what, where=self.server, applied=False) from error
 
 
 class NeedsHelper(ConfigurationError):
@@ -117,8 +121,14 @@ def _entry(whole: JsonObject, section: str, name: str, kind: str, where: str) ->
     for entry in whole.get(section) or ():
         if entry.get("name") == name:
             return cast(JsonObject, entry.get(kind) or {})
-    what = f"kubeconfig: no {kind} {name!r}" if name else "kubeconfig: no current context"
-    raise ConfigurationError(what, where=where, remedy=REMEDY)
+    if not name:
+        raise ConfigurationError("kubeconfig: no current context", where=where, remedy=REMEDY)
+    known = ", ".join(str(entry.get("name")) for entry in whole.get(section) or ())
+    raise ConfigurationError(
+        f"{kind} was not found for specified {kind}: {name}",
+        where=where,
+        remedy=f"the kubeconfig has: {known or 'none'}",
+    )
 
 
 def _tls(cluster: JsonObject, user: JsonObject) -> ssl.SSLContext | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,8 +16,11 @@ import uvicorn
 
 from kubeqos.errors import ConfigurationError
 
+_TAKEN = "choose another port with --port; 0 takes one that is free"
+_NOT_OURS = "choose another address with --host"
 
-def listen(host: str, port: int, remedy: str = "choose another address with --host, --port") -> socket.socket:
+
+def listen(host: str, port: int, remedy: str = "") -> socket.socket:
     """An open socket, or what keeps it from opening."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -27,6 +31,7 @@ def listen(host: str, port: int, remedy: str = "choose another address with --ho
         listener.bind((host, port))
     except OSError as error:
         listener.close()
+        remedy = remedy or (_TAKEN if error.errno in (errno.EADDRINUSE, errno.EACCES) else _NOT_OURS)
         raise ConfigurationError(f"cannot listen: {error.strerror}", where=f"{host}:{port}", remedy=remedy) from error
     listener.listen(1024)
     return listener

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 TOPOLOGY_ANNOTATION: Final = "kubeqos.io/topology"
-"""On a Node: JSON `{"policy", "scope", "freeCPUs": [per NUMA node]}`, published by the node agent for the scheduler."""
+"""On a Node: what is free on which NUMA node and how plugins divide resources, published by the node agent for the
+scheduler, as JSON (`model.topologysummary`)."""
 
 DRIVERS_ANNOTATION: Final = "kubeqos.io/compute-drivers"
 """On a Node: the names of the registered CCI drivers, separated by commas."""

@@ -2,7 +2,8 @@
 
 Fit first (`node.fit`), then the topology policy over the offers of all managers, then allocation container by
 container, then the check that no two managers contradict each other, then the ledger. Whatever fails on the way gives
-everything back. Calls are serialized: managers are never called concurrently for one node.
+everything back. Nothing is locked while a plugin is waited for: what a pod has taken so far is its reservation, and
+`node.reservations` says which pods wait for each other.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from kubeqos.node.effects import Allocation
 from kubeqos.node.fit import NodeFit, Occupancy, Shortage, occupant_of, refuse, shortage
 from kubeqos.node.grants import Conflict, combine
 from kubeqos.node.ledger import Entry, Ledger
-from kubeqos.node.managers import Adopts, OffersForPods, Resizes
+from kubeqos.node.managers import Adopts, HearsOfUpdates, OffersForPods, Resizes
 from kubeqos.node.preemption import is_critical
+from kubeqos.node.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.resizing import changed_containers, resources_of, with_resources
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
     AllocatesUnits,
+    AsksPeers,
     ContainerRef,
     Grant,
     Refusal,
@@ -39,6 +42,8 @@ from kubeqos.topology.merge import merge
 
 log = logging.getLogger(__name__)
 MANAGER_SECONDS = 30.0
+MOST_ROUNDS = 4
+"""How often offers are heard anew because others got in between; after that the peers themselves say no."""
 ANYWHERE = Hint(None, False)
 TOPOLOGY_REASON = "TopologyAffinityError"
 UNEXPECTED = "UnexpectedAdmissionError"
@@ -80,33 +85,81 @@ class Admission:
         self._node = node
         self._topology = topology or TopologySettings()
         self._held = Occupancy()
-        self._lock = asyncio.Lock()
+        self._pending = Reservations()
+        self._askers = tuple(manager for manager in self.managers if isinstance(manager, AsksPeers))
+        self._listeners = tuple(manager for manager in self.managers if isinstance(manager, HearsOfUpdates))
         self._storing = asyncio.Lock()
         self._changes = self._stored = 0
         self._owed: set[tuple[str, str]] = set()
+        """Manager and pod of what is to be given back and was not taken yet."""
+        self._paying: set[tuple[str, str]] = set()
+        self._errands: set[asyncio.Task[None]] = set()
 
     # ---- The transaction
 
     async def admit(self, pod: AdmittedPod, *, static: bool = False) -> Refusal | None:
         """Reserve everything, or say why not. A pod that is admitted stays so."""
-        async with self._lock:
-            if pod.uid in self.entries:
-                return None
-            refusal = self.gate(pod, static) or self._fit(pod, static=static)
-            if refusal is None:
-                refusal = await self._guarded(self._allocate(pod))
-            if refusal is not None:
-                await self._undo(pod.uid)
-                return refusal
-            self._enter(pod)
+        refusal, undecided = await self._in_turn(pod, static=static)
+        if undecided:
+            for decided in undecided:  # with no turn kept: those behind us may have nothing to wait for
+                await decided.wait()
+            refusal, undecided = await self._in_turn(pod, static=static)
+        if refusal is not None:
+            return replace(refusal, retry=True) if undecided else refusal
         # Others may be admitted while this one is written: they share the next write.
         try:
             await self._save()
         except StateError as error:
-            async with self._lock:
+            async with self._pending.turn(pod.uid):
                 await self._undo(pod.uid)
             return Refusal(UNEXPECTED, f"{error.what} ({error.where})", retry=True)
         return None
+
+    async def _in_turn(self, pod: AdmittedPod, *, static: bool) -> tuple[Refusal | None, list[asyncio.Event]]:
+        """One attempt: why not, and what others may yet give back if the refusal may rest on that."""
+        async with self._pending.turn(pod.uid, self._peers(pod)) as mine:
+            if pod.uid in self.entries:
+                return None, []
+            refusal = await self._reserve(pod, mine, static=static)
+            return refusal, [] if refusal is None else self._in_doubt(pod, mine, refusal, static=static)
+
+    async def _reserve(self, pod: AdmittedPod, mine: Reservation, *, static: bool) -> Refusal | None:
+        """Take everything that a pod needs; after a refusal nothing of it is held."""
+        refusal = self.gate(pod, static) or self._fit(pod, static=static) or self._still_owed(pod.uid)
+        if refusal is not None:
+            return refusal
+        with mine.holding():
+            self._held.reserved[pod.uid] = occupant_of(pod.view.spec)
+            try:
+                refusal = await self._guarded(self._allocate(pod))
+                if refusal is None:
+                    self._enter(pod)
+                else:
+                    await self._undo(pod.uid)
+            finally:
+                del self._held.reserved[pod.uid]
+        return refusal
+
+    def _still_owed(self, uid: str) -> Refusal | None:
+        """A debt of an earlier attempt must not be paid with what this one takes."""
+        busy = sorted(name for name, other in self._paying if other == uid)
+        if busy:
+            return Refusal(UNEXPECTED, f"{busy[0]} is still giving back what an earlier attempt took", retry=True)
+        self._owed = {debt for debt in self._owed if debt[1] != uid}
+        return None
+
+    def _in_doubt(self, pod: AdmittedPod, mine: Reservation, refusal: Refusal, *, static: bool) -> list[asyncio.Event]:
+        """What others have reserved, where a refusal that would be final may rest on it."""
+        undecided = self._pending.undecided(mine)
+        if refusal.retry or not undecided:
+            return []
+        critical = is_critical(pod.view.spec.priority, static=static)
+        held = self._held.decided()
+        anyway = self.gate(pod, static) or refuse(pod.view, self._node(), held, static=static, critical=critical)
+        return [] if anyway else undecided
+
+    def _peers(self, pod: AdmittedPod) -> frozenset[str]:
+        return NOBODY.union(*(manager.peers(pod) for manager in self._askers))
 
     def _fit(self, pod: AdmittedPod, *, static: bool) -> Refusal | None:
         critical = is_critical(pod.view.spec.priority, static=static)
@@ -118,34 +171,44 @@ class Admission:
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
         """Reserve what a changed spec asks for; a refusal leaves everything as it was."""
-        async with self._lock:
+        async with self._pending.turn(new.uid, self._peers(new)) as mine:
             short = shortage(new.view, self._node(), self._held)
             if short is not None:
                 # What does not even fit into the empty node never will.
                 never = shortage(new.view, self._node(), Occupancy()) is not None
                 return Refusal("Infeasible" if never else "Deferred", short.message, retry=not never)
-            for done, manager in enumerate(self.managers):
-                refusal = await self._guarded(self._resize_one(manager, old, new))
-                if refusal is not None:
-                    for earlier in self.managers[:done]:
-                        await self._guarded(self._resize_one(earlier, new, old))
-                    return refusal
-            untold = {*changed_containers(old.raw, new.raw), *self.entries[new.uid].untold}
-            self._enter(new, tuple(sorted(untold)))
+            with mine.holding():
+                self._held.reserved[new.uid] = occupant_of(new.view.spec).at_most(occupant_of(old.view.spec))
+                try:
+                    refusal = await self._resize_all(old, new)
+                    if refusal is not None:
+                        return refusal
+                    untold = {*changed_containers(old.raw, new.raw), *self.entries[new.uid].untold}
+                    self._enter(new, tuple(sorted(untold)))
+                finally:
+                    del self._held.reserved[new.uid]
         await self._save()
+        return None
+
+    async def _resize_all(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
+        for done, manager in enumerate(self.managers):
+            refusal = await self._guarded(self._resize_one(manager, old, new))
+            if refusal is not None:
+                for earlier in self.managers[:done]:
+                    await self._guarded(self._resize_one(earlier, new, old))
+                return refusal
         return None
 
     async def told(self, uid: str, container: str) -> None:
         """A container has been brought to what its pod has now."""
-        async with self._lock:
-            entry = self.entries.get(uid)
-            if entry is not None and container in entry.untold:
-                self.entries[uid] = replace(entry, untold=tuple(one for one in entry.untold if one != container))
+        entry = self.entries.get(uid)
+        if entry is not None and container in entry.untold:
+            self.entries[uid] = replace(entry, untold=tuple(one for one in entry.untold if one != container))
         await self._save()
 
     async def release(self, uid: str) -> None:
         """Give back what a pod holds; when this returns, it is given back for good."""
-        async with self._lock:
+        async with self._pending.turn(uid):
             self._held.promised.pop(uid, None)
             if uid not in self.entries:
                 return
@@ -153,13 +216,18 @@ class Admission:
         await self._save()
 
     async def updates(self) -> list[Update]:
-        """What running containers are to be told, in a safe order."""
-        async with self._lock:
-            await self._pay_back()
-            found = [update for manager in self.managers for update in await manager.updates()]
-        if found:
-            await self._save()  # a restart must know what containers may have been told
-        return found
+        """What running containers are to be told, in a safe order. To be `recorded` before anybody is told."""
+        self._pay_back()
+        return [update for manager in self.managers for update in await manager.updates()]
+
+    def applied(self, container: ContainerRef, grant: Grant) -> None:
+        """A container has what it was granted."""
+        for manager in self._listeners:
+            manager.applied(container, grant)
+
+    async def recorded(self) -> None:
+        """When this returns, a restart knows what containers may have been told."""
+        await self._save()
 
     def grant(self, container: ContainerRef) -> Grant:
         """What a container of an admitted pod holds."""
@@ -181,7 +249,9 @@ class Admission:
         why = []
         for unit in self._topology.scope.units([ref.name for ref, _ in containers]):
             refs = [by_name[name] for name in unit]
-            merged, offers = await self._merge(pod, refs)
+            heard = await self._hear(pod, refs)
+            # From here to the first peer nobody else is asked anything, so that all of it rests on one state.
+            merged, offers = await self._merge(pod, refs, heard)
             if not merged.admitted:
                 return Refusal(TOPOLOGY_REASON, merged.because.replace("admitted: ", ""))
             why.append(merged.because)
@@ -191,17 +261,32 @@ class Admission:
         self.why[pod.uid] = "; ".join(dict.fromkeys(why))
         return None
 
-    async def _merge(self, pod: AdmittedPod, refs: Sequence[ContainerRef]) -> tuple[Merged, list[Offer]]:
+    async def _hear(self, pod: AdmittedPod, refs: Sequence[ContainerRef]) -> dict[str, list[Offer]]:
+        """What those offer who have to ask others, by manager; asked again while pods of other peers get in between."""
+        if self._topology.policy is Policy.NONE or not self._askers:
+            return {}
+        for _ in range(MOST_ROUNDS):
+            heard = {manager.name: await self._offers(manager, pod, refs) for manager in self._askers}
+            standing = [manager.offers_stand(pod) for manager in self._askers]
+            if all(standing):
+                break
+        return heard
+
+    async def _offers(self, manager: ResourceManager, pod: AdmittedPod, refs: Sequence[ContainerRef]) -> list[Offer]:
+        if self._topology.scope is Scope.POD and isinstance(manager, OffersForPods):
+            return list(await manager.pod_offers(pod))
+        return [offer for ref in refs for offer in await manager.offers(pod, ref)]
+
+    async def _merge(
+        self, pod: AdmittedPod, refs: Sequence[ContainerRef], heard: Mapping[str, list[Offer]]
+    ) -> tuple[Merged, list[Offer]]:
         topology = self._topology
         if topology.policy is Policy.NONE:
             return Merged(topology.policy, ANYWHERE, admitted=True), []
         offers: list[Offer] = []
         for manager in self.managers:
-            if topology.scope is Scope.POD and isinstance(manager, OffersForPods):
-                offers += await manager.pod_offers(pod)
-            else:
-                for ref in refs:
-                    offers += await manager.offers(pod, ref)
+            known = heard.get(manager.name)
+            offers += await self._offers(manager, pod, refs) if known is None else known
         closest = self.machine.distance if topology.closest else None
         return merge(offers, self.machine.numa, topology.policy, closest=closest), offers
 
@@ -246,7 +331,7 @@ class Admission:
 
     @staticmethod
     async def _guarded(call: Any) -> Refusal | None:
-        """A manager that raises or hangs refuses for now; the pod is tried again, and nobody else waits for long."""
+        """A manager that raises or hangs refuses for now; the pod is tried again."""
         try:
             async with asyncio.timeout(MANAGER_SECONDS):
                 refusal: Refusal | None = await call
@@ -257,25 +342,40 @@ class Admission:
             return Refusal(UNEXPECTED, f"Allocate failed due to {error.what}, which is unexpected", retry=True)
 
     async def _undo(self, uid: str) -> None:
-        self._owed |= {(manager.name, uid) for manager in self.managers}
-        await self._pay_back()
+        """Give everything back. The room is free at once; a manager whose peers do not answer is asked again later."""
         self.entries.pop(uid, None)
         self.why.pop(uid, None)
         self._held.pods.pop(uid, None)
+        debts = {(manager.name, uid) for manager in self.managers}
+        self._owed |= debts
+        self._paying |= debts
+        for manager in self.managers:
+            await self._release_one(manager, uid)
 
-    async def _pay_back(self) -> None:
-        """Release what is to be released; a manager that cannot take it back now is asked again later."""
-        for manager in self.managers if self._owed else ():
-            for uid in [uid for name, uid in self._owed if name == manager.name]:
-                await self._release_one(manager, uid)
+    def _pay_back(self) -> None:
+        """Ask those managers again that could not take something back; nobody waits for them."""
+        by_name = {manager.name: manager for manager in self.managers} if self._owed else {}
+        for name, uid in self._owed - self._paying:
+            task = asyncio.create_task(self._release_one(by_name[name], uid), name=f"give back {uid} at {name}")
+            self._errands.add(task)
+            task.add_done_callback(self._errands.discard)
 
     async def _release_one(self, manager: ResourceManager, uid: str) -> None:
+        debt = manager.name, uid
+        self._paying.add(debt)
         try:
             async with asyncio.timeout(MANAGER_SECONDS):
                 await manager.release(uid)
-            self._owed.discard((manager.name, uid))
+            self._owed.discard(debt)
         except (TimeoutError, KubeqosError) as error:
             log.warning("manager %s does not take back what pod %s held: %s", manager.name, uid, error)
+        finally:
+            self._paying.discard(debt)
+
+    def abort(self) -> None:
+        """Wait for nobody any more."""
+        for task in self._errands:
+            task.cancel()
 
     def _enter(self, pod: AdmittedPod, untold: tuple[str, ...] = ()) -> None:
         metadata = pod.view.metadata
@@ -291,7 +391,8 @@ class Admission:
             if self._stored >= mine:
                 return
             covers = self._changes
-            await self._ledger.save(self.entries, {manager.name: manager.save() for manager in self.managers})
+            states = {manager.name: manager.save() for manager in self.managers}
+            await self._ledger.save(self.entries, states, self._held.reserved.keys() - self.entries.keys())
             self._stored = covers
 
     # ---- Restart
@@ -301,20 +402,22 @@ class Admission:
     ) -> Restored:
         """Take over the ledger of an earlier life. `pods` are all that may still run, `live` the annotations of
         containers that do, from which what a lost ledger said is found again."""
-        async with self._lock:
-            loaded = self._ledger.load()
-            out = Restored(damaged=loaded.damaged)
-            known = {uid: pods.get(uid) or _shadow(uid, entry) for uid, entry in loaded.entries.items()}
-            for manager in self.managers:
-                try:
-                    out.repairs += await manager.restore(loaded.managers.get(manager.name), known)
-                except (KubeqosError, ValueError, TypeError, KeyError, AttributeError) as error:
-                    out.repairs.append(f"manager {manager.name} starts afresh: its saved state is unusable ({error})")
-            for uid, entry in loaded.entries.items():
-                self.entries[uid] = entry
-                self._held.pods[uid] = occupant_of(known[uid].view.spec)
-            out.repairs += self._adopt(pods, live)
-            return out
+        loaded = self._ledger.load()
+        out = Restored(damaged=loaded.damaged)
+        known = {uid: pods.get(uid) or _shadow(uid, entry) for uid, entry in loaded.entries.items()}
+        cut_short = {uid: _shadow(uid, Entry("", "", {})) for uid in loaded.reserved if uid not in known}
+        for manager in self.managers:
+            try:
+                out.repairs += await manager.restore(loaded.managers.get(manager.name), known | cut_short)
+            except (KubeqosError, ValueError, TypeError, KeyError, AttributeError) as error:
+                out.repairs.append(f"manager {manager.name} starts afresh: its saved state is unusable ({error})")
+        for uid, entry in loaded.entries.items():
+            self.entries[uid] = entry
+            self._held.pods[uid] = occupant_of(known[uid].view.spec)
+        for uid in cut_short:
+            await self._undo(uid)
+        out.repairs += self._adopt(pods, live)
+        return out
 
     def _adopt(self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, Mapping[str, str]]) -> list[str]:
         found = []
@@ -334,7 +437,7 @@ class Admission:
         wrong = [f"{manager.name}: {problem}" for manager in self.managers for problem in manager.validate()]
         if self.entries.keys() != self._held.pods.keys():
             wrong.append("the ledger and what pods hold speak of different pods")
-        return wrong
+        return wrong + self._pending.validate(self._held.reserved)
 
 
 def _shadow(uid: str, entry: Entry) -> AdmittedPod:

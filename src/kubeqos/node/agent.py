@@ -20,7 +20,7 @@ from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
-from kubeqos.errors import KubeqosError
+from kubeqos.errors import KubeqosError, StateError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
 from kubeqos.model.machine import Machine
 from kubeqos.node import effects as fx
@@ -118,6 +118,7 @@ class NodeAgent:
             claims=claims,
             cgroups=self.cgroups,
             threads=isinstance(self.clock, WallClock),
+            spawn=self._act,
         )
         self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
 
@@ -181,6 +182,7 @@ class NodeAgent:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        self.admission.abort()
         for task in self._tasks:
             task.cancel()
 
@@ -241,9 +243,13 @@ class NodeAgent:
         elif isinstance(effect, fx.Record):
             self._teller.pod(pod.raw, effect)
         else:
-            task = self._start(self._carry_out(effect))
-            if task is not None:
-                self._activity.add(task)
+            self._act(self._carry_out(effect))
+
+    def _act(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something to the runtime or the managers; whoever waits for quiet waits for it."""
+        task = self._start(work)
+        if task is not None:
+            self._activity.add(task)
 
     async def _carry_out(self, effect: fx.Effect) -> None:
         pod = self.core.pods.get(effect.uid)
@@ -280,9 +286,9 @@ class NodeAgent:
     async def settle(self) -> None:
         """Let containers have what others gave back; what fails is tried again at the next relist."""
         try:
-            await self.performer.settle()
-        except CallError as error:
-            log.warning("cannot update a container: %s", error)
+            await self.performer.adjusting.adjust()
+        except StateError as error:
+            log.warning("containers are told later what has changed: %s", error)
 
     def _arm(self) -> None:
         """One timer for everything the core wants to be woken for."""
@@ -376,16 +382,17 @@ class NodeAgent:
                 await self.watch.compare()
             except CallError as error:
                 log.warning("cannot list what runs: %s", error)
-            if self.performer.unsettled:
+            if self.performer.adjusting.owed:
                 await self.settle()
 
     async def _reconcile(self, manager: Reconciles) -> None:
         """Let a manager look around every period, and tell containers what it found."""
         while True:
+            due = self.clock.now_ns() + round(manager.reconcile_seconds * NS)
             if await manager.reconcile():
                 await self.settle()
                 self.unapplied.look_at(self.core.pods.values())
-            await self.clock.sleep_until(self.clock.now_ns() + round(manager.reconcile_seconds * NS))
+            await self.clock.sleep_until(max(due, self.clock.now_ns()))
 
     async def refresh_runtime(self) -> None:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""
@@ -443,10 +450,9 @@ class NodeAgent:
         """Bring the Node object and the lease up to date."""
         if self._registration is None:
             return
-        free = self.cpus.free_by_node() if self.cpus is not None else None
         try:
             pods = [pod.admitted_pod() for pod in self.core.pods.values()]
-            found = nodestatus.node_annotations(self.settings, free, self.drivers())
+            found = nodestatus.node_annotations(self.settings, self.managers, self.drivers())
             found |= nodestatus.map_annotations(self.machine, self.managers, pods) | self.annotations
             async with self._writing:
                 await self._registration.keep(self.labels, found, self._node_status)
@@ -482,7 +488,7 @@ class NodeAgent:
 
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""
-        return self.core.validate() + self.admission.validate()
+        return self.core.validate() + self.admission.validate() + self.performer.adjusting.owed.validate()
 
 
 def _live_containers(

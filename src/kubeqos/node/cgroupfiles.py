@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
+import os
+import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +18,7 @@ from pathlib import Path
 from kubeqos.node.cgroupplan import files_of
 from kubeqos.rules.cgroups import CgroupValues
 
+log = logging.getLogger(__name__)
 CONTROLLERS_V2 = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")
 
 
@@ -99,6 +103,19 @@ class CgroupFiles:
         for controller in have & set(CONTROLLERS_V2):
             with contextlib.suppress(OSError):  # one that is used elsewhere does not keep back the others
                 switch.write_text(f"+{controller}")
+
+    def end(self, path: str) -> None:
+        """End what is left in the cgroup of a pod whose containers have all stopped.
+
+        A runtime may lose sight of a process that it was just making, and then nobody else ends it.
+        """
+        for folder in self._everywhere(path):
+            for file in folder.rglob("cgroup.procs"):
+                with contextlib.suppress(OSError):  # it goes away meanwhile, or has threads only
+                    # Who lives in another PID namespace is shown as 0, which would mean ourselves.
+                    for pid in {int(word) for word in file.read_text().split()} - {0}:
+                        log.warning("cgroup %s: process %d is left after all containers stopped; ended", path, pid)
+                        os.kill(pid, signal.SIGKILL)
 
     def remove(self, path: str) -> bool:
         """Remove a pod's cgroup from every hierarchy; False when something still lives in it."""

@@ -59,5 +59,7 @@ class CgroupKeeper:
         return done
 
     def remove(self, pod: AdmittedPod) -> None:
-        """The pod's containers are gone; what is busy for another moment goes at the next reconcile."""
-        self.files.remove(pod_cgroup(pod, self._context()))
+        """The pod's containers have stopped; what is busy for another moment goes at the next reconcile."""
+        path = pod_cgroup(pod, self._context())
+        self.files.end(path)
+        self.files.remove(path)

@@ -314,7 +314,8 @@ class Core:
             return plan
         cause = pod.ending.cause
         if pod.gone and cause.cleans_up:
-            self._move(pod, PodState.GONE, now)
+            if pod.seen.empty:
+                self._move(pod, PodState.GONE, now)
         elif cause is Cause.DELETED and pod.source == "api":
             if pod.state is not PodState.FINISHED:
                 self._move(pod, PodState.FINISHED, now, "waits to be forgotten")

@@ -26,6 +26,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.performer import Claims, no_claims
 from kubeqos.node.settings import NodeSettings
+from kubeqos.plugins import REGISTRY
 from kubeqos.plugins.managers import Refusal, ResourceManager
 from kubeqos.plugins.registration import Handler, Watcher
 from kubeqos.qrm.manager import QosResourceManager
@@ -35,8 +36,6 @@ from kubeqos.qrm.settings import Event
 from kubeqos.qrm.settings import Settings as QrmSettings
 
 _PUBLISH_SECONDS = 0.2
-REGISTRY = "plugins_registry"
-"""Folder below the agent's state directory where plugins put their sockets."""
 
 
 @dataclass(slots=True)
@@ -94,7 +93,8 @@ class Extensions:
         told: tuple[list[str], object] = [], None
         while True:
             await asyncio.sleep(_PUBLISH_SECONDS)
-            shown = (self.qrm.conditions(), self.qrm.node_resources()) if self.qrm is not None else None
+            qrm = self.qrm
+            shown = (qrm.conditions(), qrm.node_resources(), qrm.divisions()) if qrm is not None else None
             found = sorted(self.registered()), shown
             if found != told and agent.ready.is_set():
                 await agent.write_node()

@@ -30,6 +30,12 @@ class Occupant:
     amounts: Mapping[str, int]
     ports: tuple[HostPort, ...] = ()
 
+    def at_most(self, other: Occupant) -> Occupant:
+        """Enough for either of the two, while it is open which one it will be."""
+        names = self.amounts.keys() | other.amounts.keys()
+        most = {name: max(self.amounts.get(name, 0), other.amounts.get(name, 0)) for name in names}
+        return Occupant(most, tuple({*self.ports, *other.ports}))
+
 
 @dataclass(frozen=True, slots=True)
 class Shortage(Refusal):
@@ -40,14 +46,20 @@ class Shortage(Refusal):
 
 @dataclass(slots=True)
 class Occupancy:
-    """Everything that pods hold, and what is promised to critical pods for which others are leaving."""
+    """Everything that pods hold, what is promised to critical pods for which others are leaving, and what is reserved
+    for pods that are still being admitted."""
 
     pods: dict[str, Occupant] = field(default_factory=dict)
     promised: dict[str, Occupant] = field(default_factory=dict)
+    reserved: dict[str, Occupant] = field(default_factory=dict)
 
     def others(self, uid: str) -> list[Occupant]:
-        """What everybody but this pod holds or was promised."""
-        return [one for other, one in (self.pods | self.promised).items() if other != uid]
+        """What everybody but this pod holds, was promised or has reserved."""
+        return [one for other, one in (self.pods | self.promised | self.reserved).items() if other != uid]
+
+    def decided(self) -> Occupancy:
+        """Without what may yet be given back."""
+        return Occupancy(self.pods, self.promised)
 
 
 def occupant_of(spec: PodSpec) -> Occupant:

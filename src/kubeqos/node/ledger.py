@@ -7,7 +7,7 @@ never stops the agent: it is set aside and the state is rebuilt from what runs (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,12 +36,16 @@ class Loaded:
     managers: dict[str, Any] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
     found: bool = False
+    reserved: tuple[str, ...] = ()
+    """Pods whose admission was cut short: managers may hold something for them, and no container was started."""
 
 
 class Ledger(Protocol):
     """Where admission keeps what must survive it."""
 
-    async def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
+    async def save(
+        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+    ) -> None:
         """When this returns, the state survives a power cut."""
 
     def load(self) -> Loaded: ...
@@ -50,7 +54,9 @@ class Ledger(Protocol):
 class LocalLedger:
     """A ledger that lives as long as the process: for fleets of simulated nodes, which have no power to be cut."""
 
-    async def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
+    async def save(
+        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+    ) -> None:
         """Nothing to do: whoever saves has it all."""
 
     def load(self) -> Loaded:
@@ -65,10 +71,12 @@ class FileLedger:
         self._file = Checkpoint(folder / "ledger.json", format=FORMAT, version=VERSION)
         self._threaded = threaded
 
-    async def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
+    async def save(
+        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+    ) -> None:
         pods = {uid: [one.namespace, one.name, one.resources, one.untold] for uid, one in entries.items()}
         # As text at once: what the managers gave us may change while the disk is busy.
-        text = canonical({"pods": pods, "managers": dict(managers)})
+        text = canonical({"pods": pods, "managers": dict(managers), "reserved": sorted(reserved)})
         if self._threaded:
             await asyncio.to_thread(self._file.save_text, text)
         else:
@@ -80,7 +88,8 @@ class FileLedger:
             return Loaded(damaged=loaded.set_aside)
         try:
             entries = {uid: Entry(row[0], row[1], row[2], tuple(row[3])) for uid, row in loaded.data["pods"].items()}
-            return Loaded(entries, dict(loaded.data["managers"]), loaded.set_aside, True)
+            reserved = tuple(loaded.data.get("reserved", ()))
+            return Loaded(entries, dict(loaded.data["managers"]), loaded.set_aside, True, reserved)
         except (KeyError, TypeError, AttributeError, IndexError):
             # A good checksum over content that is not ours: treat it as damaged, keep the file for the curious.
             return Loaded(damaged=(*loaded.set_aside, "ledger.json (content)"))

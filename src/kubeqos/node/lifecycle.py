@@ -225,7 +225,7 @@ def _collect_garbage(pod: PodRecord, plan: Plan, now: float) -> None:
 
 
 def wind_down(pod: PodRecord, now: float) -> Plan:
-    """What a pod that ends needs next; `completed` when nothing of it runs and what must go is gone."""
+    """What a pod that ends needs next; `completed` when nothing of it runs and what can go is gone."""
     plan = Plan()
     ending = pod.ending
     assert ending is not None
@@ -244,7 +244,8 @@ def wind_down(pod: PodRecord, now: float) -> Plan:
             return plan
     if ending.cause.cleans_up and not pod.seen.empty:
         _clean_up(pod, plan, now)
-        return plan
+        if not pod.is_stranded:
+            return plan
     if not pod.is_busy("managers", "remove/", "update/"):
         plan.completed = True
     return plan

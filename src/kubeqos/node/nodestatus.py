@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubeqos.codec import encode_json
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeQosResources, ResourceList, Taint
 from kubeqos.model.published import SHARED_PART, Assignments, Holding, encode_assignments, encode_machine
 from kubeqos.model.quantity import Format, Quantity
+from kubeqos.model.topologysummary import ByNuma, Division, TopologySummary, encode_topology
 from kubeqos.model.wellknown import (
     ASSIGNMENTS_ANNOTATION,
     DRIVERS_ANNOTATION,
@@ -25,7 +25,14 @@ from kubeqos.model.wellknown import (
 )
 from kubeqos.node.fit import NodeFit
 from kubeqos.node.settings import NodeSettings
-from kubeqos.plugins.managers import AdmittedPod, NodeResource, PlacesOnCpus, ResourceManager
+from kubeqos.plugins.managers import (
+    AdmittedPod,
+    AlignsByNode,
+    Divides,
+    NodeResource,
+    PlacesOnCpus,
+    ResourceManager,
+)
 from kubeqos.rules.classes import Catalog, Level
 from kubeqos.topology.memory import hugepage_resource
 
@@ -116,15 +123,35 @@ def node_labels(settings: NodeSettings) -> dict[str, str]:
 
 
 def node_annotations(
-    settings: NodeSettings, free_cpus: Iterable[int] | None, drivers: Iterable[str] = ()
+    settings: NodeSettings, managers: Iterable[ResourceManager], drivers: Iterable[str] = ()
 ) -> dict[str, str]:
     """What the scheduler reads beside the status."""
-    summary: dict[str, Any] = {"policy": settings.topology_policy.value, "scope": settings.topology_scope.value}
-    if free_cpus is not None:
-        summary["freeCPUs"] = list(free_cpus)
-    found = {TOPOLOGY_ANNOTATION: encode_json(summary).decode()}
+    managers = tuple(managers)
+    divided: dict[str, tuple[Division, Mapping[str, float]]] = {}
+    for one in managers:
+        if isinstance(one, Divides):
+            divided |= one.divisions()
+    summary = TopologySummary(
+        settings.topology_policy.value,
+        settings.topology_scope.value,
+        *_by_node([one for one in managers if isinstance(one, AlignsByNode)]),
+        {resource: division for resource, (division, _) in divided.items()},
+    )
+    requested = {resource: asked for resource, (_, asked) in divided.items() if asked}
+    found = {TOPOLOGY_ANNOTATION: encode_topology(summary, requested)}
     names = sorted(drivers)
     return found | ({DRIVERS_ANNOTATION: ",".join(names)} if names else {})
+
+
+def _by_node(managers: Iterable[AlignsByNode]) -> tuple[dict[str, ByNuma], dict[str, dict[str, ByNuma]]]:
+    """What is free on each NUMA node, and who holds the rest."""
+    free: dict[str, ByNuma] = {}
+    held: dict[str, dict[str, ByNuma]] = {}
+    for manager in managers:
+        free |= manager.free_by_node()
+        for uid, amounts in manager.held_by_node().items():
+            held.setdefault(uid, {}).update(amounts)
+    return free, held
 
 
 def map_annotations(

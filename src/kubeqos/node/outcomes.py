@@ -121,6 +121,7 @@ class Outcomes:
 
     def _sandbox_removed(self, pod: PodRecord, effect: fx.RemoveSandbox, _result: fx.Result, _now: float) -> None:
         pod.seen = pod.seen.without_sandbox(effect.id)
+        pod.unremovable.discard(effect.id)
 
     # ---- Containers
 
@@ -161,6 +162,7 @@ class Outcomes:
     def _removed(self, pod: PodRecord, effect: fx.RemoveContainer, _result: fx.Result, _now: float) -> None:
         pod.seen = pod.seen.without_container(effect.id)
         pod.broken.discard(effect.id)
+        pod.unremovable.discard(effect.id)
 
     def _hook_ran(self, pod: PodRecord, effect: fx.RunHook, _result: fx.Result, _now: float) -> None:
         if effect.hook == "postStart":
@@ -212,6 +214,8 @@ class Outcomes:
             self.record(pod, "Warning", failure.reason or "FailedCreatePodSandBox", text)
         elif isinstance(effect, fx.StopContainer | fx.StopSandbox):
             self.record(pod, "Warning", "FailedKillPod", f"error killing pod: {message}")
+        elif isinstance(effect, fx.RemoveContainer | fx.RemoveSandbox):
+            pod.unremovable.add(effect.id)
         elif isinstance(effect, fx.UpdateResources):
             self.record(pod, "Warning", "ResizeError", message, effect.container)
 

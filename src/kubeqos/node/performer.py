@@ -7,9 +7,7 @@ Every call has the runtime client's deadline. What went wrong is raised as `Kube
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +22,13 @@ from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import KubeqosError
 from kubeqos.node import effects as fx
 from kubeqos.node import volumes
+from kubeqos.node.adjusting import Adjusting, Spawn
 from kubeqos.node.admission import Admission
 from kubeqos.node.cgroupkeeper import CgroupKeeper
 from kubeqos.node.core import Core
 from kubeqos.node.criconfig import (
     ConfigurationProblem,
     Context,
-    apply_grant,
     container_config,
     pod_cgroup,
     pod_log_dir,
@@ -40,6 +38,7 @@ from kubeqos.node.criconfig import (
     sandbox_config,
     termination_log,
 )
+from kubeqos.node.owed import cpus_of
 from kubeqos.node.prober import Prober
 from kubeqos.node.probes import FIELDS
 from kubeqos.node.record import PodRecord
@@ -52,7 +51,7 @@ from kubeqos.node.seen import (
     seen_container,
     seen_sandbox,
 )
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal, StartHook, Update
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Refusal, StartHook
 
 LONGEST_MESSAGE = 4096
 Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]
@@ -64,9 +63,6 @@ class StartError(KubeqosError):
     def __init__(self, reason: str, what: str) -> None:
         super().__init__(what)
         self.reason = reason
-
-
-_START_SECONDS = 2.0
 
 
 async def no_claims(_raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -88,6 +84,7 @@ class Performer:
         claims: Claims = no_claims,
         cgroups: CgroupKeeper | None = None,
         threads: bool = True,
+        spawn: Spawn,
     ) -> None:
         """`threads`: work that may take long is done in one, as it can be wherever time is real."""
         self._threads = threads
@@ -99,9 +96,7 @@ class Performer:
         self._api = api
         self._claims = claims
         self._cgroups = cgroups
-        self._pending: deque[Update] = deque()
-        self._starting: dict[str, asyncio.Event] = {}  # by container id
-        self._settling = asyncio.Lock()
+        self.adjusting = Adjusting(core, runtime, admission, context, spawn)
         self._handlers: dict[type, Callable[[PodRecord, Any], Awaitable[fx.Result]]] = {
             fx.Admit: self._admit,
             fx.Resize: self._resize,
@@ -134,9 +129,12 @@ class Performer:
             wanted = AdmittedPod(known.view, known.raw, known.qos, claims)
             refusal = await self._admission.admit(wanted, static=pod.source == "file")
             if refusal is not None:
+                await self.adjusting.adjust()  # others may have made room for it meanwhile
                 return refusal
         # Whoever shares CPUs makes room before the first container of this pod can start.
-        await self.settle()
+        await self.adjusting.adjust()
+        for ref, _ in pod.admitted_pod().containers():
+            await self.adjusting.room(pod.uid, cpus_of(self._admission.grant(ref)))
         return self._admission.allocation(raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
@@ -148,7 +146,7 @@ class Performer:
         if self._cgroups is not None and pod.source != "runtime":
             self._cgroups.remove(pod.admitted_pod())
         await self._admission.release(pod.uid)
-        self._pending = deque(update for update in self._pending if update.container.pod_uid != pod.uid)
+        self.adjusting.gone(pod.uid)
         context = self._context()
         if pod.ending is not None and context.folders:
             own = context.state_dir / "pods" / pod.uid
@@ -160,46 +158,6 @@ class Performer:
             else:
                 _remove_all(folders)
         return None
-
-    async def settle(self) -> None:
-        """Tell running containers what the managers want of them now. What fails is kept, and raised.
-
-        Each update is safe only after all before it, so none is left out and none overtakes one that failed.
-        """
-        async with self._settling:
-            found = await self._admission.updates()
-            self._pending.extend(found)  # not in one line: a release may have replaced the queue meanwhile
-            while self._pending:
-                update = self._pending[0]
-                container = self._live(update.container)
-                if container is not None:
-                    await self._tell(container.id, update.grant)
-                if self._pending and self._pending[0] is update:
-                    self._pending.popleft()
-
-    @property
-    def unsettled(self) -> bool:
-        return bool(self._pending)
-
-    def _live(self, ref: ContainerRef) -> SeenContainer | None:
-        pod = self._core.pods.get(ref.pod_uid)
-        found = pod.seen.newest(ref.name) if pod is not None else None
-        return found if found is not None and found.live else None
-
-    async def _tell(self, container_id: str, grant: Grant) -> None:
-        started = self._starting.get(container_id)
-        if started is not None:  # others wait for this update, so a start that hangs does not hold it for long
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_START_SECONDS):
-                    await started.wait()
-        request = cri.UpdateContainerResourcesRequest(container_id=container_id)
-        apply_grant(request.linux, grant, self._context().cgroup_version)
-        request.annotations.update(grant.annotations)
-        try:
-            await self._runtime.update_container_resources(request)
-        except CallError as error:
-            if error.code is not Code.NOT_FOUND:
-                raise
 
     def _keep_cgroups(self) -> None:
         if self._cgroups is not None:
@@ -259,10 +217,7 @@ class Performer:
             words.touch()
         described = sandbox_config(admitted, sandbox.attempt, context)
         identity = await self._runtime.create_container(effect.sandbox_id, config, described)
-        # While it was being created others may have taken what was shared: it must know before it starts.
-        while (now := self._admission.grant(ref)).properties != grant.properties:
-            grant = now
-            await self._tell(identity, grant)
+        await self.adjusting.made(ref, identity, grant)
         return await self._look_at(identity)
 
     async def _lookup(self, pod: AdmittedPod, ref: ContainerRef) -> dict[tuple[str, str], dict[str, str]]:
@@ -289,31 +244,17 @@ class Performer:
 
     async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
         admitted = pod.admitted_pod()
+        ref = _ref(admitted, effect.container)
+        await self.adjusting.room(pod.uid, cpus_of(self._admission.grant(ref)))
         for manager in self._admission.managers:
             if isinstance(manager, StartHook):
-                ref, cgroup = _ref(admitted, effect.container), pod_cgroup(admitted, self._context())
+                cgroup = pod_cgroup(admitted, self._context())
                 refusal = await manager.before_start(admitted, ref, effect.id, cgroup)
                 if refusal is not None:
                     raise StartError(refusal.reason, refusal.message)
-        await self._start_with_grant(_ref(admitted, effect.container), effect.id)
+        async with self.adjusting.alone(ref):
+            await self._runtime.start_container(effect.id)
         return await self._look_at(effect.id)
-
-    async def _start_with_grant(self, ref: ContainerRef, container_id: str) -> None:
-        """Start a container; what it was granted meanwhile is told again, since runtimes lose it then.
-
-        containerd applies an update that comes during StartContainer to what it has stored, not to the task that it
-        is about to start.
-        """
-        grant = self._admission.grant(ref)
-        started = self._starting[container_id] = asyncio.Event()
-        try:
-            await self._runtime.start_container(container_id)
-        finally:
-            del self._starting[container_id]
-            started.set()
-        while (now := self._admission.grant(ref)).properties != grant.properties:
-            grant = now
-            await self._tell(container_id, grant)
 
     async def _stop(self, _pod: PodRecord, effect: fx.StopContainer) -> fx.Result:
         await _if_there(self._runtime.stop_container(effect.id, grace_seconds=effect.grace_seconds))
@@ -331,9 +272,13 @@ class Performer:
     async def _update(self, pod: PodRecord, effect: fx.UpdateResources) -> fx.Result:
         admitted = pod.admitted_pod()
         ref = _ref(admitted, effect.container)
-        request = resource_update(admitted, ref, effect.id, self._admission.grant(ref), self._context())
-        self._keep_cgroups()
-        await self._runtime.update_container_resources(request)
+        await self.adjusting.room(pod.uid, cpus_of(self._admission.grant(ref)))
+        async with self.adjusting.alone(ref):
+            grant, void = self._admission.grant(ref), self.adjusting.owed.of((pod.uid, ref.name))
+            request = resource_update(admitted, ref, effect.id, grant, self._context())
+            self._keep_cgroups()
+            await self._runtime.update_container_resources(request)
+            self.adjusting.reached(ref, grant, void)
         self._keep_cgroups()
         await self._admission.told(pod.uid, effect.container)
         return None

@@ -7,6 +7,7 @@ functions, the servicer only limits the rate and answers.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,10 @@ import grpc
 import grpc.aio
 
 from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.podmarks import role_of, type_of
 from kubeqos.node.proto import podresources_pb2 as pb
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind
 from kubeqos.plugins.sockets import listening, services
-from kubeqos.qrm.asking import role_of, type_of
 
 SERVICE = "v1.PodResourcesLister"
 RATE_PER_SECOND, BURST = 100.0, 10
@@ -130,7 +131,10 @@ def allocatable_topology_aware(name: str, sent: Any) -> pb.AllocatableTopologyAw
 
 
 def _copy(sent: Any, answer: Any) -> None:
+    """The fields that both have: how a plugin divides a resource is for the scheduler, and not part of this API."""
     for one in sent.DESCRIPTOR.fields:
+        if one.name not in answer.DESCRIPTOR.fields_by_name:
+            continue
         value = getattr(sent, one.name)
         if one.name.endswith(_QUANTITIES):
             known = [pb.TopologyAwareQuantity.FromString(each.SerializeToString()) for each in value]
@@ -183,7 +187,7 @@ class PodResourcesServicer:
 
     async def List(self, _request: pb.ListPodResourcesRequest, context: Any) -> pb.ListPodResourcesResponse:
         await self._enter("List", context)
-        found = [await self._of(pod) for pod in self._holdings.active_pods()]
+        found = await asyncio.gather(*map(self._of, self._holdings.active_pods()))  # a plugin that hangs costs once
         return pb.ListPodResourcesResponse(pod_resources=found)
 
     async def Get(self, request: pb.GetPodResourcesRequest, context: Any) -> pb.GetPodResourcesResponse:
@@ -202,8 +206,9 @@ class PodResourcesServicer:
         return allocatable(await self._holdings.of_node())
 
     async def _of(self, pod: AdmittedPod) -> pb.PodResources:
-        held = {name: await self._holdings.of_container(pod.uid, name) for name in listed_containers(pod)}
-        return pod_resources(pod, held)
+        names = listed_containers(pod)
+        held = await asyncio.gather(*(self._holdings.of_container(pod.uid, name) for name in names))
+        return pod_resources(pod, dict(zip(names, held, strict=True)))
 
     async def _enter(self, method: str, context: Any) -> None:
         self.counts.calls[method] = self.counts.calls.get(method, 0) + 1

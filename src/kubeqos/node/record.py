@@ -134,6 +134,8 @@ class PodRecord:
     """Containers whose preStop hook has run."""
     broken: set[str] = field(default_factory=set)
     """Containers that could not be started: they are removed and made anew."""
+    unremovable: set[str] = field(default_factory=set)
+    """Containers and sandboxes that have stopped, and that the runtime refused to remove so far."""
     unsure: bool = False
     """A call to the runtime failed, and may have been carried out all the same: look before anything else is done."""
     kill: dict[str, str] = field(default_factory=dict)
@@ -164,6 +166,15 @@ class PodRecord:
     def holds(self) -> bool:
         """Whether resources of the node are, or may be, reserved for it."""
         return not self.released and (self.allocated is not None or self.ending is not None or not self.seen.empty)
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether all that is left of it is what the runtime refuses to remove. It does not keep back the pod itself.
+
+        containerd 1.6 loses sight of a task whose StartContainer was cut short at the wrong moment, by our own death
+        for one, and cannot remove its container until it is started again.
+        """
+        return all(one.id in self.unremovable for one in self.seen.containers or self.seen.sandboxes)
 
     @property
     def in_force(self) -> Raw:

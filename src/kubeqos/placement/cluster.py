@@ -6,7 +6,7 @@ tell which rows are stale. The scheduler's loop, the simulator and the extender 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,7 +15,22 @@ import numpy as np
 
 from kubeqos.errors import KubeqosError
 from kubeqos.model.objects import NodeView, Taint
+from kubeqos.model.topologysummary import NO_SUMMARY, TopologySummary
 from kubeqos.placement.indexes import Bools, Floats, Interner, Ints, LabelIndex, PodGroups, Small, grown
+from kubeqos.placement.numa import Free, can_align, free_now
+from kubeqos.placement.pools import (
+    NO_RULES,
+    WHOLE,
+    Need,
+    PoolKey,
+    RuleSet,
+    amount_of,
+    is_short_of_open,
+    pool_need,
+    pool_use,
+    rule_set,
+    shares,
+)
 from kubeqos.placement.shape import HostPort, Shape
 from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog
 
@@ -25,21 +40,12 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)
-class NumaSummary:
-    """What a node says about its free CPUs, so that no pod is sent where its topology manager would refuse it."""
-
-    policy: str = "none"
-    scope: str = "container"
-    free_cpus: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """A node as placement sees it: the API object, and what its agent publishes beside it."""
 
     view: NodeView
     drivers: frozenset[str] = frozenset()
-    numa: NumaSummary = NumaSummary()
+    topology: TopologySummary = NO_SUMMARY
 
 
 class PlacedPod(msgspec.Struct, frozen=True, gc=False):
@@ -69,13 +75,49 @@ class Column:
 
 
 @dataclass(slots=True)
-class _Row:
+class Row:
     """What a row holds that is no number."""
 
     facts: NodeFacts
     classes: Catalog
+    rules: dict[str, RuleSet] = field(default_factory=dict)
+    """How plugins divide each resource."""
     pods: dict[str, PlacedPod] = field(default_factory=dict)
     ports: list[HostPort] = field(default_factory=list)
+    aligned_free: Free | None = None
+    """What is free on each NUMA node; None when that has to be worked out anew."""
+
+    def can_align(self, shape: Shape) -> bool:
+        """Whether the node's topology manager would let the pod in."""
+        topology = self.facts.topology
+        if self.aligned_free is None:
+            self.aligned_free = free_now(topology, {uid: pod.shape for uid, pod in self.pods.items()})
+        return can_align(topology, self.aligned_free, shape)
+
+    def keys_of(self, pod: PlacedPod) -> Iterator[ClassKey | PoolKey]:
+        """The classes and pools that a pod holds here."""
+        for key, _ in class_use(pod.shape, self.classes):
+            yield key
+        for pool, _ in pool_use(pod.shape, self.facts.topology, self.rules, pod.uid):
+            yield pool
+
+    def would_starve(self, shape: Shape, resource: str) -> bool:
+        """Whether somebody needs at least one unit of the pool that a pod would carve up wholly."""
+        rules = self.rules[resource]
+        return any(shares(one, rules) for one in (shape, *(pod.shape for pod in self.pods.values())))
+
+    def is_short_of_open(self, shape: Shape, resource: str, need: Need, left: int) -> bool:
+        """Whether the NUMA nodes that a bound pod may use have too little; `left` is what nobody owns at all."""
+        starves = self.would_starve(shape, resource)
+        return is_short_of_open(shape, resource, self.facts.topology, need, left, starves)
+
+    def waits_to_hear(self, resource: str) -> bool:
+        """Whether a pod with units of its own is on its way here, so that where is not known yet."""
+        owned = self.facts.topology.pools[resource].owned
+        for uid, pod in self.pods.items():
+            if uid not in owned and (found := pool_need(pod.shape, resource, self.rules[resource])) and found.units:
+                return True
+        return False
 
 
 class Cluster:
@@ -87,6 +129,16 @@ class Cluster:
         self.resources: dict[str, Column] = {}
         self.classes: dict[ClassKey, Column] = {}
         self.levels: dict[str, Small] = {}
+        self.pools: dict[PoolKey, Column] = {}
+        self.rule_sets = Interner[RuleSet]()
+        self.rule_sets.number(NO_RULES)
+        self.rule_set: dict[str, Small] = {}
+        """Resource → for each row the number of the rules by which plugins divide it; 0 where nobody does."""
+        self.divided: set[int] = set()
+        self.aligning: set[int] = set()
+        """Rows whose topology manager may refuse a pod."""
+        self.kept_off: dict[Hashable, dict[int, str]] = {}
+        """What pods ask for → rows that refused such pods lately, and with which reason."""
         self.labels = LabelIndex(rows)
         self.taint_sets = Interner[tuple[Taint, ...]]()
         self.taint_set: Small = np.zeros(rows, dtype=np.int32)
@@ -99,7 +151,7 @@ class Cluster:
         """How free the limited classes of a node are on average, from 0 to 100; 0 without any."""
         self.drivers: dict[str, Bools] = {}
         self.images: dict[str, Ints] = {}
-        self.rows: dict[int, _Row] = {}
+        self.rows: dict[int, Row] = {}
         self.row_of: dict[str, int] = {}
         self.where: dict[str, int] = {}
         self.groups = PodGroups()
@@ -118,19 +170,18 @@ class Cluster:
         if row is None:
             row = self._take_row()
             self.row_of[name] = row
-            self.rows[row] = _Row(facts, Catalog())
+            self.rows[row] = Row(facts, Catalog())
             self.alive[row] = True
         held = self.rows[row]
         pods = list(held.pods.values())
         for pod in pods:
-            self._account(row, held, pod.shape, -1)
+            self._account(row, held, pod, -1)
         held.facts = facts
         held.classes = catalog(facts.view.status.qos_resources)
         self._write_node(row, held)
         for pod in pods:
-            self._account(row, held, pod.shape, +1)
-        self._changed(row)
-        self.facts_at[row] = self.clock
+            self._account(row, held, pod, +1)
+        self._node_changed(row)
 
     def remove_node(self, name: str) -> None:
         """Forget a node and the pods on it."""
@@ -139,11 +190,12 @@ class Cluster:
         for uid in list(held.pods):
             self.remove_pod(uid)
         del self.rows[row]
+        for asks in [asks for asks, rows in self.kept_off.items() if row in rows]:
+            self._let_in(asks, row)
         self.alive[row] = False
         self._clear_row(row)
         self._free.append(row)
-        self._changed(row)
-        self.facts_at[row] = self.clock
+        self._node_changed(row)
 
     def node_name(self, row: int) -> str:
         return self.rows[row].facts.view.metadata.name
@@ -158,7 +210,7 @@ class Cluster:
         held = self.rows[row]
         held.pods[pod.uid] = pod
         self.where[pod.uid] = row
-        self._account(row, held, pod.shape, +1)
+        self._account(row, held, pod, +1)
         self.groups.add(pod.shape, row, +1)
         self._changed(row)
 
@@ -167,7 +219,7 @@ class Cluster:
         row = self.where.pop(uid)
         held = self.rows[row]
         pod = held.pods.pop(uid)
-        self._account(row, held, pod.shape, -1)
+        self._account(row, held, pod, -1)
         self.groups.add(pod.shape, row, -1)
         self._changed(row)
         return pod
@@ -185,6 +237,27 @@ class Cluster:
             if self.changes_trimmed == trimmed:
                 del self.changes[length:]
 
+    # -- nodes that refuse -----------------------------------------------------------------------------------------
+
+    def keep_off(self, asks: Hashable, node: str, reason: str) -> None:
+        """Send no pod that asks for this to a node, which refused one."""
+        row = self.row_of[node]
+        self.kept_off.setdefault(asks, {})[row] = reason
+        self._node_changed(row)
+
+    def let_in(self, asks: Hashable, node: str) -> None:
+        """Such pods may be sent there again."""
+        row = self.row_of.get(node)
+        if row is not None and row in self.kept_off.get(asks, {}):
+            self._let_in(asks, row)
+            self._node_changed(row)
+
+    def _let_in(self, asks: Hashable, row: int) -> None:
+        rows = self.kept_off[asks]
+        del rows[row]
+        if not rows:
+            del self.kept_off[asks]
+
     # -- the change log --------------------------------------------------------------------------------------------
 
     @property
@@ -197,6 +270,10 @@ class Cluster:
         if clock < self.changes_trimmed:
             return None
         return list(dict.fromkeys(self.changes[clock - self.changes_trimmed :]))
+
+    def _node_changed(self, row: int) -> None:
+        self._changed(row)
+        self.facts_at[row] = self.clock
 
     def _changed(self, row: int) -> None:
         self.changes.append(row)
@@ -221,6 +298,13 @@ class Cluster:
             found = self.classes[key] = Column(self._size, NO_CLASS)
         return found
 
+    def pool_column(self, key: PoolKey) -> Column:
+        """The column of a plugin's pool; capacity -1 where a node does not have it."""
+        found = self.pools.get(key)
+        if found is None:
+            found = self.pools[key] = Column(self._size, NO_CLASS)
+        return found
+
     def level_column(self, resource: str) -> Small:
         """At which level each node offers a QoS-class resource: 0 not at all, 1 to pods, 2 to containers."""
         found = self.levels.get(resource)
@@ -234,7 +318,8 @@ class Cluster:
             found = self.drivers[driver] = np.zeros(self._size, dtype=np.bool_)
         return found
 
-    def _account(self, row: int, held: _Row, shape: Shape, sign: int) -> None:
+    def _account(self, row: int, held: Row, pod: PlacedPod, sign: int) -> None:
+        shape = pod.shape
         for name, amount in shape.requests.items():
             self.column(name).used[row] += sign * amount
         self.column("pods").used[row] += sign
@@ -244,6 +329,10 @@ class Cluster:
             for key, count in class_use(shape, held.classes):
                 self.class_column(key).used[row] += sign * count
             self._weigh_classes(row, held.classes)
+        if row in self.divided:
+            for pool, amount in pool_use(shape, held.facts.topology, held.rules, pod.uid):
+                self.pool_column(pool).used[row] += sign * amount
+        held.aligned_free = None
         self._weigh_load(row)
         for port in shape.host_ports:
             if sign > 0:
@@ -267,7 +356,7 @@ class Cluster:
                     limited += 1
         self.scarce_free[row] = free // limited if limited else 0
 
-    def _write_node(self, row: int, held: _Row) -> None:
+    def _write_node(self, row: int, held: Row) -> None:
         view = held.facts.view
         amounts = view.status.allocatable
         for name, column in self.resources.items():
@@ -277,6 +366,7 @@ class Cluster:
             self.column(name).capacity[row] = amount.milli() if name == "cpu" else amount.value()
         self._write_classes(row, held.classes)
         self._weigh_classes(row, held.classes)
+        self._write_topology(row, held)
         self._weigh_load(row)
         self.labels.write(row, {_HOSTNAME: view.metadata.name, **view.metadata.labels})
         self.taint_set[row] = self.taint_sets.number(tuple(view.spec.taints))
@@ -303,12 +393,35 @@ class Cluster:
             for cls, capacity in kind.classes.items():
                 self.class_column((kind.level, kind.name, cls)).capacity[row] = capacity
 
+    def _write_topology(self, row: int, held: Row) -> None:
+        summary = held.facts.topology
+        (self.aligning.add if summary.aligns else self.aligning.discard)(row)
+        self._clear_pools(row)
+        held.rules = {resource: rule_set(division, summary) for resource, division in summary.pools.items()}
+        for resource, division in summary.pools.items():
+            self.divided.add(row)
+            if resource not in self.rule_set:
+                self.rule_set[resource] = np.zeros(self._size, dtype=np.int32)
+            self.rule_set[resource][row] = self.rule_sets.number(held.rules[resource])
+            for pool, size in {**division.pools, WHOLE: division.whole}.items():
+                self.pool_column((resource, pool)).capacity[row] = amount_of(resource, size)
+
+    def _clear_pools(self, row: int) -> None:
+        if row in self.divided:
+            self.divided.discard(row)
+            for column in self.pools.values():
+                column.capacity[row], column.used[row] = NO_CLASS, 0
+            for numbers in self.rule_set.values():
+                numbers[row] = 0
+
     def _clear_row(self, row: int) -> None:
         for column in self.resources.values():
             column.capacity[row] = column.used[row] = 0
         self._write_classes(row, Catalog())
         for column in self.classes.values():
             column.used[row] = 0
+        self._clear_pools(row)
+        self.aligning.discard(row)
         self.labels.write(row, {})
         self.taint_set[row] = self.taint_sets.number(())
         self.unschedulable[row] = False
@@ -339,9 +452,9 @@ class Cluster:
             setattr(self, name, grown(getattr(self, name), self._size, absent))
         for column in self.resources.values():
             column.grow(self._size, 0)
-        for column in self.classes.values():
+        for column in (*self.classes.values(), *self.pools.values()):
             column.grow(self._size, NO_CLASS)
-        for table in (self.levels, self.drivers, self.images):
+        for table in (self.levels, self.drivers, self.images, self.rule_set):
             for key in table:
                 table[key] = grown(table[key], self._size, 0)
         self.labels.grow(self._size)

@@ -11,18 +11,21 @@ from kubeqos.placement.indexes import Bools, Ints
 
 COMPANY: Final = "company"
 """What pods wait for whose fit depends on which other pods run where."""
+NUMA: Final = "numa"
+"""What pods wait for that find no NUMA node with room for all that they want on one."""
 
 
 class Finding:
     """One reason, for the rows it holds for. Texts are made only when somebody asks.
 
-    `waits_for` names what would have to be freed for the finding to go away: a resource, a class, "ports", "company".
+    `waits_for` names what would have to be freed for the finding to go away: a resource, a class, a pool, "ports",
+    "company". `comes_by_itself` says that evicting pods is not the only way to get it.
 
     A text that names numbers is a function of them, `values` holds those numbers by row; rows with equal numbers share
     a text, so a large cluster is explained by as many texts as there are different ones.
     """
 
-    __slots__ = ("_resolvable", "_text", "_values", "refused", "waits_for")
+    __slots__ = ("_resolvable", "_text", "_values", "comes_by_itself", "refused", "waits_for")
 
     def __init__(
         self,
@@ -31,9 +34,11 @@ class Finding:
         *values: Ints,
         resolvable: bool | Bools = False,
         waits_for: Hashable = None,
+        comes_by_itself: bool = False,
     ) -> None:
         self.refused = refused
         self.waits_for = waits_for
+        self.comes_by_itself = comes_by_itself or waits_for == COMPANY  # others come as well as go
         self._text = text
         self._values = values
         self._resolvable = resolvable

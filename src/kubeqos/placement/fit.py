@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from kubeqos.model.objects import Taint, Toleration
 from kubeqos.placement.cluster import LEVELS, Cluster
 from kubeqos.placement.domains import affinity_findings, spread_findings
-from kubeqos.placement.findings import COMPANY, Finding
+from kubeqos.placement.findings import COMPANY, NUMA, Finding
 from kubeqos.placement.indexes import Bools, Rows
+from kubeqos.placement.pools import WHOLE, Need, PoolKey, amount_of, pool_need
 from kubeqos.placement.selectors import NamespaceLabels, terms_any
 from kubeqos.placement.shape import ClassNeed, Shape
 from kubeqos.rules.classes import ClassKey, Level
@@ -152,19 +154,95 @@ def claims(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Itera
         yield Finding(~cluster.driver_column(driver)[rows], f"node(s) don't run compute driver {driver}")
 
 
-def numa(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
-    """Pods that the node's topology manager would refuse, by what the node publishes of its free CPUs."""
-    if not shape.exclusive_cpus:
+def refusals(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    """Nodes that refused a pod that asks for the same, a short while ago."""
+    refusing = cluster.kept_off.get(shape.asks)
+    if not refusing:
         return
-    numbers = np.arange(len(cluster.alive))[rows].tolist()
-    refused = np.zeros(len(numbers), dtype=np.bool_)
-    for index, row in enumerate(numbers):
-        held = cluster.rows.get(row)
-        if held is not None and held.facts.numa.policy == "single-numa-node":
-            summary = held.facts.numa
-            wanted = sum(shape.exclusive_cpus) if summary.scope == "pod" else shape.exclusive_cpus[0]
-            refused[index] = bool(summary.free_cpus) and wanted > max(summary.free_cpus)
-    yield Finding(refused, "node(s) cannot align the pod's CPUs on one NUMA node", resolvable=True, waits_for="cpu")
+    numbers = np.arange(len(cluster.alive))[rows]
+    for reason in sorted(set(refusing.values())):
+        refused = np.isin(numbers, [row for row, why in refusing.items() if why == reason])
+        text = f"node(s) refused equal pods lately ({reason})"
+        yield Finding(refused, text, waits_for=("refused", shape.asks), comes_by_itself=True)
+
+
+def pools(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    """Pools into which plugins divide a node (KEP-3461): room in the one that the pod's role draws on."""
+    if not cluster.divided or shape.left_alone:
+        return
+    for resource, numbers in cluster.rule_set.items():
+        here = numbers[rows]
+        for number, rules in enumerate(cluster.rule_sets.values):
+            need = pool_need(shape, resource, rules) if number else None
+            if need is not None:
+                yield from _pool_findings(cluster, resource, need, here == number, rows)
+                if need.units:
+                    yield from _whole_findings(cluster, shape, resource, need, here == number, rows)
+
+
+def _pool_findings(cluster: Cluster, resource: str, need: Need, concerned: Bools, rows: Rows) -> Iterator[Finding]:
+    for pool, amount in need.wanted:
+        column = cluster.pool_column((resource, pool))
+        capacity = column.capacity[rows]
+        if pool != WHOLE:
+            yield Finding(concerned & (capacity < 0), f'no pool "{pool}" for {resource}')
+        short = concerned & (capacity >= 0) & (amount > capacity - column.used[rows])
+        text = f'Insufficient {resource} in pool "{pool}"' if pool else f"Insufficient exclusive {resource}"
+        yield Finding(short, text, resolvable=amount <= capacity, waits_for=(resource, pool), comes_by_itself=True)
+    if is_odd(resource, need):
+        yield Finding(concerned, f"exclusive {resource} not a multiple of {need.rule.multiple}")
+
+
+def _whole_findings(
+    cluster: Cluster, shape: Shape, resource: str, need: Need, concerned: Bools, rows: Rows
+) -> Iterator[Finding]:
+    """Units of its own: never the last of a pool that others run in; on NUMA nodes that the role may be bound to.
+
+    One bound pod at a time: where it went, the node has to say.
+    """
+    column = cluster.pool_column((resource, WHOLE))
+    last = concerned & (need.units == column.capacity[rows] - column.used[rows])
+    numbers = np.arange(len(cluster.alive))[rows]
+    for index in np.flatnonzero(last).tolist():
+        last[index] = cluster.rows[int(numbers[index])].would_starve(shape, resource)
+    text = f"the last exclusive {resource} has to be shared"
+    yield Finding(last, text, resolvable=True, waits_for=(resource, WHOLE), comes_by_itself=True)
+    if need.is_bound:
+        yield from _bound_findings(cluster, shape, resource, need, concerned, rows)
+
+
+def _bound_findings(
+    cluster: Cluster, shape: Shape, resource: str, need: Need, concerned: Bools, rows: Rows
+) -> Iterator[Finding]:
+    numbers = np.arange(len(cluster.alive))[rows]
+    waits, short = np.zeros(len(numbers), dtype=np.bool_), np.zeros(len(numbers), dtype=np.bool_)
+    column = cluster.pool_column((resource, WHOLE))
+    left = column.capacity[rows] - column.used[rows]
+    for index in np.flatnonzero(concerned).tolist():
+        held = cluster.rows[int(numbers[index])]
+        waits[index] = held.waits_to_hear(resource)
+        short[index] = held.is_short_of_open(shape, resource, need, int(left[index]))
+    key = (resource, WHOLE)
+    yield Finding(waits, "node(s) have yet to tell where bound pods went", waits_for=key, comes_by_itself=True)
+    text = f"Insufficient exclusive {resource} on NUMA nodes open to the pod's role"
+    yield Finding(short & ~waits, text, resolvable=True, waits_for=key, comes_by_itself=True)
+
+
+def is_odd(resource: str, need: Need) -> bool:
+    """Whether whole units do not come in the multiples that the role needs."""
+    return need.rule.multiple > 1 and need.units % amount_of(resource, need.rule.multiple) != 0
+
+
+def numa(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
+    """Pods that the node's topology manager would refuse, by what the node publishes of its NUMA nodes."""
+    if not shape.aligned or not cluster.aligning:
+        return
+    numbers = np.arange(len(cluster.alive))[rows]
+    refused = np.isin(numbers, list(cluster.aligning))
+    for index in np.flatnonzero(refused).tolist():
+        refused[index] = not cluster.rows[int(numbers[index])].can_align(shape)
+    text = "node(s) cannot align the pod's resources on one NUMA node"
+    yield Finding(refused, text, resolvable=True, waits_for=NUMA, comes_by_itself=True)
 
 
 def spread(cluster: Cluster, shape: Shape, rows: Rows, _: Surroundings) -> Iterator[Finding]:
@@ -185,13 +263,18 @@ FILTERS: Mapping[str, Filter] = {
     "NodeResourcesFit": resources,
     "QOSResources": classes,
     "ComputeClaims": claims,
+    "ResourcePools": pools,
     "NUMATopology": numa,
+    "NodeRefusals": refusals,
     "PodTopologySpread": spread,
     "InterPodAffinity": pod_affinity,
 }
 
 
-_BY_PODS = ("NodePorts", "NodeResourcesFit", "QOSResources", "PodTopologySpread", "InterPodAffinity")
+_BY_PODS = (
+    *("NodePorts", "NodeResourcesFit", "QOSResources", "ResourcePools", "NUMATopology"),
+    *("PodTopologySpread", "InterPodAffinity"),
+)
 STANDING: Mapping[str, Filter] = {name: check for name, check in FILTERS.items() if name not in _BY_PODS}
 """The filters that look at the node alone: pods come and go without changing what these say."""
 
@@ -262,6 +345,7 @@ class Explanation:
                 refusals[self._cluster.node_name(row)] = Refusal(name, reasons, bool(self.resolvable[row]))
         return refusals
 
+    @cached_property
     def waits_for(self) -> frozenset[Hashable]:
         """What would have to be freed somewhere for the pod to have another chance."""
         return frozenset(
@@ -273,10 +357,10 @@ class Explanation:
 
     def _could_change(self, finding: Finding, refused: Bools) -> bool:
         rows = finding.refused & refused
-        # Company may come as well as go; everything else must be freed where it could be.
-        return bool((rows if finding.waits_for == COMPANY else rows & self.resolvable).any())
+        # What does not only come from pods that go may come anywhere; everything else, where it could be freed.
+        return bool((rows if finding.comes_by_itself else rows & self.resolvable).any())
 
-    @property
+    @cached_property
     def message(self) -> str:
         """The reasons counted, as Kubernetes prints them."""
         return counted_message(self.counts(), self.nodes)
@@ -290,9 +374,11 @@ def counted_message(counts: Mapping[str, int], nodes: int) -> str:
     return f"0/{nodes} nodes are available: {listed}."
 
 
-def freed_by(shape: Shape, keys: Iterable[ClassKey] = ()) -> set[Hashable]:
-    """What other pods could be waiting for once a pod of this shape is gone."""
+def freed_by(shape: Shape, keys: Iterable[ClassKey | PoolKey] = ()) -> set[Hashable]:
+    """What other pods could be waiting for once a pod of this shape is gone; `keys` are its classes and pools."""
     freed: set[Hashable] = {name for name, amount in shape.requests.items() if amount}
+    if shape.aligned:
+        freed.add(NUMA)
     freed.update(("pods", COMPANY), keys)
     if shape.host_ports:
         freed.add("ports")

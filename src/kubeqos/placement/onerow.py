@@ -8,14 +8,18 @@ pods changed; what only the node itself decides (taints, labels, images) it keep
 from __future__ import annotations
 
 from kubeqos.placement.cluster import LEVELS, Cluster
-from kubeqos.placement.fit import class_counts
+from kubeqos.placement.fit import class_counts, is_odd
+from kubeqos.placement.pools import WHOLE, pool_need
 from kubeqos.placement.score import MAX_POINTS, Weights, wanted_keys
 from kubeqos.placement.shape import Shape
 from kubeqos.rules.classes import Level
 
 
 def has_room(cluster: Cluster, shape: Shape, row: int) -> bool:
-    """Whether the filters that count pods, resources and classes let the pod in; host ports are not looked at."""
+    """Whether the filters that count pods, resources, classes, pools and NUMA nodes let the pod in.
+
+    Host ports are not looked at.
+    """
     pods = cluster.column("pods")
     if pods.used.item(row) + 1 > pods.capacity.item(row):
         return False
@@ -24,7 +28,11 @@ def has_room(cluster: Cluster, shape: Shape, row: int) -> bool:
             column = cluster.column(name)
             if amount > column.capacity.item(row) - column.used.item(row):
                 return False
-    return not shape.class_needs or _has_classes(cluster, shape, row)
+    if shape.class_needs and not _has_classes(cluster, shape, row):
+        return False
+    if row in cluster.divided and not _has_pools(cluster, shape, row):
+        return False
+    return not shape.aligned or row not in cluster.aligning or cluster.rows[row].can_align(shape)
 
 
 def _has_classes(cluster: Cluster, shape: Shape, row: int) -> bool:
@@ -38,6 +46,30 @@ def _has_classes(cluster: Cluster, shape: Shape, row: int) -> bool:
             column = cluster.class_column(key)
             capacity = column.capacity.item(row)
             if capacity < 0 or 0 < capacity < column.used.item(row) + count:
+                return False
+    return True
+
+
+def _has_pools(cluster: Cluster, shape: Shape, row: int) -> bool:
+    held = cluster.rows[row]
+    for resource, rules in held.rules.items():
+        need = pool_need(shape, resource, rules)
+        if need is None:
+            continue
+        for pool, amount in need.wanted:
+            column = cluster.pool_column((resource, pool))
+            capacity = column.capacity.item(row)
+            free = capacity - column.used.item(row)
+            if capacity < 0 or amount > free:
+                return False
+            if pool == WHOLE and amount == free and held.would_starve(shape, resource):
+                return False
+        if is_odd(resource, need):
+            return False
+        if need.is_bound:
+            whole = cluster.pool_column((resource, WHOLE))
+            left = whole.capacity.item(row) - whole.used.item(row)
+            if held.waits_to_hear(resource) or held.is_short_of_open(shape, resource, need, left):
                 return False
     return True
 

@@ -66,14 +66,25 @@ class Placer:
 
     def place(self, shape: Shape) -> Placed | Unplaced:
         """Decide for a pod of this shape. Does not charge it: call `cluster.add_pod` with the answer."""
-        row = self._best(shape)
-        if row is None:
-            return Unplaced(Explanation(self.cluster, shape, self.around))
-        return Placed(self.cluster.node_name(row[0]), row[1])
-
-    def _best(self, shape: Shape) -> tuple[int, int] | None:
         if self._must_compare(shape):
-            return self._compare(shape)
+            best = self._compare(shape)
+            return self._unplaced(shape) if best is None else self._placed(*best)
+        ranking = self._ranking(shape)
+        best = ranking.best()
+        if best is not None:
+            return self._placed(*best)
+        if ranking.unplaced is None:
+            ranking.unplaced = self._unplaced(shape)
+        return ranking.unplaced
+
+    def _placed(self, row: int, points: int) -> Placed:
+        return Placed(self.cluster.node_name(row), points)
+
+    def _unplaced(self, shape: Shape) -> Unplaced:
+        return Unplaced(Explanation(self.cluster, shape, self.around))
+
+    def _ranking(self, shape: Shape) -> _Ranking:
+        """What is known of the nodes for this shape, up to date."""
         ranking = self._rankings.get(shape)
         if ranking is None:
             ranking = self._rankings[shape] = _Ranking()
@@ -82,7 +93,7 @@ class Placer:
         else:
             self._rankings.move_to_end(shape)
         ranking.catch_up(self.cluster, shape, self.weights, self.around)
-        return ranking.best()
+        return ranking
 
     def _must_compare(self, shape: Shape) -> bool:
         if needs_relative(self.cluster, shape):
@@ -106,13 +117,17 @@ class _Ranking:
         self._heap: list[tuple[int, int]] = []
         self._points: dict[int, int] = {}
         self._clock = -1
+        self.unplaced: Unplaced | None = None
+        """Why no node fits, once somebody asked: until something changes, every pod of the shape is told the same."""
         # What the node alone decides, as of the last time that it changed.
         self._standing: Bools = np.zeros(0, dtype=np.bool_)
         self._images: Ints = np.zeros(0, dtype=np.int64)
 
     def catch_up(self, cluster: Cluster, shape: Shape, weights: Weights, around: Surroundings) -> None:
         """Judge the rows that changed since the last time."""
-        before, self._clock = self._clock, cluster.clock
+        if self._clock == cluster.clock:
+            return
+        before, self._clock, self.unplaced = self._clock, cluster.clock, None
         changed = None if before < 0 else cluster.changed_since(before)
         if (
             changed is None

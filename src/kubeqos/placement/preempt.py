@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kubeqos.model.objects import LabelSelectorView
-from kubeqos.placement.cluster import Cluster, PlacedPod, class_use
+from kubeqos.placement.cluster import Cluster, Column, PlacedPod, class_use
 from kubeqos.placement.fit import NOTHING_AROUND, Explanation, Surroundings, counted_message, feasible
+from kubeqos.placement.pools import pool_use, pool_wants
 from kubeqos.placement.selectors import labels_predicate
 from kubeqos.placement.shape import Shape
 
@@ -65,11 +66,14 @@ class Preemptor:
 
     def preempt(self, shape: Shape, explanation: Explanation) -> Preemption | NoPreemption:
         """Find room for a pod that fits nowhere, as the explanation says."""
+        trials = self._kept(shape)
+        if trials.hopeless is not None:
+            return trials.hopeless
         nodes = explanation.nodes
         hopeful = np.flatnonzero(explanation.resolvable)
         if not shape.may_preempt or not len(hopeful):
-            return NoPreemption(counted_message({_NOT_HELPFUL: nodes}, nodes))
-        trials = self._kept(shape)
+            trials.hopeless = NoPreemption(counted_message({_NOT_HELPFUL: nodes}, nodes))
+            return trials.hopeless
         wanted = min(len(hopeful), max(_LEAST_CANDIDATES, len(hopeful) // _CANDIDATE_SHARE))
         start = self._next % len(hopeful)
         for row in (*hopeful[start:].tolist(), *hopeful[:start].tolist()):
@@ -81,7 +85,9 @@ class Preemptor:
         best = trials.best()
         if best is None:
             counts = {_NO_VICTIMS: len(hopeful), _NOT_HELPFUL: nodes - len(hopeful)}
-            return NoPreemption(counted_message({text: count for text, count in counts.items() if count}, nodes))
+            told = counted_message({text: count for text, count in counts.items() if count}, nodes)
+            trials.hopeless = NoPreemption(told)
+            return trials.hopeless
         return best
 
     def _kept(self, shape: Shape) -> _Trials:
@@ -105,6 +111,8 @@ class _Trials:
     def __init__(self, clock: int) -> None:
         self.clock = clock
         self.tried: dict[int, Preemption | None] = {}
+        self.hopeless: NoPreemption | None = None
+        """That evicting does not help, once found out; until something changes."""
         self._heap: list[tuple[tuple[float, ...], int]] = []
         self._found = 0
         self._harmless = 0
@@ -117,7 +125,9 @@ class _Trials:
             self._harmless += outcome.violations == 0
 
     def forget(self, rows: Iterable[int], clock: int) -> None:
-        self.clock = clock
+        if self.clock == clock:
+            return
+        self.clock, self.hopeless = clock, None
         for row in rows:
             outcome = self.tried.pop(row, None)
             if outcome is not None:
@@ -209,7 +219,7 @@ class _Reprieve:
         self._returned: list[str] = []
 
     def __call__(self, pod: PlacedPod) -> bool:
-        needs = self._needs(pod.shape)
+        needs = self._needs(pod.shape, pod.uid)
         if any(amount > self._left[key] for key, amount in needs.items() if key in self._left):
             return False
         if self._company_matters(pod.shape):
@@ -230,25 +240,28 @@ class _Reprieve:
 
     def _company_matters(self, other: Shape) -> bool:
         mine = self._shape
-        return bool(mine.host_ports or mine.looks_at_other_nodes or other.anti_affinity)
+        aligns = bool(mine.aligned) and self._row in self._cluster.aligning
+        return bool(aligns or mine.host_ports or mine.looks_at_other_nodes or other.anti_affinity)
 
-    def _needs(self, shape: Shape) -> dict[object, int]:
+    def _needs(self, shape: Shape, uid: str = "") -> dict[object, int]:
         needs: dict[object, int] = {name: amount for name, amount in shape.requests.items() if amount}
         needs["pods"] = 1
-        needs.update(class_use(shape, self._cluster.rows[self._row].classes))
+        held = self._cluster.rows[self._row]
+        needs.update(class_use(shape, held.classes))
+        needs.update(pool_use(shape, held.facts.topology, held.rules, uid))
         return needs
 
     def _room(self) -> dict[object, int]:
         """What is left of each limited thing the preemptor wants, once it is there."""
-        row, room = self._row, {}
-        for key, amount in self._needs(self._shape).items():
-            if isinstance(key, str):
-                if key in self._shape.ignored:
-                    continue
-                column = self._cluster.column(key)
-            else:
-                column = self._cluster.classes[key]  # type: ignore[index]
-                if column.capacity[row] == 0:
-                    continue
-            room[key] = int(column.capacity[row] - column.used[row]) - amount
-        return room
+        cluster, shape, row = self._cluster, self._shape, self._row
+        held = cluster.rows[row]
+        wanted: list[tuple[object, Column, int]] = [
+            (name, cluster.column(name), amount)
+            for name, amount in (*shape.requests.items(), ("pods", 1))
+            if amount and name not in shape.ignored
+        ]
+        for key, count in class_use(shape, held.classes):
+            if cluster.classes[key].capacity[row] != 0:
+                wanted.append((key, cluster.classes[key], count))
+        wanted += [(pool, cluster.pool_column(pool), amount) for pool, amount in pool_wants(shape, held.rules)]
+        return {key: int(column.capacity[row] - column.used[row]) - amount for key, column, amount in wanted}

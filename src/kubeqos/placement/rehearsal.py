@@ -47,10 +47,11 @@ def _decide(cluster: Cluster, pod: Waiting, placer: Placer, preemptor: Preemptor
     if isinstance(answer, Placed):
         cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape))
         return Rehearsed(pod.name, answer.node, because=f"best of the nodes that fit, with {answer.points} points")
+    because = answer.message  # of the cluster as it is, before anybody is evicted
     plan = preemptor.preempt(pod.shape, answer.explanation)
     if isinstance(plan, NoPreemption):
-        return Rehearsed(pod.name, because=f"{answer.message} preemption: {plan.message}")
+        return Rehearsed(pod.name, because=f"{because} preemption: {plan.message}")
     for victim in plan.victims:
         cluster.remove_pod(victim.uid)
     cluster.add_pod(plan.node, PlacedPod(pod.uid, pod.name, pod.shape))
-    return Rehearsed(pod.name, plan.node, tuple(victim.name for victim in plan.victims), answer.message)
+    return Rehearsed(pod.name, plan.node, tuple(victim.name for victim in plan.victims), because)

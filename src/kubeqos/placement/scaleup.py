@@ -112,4 +112,4 @@ def _reasons(cluster: Cluster, pending: Sequence[Waiting], groups: Sequence[Node
 def _named(template: NodeFacts, name: str) -> NodeFacts:
     view = template.view
     metadata = msgspec.structs.replace(view.metadata, name=name)
-    return NodeFacts(msgspec.structs.replace(view, metadata=metadata), template.drivers, template.numa)
+    return NodeFacts(msgspec.structs.replace(view, metadata=metadata), template.drivers, template.topology)

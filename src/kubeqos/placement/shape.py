@@ -6,7 +6,7 @@ The scheduler keeps shapes by the bytes of the pod's spec; `compile_shape` is ca
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 
 from kubeqos.model.objects import (
@@ -19,6 +19,7 @@ from kubeqos.model.objects import (
     TopologySpread,
     WeightedPodAffinityTerm,
 )
+from kubeqos.model.podmarks import MAIN_CONTAINER_KEY, Marks, is_left_alone, marks_of_pod, only_marks
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.classes import Level, demand, requested
 from kubeqos.rules.podqos import QosClass, aggregate, effective_class, effective_requests
@@ -61,6 +62,28 @@ class HostPort:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What a pod asks of a resource, as plugins are asked for it: the scheduler's integers."""
+
+    together: int
+    """All containers that run at the same time; init containers are gone before the others run."""
+    pod: int
+    """The pod as a whole, its init peak included."""
+    main: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What wants to be on one NUMA node: of a container, or of a whole pod. Init containers pass theirs on."""
+
+    amounts: Mapping[str, int]
+    stays: bool = True
+
+
+NO_UNIT = Unit({})
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Shape:
     """The scheduling side of a pod. Compared by identity: one object per distinct pod."""
@@ -89,6 +112,17 @@ class Shape:
     claim_drivers: tuple[str, ...]
     exclusive_cpus: tuple[int, ...]
     """Whole CPUs each container of a Guaranteed pod wants for itself, largest first."""
+    aligned: tuple[Unit, ...]
+    """What each container of a Guaranteed pod wants on one NUMA node, in the order in which they start."""
+    aligned_pod: Unit
+    draws: Mapping[str, Draw]
+    marks: Marks
+    left_alone: bool
+    """Resource plugins have nothing to do with it."""
+    has_init: bool
+    """It has containers that run before its others and then go."""
+    asks: Hashable
+    """Everything that a node decides on when it lets a pod in: equal for pods that it would treat alike."""
     images: tuple[str, ...]
     ignored: frozenset[str]
     group: Group
@@ -123,6 +157,8 @@ def compile_shape(
     pod_affinity = affinity.pod_affinity if affinity else None
     pod_anti = affinity.pod_anti_affinity if affinity else None
     qos = effective_class(pod)
+    needs = class_needs(spec) if classes else ()
+    guaranteed = qos is QosClass.GUARANTEED
     return Shape(
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels,
@@ -132,7 +168,7 @@ def compile_shape(
         scoring_cpu_milli=scoring_cpu,
         scoring_memory=scoring_memory,
         best_effort=qos is QosClass.BEST_EFFORT,
-        class_needs=class_needs(spec) if classes else (),
+        class_needs=needs,
         node_name=spec.node_name,
         node_selector=spec.node_selector,
         required_terms=(
@@ -147,7 +183,14 @@ def compile_shape(
         preferred_affinity=tuple(pod_affinity.preferred) if pod_affinity else (),
         preferred_anti_affinity=tuple(pod_anti.preferred) if pod_anti else (),
         claim_drivers=tuple(sorted(claim_drivers)),
-        exclusive_cpus=_exclusive_cpus(spec) if qos is QosClass.GUARANTEED else (),
+        exclusive_cpus=_exclusive_cpus(spec) if guaranteed else (),
+        aligned=aligned_units(spec) if guaranteed else (),
+        aligned_pod=aligned_pod(spec) if guaranteed else NO_UNIT,
+        draws=draws(pod),
+        marks=marks_of_pod(pod.metadata),
+        left_alone=is_left_alone(pod.metadata),
+        has_init=any(not one.is_sidecar for one in spec.init_containers),
+        asks=_asks(pod, qos, tuple(sorted(claim_drivers)), classes),
         images=tuple(container.image for container in (*spec.init_containers, *spec.containers) if container.image),
         ignored=_ignored(requests, ignored_resources, ignored_groups),
         group=(pod.metadata.namespace, frozenset(pod.metadata.labels.items())),
@@ -217,6 +260,65 @@ def _exclusive_cpus(spec: PodSpec) -> tuple[int, ...]:
     """Whole-CPU requests, which a static CPU manager serves with CPUs of their own."""
     wanted = (c.resources.requests.get("cpu", _ZERO).milli() for c in (*spec.init_containers, *spec.containers))
     return tuple(sorted((milli // 1000 for milli in wanted if milli and milli % 1000 == 0), reverse=True))
+
+
+def aligned_units(spec: PodSpec) -> tuple[Unit, ...]:
+    """Whole CPUs, memory and huge pages of each container: what static managers give by NUMA node."""
+    first = [Unit(_alignable(one.resources.requests), one.is_sidecar) for one in spec.init_containers]
+    then = [Unit(_alignable(one.resources.requests)) for one in spec.containers]
+    return tuple(unit for unit in (*first, *then) if unit.amounts)
+
+
+def aligned_pod(spec: PodSpec) -> Unit:
+    """The same for a node that aligns whole pods: the CPUs of all containers, if one of them wants CPUs of its own."""
+    totals = effective_requests(spec)
+    amounts = _alignable({name: amount for name, amount in totals.items() if name != "cpu"})
+    if _exclusive_cpus(spec):
+        amounts["cpu"] = totals.get("cpu", _ZERO).value()
+    return Unit(amounts)
+
+
+def _alignable(requests: Mapping[str, Quantity]) -> dict[str, int]:
+    return {
+        name: amount.value()
+        for name, amount in requests.items()
+        if not amount.is_zero and (name == "memory" or name.startswith("hugepages-") or _is_whole_cpus(name, amount))
+    }
+
+
+def _is_whole_cpus(name: str, amount: Quantity) -> bool:
+    return name == "cpu" and amount.is_integer
+
+
+def draws(pod: PodView) -> dict[str, Draw]:
+    """What plugins are asked for, resource by resource."""
+    spec = pod.spec
+    lasting = [one for one in spec.init_containers if one.is_sidecar] + list(spec.containers)
+    named = pod.metadata.annotations.get(MAIN_CONTAINER_KEY)
+    main = next((one for one in spec.containers if one.name == named), spec.containers[0] if spec.containers else None)
+    whole = effective_requests(spec, overhead=False)
+    found = {}
+    for name in {name for one in lasting for name in one.resources.requests}:
+        unit: Callable[[Quantity], int] = Quantity.milli if name == "cpu" else Quantity.value
+        asked = [unit(one.resources.requests.get(name, _ZERO)) for one in lasting]
+        own = unit(main.resources.requests.get(name, _ZERO)) if main is not None else 0
+        found[name] = Draw(sum(asked), unit(whole.get(name, _ZERO)), own)
+    return found
+
+
+def _asks(pod: PodView, qos: QosClass, drivers: tuple[str, ...], classes: bool) -> Hashable:
+    meta, spec = pod.metadata, pod.spec
+    containers = tuple(
+        (
+            one.name,
+            tuple(sorted((name, str(amount)) for name, amount in one.resources.requests.items())),
+            tuple((each.name, each.class_) for each in one.resources.qos_resources) if classes else (),
+        )
+        for one in (*spec.init_containers, *spec.containers)
+    )
+    marked = tuple(sorted({**only_marks(meta.labels), **only_marks(meta.annotations)}.items()))
+    pod_wide = tuple((each.name, each.class_) for each in spec.qos_resources) if classes else ()
+    return (qos, containers, pod_wide, marked, drivers)
 
 
 def _ignored(requests: Mapping[str, int], names: Collection[str], groups: Collection[str]) -> frozenset[str]:

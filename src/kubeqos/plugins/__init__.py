@@ -3,3 +3,8 @@
 Holds both ends of the `pluginregistration` protocol: the watcher that the node agent runs and the endpoint that
 the SDKs serve.
 """
+
+from typing import Final
+
+REGISTRY: Final = "plugins_registry"
+"""The folder of a node in which plugins put their sockets, as a kubelet calls it."""

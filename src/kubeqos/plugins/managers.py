@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.objects import ContainerView, PodView
+from kubeqos.model.topologysummary import ByNuma, Division
 from kubeqos.rules.podqos import QosClass
 from kubeqos.topology.hints import Hint, Merged, Offer, Scope
 
@@ -130,7 +131,12 @@ class NodeResource:
 
 
 class ResourceManager(Protocol):
-    """Hands out one kind of resource. Calls for one node are never concurrent, except `updates`."""
+    """Hands out one kind of resource.
+
+    Calls for one pod never overlap, and those for different pods only while a manager waits for a peer of its own. What
+    `allocate` gives is taken at once, so that nobody else is given it while the rest of the pod is still being asked
+    for.
+    """
 
     name: str
 
@@ -179,6 +185,17 @@ class AllocatesUnits(Protocol):
 
 
 @runtime_checkable
+class AsksPeers(Protocol):
+    """A manager whose offers come from others, for which it has to wait: QRM's plugins."""
+
+    def peers(self, pod: AdmittedPod) -> frozenset[str]:
+        """Whom it will ask about this pod, by name. Pods that need the same peers take turns; nobody else waits."""
+
+    def offers_stand(self, pod: AdmittedPod) -> bool:
+        """Whether its last offers for this pod still hold: nobody has been given anything by these peers since."""
+
+
+@runtime_checkable
 class StartHook(Protocol):
     """A manager that has something to do between a container's creation and its start.
 
@@ -199,6 +216,25 @@ class CpuHolding:
     cpus: CpuSet
     own: CpuSet = NO_CPUS
     mems: NumaSet = NO_NUMA
+
+
+@runtime_checkable
+class AlignsByNode(Protocol):
+    """A manager that hands out resources by NUMA node, and can tell what is left on each."""
+
+    def free_by_node(self) -> Mapping[str, ByNuma]:
+        """Resource → NUMA node → what can still be handed out."""
+
+    def held_by_node(self) -> Mapping[str, Mapping[str, ByNuma]]:
+        """Pod uid → resource → NUMA node → what it holds."""
+
+
+@runtime_checkable
+class Divides(Protocol):
+    """A manager whose resources are divided among pods by their role."""
+
+    def divisions(self) -> Mapping[str, tuple[Division, Mapping[str, float]]]:
+        """Resource → how it is divided, and what the containers of each pool request."""
 
 
 @runtime_checkable

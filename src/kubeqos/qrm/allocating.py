@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,12 +75,20 @@ class Allocator:
         self.machine, self.ledger, self.emit = reconciler.machine, reconciler.ledger, reconciler.emit
         self.endpoints = endpoints = reconciler.endpoints
         self.settings, self.metrics = endpoints.settings, endpoints.metrics
-        self.patience = Patience(endpoints.clock)
+        self.patience = Patience(endpoints)
         self._unheard: dict[tuple[str, str, str], RemoteError] = {}
         """Why a plugin gave no hints, by pod, container and resource, until its allocation is asked for."""
 
-    def forget(self, pod_uid: str) -> None:
+        self._heard: dict[str, dict[str, int]] = {}
+        """Pods whose hints are being merged: how many gifts each plugin had made when it was asked."""
+        self._asked: dict[str, set[str]] = {}
+        """The plugins that were asked to give something to a pod, whatever they said."""
+
+    def forget(self, pod_uid: str) -> set[str]:
+        """The pod is over; returns the plugins that may have given it something."""
         self._unheard = {key: error for key, error in self._unheard.items() if key[0] != pod_uid}
+        self._heard.pop(pod_uid, None)
+        return self._asked.pop(pod_uid, set())
 
     # ---- Hints
 
@@ -103,6 +111,11 @@ class Allocator:
             if catalogue.served[question.plugin].aligned and question.resource not in heard
         ]
         return [*offers, *await asyncio.gather(*single)]
+
+    def offers_stand(self, pod_uid: str) -> bool:
+        """Whether the hints heard for a pod since it was last asked are still of use."""
+        heard = self._heard.pop(pod_uid, {})
+        return all((one := self.endpoints.get(name)) is None or one.gifts == gifts for name, gifts in heard.items())
 
     async def _offer(self, pod: AdmittedPod, ref: ContainerRef, question: Question) -> Offer:
         holding = self.ledger.get(pod.uid, ref.name)
@@ -130,6 +143,7 @@ class Allocator:
         self._unheard.pop((uid, container, question.resource), None)
         if method in endpoint.lacks:
             return None
+        self._heard.setdefault(uid, {}).setdefault(endpoint.name, endpoint.gifts)
         try:
             answer = await self.patience.call(endpoint, method, request)
         except RemoteError as error:
@@ -153,14 +167,24 @@ class Allocator:
     async def allocate(self, unit: Unit) -> dict[str, Grant] | Refusal:
         """Grants by container; after a refusal the ledger is as it was."""
         before = [(ref, self.ledger.copy_of(ref)) for ref in unit.refs]
-        outcome = await self._allocate(unit)
+        catalogue = self.endpoints.catalogue()
+        asked = {q.plugin: self._endpoint(q) for ref in unit.refs for q in catalogue.questions(unit.pod, ref)}
+        self._outdate(asked.values())  # before anything is awaited: who has hints by now must hear new ones
+        try:
+            outcome = await self._allocate(unit, catalogue)
+        finally:
+            self._outdate(asked.values())
         if isinstance(outcome, Refusal):
             for ref, held in before:
                 self.ledger.reset(ref, held)
         return outcome
 
-    async def _allocate(self, unit: Unit) -> dict[str, Grant] | Refusal:
-        catalogue = self.endpoints.catalogue()
+    @staticmethod
+    def _outdate(endpoints: Iterable[Endpoint]) -> None:
+        for endpoint in endpoints:
+            endpoint.gifts += 1
+
+    async def _allocate(self, unit: Unit, catalogue: Catalogue) -> dict[str, Grant] | Refusal:
         shared = await self._for_pod(unit, catalogue) if unit.scope is Scope.POD else {}
         if isinstance(shared, Refusal):
             return shared
@@ -234,6 +258,7 @@ class Allocator:
             if endpoint.trouble:
                 raise Unusable(endpoint.name, endpoint.trouble)
             self.endpoints.withdraw(endpoint.name, unit.pod.uid)
+            self._asked.setdefault(unit.pod.uid, set()).add(endpoint.name)
             sent = await self.patience.call(endpoint, call.method, call.request)
         except RemoteError as error:
             if isinstance(error, PluginFailure) and error.unimplemented and call.container == WHOLE_POD:

@@ -1,7 +1,7 @@
 """What to ask which plugin about a container: pure decisions from the pod and the table of plugins.
 
 The manager asks for each resource that a container requests and a plugin serves, and asks implicit plugins for every
-container. Roles come from the KEP's annotations and from Katalyst's keys (DESIGN ruling 10).
+container. How a pod tells its role is `model.podmarks`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ from dataclasses import dataclass, field, replace
 
 from kubeqos.codec import JsonError, decode_json
 from kubeqos.model.objects import ContainerView, ObjectMeta, PodView
+from kubeqos.model.podmarks import (
+    KATALYST,
+    MAIN_CONTAINER_KEY,
+    SKIP_KEY,
+    SYSTEM_CORES,
+    level_of,
+    only_marks,
+    role_of,
+    type_of,
+)
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
 from kubeqos.qrm.messages import hint_to_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.rules.podqos import effective_requests
 from kubeqos.topology.hints import ANYWHERE, Hint
 
-KATALYST = "katalyst.kubewharf.io/"
-ROLE_KEYS = ("kubernetes.io/pod-role", KATALYST + "pod_role")
-TYPE_KEYS = ("kubernetes.io/resource-type", KATALYST + "pod_type")
-MAIN_CONTAINER_KEY = "kubernetes.io/main-container-name"
-QOS_LEVEL_KEY = KATALYST + "qos_level"
-SKIP_KEY = KATALYST + "skip_qrm_admit"
 ENHANCEMENT_KEYS = tuple(KATALYST + f"{what}_enhancement" for what in ("cpu", "memory", "network"))
-SYSTEM_CORES, DEDICATED_CORES = "system_cores", "dedicated_cores"
 NANO = 10**9
 
 
@@ -124,12 +127,7 @@ def container_of(pod: AdmittedPod, ref: ContainerRef) -> ContainerView:
 
 def marks_of(meta: ObjectMeta) -> dict[str, dict[str, str]]:
     """The labels and annotations that decisions about a pod rest on, to be kept with what it holds."""
-    known = (*ROLE_KEYS, *TYPE_KEYS, MAIN_CONTAINER_KEY)
-    tables = {"labels": meta.labels, "annotations": meta.annotations}
-    return {
-        name: {key: value for key, value in table.items() if key in known or key.startswith(KATALYST)}
-        for name, table in tables.items()
-    }
+    return {"labels": only_marks(meta.labels), "annotations": only_marks(meta.annotations)}
 
 
 def is_shadow(pod: AdmittedPod) -> bool:
@@ -173,26 +171,6 @@ def wrong_annotation(pod: AdmittedPod) -> str | None:
         if not good:
             return f'metadata.annotations[{key}]: Invalid value: "{text}": must be a JSON object'
     return None
-
-
-def level_of(meta: ObjectMeta) -> str:
-    return meta.annotations.get(QOS_LEVEL_KEY, "")
-
-
-def role_of(meta: ObjectMeta) -> str:
-    return _first(meta, ROLE_KEYS)
-
-
-def type_of(meta: ObjectMeta) -> str:
-    return _first(meta, TYPE_KEYS)
-
-
-def _first(meta: ObjectMeta, keys: tuple[str, ...]) -> str:
-    for key in keys:
-        for table in (meta.annotations, meta.labels):
-            if key in table:
-                return table[key]
-    return ""
 
 
 def wire_kind(pod: AdmittedPod, ref: ContainerRef) -> pb.ContainerType.ValueType:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ import grpc.aio
 from google.protobuf import json_format
 
 from kubeqos.errors import RemoteError
+from kubeqos.model.topologysummary import Division
 from kubeqos.plugins.health import examine
 from kubeqos.plugins.sockets import PluginCallError, ask, call, dial, method
 from kubeqos.qrm.asking import Served
-from kubeqos.qrm.messages import METHODS, SERVICE
+from kubeqos.qrm.messages import METHODS, SERVICE, division_from_wire
 from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 
@@ -33,11 +34,13 @@ DEFAULT_OPTIONS = pb.ResourcePluginOptions(with_topology_alignment=True, need_re
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much of a resource the node has and may hand out; whether it belongs into Node status."""
+    """How much of a resource the node has and may hand out; whether it belongs into Node status; how it is divided."""
 
     capacity: float
     allocatable: float
     shown: bool = True
+    division: Division | None = None
+    requested: Mapping[str, float] = field(default_factory=dict)
 
 
 class Endpoint:
@@ -56,6 +59,8 @@ class Endpoint:
         self.capacity_at = float("-inf")
         self.lacks: set[str] = set()
         """Optional calls that it does not know."""
+        self.gifts = 0
+        """Grows when an allocation is asked for and when that is over: hints of another count are outdated."""
         self._saved_options: tuple[pb.ResourcePluginOptions, dict[str, Any]] | None = None
         self._metrics = metrics
         self._deadline = deadline
@@ -121,6 +126,9 @@ class Endpoint:
         except Unusable:
             code = "SILENT"
             raise
+        except asyncio.CancelledError:
+            code = "CANCELLED"
+            raise
         finally:
             self._metrics.calls.labels(self.name, name, code).observe(time.perf_counter() - started)
 
@@ -182,6 +190,11 @@ class Endpoint:
         self.capacity = capacity_from_wire(answer.allocatable_resources)
         self.capacity_at = self._clock()
 
+    @property
+    def divides(self) -> bool:
+        """Whether it has told how it divides a resource, which may change at any time."""
+        return any(one.division is not None for one in self.capacity.values())
+
 
 class Unusable(RemoteError):
     """The plugin is away or silent; nothing was sent."""
@@ -213,14 +226,16 @@ class _Bytes:
 
 def capacity_from_wire(sent: Mapping[str, pb.AllocatableTopologyAwareResource]) -> dict[str, Capacity]:
     """Capacities to three decimals, as they appear in Node status."""
-    return {
-        name: Capacity(
+    found = {}
+    for name, one in sent.items():
+        divided = division_from_wire(one.division) if one.HasField("division") else (None, {})
+        found[name] = Capacity(
             round(one.aggregated_capacity_quantity, 3),
             round(one.aggregated_allocatable_quantity, 3),
             one.is_node_resource and one.is_scalar_resource,
+            *divided,
         )
-        for name, one in sent.items()
-    }
+    return found
 
 
 def options_from_json(saved: Any) -> pb.ResourcePluginOptions:

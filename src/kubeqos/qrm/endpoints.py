@@ -10,13 +10,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from kubeqos.errors import RemoteError
 from kubeqos.plugins.managers import NodeResource
 from kubeqos.qrm.asking import Catalogue, Served
-from kubeqos.qrm.endpoint import Capacity, Endpoint, PluginFailure
+from kubeqos.qrm.endpoint import Capacity, Endpoint, PluginFailure, Unusable
 from kubeqos.qrm.messages import VERSION
 from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
@@ -37,8 +38,11 @@ class Endpoints:
         self.metrics = metrics
         self.clock = clock
         self._by_name: dict[str, Endpoint] = {}
+        self._catalogue: tuple[dict[str, pb.ResourcePluginOptions], Catalogue] = {}, Catalogue({}, settings.names)
         self._owed: dict[str, dict[str, None]] = {}
         self._releasing: dict[asyncio.Task[bool], str] = {}
+        self._tardy: set[asyncio.Task[bool]] = set()
+        """Releases that took too long: nobody waits for their plugins until they are over."""
         self._telling: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[Endpoint]:
@@ -49,12 +53,16 @@ class Endpoints:
 
     def catalogue(self) -> Catalogue:
         """What can be asked for; plugins that are away included, so that their absence is noticed."""
-        served = {}
-        for name, endpoint in self._by_name.items():
-            said = endpoint.served()
-            implicit = said.implicit or name in self.settings.implicit
-            served[name] = Served(name, implicit, said.aligned, said.extra)
-        return Catalogue(served, self.settings.names)
+        said = {name: endpoint.options for name, endpoint in self._by_name.items()}
+        known, catalogue = self._catalogue
+        if known.keys() != said.keys() or any(known[name] is not options for name, options in said.items()):
+            catalogue = Catalogue({name: self._served(name) for name in said}, self.settings.names)
+            self._catalogue = said, catalogue  # every admission asks for it several times
+        return catalogue
+
+    def _served(self, name: str) -> Served:
+        said = self._by_name[name].served()
+        return Served(name, said.implicit or name in self.settings.implicit, said.aligned, said.extra)
 
     # ---- Registration
 
@@ -150,21 +158,42 @@ class Endpoints:
         if len(owed) > MOST_OWED:
             owed.pop(next(iter(owed)))
 
-    async def release(self, pod_uid: str, but: Collection[str] = ()) -> None:
-        """Tell every plugin that a pod is gone; who cannot be told now is told later, and holds up nobody."""
+    async def release(self, pod_uid: str, asked: Collection[str], but: Collection[str] = ()) -> None:
+        """Tell every plugin that a pod is gone; who cannot be told now is told later, and holds up nobody.
+
+        Only those that were asked for something by this pod are waited for, and not for long.
+        """
         others = [endpoint for endpoint in self if endpoint.name not in but]
         for endpoint in others:
             self.owe(endpoint.name, pod_uid)
-        slow = set(self._releasing.values())
-        told = []
         for endpoint in others:
-            task = asyncio.create_task(self._tell_gone(endpoint, pod_uid))
+            task = asyncio.create_task(self._tell_gone(endpoint, pod_uid), name=f"release {pod_uid}: {endpoint.name}")
             self._releasing[task] = endpoint.name
-            task.add_done_callback(self._releasing.pop)
-            if endpoint.name not in slow:  # one that is still busy with the last release holds up nobody again
-                told.append(task)
-        if told:
-            await asyncio.wait(told, timeout=RELEASE_SECONDS)
+            task.add_done_callback(self._released)
+        await self._caught_up({endpoint.name for endpoint in others} & set(asked))
+
+    def _released(self, task: asyncio.Task[bool]) -> None:
+        del self._releasing[task]
+        self._tardy.discard(task)
+
+    async def _caught_up(self, names: Collection[str]) -> None:
+        """Wait for the releases that these plugins are busy with, unless they were found to take long."""
+        slow = {self._releasing[task] for task in self._tardy}
+        busy = {task for task, name in self._releasing.items() if name in names and name not in slow}
+        if busy:
+            _, late = await asyncio.wait(busy, timeout=RELEASE_SECONDS)
+            self._tardy |= late
+
+    async def ask(self, endpoint: Endpoint, method: str, request: Any) -> Any:
+        """A call for a pod that is being admitted, after the releases that were sent before it: it may need the room.
+
+        A release of this very pod that came after the answer would take away what it gives.
+        """
+        if self._releasing:
+            await self._caught_up((endpoint.name,))
+        if (endpoint.name, request.pod_uid) in self._telling:
+            raise Unusable(endpoint.name, "has not acknowledged yet that the pod's last attempt is over")
+        return await endpoint.call(method, request)
 
     async def settle(self, endpoint: Endpoint) -> None:
         """Tell one plugin everything that it has missed."""
@@ -200,13 +229,23 @@ class Endpoints:
 
     async def read_capacity(self, endpoint: Endpoint) -> None:
         """Ask how much there is. What was known stays when the answer does not come (reference, regression T21)."""
-        if self.clock() - endpoint.capacity_at < self.settings.capacity_seconds:
+        fresh = self.clock() - endpoint.capacity_at < self.settings.capacity_seconds
+        if fresh and not endpoint.divides:
             return
         try:
             await endpoint.read_capacity()
         except RemoteError as error:
             endpoint.capacity_at = self.clock()
             log.debug("capacity is not known", resource=endpoint.name, error=error.what)
+
+    def divided(self) -> dict[str, Capacity]:
+        """The resources that plugins divide among pods. One that is away makes pods wait, whatever its pools were."""
+        return {
+            name: one
+            for endpoint in self
+            for name, one in sorted(endpoint.capacity.items())
+            if one.division is not None and endpoint.live
+        }
 
     def node_resources(self) -> list[NodeResource]:
         """What plugins add to Node status; 0 for one that has been away longer than its grace."""

@@ -30,8 +30,8 @@ Report = Mapping[
 class Holding:
     """What one container holds, under which hint, and which plugin gave it.
 
-    `whole` are the plugins that gave it to the pod as a whole, which its containers share. `was` is the CPU set before
-    a change that the runtime may not have seen yet.
+    `whole` are the plugins that gave it to the pod as a whole, which its containers share. `was` are the CPUs that it
+    had before all changes that the runtime may not have made yet.
     """
 
     ref: ContainerRef

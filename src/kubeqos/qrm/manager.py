@@ -16,6 +16,7 @@ from typing import Any
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
+from kubeqos.model.topologysummary import Division
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
@@ -81,6 +82,16 @@ class QosResourceManager:
         return {*self._admitting, *self.allocator.patience.pods()}
 
     # ---- Admission
+
+    def peers(self, pod: AdmittedPod) -> frozenset[str]:
+        """The plugins that this pod's containers ask for something."""
+        if self._left_alone(pod):
+            return frozenset()
+        catalogue = self.endpoints.catalogue()
+        return frozenset(one.plugin for ref, _ in pod.containers() for one in catalogue.questions(pod, ref))
+
+    def offers_stand(self, pod: AdmittedPod) -> bool:
+        return self.allocator.offers_stand(pod.uid)
 
     async def offers(self, pod: AdmittedPod, container: ContainerRef) -> Sequence[Offer]:
         return () if self._left_alone(pod) else await self.allocator.offers(pod, container)
@@ -176,13 +187,14 @@ class QosResourceManager:
         return None
 
     async def release(self, pod_uid: str) -> None:
+        asked = {plugin for holding in self.ledger.of_pod(pod_uid) for plugin in holding.asked}
+        asked |= self.allocator.forget(pod_uid)
         self.ledger.drop(pod_uid)
         self._pods.pop(pod_uid, None)
-        self.allocator.forget(pod_uid)
         for key in [key for key in self._told if key[0] == pod_uid]:
             del self._told[key]
         # A plugin that is still busy with the pod keeps its answer for the next attempt, see `patience`.
-        await self.endpoints.release(pod_uid, but=self.allocator.patience.plugins_of(pod_uid))
+        await self.endpoints.release(pod_uid, asked, but=self.allocator.patience.plugins_of(pod_uid))
 
     def grant(self, container: ContainerRef) -> Grant | None:
         holding = self.ledger.get(container.pod_uid, container.name)
@@ -238,11 +250,10 @@ class QosResourceManager:
 
     def _cpu_changes(self, steps: Sequence[tuple[Key, Any]], after: Mapping[Key, Held]) -> list[Update]:
         changes = []
-        written = {key for key, _ in steps}
-        for holding in self.ledger:
-            key = holding.ref.pod_uid, holding.ref.name
-            told = self._told.get(key)
-            holding.was = told[1].cpus if key in written and told and told[1] else None
+        for key in {key for key, _ in steps}:
+            holding, held = self.ledger.get(*key), self._told[key][1]
+            if holding is not None and held is not None:
+                holding.was = held.cpus if holding.was is None else holding.was & held.cpus
         for key, cpus in steps:
             changing = self.ledger.get(*key)
             grant = changing.grant() if changing else None
@@ -252,6 +263,13 @@ class QosResourceManager:
             changes.append(Update(changing.ref, step))
             self._told[key] = step, after[key]
         return changes
+
+    def applied(self, container: ContainerRef, grant: Grant) -> None:
+        """A container has its CPUs; a restart need not tell it again."""
+        holding = self.ledger.get(container.pod_uid, container.name)
+        held = holding.held() if holding is not None and holding.was is not None else None
+        if holding is not None and held is not None and grant.properties.get(CPUS) == str(held.cpus):
+            holding.was = None
 
     def _other_changes(self) -> list[Update]:
         changes = []
@@ -323,6 +341,10 @@ class QosResourceManager:
 
     def node_resources(self) -> Sequence[NodeResource]:
         return self.endpoints.node_resources()
+
+    def divisions(self) -> Mapping[str, tuple[Division, Mapping[str, float]]]:
+        found = self.endpoints.divided()
+        return {name: (one.division, one.requested) for name, one in found.items() if one.division is not None}
 
     def conditions(self) -> dict[str, tuple[str, str, str]]:
         """The health of all plugins as one condition of the Node: type → (status, reason, message)."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kubeqos.model.cpuset import NumaSet
+from kubeqos.model.topologysummary import ANY, Division, PoolRule, Rules
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.topology.hints import Hint
 
@@ -191,3 +192,42 @@ def allocations_from_wire(sent: pb.ResourceAllocation) -> dict[str, Allocation]:
 
 def allocations_to_wire(given: Mapping[str, Allocation]) -> pb.ResourceAllocation:
     return pb.ResourceAllocation(resource_allocation={name: allocation_to_wire(one) for name, one in given.items()})
+
+
+def division_to_wire(division: Division, requested: Mapping[str, float]) -> pb.Division:
+    rules = {
+        role: pb.RoleRule(pool=rule.pool, whole=rule.whole, numa=rule.numa, multiple=rule.multiple)
+        for role, rule in division.rules.roles.items()
+    }
+    return pb.Division(
+        default_pool=division.rules.default,
+        roles=rules,
+        one_pool=division.rules.one_pool,
+        pools=division.pools,
+        requested=requested,
+        whole=division.whole,
+        carved=division.carved,
+        owned=division.owned,
+        open={role: pb.NumaAmounts(amounts=free) for role, free in division.open.items()},
+    )
+
+
+def _by_numa(sent: pb.NumaAmounts) -> dict[int, int]:
+    return {node: int(amount) for node, amount in sorted(sent.amounts.items())}
+
+
+def division_from_wire(sent: pb.Division) -> tuple[Division, dict[str, float]]:
+    """A division, and what is requested of its pools."""
+    roles = {
+        role: PoolRule(rule.pool, rule.whole, ANY if rule.numa in ("", ANY) else rule.numa, max(1, rule.multiple))
+        for role, rule in sorted(sent.roles.items())
+    }
+    division = Division(
+        rules=Rules(sent.default_pool, roles, sent.one_pool),
+        pools=dict(sorted(sent.pools.items())),
+        whole=sent.whole,
+        carved=sent.carved,
+        owned=dict(sorted(sent.owned.items())),
+        open={role: _by_numa(free) for role, free in sorted(sent.open.items())},
+    )
+    return division, dict(sorted(sent.requested.items()))

@@ -1,19 +1,20 @@
-"""Calls that take longer than one admission may hold up the next.
+"""Calls that take longer than a pod should wait without a word.
 
-Admissions of a node exclude each other, so a plugin that hangs in one call and answers all others would delay
-everybody's pods. A call that outlasts the patience goes on by itself, the pod is told to try again, and finds the
-answer when it does. Meanwhile, and until the plugin is quick again, nobody waits for it for long.
+Pods of the same plugins take turns, so a plugin that hangs in one call and answers all others would hold up all of its
+pods, one after the other. A call that outlasts the patience goes on by itself, the pod is told to try again, and finds
+the answer when it does. Meanwhile, and until the plugin is quick again, none of its pods waits for it for long.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.qrm.endpoint import DOUBT_SECONDS, PROBE_SECONDS, Endpoint, Unusable
+from kubeqos.qrm.endpoints import Endpoints
 
 WAIT_SECONDS = DOUBT_SECONDS + PROBE_SECONDS + 0.5
 """Long enough to find out whether the plugin answers anything at all."""
@@ -32,17 +33,18 @@ class _Errand:
 class Patience:
     """The calls of all admissions that are still under way."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._ask = endpoints.ask
+        self._clock = endpoints.clock
         self._errands: dict[Slot, _Errand] = {}
         self._tardy: set[str] = set()
 
     async def call(self, endpoint: Endpoint, method: str, request: Any) -> Any:
-        """`Endpoint.call` for an admission; `Unusable` when the answer takes too long, to be asked for again."""
+        """`Endpoints.ask` for an admission; `Unusable` when the answer takes too long, to be asked for again."""
         slot = endpoint.name, method, request.SerializeToString(deterministic=True)
         errand = self._errands.pop(slot, None)
         if errand is None:
-            answer = asyncio.ensure_future(endpoint.call(method, request))
+            answer = asyncio.ensure_future(self._ask(endpoint, method, request))
             errand = _Errand(request.pod_uid, answer, self._clock())
         limit = TARDY_SECONDS if endpoint.name in self._tardy else WAIT_SECONDS
         try:

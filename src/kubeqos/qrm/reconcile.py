@@ -16,14 +16,13 @@ from google.protobuf.message import DecodeError
 
 from kubeqos.errors import RemoteError
 from kubeqos.model.machine import Machine
+from kubeqos.model.podmarks import DEDICATED_CORES, level_of
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
 from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of
 from kubeqos.qrm.asking import (
-    DEDICATED_CORES,
     Placement,
     Question,
     is_shadow,
-    level_of,
     pod_request_for,
     request_for,
     why_skipped,
@@ -63,6 +62,8 @@ class Reconciler:
         self._seen: dict[str, tuple[bytes, int]] = {}
         self._strangers: dict[tuple[str, str], float] = {}
         self._tending: dict[str, asyncio.Task[None]] = {}
+        self._late: set[str] = set()
+        """Plugins that were still busy when the last period was over: nobody waits for them until they are done."""
         self._said: dict[str, set[str]] = {}
         self._declined: set[tuple[str, Key]] = set()
         """Running containers that a plugin will not serve: asked again when it comes back, not every period."""
@@ -72,18 +73,26 @@ class Reconciler:
     async def round(self) -> None:
         """One period: silent plugins are probed, missed releases sent, reports and capacities read, all at once.
 
-        A plugin that takes longer is not waited for; what it says counts in a later period.
+        A plugin that takes longer is waited for once, and a silent one only while nobody else has news; what they say
+        counts in a later period.
         """
+        silent = {endpoint.name for endpoint in self.endpoints if endpoint.silent is not None}
+        revision = self.ledger.revision
         for endpoint in self.endpoints:
             if endpoint.name not in self._tending:
                 task = asyncio.create_task(self._tend(endpoint), name=f"tend {endpoint.name}")
                 self._tending[endpoint.name] = task
                 task.add_done_callback(partial(self._tended, endpoint.name))
-        if self._tending:
-            await asyncio.wait(self._tending.values(), timeout=PATIENCE_SECONDS)
+        awaited = {name: task for name, task in self._tending.items() if name not in self._late}
+        if prompt := [task for name, task in awaited.items() if name not in silent]:
+            await asyncio.wait(prompt, timeout=PATIENCE_SECONDS)
+        if (quiet := [task for name, task in awaited.items() if name in silent]) and self.ledger.revision == revision:
+            await asyncio.wait(quiet, timeout=PATIENCE_SECONDS)
+        self._late |= self._tending.keys()
 
     def _tended(self, name: str, task: asyncio.Task[None]) -> None:
         self._tending.pop(name, None)
+        self._late.discard(name)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("reconcile failed", resource=name, exc_info=error)
 

@@ -14,6 +14,9 @@ from kubeqos.qrm.endpoint import Endpoint
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 
+PATIENCE_SECONDS = 1.0
+"""How long the answers of the others wait for a plugin."""
+
 
 @dataclass(frozen=True, slots=True)
 class Merged:
@@ -44,15 +47,16 @@ async def allocatable_resources(endpoints: Endpoints) -> Merged:
 
 
 async def _ask_all(endpoints: Endpoints, method: str, request: Any) -> list[tuple[str, Any]]:
-    async def ask(endpoint: Endpoint) -> Any:
+    async def ask(endpoint: Endpoint) -> tuple[str, Any]:
         try:
-            return await endpoint.call(method, request)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return endpoint.name, await endpoint.call(method, request)
         except RemoteError as error:
-            return error.what
+            return endpoint.name, error.what
+        except TimeoutError:
+            return endpoint.name, f"plugin {endpoint.name} does not answer {method}"
 
-    asked = list(endpoints)
-    answers = await asyncio.gather(*map(ask, asked))
-    return [(endpoint.name, answer) for endpoint, answer in zip(asked, answers, strict=True)]
+    return await asyncio.gather(*map(ask, endpoints))
 
 
 def _merge(answers: Iterable[tuple[str, Mapping[str, Any] | str]]) -> Merged:

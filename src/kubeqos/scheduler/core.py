@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kubeqos.codec import decode_json
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.model.wellknown import DRIVERS_ANNOTATION, TOPOLOGY_ANNOTATION
-from kubeqos.placement.cluster import Cluster, NodeFacts, NumaSummary, PlacedPod, class_use
-from kubeqos.placement.findings import COMPANY
+from kubeqos.model.topologysummary import grown
+from kubeqos.placement.cluster import Cluster, PlacedPod
+from kubeqos.placement.findings import COMPANY, NUMA
 from kubeqos.placement.fit import Surroundings, freed_by
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
@@ -26,6 +25,8 @@ from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
 from kubeqos.placement.shape import Shape, compile_shape
 from kubeqos.scheduler.claims import ClaimIndex
 from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue
+from kubeqos.scheduler.reading import ENVELOPE, SPEC_BYTES, Envelope, node_facts, same_but_topology
+from kubeqos.scheduler.refusals import Refusal, Refusals, is_refusal
 
 _KEPT_SHAPES = 4096
 _STORY_LENGTH = 32
@@ -109,6 +110,7 @@ class Scheduler:
         self.queue = SchedulingQueue()
         self.claims = ClaimIndex()
         self.counters = Counters()
+        self.refusals = Refusals()
         self._classes = classes
         self._namespaces: dict[str, Mapping[str, str]] = {}
         around = Surroundings(self._namespaces)
@@ -132,22 +134,31 @@ class Scheduler:
         if raw is None:
             if name in self.cluster.row_of:
                 self.cluster.remove_node(name)
+                self.refusals.gone(name)
             return
         facts = node_facts(NodeView.read(raw))
         row = self.cluster.row_of.get(name)
-        if row is not None and same_for_placement(self.cluster.rows[row].facts, facts):
-            return  # heartbeats
+        old = self.cluster.rows[row].facts if row is not None else None
+        if old is not None and same_but_topology(old, facts):
+            if old.topology == facts.topology:
+                return  # heartbeats
+            freed: list[Hashable] = [NUMA, *grown(old.topology, facts.topology)]
+        else:
+            freed = [ANYTHING]
         self.cluster.set_node(facts)
-        self.queue.wake([ANYTHING], now)
+        self.refusals.eased(name, now)
+        self.queue.wake(freed, now)
 
     def pod_changed(self, raw: bytes | None, uid: str, now: float) -> None:
         """A pod appeared, changed or went away (None)."""
         if raw is None:
             self._pod_gone(uid, now)
             return
-        envelope = _ENVELOPE.decode(raw)
+        envelope = ENVELOPE.decode(raw)
         uid = envelope.metadata.uid
         if envelope.status.phase in ("Succeeded", "Failed"):
+            if is_refusal(envelope.status.phase, envelope.status.message) and envelope.spec.node_name:
+                self._pod_refused(raw, envelope, now)
             self._pod_gone(uid, now)
         elif envelope.spec.node_name:
             self._pod_bound(raw, envelope, now)
@@ -181,6 +192,7 @@ class Scheduler:
 
     def step(self, now: float, limit: int = 256) -> Iterator[Effect]:
         """Decide for up to `limit` pods."""
+        self.tick(now)
         for _ in range(limit):
             pod = self.queue.pop(now)
             if pod is None:
@@ -198,6 +210,8 @@ class Scheduler:
         if isinstance(answer, Placed):
             self._nominees.pop(pod.uid, None)
             self.cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape, started=now))
+            if len(self.refusals):
+                self._sent(pod, answer.node, now)
             self.queue.remove(pod.uid)
             self.queue.wake([COMPANY], now)
             self._told.pop(pod.uid, None)
@@ -211,7 +225,7 @@ class Scheduler:
     def _make_room(
         self, pod: QueuedPod, key: PodKey, answer: Unplaced, held: _Nominee | None, now: float
     ) -> Iterator[Effect]:
-        waits_for = answer.explanation.waits_for()
+        waits_for = answer.explanation.waits_for
         if held is not None and any(victim in self.cluster.where for victim in held.victims):
             self._hold_place(held)  # its victims are still leaving; do not evict others meanwhile
             yield from self._unschedulable(pod, key, answer.message, waits_for, now, held.node)
@@ -250,6 +264,44 @@ class Scheduler:
             self._tell_story(pod.uid, now, message)
             yield Report(key, message, nominated)
 
+    # -- nodes that refuse pods --------------------------------------------------------------------------------------
+
+    @property
+    def next_wake(self) -> float | None:
+        """When to call `tick` even if nothing happens."""
+        return self.refusals.next_due
+
+    def tick(self, now: float) -> None:
+        """Time has passed: nodes whose pause is over may be tried again."""
+        for over in self.refusals.over(now):
+            self._let_in(over, now)
+
+    def _pod_refused(self, raw: bytes, envelope: Envelope, now: float) -> None:
+        """A node did not let a pod in: keep equal pods off it for a while."""
+        uid, node, reason = envelope.metadata.uid, envelope.spec.node_name, envelope.status.reason
+        row = self.cluster.where.get(uid)
+        if row is None or self.cluster.node_name(row) != node:
+            return  # known already, or from before this scheduler began
+        shape = self.cluster.rows[row].pods[uid].shape
+        known, forgotten = self.refusals.refused(node, shape.asks, reason, uid, now)
+        for one in forgotten:
+            self._let_in(one, now)
+        self.cluster.keep_off(shape.asks, node, reason)
+        pause = max(0.0, known.due - now)
+        self._tell_story(uid, now, f"refused by {node} ({reason}): equal pods are kept off it for {pause:.0f} s")
+        self.cluster.remove_pod(uid)  # given back without a word: nothing was freed there
+        self.queue.wake(freed_by(shape), now)
+
+    def _sent(self, pod: QueuedPod, node: str, now: float) -> None:
+        trial = self.refusals.sent(node, pod.shape.asks, pod.uid, now)
+        if trial is not None:
+            self.cluster.keep_off(trial.asks, node, trial.reason)
+            self._tell_story(pod.uid, now, f"sent to see whether {node} lets such pods in again")
+
+    def _let_in(self, refusal: Refusal, now: float) -> None:
+        self.cluster.let_in(refusal.asks, refusal.node)
+        self.queue.wake([("refused", refusal.asks)], now)
+
     # -- places held for preemptors ----------------------------------------------------------------------------------
 
     def _hold_place(self, nominee: _Nominee) -> None:
@@ -267,7 +319,7 @@ class Scheduler:
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
-    def _pod_bound(self, raw: bytes, envelope: _Envelope, now: float) -> None:
+    def _pod_bound(self, raw: bytes, envelope: Envelope, now: float) -> None:
         uid, node = envelope.metadata.uid, envelope.spec.node_name
         self.queue.remove(uid)
         self._nominees.pop(uid, None)
@@ -275,6 +327,8 @@ class Scheduler:
         row = self.cluster.where.get(uid)
         if row is not None:
             if self.cluster.node_name(row) == node:
+                if envelope.status.phase == "Running" and len(self.refusals):
+                    self._runs(row, uid, node, now)
                 return
             self._release(uid, now)
         if node in self.cluster.row_of:
@@ -282,7 +336,12 @@ class Scheduler:
             self.cluster.add_pod(node, PlacedPod(uid, envelope.metadata.name, shape, started=now))
             self.queue.wake([COMPANY], now)
 
-    def _pod_waits(self, raw: bytes, envelope: _Envelope, now: float) -> None:
+    def _runs(self, row: int, uid: str, node: str, now: float) -> None:
+        known = self.refusals.runs(node, self.cluster.rows[row].pods[uid].shape.asks, uid)
+        if known is not None:
+            self._let_in(known, now)
+
+    def _pod_waits(self, raw: bytes, envelope: Envelope, now: float) -> None:
         uid = envelope.metadata.uid
         if uid in self.cluster.where and uid not in self._nominees:
             return  # a binding is on its way
@@ -306,17 +365,20 @@ class Scheduler:
 
     def _release(self, uid: str, now: float) -> None:
         row = self.cluster.where[uid]
-        offered = self.cluster.rows[row].classes
+        held = self.cluster.rows[row]
         pod = self.cluster.remove_pod(uid)
-        self.queue.wake(freed_by(pod.shape, (key for key, _ in class_use(pod.shape, offered))), now)
+        if len(self.refusals):
+            self.refusals.eased(self.cluster.node_name(row), now)
+        self.queue.wake(freed_by(pod.shape, held.keys_of(pod)), now)
 
-    def _shape(self, raw: bytes, envelope: _Envelope) -> Shape:
-        """The pod's shape, compiled once for all pods with the same spec, labels and claim drivers."""
+    def _shape(self, raw: bytes, envelope: Envelope) -> Shape:
+        """The pod's shape, compiled once for all pods with the same spec, labels, marks and claim drivers."""
         drivers = self.claims.drivers(envelope.metadata.uid)
         key = (
             envelope.metadata.namespace,
             bytes(envelope.metadata.labels),
-            _SPEC_BYTES.decode(raw).without_node(envelope.spec.node_name),
+            envelope.metadata.marks(),
+            SPEC_BYTES.decode(raw).without_node(envelope.spec.node_name),
             drivers,
         )
         shape = self._shapes.get(key)
@@ -360,80 +422,3 @@ class Scheduler:
             if (resource.used < 0).any():
                 wrong.append(f"resource {name} has negative use")
         return wrong
-
-
-# -- reading objects ---------------------------------------------------------------------------------------------------
-
-
-class _Meta(msgspec.Struct, rename="camel", gc=False):
-    uid: str = ""
-    name: str = ""
-    namespace: str = ""
-    labels: msgspec.Raw = msgspec.Raw(b"{}")
-    deletion_timestamp: str | None = None
-
-
-class _Claim(msgspec.Struct, rename="camel"):
-    name: str
-    source: dict[str, str] = {}
-    resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    scheduler_name: str = "default-scheduler"
-    scheduling_gates: list[msgspec.Raw] = []
-    resource_claims: list[_Claim] = []
-
-
-class _Status(msgspec.Struct, gc=False):
-    phase: str = ""
-
-
-class _Envelope(msgspec.Struct):
-    """The few fields of a pod that tell what to do with it."""
-
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
-class _SpecBytes(msgspec.Struct):
-    spec: msgspec.Raw = msgspec.Raw(b"{}")
-
-    def without_node(self, node: str) -> bytes:
-        """The spec's text as it was before the pod was bound."""
-        text = bytes(self.spec)
-        return text.replace(b'"nodeName":"%s",' % node.encode(), b"", 1) if node else text
-
-
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
-_SPEC_BYTES = msgspec.json.Decoder(_SpecBytes)
-
-
-def node_facts(view: NodeView) -> NodeFacts:
-    """A node as placement sees it, with what its agent publishes in annotations."""
-    annotations = view.metadata.annotations
-    drivers = frozenset(filter(None, annotations.get(DRIVERS_ANNOTATION, "").split(",")))
-    summary = NumaSummary()
-    if published := annotations.get(TOPOLOGY_ANNOTATION):
-        try:
-            raw = decode_json(published.encode())
-            summary = NumaSummary(str(raw["policy"]), str(raw["scope"]), tuple(int(n) for n in raw["freeCPUs"]))
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-            summary = NumaSummary()  # a foreign or newer form: place without it
-    return NodeFacts(view, drivers, summary)
-
-
-def same_for_placement(old: NodeFacts, new: NodeFacts) -> bool:
-    """Whether nothing changed that placement looks at."""
-    return (
-        old.numa == new.numa
-        and old.drivers == new.drivers
-        and old.view.spec == new.view.spec
-        and old.view.metadata.labels == new.view.metadata.labels
-        and old.view.status.allocatable == new.view.status.allocatable
-        and old.view.status.qos_resources == new.view.status.qos_resources
-        and old.view.status.images == new.view.status.images
-    )

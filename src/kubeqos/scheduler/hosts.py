@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from kubeqos.codec import encode_json
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
+from kubeqos.model.topologysummary import ByNuma, TopologySummary, encode_topology
 from kubeqos.model.wellknown import TOPOLOGY_ANNOTATION
 from kubeqos.scheduler.scenario import SimulatedNode
 from kubeqos.topology.answers import Refused
@@ -61,12 +62,19 @@ class Host:
     @property
     def publishes(self) -> bool:
         """Whether the scheduler makes use of what this node says about its free CPUs."""
-        return self.node.policy is Policy.SINGLE_NUMA_NODE
+        return self.node.policy in (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED)
+
+    def _by_node(self, cpus: CpuSet) -> ByNuma:
+        return {node: len(inside & cpus) for node, inside in self.machine.numa_cpus.items()}
 
     def object(self) -> bytes:
         """The Node object with its free CPUs, as the node agent publishes it."""
         raw = self.node.raw
-        free = [len(self.free & cpus) for cpus in self.machine.numa_cpus.values()]
-        said = {"policy": self.node.policy.value, "scope": self.node.scope.value, "freeCPUs": free}
-        annotations = {**raw["metadata"]["annotations"], TOPOLOGY_ANNOTATION: encode_json(said).decode()}
+        said = TopologySummary(
+            self.node.policy.value,
+            self.node.scope.value,
+            {"cpu": self._by_node(self.free)},
+            {uid: {"cpu": self._by_node(cpus)} for uid, cpus in self.held.items()},
+        )
+        annotations = {**raw["metadata"]["annotations"], TOPOLOGY_ANNOTATION: encode_topology(said)}
         return encode_json({**raw, "metadata": {**raw["metadata"], "annotations": annotations}})

@@ -49,6 +49,17 @@ class _Queue(Collector):
         for outcome, count in self._core.counters.attempts.items():
             attempts.add_metric([_PROFILE, str(outcome)], count)
         yield attempts
+        refused = CounterMetricFamily(
+            "kubeqos_scheduler_refused_pods", "Pods that their node did not let in, by its reason.", labels=["reason"]
+        )
+        for reason, count in sorted(self._core.refusals.counts.items()):
+            refused.add_metric([reason], count)
+        yield refused
+        yield GaugeMetricFamily(
+            "kubeqos_scheduler_kept_off",
+            "Nodes that equal pods are kept off because one was refused there lately.",
+            value=self._core.refusals.closed,
+        )
         yield CounterMetricFamily(
             "scheduler_preemption_attempts", "Attempts to make room.", value=self._core.counters.preemptions
         )

@@ -7,6 +7,7 @@ configuration are equal to the last number. Called by `kubeqos simulate run` and
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -90,14 +91,18 @@ class _Simulation:
 
     def run(self, name: str) -> Outcome:
         """Every event up to the end, and all decisions after each."""
-        while self._events and self._events[0].at < self.scenario.duration:
-            now = self._events[0].at
+        while (now := self._next()) < self.scenario.duration:
             self.measures.advance(now, self.hosts.values())
             while self._events and self._events[0].at == now:
                 self._happen(heapq.heappop(self._events), now)
             self._decide(now)
         self.measures.advance(self.scenario.duration, self.hosts.values())
         return self.measures.outcome(name, [pod.record for pod in self.pods.values()], self.core.counters)
+
+    def _next(self) -> float:
+        """When something happens, or the scheduler wants to look again."""
+        due = self.core.next_wake
+        return min(self._events[0].at if self._events else math.inf, math.inf if due is None else due)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -126,14 +131,14 @@ class _Simulation:
         if pod.leaving:
             self._return(pod, now)
 
-    def _give_back(self, pod: _Pod, now: float) -> None:
+    def _give_back(self, pod: _Pod, now: float, rejected: bytes | None = None) -> None:
         node, uid = pod.record.node, pod.record.name
         self._measure(uid, node, -1)
         host = self.hosts.get(node)
         if host is not None and uid in host.held:
             host.release(uid)
             self._publish(host, now)
-        self.core.pod_changed(None, uid, now)
+        self.core.pod_changed(rejected, uid, now)
 
     def _return(self, pod: _Pod, now: float) -> None:
         if pod.kind.workload.replace:
@@ -144,6 +149,7 @@ class _Simulation:
     def _decide(self, now: float) -> None:
         """One decision at a time: a node's answer to one pod is known before the next is placed."""
         self.core.queue.flush(now)
+        self.core.tick(now)
         while self.core.queue.has_work:
             for effect in list(self.core.step(now, limit=1)):
                 self._perform(effect, now)
@@ -170,7 +176,7 @@ class _Simulation:
             refused = host.admit(uid, pod.kind.whole_cpus)
             if refused is not None:
                 pod.record.ended, pod.record.fate, pod.record.because = now, "rejected", refused
-                self._give_back(pod, now)
+                self._give_back(pod, now, _rejected_pod(uid, node, refused))
                 self._return(pod, now)
                 return
             self._publish(host, now)
@@ -209,6 +215,11 @@ class _Simulation:
 def _raw_pod(kind: _Kind, uid: str) -> bytes:
     metadata = {"name": uid, "namespace": kind.namespace, "uid": uid, "labels": kind.labels}
     return b'{"metadata":%b,"spec":%b}' % (encode_json(metadata), kind.spec)
+
+
+def _rejected_pod(uid: str, node: str, because: str) -> bytes:
+    status = {"phase": "Failed", "reason": "TopologyAffinityError", "message": f"Pod was rejected: {because}"}
+    return encode_json({"metadata": {"name": uid, "uid": uid}, "spec": {"nodeName": node}, "status": status})
 
 
 def reasons(outcome: Outcome) -> Iterator[tuple[str, int]]:

@@ -184,8 +184,13 @@ class Feed:
         return events, self.revision
 
     def _from_log(self, prefix: str, cursor: int) -> list[Event]:
-        start = bisect_right(self._log, cursor, key=by_revision)
-        return [event for event in self._log[start:] if event.key.startswith(prefix)]
+        return self.between(prefix, cursor, self.revision)
+
+    def between(self, prefix: str, after: int, upto: int) -> list[Event]:
+        """Events of a prefix above one revision, up to and including another; both in the log."""
+        start = bisect_right(self._log, after, key=by_revision)
+        end = bisect_right(self._log, upto, start, key=by_revision)
+        return [event for event in self._log[start:end] if event.key.startswith(prefix)]
 
     def wait(self, prefix: str, interest: Interest | None) -> Waiter:
         """To be woken by the next event of the prefix that is of interest, or when the feed closes."""
@@ -232,15 +237,35 @@ class Watch(AsyncIterator[list[Event]]):
 
     def ready(self) -> list[Event]:
         """What can be handed out at once; nothing where waiting, or a look into the database, is needed for it."""
-        if self._closed or self._feed.closed or self._cursor < self._feed.floor:
+        if self.ended or self.behind:
             return []
         events, self._cursor = self._feed.read(self._prefix, self._cursor)
         return events
 
+    @property
+    def behind(self) -> bool:
+        """What comes next is no longer in the log: only `anext` finds it."""
+        return self._cursor < self._feed.floor
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more will come."""
+        return self._closed or self._feed.closed
+
+    def upto(self, revision: int) -> list[Event]:
+        """What is to be handed out up to a revision, for one who is not behind; `move` says that it was."""
+        return self._feed.between(self._prefix, self._cursor, revision)
+
+    def move(self, revision: int) -> None:
+        """Everything up to a revision has been handed out: by one who read it for many watchers at once."""
+        self._cursor = max(self._cursor, revision)
+
     async def __anext__(self) -> list[Event]:
-        while not (self._closed or self._feed.closed):
-            if self._cursor < self._feed.floor:
+        while not self.ended:
+            if self.behind:
                 await asyncio.sleep(0)  # a long way to catch up must not keep the loop to itself
+                if self.ended:
+                    break  # who begins to wait now would never be woken
             events, self._cursor = self._feed.read(self._prefix, self._cursor)
             if events:
                 return events

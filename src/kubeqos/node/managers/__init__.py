@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Refusal
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
 from kubeqos.topology.hints import Offer
 
 
@@ -35,6 +35,14 @@ class Adopts(Protocol):
 
     def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
         """True when something was taken over."""
+
+
+@runtime_checkable
+class HearsOfUpdates(Protocol):
+    """Wants to know when a container really has what it was granted, to tell the others again after a restart."""
+
+    def applied(self, container: ContainerRef, grant: Grant) -> None:
+        """The runtime has done it."""
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ContainerView
 from kubeqos.model.quantity import Quantity
+from kubeqos.model.topologysummary import ByNuma
 from kubeqos.plugins.managers import (
     AdmittedPod,
     ContainerKind,
@@ -96,10 +97,20 @@ class CpuManager:
     def cpu_pools(self) -> Mapping[str, CpuSet]:
         return {"reserved": self.reserved, "shared": self.shared - self.reserved}
 
-    def free_by_node(self) -> list[int]:
-        """Free CPUs of every NUMA node, for the scheduler."""
-        free = self.free
-        return [len(cpus & free) for cpus in self.machine.numa_cpus.values()]
+    def free_by_node(self) -> dict[str, ByNuma]:
+        return {"cpu": self._by_node(self.free)}
+
+    def held_by_node(self) -> dict[str, dict[str, ByNuma]]:
+        return {uid: {"cpu": self._by_node(cpus)} for uid, cpus in self._owned_by_pod().items()}
+
+    def _owned_by_pod(self) -> dict[str, CpuSet]:
+        found: dict[str, CpuSet] = {}
+        for (uid, _), cpus in self._exclusive.items():
+            found[uid] = found.get(uid, NO_CPUS) | cpus
+        return found
+
+    def _by_node(self, cpus: CpuSet) -> ByNuma:
+        return {node: len(inside & cpus) for node, inside in self.machine.numa_cpus.items()}
 
     # ---- ResourceManager
 

@@ -13,6 +13,7 @@ from typing import Any
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.machine import Machine
+from kubeqos.model.topologysummary import ByNuma
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
@@ -54,6 +55,24 @@ class MemoryManager:
         """Bytes of each resource that a container holds."""
         granted = self._granted.get((pod_uid, container))
         return dict(granted[1]) if granted else {}
+
+    def free_by_node(self) -> dict[str, ByNuma]:
+        """A NUMA node that serves together with others has nothing for who wants it alone."""
+        found: dict[str, ByNuma] = {}
+        for numa, node in self._state.nodes.items():
+            for resource, size in node.free.items():
+                found.setdefault(resource, {})[numa] = size if len(node.group) == 1 else 0
+        return found
+
+    def held_by_node(self) -> dict[str, dict[str, ByNuma]]:
+        """What each pod holds; of a group of NUMA nodes that serve it together, by the first of them."""
+        found: dict[str, dict[str, ByNuma]] = {}
+        for uid, name in self._granted:
+            for block in self._state.blocks(uid, name):
+                node = next(iter(block.numa))
+                held = found.setdefault(uid, {}).setdefault(block.resource, {})
+                held[node] = held.get(node, 0) + block.size
+        return found
 
     def allocatable(self) -> dict[int, dict[str, int]]:
         """What each NUMA node could give if nothing were taken."""

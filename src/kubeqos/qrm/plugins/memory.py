@@ -14,6 +14,8 @@ import msgspec
 
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.machine import Machine
+from kubeqos.model.podmarks import DEDICATED_CORES
+from kubeqos.model.topologysummary import Division, PoolRule, Rules
 from kubeqos.qrm.messages import Allocation, NumaHint
 from kubeqos.qrm.plugins.knobs import check_knobs, knob_allocations
 from kubeqos.qrm.plugins.numa import Tenant, bound_hints, choose, open_nodes
@@ -21,8 +23,11 @@ from kubeqos.qrm.plugins.roles import Numa, Role, role_for
 from kubeqos.qrm.sdk.values import Capacity, Kind, Refuse, Request
 from kubeqos.topology.answers import Refused, Violation
 from kubeqos.topology.hints import Hint
+from kubeqos.topology.pools import SHARED
 
 Key = tuple[str, str]  # pod uid, container
+# What Katalyst's level means for pods without a role, when they are bound to NUMA nodes.
+_BY_LEVEL = {DEDICATED_CORES: Role(dedicated=True, numa=Numa.BIND)}
 
 
 class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -83,16 +88,40 @@ class MemoryLedger:
         name, role = role_for(request, self.config.roles)
         return self._bound_hints(request, name, role) if self._binds(request, role) else None
 
-    def _bound_hints(self, request: Request, name: str, role: Role) -> tuple[Hint, ...]:
+    def open_to(self, name: str, role: Role, pod_uid: str = "") -> dict[int, int]:
+        """The NUMA nodes that a pod of this role may be bound to, and the free bytes of each."""
         tenants = [
             Tenant(entry.pod_role, NumaSet.parse(entry.numa), entry.alone)
             for (uid, _), entry in self.entries.items()
-            if entry.numa and uid != request.pod_uid
+            if entry.numa and uid != pod_uid
         ]
         total, charged = self.allocatable(), self.bound()
         nodes = open_nodes(NumaSet.from_ids(n for n, size in total.items() if size), name, role, tenants)
-        free = {node: total[node] - charged[node] for node in total}
-        return bound_hints(nodes, request.quantity, free, total)
+        return {node: total[node] - charged[node] for node in nodes}
+
+    def _bound_hints(self, request: Request, name: str, role: Role) -> tuple[Hint, ...]:
+        free, total = self.open_to(name, role, request.pod_uid), self.allocatable()
+        return bound_hints(NumaSet.from_ids(free), request.quantity, free, total)
+
+    def division(self) -> Division:
+        """For the scheduler: everybody shares the nodes that nobody is bound to, unless it is bound itself."""
+        bound = {name: role for name, role in (_BY_LEVEL | self.config.roles).items() if role.numa is not Numa.ANY}
+        roles = {
+            name: PoolRule("", True, role.numa.value) if role.numa is not Numa.ANY else PoolRule(SHARED)
+            for name, role in self.config.roles.items()
+        }
+        total, charged = self.allocatable(), self.bound()
+        owned: dict[str, float] = {}
+        for (uid, _), entry in self.entries.items():
+            if entry.numa:
+                owned[uid] = owned.get(uid, 0.0) + entry.request_quantity
+        return Division(
+            rules=Rules(SHARED, roles, one_pool=True),
+            pools={SHARED: float(sum(total[node] - charged[node] for node in self.open_to_all()))},
+            whole=float(sum(total.values())),
+            owned=owned,
+            open={name: self.open_to(name, role) for name, role in bound.items()},
+        )
 
     def allocate(self, request: Request) -> MemoryLedger | Refused:
         key = request.pod_uid, request.container
@@ -192,7 +221,8 @@ class MemoryPlugin:
     def capacity(self) -> dict[str, Capacity]:
         by_numa = {node: float(size) for node, size in self.ledger.allocatable().items()}
         total = float(sum(node.memory_bytes for node in self.ledger.machine.nodes))
-        return {"memory": Capacity(total, sum(by_numa.values()), by_numa)}
+        told, asked = self.ledger.division(), {SHARED: float(self.ledger.unbound())}
+        return {"memory": Capacity(total, sum(by_numa.values()), by_numa, division=told, requested=asked)}
 
     def save(self) -> Any:
         """The shape of the KEP's example 2, where numbers are texts."""

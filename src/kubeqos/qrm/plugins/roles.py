@@ -13,13 +13,11 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from kubeqos.codec import JsonError, decode_json
 from kubeqos.document import Doc, parse_document
-from kubeqos.qrm.asking import DEDICATED_CORES, KATALYST, QOS_LEVEL_KEY
+from kubeqos.model.podmarks import enhancement, is_on, marks
 from kubeqos.topology.pools import SHARED
 
 T = TypeVar("T")
-RECLAIMED_CORES, RECLAIM_POOL = "reclaimed_cores", "reclaim"
 
 
 class Numa(enum.StrEnum):
@@ -61,27 +59,13 @@ def role_for(request: Asking, roles: Mapping[str, Role], default: str = SHARED) 
     """The name and the meaning of a pod's role."""
     if request.role in roles:
         return request.role, roles[request.role]
-    level = request.annotations.get(QOS_LEVEL_KEY, "")
-    cpu, memory = (_enhancement(request, what) for what in ("cpu", "memory"))
-    numa = Numa.EXCLUSIVE if _on(memory, "numa_exclusive") else Numa.BIND if _on(memory, "numa_binding") else Numa.ANY
-    if level == DEDICATED_CORES:
-        full, evenly = _on(cpu, "full_pcpus_pairing"), _on(cpu, "distribute_evenly_across_numa")
-        return request.role or level, Role(dedicated=True, numa=numa, full_cores=full, evenly=evenly)
-    pool = str(cpu.get("cpuset_pool") or (RECLAIM_POOL if level == RECLAIMED_CORES else default))
-    return request.role or pool, Role(pool=pool)
-
-
-def _enhancement(request: Asking, what: str) -> dict[str, Any]:
-    """A Katalyst enhancement; the manager refuses pods whose JSON is broken before they come here."""
-    try:
-        found = decode_json(request.annotations.get(f"{KATALYST}{what}_enhancement", "{}").encode())
-    except JsonError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _on(table: Mapping[str, Any], key: str) -> bool:
-    return str(table.get(key, "")).lower() == "true"
+    marked = marks(request.role, request.annotations)
+    pool = marked.pool_or(default)
+    if pool is not None:
+        return request.role or pool, Role(pool=pool)
+    cpu = enhancement(request.annotations, "cpu")
+    full, evenly = is_on(cpu, "full_pcpus_pairing"), is_on(cpu, "distribute_evenly_across_numa")
+    return request.role or marked.level, Role(dedicated=True, numa=Numa(marked.numa), full_cores=full, evenly=evenly)
 
 
 def read_config(text: str, kind: type[T], source: str) -> T:

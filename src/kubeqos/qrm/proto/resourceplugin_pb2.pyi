@@ -1136,6 +1136,7 @@ class AllocatableTopologyAwareResource(google.protobuf.message.Message):
     TOPOLOGY_AWARE_ALLOCATABLE_QUANTITY_LIST_FIELD_NUMBER: builtins.int
     AGGREGATED_CAPACITY_QUANTITY_FIELD_NUMBER: builtins.int
     TOPOLOGY_AWARE_CAPACITY_QUANTITY_LIST_FIELD_NUMBER: builtins.int
+    DIVISION_FIELD_NUMBER: builtins.int
     is_node_resource: builtins.bool
     is_scalar_resource: builtins.bool
     aggregated_allocatable_quantity: builtins.float
@@ -1144,6 +1145,12 @@ class AllocatableTopologyAwareResource(google.protobuf.message.Message):
     def topology_aware_allocatable_quantity_list(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TopologyAwareQuantity]: ...
     @property
     def topology_aware_capacity_quantity_list(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TopologyAwareQuantity]: ...
+    @property
+    def division(self) -> Global___Division:
+        """Ours, unknown to other managers: how the plugin divides the resource among pods, for schedulers that send a node
+        no pod that it would refuse.
+        """
+
     def __init__(
         self,
         *,
@@ -1153,10 +1160,208 @@ class AllocatableTopologyAwareResource(google.protobuf.message.Message):
         topology_aware_allocatable_quantity_list: collections.abc.Iterable[Global___TopologyAwareQuantity] | None = ...,
         aggregated_capacity_quantity: builtins.float = ...,
         topology_aware_capacity_quantity_list: collections.abc.Iterable[Global___TopologyAwareQuantity] | None = ...,
+        division: Global___Division | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["aggregated_allocatable_quantity", b"aggregated_allocatable_quantity", "aggregated_capacity_quantity", b"aggregated_capacity_quantity", "is_node_resource", b"is_node_resource", "is_scalar_resource", b"is_scalar_resource", "topology_aware_allocatable_quantity_list", b"topology_aware_allocatable_quantity_list", "topology_aware_capacity_quantity_list", b"topology_aware_capacity_quantity_list"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["division", b"division"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["aggregated_allocatable_quantity", b"aggregated_allocatable_quantity", "aggregated_capacity_quantity", b"aggregated_capacity_quantity", "division", b"division", "is_node_resource", b"is_node_resource", "is_scalar_resource", b"is_scalar_resource", "topology_aware_allocatable_quantity_list", b"topology_aware_allocatable_quantity_list", "topology_aware_capacity_quantity_list", b"topology_aware_capacity_quantity_list"]) -> None: ...
 
 Global___AllocatableTopologyAwareResource: typing_extensions.TypeAlias = AllocatableTopologyAwareResource
+
+@typing.final
+class Division(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class RolesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___RoleRule: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___RoleRule | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class PoolsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class RequestedEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class OwnedEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class OpenEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___NumaAmounts: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___NumaAmounts | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    DEFAULT_POOL_FIELD_NUMBER: builtins.int
+    ROLES_FIELD_NUMBER: builtins.int
+    ONE_POOL_FIELD_NUMBER: builtins.int
+    POOLS_FIELD_NUMBER: builtins.int
+    REQUESTED_FIELD_NUMBER: builtins.int
+    WHOLE_FIELD_NUMBER: builtins.int
+    CARVED_FIELD_NUMBER: builtins.int
+    OWNED_FIELD_NUMBER: builtins.int
+    OPEN_FIELD_NUMBER: builtins.int
+    default_pool: builtins.str
+    """The pool of pods whose role is not named below."""
+    one_pool: builtins.bool
+    """There is the default pool only: annotations name no other, they only bind pods to NUMA nodes."""
+    whole: builtins.float
+    """Units that can be somebody's own, if nobody had any yet, and the pool that they are taken out of."""
+    carved: builtins.str
+    @property
+    def roles(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___RoleRule]: ...
+    @property
+    def pools(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """What the containers of each pool may request together, as if nobody had whole units of their own."""
+
+    @property
+    def requested(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """What the containers of each pool request together."""
+
+    @property
+    def owned(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """Whole units by pod uid."""
+
+    @property
+    def open(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___NumaAmounts]:
+        """By role: what is free on the NUMA nodes that its pods may still be bound to."""
+
+    def __init__(
+        self,
+        *,
+        default_pool: builtins.str = ...,
+        roles: collections.abc.Mapping[builtins.str, Global___RoleRule] | None = ...,
+        one_pool: builtins.bool = ...,
+        pools: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        requested: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        whole: builtins.float = ...,
+        carved: builtins.str = ...,
+        owned: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        open: collections.abc.Mapping[builtins.str, Global___NumaAmounts] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["carved", b"carved", "default_pool", b"default_pool", "one_pool", b"one_pool", "open", b"open", "owned", b"owned", "pools", b"pools", "requested", b"requested", "roles", b"roles", "whole", b"whole"]) -> None: ...
+
+Global___Division: typing_extensions.TypeAlias = Division
+
+@typing.final
+class RoleRule(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: builtins.int
+    WHOLE_FIELD_NUMBER: builtins.int
+    NUMA_FIELD_NUMBER: builtins.int
+    MULTIPLE_FIELD_NUMBER: builtins.int
+    pool: builtins.str
+    whole: builtins.bool
+    numa: builtins.str
+    """any, bind or exclusive."""
+    multiple: builtins.int
+    def __init__(
+        self,
+        *,
+        pool: builtins.str = ...,
+        whole: builtins.bool = ...,
+        numa: builtins.str = ...,
+        multiple: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["multiple", b"multiple", "numa", b"numa", "pool", b"pool", "whole", b"whole"]) -> None: ...
+
+Global___RoleRule: typing_extensions.TypeAlias = RoleRule
+
+@typing.final
+class NumaAmounts(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class AmountsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.int
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.int = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    AMOUNTS_FIELD_NUMBER: builtins.int
+    @property
+    def amounts(self) -> google.protobuf.internal.containers.ScalarMap[builtins.int, builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        amounts: collections.abc.Mapping[builtins.int, builtins.float] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["amounts", b"amounts"]) -> None: ...
+
+Global___NumaAmounts: typing_extensions.TypeAlias = NumaAmounts
 
 @typing.final
 class ContainerTopologyAwareResources(google.protobuf.message.Message):

@@ -8,7 +8,7 @@ A plugin is any object with a `resource` name and the methods that it needs; all
         def hints(self, request): ...        # where it could be placed; None: anywhere, empty: nowhere
         def allocate(self, request): ...     # an Allocation, several by name, or None; raise Refuse to say no
         def release(self, pod_uid): ...      # the pod is gone
-        def capacity(self): ...              # how much there is, for Node status
+        def capacity(self): ...              # how much there is, for Node status; a Division of it, for the scheduler
         def allocations(self): ...           # everything given so far, when the plugin changes it by itself
         def pod_hints(self, request): ...    # the same for a pod as a whole, where the node aligns whole pods
         def allocate_pod(self, request): ... # its containers share what is given; `request.container` is empty
@@ -21,6 +21,7 @@ A plugin is any object with a `resource` name and the methods that it needs; all
 What a plugin leaves out has a sensible default: without `allocations` the SDK remembers what `allocate` gave.
 """
 
+from kubeqos.model.topologysummary import Division, PoolRule, Rules
 from kubeqos.qrm.messages import Allocation, DeviceSpec, MountSpec, NumaHint
 from kubeqos.qrm.sdk.serving import Options, running, serve
 from kubeqos.qrm.sdk.values import Capacity, Kind, Refuse, Request
@@ -30,13 +31,16 @@ __all__ = [
     "Allocation",
     "Capacity",
     "DeviceSpec",
+    "Division",
     "Hint",
     "Kind",
     "MountSpec",
     "NumaHint",
     "Options",
+    "PoolRule",
     "Refuse",
     "Request",
+    "Rules",
     "running",
     "serve",
 ]

@@ -18,7 +18,15 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.errors import KubeqosError
-from kubeqos.qrm.messages import METHODS, WHOLE_POD, Allocation, NumaHint, allocations_to_wire, hints_to_wire
+from kubeqos.qrm.messages import (
+    METHODS,
+    WHOLE_POD,
+    Allocation,
+    NumaHint,
+    allocations_to_wire,
+    division_to_wire,
+    hints_to_wire,
+)
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.values import Capacity, Request, pod_request_from_wire, request_from_wire
 
@@ -260,4 +268,5 @@ def _capacity_to_wire(one: Capacity) -> pb.AllocatableTopologyAwareResource:
         topology_aware_allocatable_quantity_list=spread,
         aggregated_capacity_quantity=one.total,
         topology_aware_capacity_quantity_list=spread,
+        division=division_to_wire(one.division, one.requested) if one.division else None,
     )

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.errors import KubeqosError
-from kubeqos.qrm.asking import QOS_LEVEL_KEY
+from kubeqos.model.podmarks import QOS_LEVEL_KEY, RECLAIMED_CORES
+from kubeqos.model.topologysummary import Division
 from kubeqos.qrm.messages import WHOLE_POD, hint_from_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.topology.hints import ANYWHERE, Hint
@@ -55,6 +56,10 @@ class Capacity:
     allocatable: float | None = None
     by_numa: Mapping[int, float] = field(default_factory=dict)
     node: bool = False
+    division: Division | None = None
+    """How the plugin divides it among pods, so that the scheduler sends none here that the plugin would refuse."""
+    requested: Mapping[str, float] = field(default_factory=dict)
+    """What the containers of each pool of the division request, for people to see."""
 
 
 def request_from_wire(sent: pb.ResourceRequest) -> Request:
@@ -100,7 +105,7 @@ def quantity_of(resource: str, requests: Mapping[str, float], annotations: Mappi
     Managers send it under the pod's own name, or (some, sometimes) under the mapped one, which hides that it counts
     thousandths; but only pods of Katalyst's level reclaimed_cores ask for thousandths (reference, interop traps 2, 3).
     """
-    reclaimed = resource == "cpu" and annotations.get(QOS_LEVEL_KEY) == "reclaimed_cores"
+    reclaimed = resource == "cpu" and annotations.get(QOS_LEVEL_KEY) == RECLAIMED_CORES
     for spelled, amount in requests.items():
         hidden = spelled == resource and reclaimed
         told = spelled != resource and "milli" in spelled.rpartition("/")[2]

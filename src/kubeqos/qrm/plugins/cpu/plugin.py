@@ -17,6 +17,7 @@ from kubeqos.plugins.sockets import services
 from kubeqos.qrm.messages import Allocation
 from kubeqos.qrm.plugins.cpu.advisor import PoolFacts, advise
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
+from kubeqos.qrm.plugins.cpu.dividing import division, requested
 from kubeqos.qrm.plugins.cpu.state import CpuState
 from kubeqos.qrm.plugins.cpu.statefile import from_json, to_json
 from kubeqos.qrm.plugins.cpu.usage import UsageReader
@@ -75,7 +76,9 @@ class CpuPlugin:
     def capacity(self) -> dict[str, Capacity]:
         machine, reserved = self.state.machine, self.state.pools.reserved
         by_numa = {numa: float(len(cpus - reserved)) for numa, cpus in machine.numa_cpus.items()}
-        return {"cpu": Capacity(float(len(machine.online)), float(len(machine.online - reserved)), by_numa)}
+        total, allocatable = float(len(machine.online)), float(len(machine.online - reserved))
+        told, asked = division(self.state), requested(self.state)
+        return {"cpu": Capacity(total, allocatable, by_numa, division=told, requested=asked)}
 
     def save(self) -> Any:
         return to_json(self.state)

@@ -73,11 +73,16 @@ class CpuState:
             return None
         return self._bound_hints(request, name, role)
 
+    def open_to(self, name: str, role: Role, pod_uid: str = "") -> dict[int, int]:
+        """The NUMA nodes that a pod of this role may be bound to, and the free CPUs of each."""
+        tenants = self._tenants(but=pod_uid if role.numa is Numa.BIND else "")
+        usable = open_nodes(self.machine.cpu_numa, name, role, tenants)
+        inside = self.machine.numa_cpus
+        return {node: len(inside[node] & self.pools.available) for node in usable if not self._foreign(node, role)}
+
     def _bound_hints(self, request: Request, name: str, role: Role) -> tuple[Hint, ...]:
         nodes = self.machine.numa_cpus
-        tenants = self._tenants(but=request.pod_uid if role.numa is Numa.BIND else "")
-        usable = open_nodes(self.machine.cpu_numa, name, role, tenants)
-        usable = NumaSet.from_ids(node for node in usable if not self._foreign(node, role))
+        usable = NumaSet.from_ids(self.open_to(name, role, request.pod_uid))
         free = {node: len(cpus & self.pools.available) for node, cpus in nodes.items()}
         most = {node: len(cpus - self.pools.reserved) for node, cpus in nodes.items()}
         hints = bound_hints(usable, _count(request), free, most)
@@ -183,9 +188,7 @@ class CpuState:
         if isinstance(joined, Refused):
             return joined
         if entry.container_type is not Kind.INIT and entry.request_quantity:
-            settings = self.config.pools.get(pool)
-            size = self._adjustable() if self.config.moves and settings else len(self.pools.partition[pool])
-            most = size * (settings.oversell if settings else 1.0)
+            most = self.most(pool)
             asked = self.requested(pool) + entry.request_quantity
             if asked > most + 1e-6:
                 return Refused((Shortage("cpus", math.ceil(asked), math.floor(most), f"in pool {pool}"),))
@@ -230,6 +233,12 @@ class CpuState:
             for entry in self.entries.values()
             if entry.owner_pool_name == pool and entry.container_type is not Kind.INIT
         )
+
+    def most(self, pool: str) -> float:
+        """CPUs that the containers of a pool may ask for together: what it has, or could grow to by itself."""
+        settings = self.config.pools.get(pool)
+        size = self._adjustable() if self.config.moves and settings else len(self.pools.partition[pool])
+        return size * (settings.oversell if settings else 1.0)
 
     def _adjustable(self) -> int:
         return sum(map(len, self.pools.named.values())) + len(self.pools.shared)

@@ -1,0 +1,122 @@
+"""What a node tells the scheduler about the inside of its machine, as annotation text and back. Pure.
+
+Beside `status.allocatable`, one number per resource: what is free on each NUMA node and who holds the rest, and how
+resource plugins divide a resource among pods (KEP-3461). The node agent encodes it as `TOPOLOGY_ANNOTATION`; the
+scheduler and the extender decode it. Amounts are in the resource's own unit: CPUs, bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from kubeqos.codec import encode_json
+from kubeqos.model.podmarks import Marks
+
+ANY, BIND, EXCLUSIVE = "any", "bind", "exclusive"
+ByNuma = dict[int, int]
+"""NUMA node → amount."""
+
+
+class PoolRule(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What pods of one role get: a part of a pool together with others, or whole units of their own."""
+
+    pool: str = ""
+    whole: bool = False
+    numa: str = ANY
+    """How whole units are tied to NUMA nodes: any, bind or exclusive."""
+    multiple: int = 1
+    """Whole units come in multiples of this: the threads of a core for whole cores."""
+
+
+class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who draws on what. `default` is the pool of pods without a role that is named here."""
+
+    default: str = ""
+    roles: dict[str, PoolRule] = {}
+    one_pool: bool = False
+    """There is the default pool only: annotations name no other, they only bind pods to NUMA nodes."""
+
+    def rule_for(self, marks: Marks) -> PoolRule:
+        """What a pod with these marks gets; the plugins' own `role_for` says the same."""
+        known = self.roles.get(marks.role)
+        if known is not None:
+            return known
+        pool = marks.pool_or(self.default)
+        if pool is None:
+            return PoolRule(self.default) if self.one_pool and marks.numa == ANY else PoolRule("", True, marks.numa)
+        return PoolRule(self.default if self.one_pool else pool)
+
+
+class Division(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a plugin divides one resource."""
+
+    rules: Rules = Rules()
+    pools: dict[str, float] = {}
+    """What the containers of each pool may request together, as if nobody had whole units of their own."""
+    whole: float = 0.0
+    """Units that can be somebody's own, if nobody had any yet."""
+    carved: str = ""
+    """The pool that whole units are taken out of."""
+    owned: dict[str, float] = {}
+    """Whole units by pod uid."""
+    open: dict[str, ByNuma] = {}
+    """Role → what is free on the NUMA nodes that its pods may still be bound to."""
+
+
+class TopologySummary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that a node says about its topology."""
+
+    policy: str = "none"
+    scope: str = "container"
+    free: dict[str, ByNuma] = {}
+    """Resource → what is free for alignment on each NUMA node, where a manager of the node hands it out by node."""
+    held: dict[str, dict[str, ByNuma]] = {}
+    """Pod uid → resource → what it holds on each NUMA node; together with `free` it is what there is."""
+    pools: dict[str, Division] = {}
+    """Resource → how a plugin divides it."""
+
+    @property
+    def aligns(self) -> bool:
+        """Whether the node may refuse a pod because of where things are free."""
+        return self.policy in ("single-numa-node", "restricted") and bool(self.free)
+
+
+NO_SUMMARY = TopologySummary()
+_DECODER = msgspec.json.Decoder(TopologySummary)
+
+
+def encode_topology(summary: TopologySummary, requested: Mapping[str, Mapping[str, float]] | None = None) -> str:
+    """The value of `TOPOLOGY_ANNOTATION`.
+
+    `requested`, resource → pool → what its containers ask for, is for people: the scheduler knows the pods itself.
+    """
+    told: dict[str, Any] = {"policy": summary.policy, "scope": summary.scope}
+    if "cpu" in summary.free:
+        told["freeCPUs"] = [amount for _, amount in sorted(summary.free["cpu"].items())]
+    told |= msgspec.to_builtins(summary, str_keys=True)
+    if requested:
+        told["requested"] = {name: dict(pools) for name, pools in requested.items()}
+    return encode_json(told).decode()
+
+
+def decode_topology(text: str) -> TopologySummary:
+    """Read `TOPOLOGY_ANNOTATION`; a foreign or newer form says nothing, so that pods are placed without it."""
+    try:
+        return _DECODER.decode(text)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return NO_SUMMARY
+
+
+def grown(old: TopologySummary, new: TopologySummary) -> Iterable[tuple[str, str]]:
+    """The pools, as (resource, pool), in which there may be more room than before; "" stands for whole units."""
+    for resource, now in new.pools.items():
+        before = old.pools.get(resource, Division())
+        changed = now.rules != before.rules
+        for pool, size in now.pools.items():
+            if changed or size > before.pools.get(pool, -1.0):
+                yield resource, pool
+        if changed or (now.whole, now.open, now.owned) != (before.whole, before.open, before.owned):
+            yield resource, ""

@@ -13,8 +13,10 @@ from kubeqos.cri.runtime import class_of
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machines import kep80, laptop8, regular
+from kubeqos.model.objects import PodView
 from kubeqos.node import agent
-from kubeqos.plugins.managers import Grant, NodeResource, Refusal
+from kubeqos.plugins.managers import AdmittedPod, Grant, NodeResource, Refusal
+from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.hints import Policy, Scope
 from tests.node.pods import container, pod, resources
 from tests.node.world import World
@@ -407,3 +409,22 @@ async def test_a_plugin_that_does_not_take_back_is_asked_again(tmp_path: Path) -
         refuses = False
         other = await node.start(pod("other"))
         assert plugin.held == {other}
+
+
+async def test_who_only_looks_keeps_nobody_from_being_told(tmp_path: Path) -> None:
+    """The pool has shrunk, and somebody looks at a container of it before that is told."""
+    async with World(tmp_path, cpu_manager_policy="static", reserved_cpus=CpuSet.of(0)) as node:
+        uid = await node.start(pod("shared"))
+        admission, [(ref, _)] = node.agent.admission, node.agent.core.pods[uid].admitted_pod().containers()
+        assert await admission.admit(_admitted(pod("owner", guaranteed("2"), uid="owner"))) is None
+        assert admission.show(ref).properties == {"cpuset_cpus": "0-1,4-7"}
+        assert admission.cpus_of(ref) == CpuSet.parse("0-1,4-7")
+        [update] = await admission.updates()
+        assert update.container == ref and update.grant.properties == {"cpuset_cpus": "0-1,4-7"}
+        assert await admission.updates() == []
+        await admission.release("owner")
+
+
+def _admitted(raw: dict[str, Any]) -> AdmittedPod:
+    view = PodView.of(raw)
+    return AdmittedPod(view, raw, effective_class(view))

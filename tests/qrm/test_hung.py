@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from kubeqos.client.resources import PODS
+from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.machines import kep80
 from kubeqos.node.extensions import REGISTRY
+from kubeqos.node.ledger import FileLedger
 from kubeqos.node.podresources import SERVICE
 from kubeqos.node.proto import podresources_pb2 as pb
 from kubeqos.node.services import ServiceSettings, serve_node
@@ -278,6 +280,30 @@ async def test_pods_of_one_plugin_keep_their_order(folder: Path) -> None:
         for name in names:
             await node.until_running(f"uid-{name}")
     assert [one.pod for one in slow.asked] == names
+
+
+async def test_an_agent_that_dies_while_a_pod_waits_gives_its_reservation_back(folder: Path) -> None:
+    """The ledger was written for others meanwhile: what it knows of the pod is a reservation, which is nobody's now."""
+    runtime = SimulatedRuntime(kep80(), logs=False)
+    sets = {"stuck": "0-3", "web": "4-7", "next": "0-3"}
+    cpu = Scripted("cpu", lambda request: cpus(sets[request.pod], exclusive=True))
+    slow, stuck = Hanging("allocate"), pod("stuck", cpu="1", **SLOW)
+    async with hung(folder, slow, cpu, runtime=runtime) as node:
+        await node.plugins("x.io/slow")
+        node.submit(stuck)
+        await slow.entered.wait()
+        await until("cpu has given", lambda: "uid-stuck" in cpu.book)
+        await node.run(pod("web", cpu="1"))
+        assert FileLedger(folder / "node").load().reserved == ("uid-stuck",)
+        node.agent.abort()
+    slow = Hanging("nowhere")
+    async with hung(folder, slow, cpu, runtime=runtime) as node:
+        node.submit(pod("web", cpu="1"))
+        await until("cpu has heard", lambda: "uid-stuck" in cpu.released)
+        assert (await node.run(pod("next", cpu="1")))["cpuset_cpus"] == "0-3"
+        await node.until_running("uid-web")
+        assert "LedgerRepaired" not in [reason for reason, _ in node.told]
+    await runtime.close()
 
 
 # ---- Processes

@@ -253,6 +253,10 @@ class CciManager:
         entry = self.store.entries.get((container.pod_uid, container.name))
         return self._telling.tell(entry, container) if entry else None
 
+    def show(self, container: ContainerRef) -> Grant | None:
+        entry = self.store.entries.get((container.pod_uid, container.name))
+        return self._telling.show(entry) if entry else None
+
     async def updates(self) -> Sequence[Update]:
         """Writes for containers whose set has changed since they were told, in a safe order."""
         return self._telling.updates()

@@ -31,12 +31,18 @@ class Telling:
 
     def tell(self, entry: Entry, container: ContainerRef) -> Grant:
         """What a container is created with."""
-        pool = pool_of(self.store.machine, self.store.available_resources())
-        cpus = pool if entry.standard else entry.cpus
+        cpus = self._cpus(entry)
         self._refs[entry.key] = container
         self.told[entry.key] = cpus
         self._unsure.discard(entry.key)
         return self._grant(entry, cpus)
+
+    def show(self, entry: Entry) -> Grant:
+        """What a container would be created with now."""
+        return self._grant(entry, self._cpus(entry))
+
+    def _cpus(self, entry: Entry) -> CpuSet:
+        return entry.cpus if not entry.standard else pool_of(self.store.machine, self.store.available_resources())
 
     def doubt(self, container: ContainerRef) -> None:
         """The container may have any CPUs until it is told again."""

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubeqos.errors import KubeqosError, StateError
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.node.effects import Allocation
 from kubeqos.node.fit import NodeFit, Occupancy, Shortage, occupant_of, refuse, shortage
 from kubeqos.node.grants import Conflict, combine
 from kubeqos.node.ledger import Entry, Ledger
-from kubeqos.node.managers import Adopts, HearsOfUpdates, OffersForPods, Resizes
+from kubeqos.node.managers import Adopts, HearsOfUpdates, OffersForPods, Resizes, ShowsGrants
 from kubeqos.node.preemption import is_critical
 from kubeqos.node.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.resizing import changed_containers, resources_of, with_resources
@@ -32,6 +33,7 @@ from kubeqos.plugins.managers import (
     AsksPeers,
     ContainerRef,
     Grant,
+    PlacesOnCpus,
     Refusal,
     ResourceManager,
     Update,
@@ -88,6 +90,7 @@ class Admission:
         self._pending = Reservations()
         self._askers = tuple(manager for manager in self.managers if isinstance(manager, AsksPeers))
         self._listeners = tuple(manager for manager in self.managers if isinstance(manager, HearsOfUpdates))
+        self._placers = tuple(manager for manager in self.managers if isinstance(manager, PlacesOnCpus))
         self._storing = asyncio.Lock()
         self._changes = self._stored = 0
         self._owed: set[tuple[str, str]] = set()
@@ -230,11 +233,24 @@ class Admission:
         await self._save()
 
     def grant(self, container: ContainerRef) -> Grant:
-        """What a container of an admitted pod holds."""
-        found = combine((one.name, one.grant(container) or NOTHING) for one in self.managers)
-        if isinstance(found, Conflict):
-            raise KubeqosError(f"managers contradict each other: {found}", where=container.name)
-        return found
+        """What a container of an admitted pod holds, for whoever tells the container."""
+        return _together(container, ((one.name, one.grant(container)) for one in self.managers))
+
+    def show(self, container: ContainerRef) -> Grant:
+        """The same for whoever only looks: managers do not take the container for told."""
+        grants = (
+            (one.name, one.show(container) if isinstance(one, ShowsGrants) else one.grant(container))
+            for one in self.managers
+        )
+        return _together(container, grants)
+
+    def cpus_of(self, container: ContainerRef) -> CpuSet:
+        """Where a container is to run; nothing if nobody decides that. Unlike `grant` this tells nobody anything."""
+        for manager in self._placers:
+            held = manager.cpus_of(container)
+            if held is not None:
+                return held.cpus
+        return NO_CPUS
 
     def allocation(self, raw: Mapping[str, Any]) -> Allocation | None:
         """An admitted pod with the resources that it has."""
@@ -438,6 +454,13 @@ class Admission:
         if self.entries.keys() != self._held.pods.keys():
             wrong.append("the ledger and what pods hold speak of different pods")
         return wrong + self._pending.validate(self._held.reserved)
+
+
+def _together(container: ContainerRef, grants: Iterable[tuple[str, Grant | None]]) -> Grant:
+    found = combine((name, grant or NOTHING) for name, grant in grants)
+    if isinstance(found, Conflict):
+        raise KubeqosError(f"managers contradict each other: {found}", where=container.name)
+    return found
 
 
 def _shadow(uid: str, entry: Entry) -> AdmittedPod:

@@ -37,7 +37,7 @@ from kubeqos.node.performer import Claims, Performer, StartError, no_claims
 from kubeqos.node.podwriter import PodWriter
 from kubeqos.node.prober import Prober
 from kubeqos.node.registration import Registration
-from kubeqos.node.seen import SeenPod
+from kubeqos.node.seen import live_containers
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import ApiPods, LocalPods, PodSink, PodSource
 from kubeqos.node.staticpods import Mirrors, StaticFolder
@@ -46,7 +46,7 @@ from kubeqos.node.surroundings import Counters, Surroundings
 from kubeqos.node.telling import Teller
 from kubeqos.node.unapplied import Unapplied
 from kubeqos.node.watching import RuntimeWatch
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, NodeResource, ResourceManager
+from kubeqos.plugins.managers import AdmittedPod, NodeResource, ResourceManager
 from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class NodeAgent:
         api, settings = self.api, self.settings
         self._teller = Teller(api, settings.node_name, on_event)
         self.record_node = self._teller.node
-        self.unapplied = Unapplied(self.admission.grant, lambda: self.context, self._teller.pod)
+        self.unapplied = Unapplied(self.admission.show, lambda: self.context, self._teller.pod)
         self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
         writer = PodWriter(api, self._spawn) if api else None
         self._sink: PodSink = writer or cast(LocalPods, self.pods)
@@ -320,7 +320,7 @@ class NodeAgent:
         """Find out what runs, take over the ledger, then listen to the API."""
         seen = [await self.performer.look(uid) for uid in await self.performer.stages()]
         pods = self._known_pods()
-        live = dict(_live_containers(pods, seen))
+        live = dict(live_containers(pods, seen))
         restored = await self.admission.restore(pods, live)
         if restored.damaged:
             self.counters.damaged_checkpoints += len(restored.damaged)
@@ -489,14 +489,3 @@ class NodeAgent:
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""
         return self.core.validate() + self.admission.validate() + self.performer.adjusting.owed.validate()
-
-
-def _live_containers(
-    pods: dict[str, AdmittedPod], seen: Iterable[SeenPod]
-) -> Iterable[tuple[ContainerRef, dict[str, str]]]:
-    for one in seen:
-        pod = pods.get(one.uid)
-        refs = {ref.name: ref for ref, _ in pod.containers()} if pod is not None else {}
-        for container in one.live:
-            if container.name in refs:
-                yield refs[container.name], dict(container.annotations)

@@ -38,7 +38,6 @@ from kubeqos.node.criconfig import (
     sandbox_config,
     termination_log,
 )
-from kubeqos.node.owed import cpus_of
 from kubeqos.node.prober import Prober
 from kubeqos.node.probes import FIELDS
 from kubeqos.node.record import PodRecord
@@ -134,7 +133,7 @@ class Performer:
         # Whoever shares CPUs makes room before the first container of this pod can start.
         await self.adjusting.adjust()
         for ref, _ in pod.admitted_pod().containers():
-            await self.adjusting.room(pod.uid, cpus_of(self._admission.grant(ref)))
+            await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
         return self._admission.allocation(raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
@@ -245,7 +244,7 @@ class Performer:
     async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
         admitted = pod.admitted_pod()
         ref = _ref(admitted, effect.container)
-        await self.adjusting.room(pod.uid, cpus_of(self._admission.grant(ref)))
+        await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
         for manager in self._admission.managers:
             if isinstance(manager, StartHook):
                 cgroup = pod_cgroup(admitted, self._context())
@@ -272,7 +271,7 @@ class Performer:
     async def _update(self, pod: PodRecord, effect: fx.UpdateResources) -> fx.Result:
         admitted = pod.admitted_pod()
         ref = _ref(admitted, effect.container)
-        await self.adjusting.room(pod.uid, cpus_of(self._admission.grant(ref)))
+        await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
         async with self.adjusting.alone(ref):
             grant, void = self._admission.grant(ref), self.adjusting.owed.of((pod.uid, ref.name))
             request = resource_update(admitted, ref, effect.id, grant, self._context())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef
 
 POD_NAME_LABEL = "io.kubernetes.pod.name"
 POD_NAMESPACE_LABEL = "io.kubernetes.pod.namespace"
@@ -169,3 +170,15 @@ def seen_sandbox(status: cri.PodSandboxStatus) -> SeenSandbox:
         ips=tuple(address for address in addresses if address),
         classes=_classes(status.qos_resources),
     )
+
+
+def live_containers(
+    pods: dict[str, AdmittedPod], seen: Iterable[SeenPod]
+) -> Iterable[tuple[ContainerRef, dict[str, str]]]:
+    """The containers that run, of pods that are known, and the annotations that they were created with."""
+    for one in seen:
+        pod = pods.get(one.uid)
+        refs = {ref.name: ref for ref, _ in pod.containers()} if pod is not None else {}
+        for container in one.live:
+            if container.name in refs:
+                yield refs[container.name], dict(container.annotations)

@@ -206,6 +206,11 @@ class QosResourceManager:
         self._told[container.pod_uid, container.name] = grant, holding.held()
         return grant
 
+    def show(self, container: ContainerRef) -> Grant | None:
+        holding = self.ledger.get(container.pod_uid, container.name)
+        grant = holding.grant() if holding is not None else None
+        return None if isinstance(grant, Nonsense) else grant
+
     def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
         holding = self.ledger.get(container.pod_uid, container.name)
         held = holding.held() if holding is not None else None

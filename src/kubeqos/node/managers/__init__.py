@@ -38,6 +38,14 @@ class Adopts(Protocol):
 
 
 @runtime_checkable
+class ShowsGrants(Protocol):
+    """Remembers what containers were told: `grant` is for those who tell them, `show` for those who only look."""
+
+    def show(self, container: ContainerRef) -> Grant | None:
+        """What `grant` would say; the container is not taken for told."""
+
+
+@runtime_checkable
 class HearsOfUpdates(Protocol):
     """Wants to know when a container really has what it was granted, to tell the others again after a restart."""
 

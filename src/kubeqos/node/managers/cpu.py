@@ -184,15 +184,18 @@ class CpuManager:
                 del table[key]
 
     def grant(self, container: ContainerRef) -> Grant | None:
+        granted, key = self.show(container), (container.pod_uid, container.name)
+        if granted is not None and key in self._shared:
+            self._told[key] = str(granted.properties["cpuset_cpus"])
+        return granted
+
+    def show(self, container: ContainerRef) -> Grant | None:
         key = (container.pod_uid, container.name)
         cpus = self._exclusive.get(key)
         if cpus is not None:
             annotations = {EXCLUSIVE_ANNOTATION: str(cpus)}
             return Grant({"cpuset_cpus": str(cpus)}, annotations=annotations, because=f"exclusive CPUs {cpus}")
-        if key in self._shared:
-            self._told[key] = str(self.shared)
-            return Grant({"cpuset_cpus": str(self.shared)}, because="shared pool")
-        return None
+        return Grant({"cpuset_cpus": str(self.shared)}, because="shared pool") if key in self._shared else None
 
     async def updates(self) -> Sequence[Update]:
         """Containers of the shared pool follow it; they only ever lose CPUs before somebody else gets them."""

@@ -94,7 +94,6 @@ async def check_logs(door: NodeDoor) -> None:
 
 
 async def check_exec(door: NodeDoor) -> None:
-    """containerd's streaming server speaks v4 of the channel protocol over WebSocket."""
     done = await run(door, "sh", "-c", "echo hello; echo oops >&2; exit 5")
     assert (done.streams[1], done.streams[2]) == (b"hello\n", b"oops\n")
     status = decode_json(done.streams[3])
@@ -104,6 +103,13 @@ async def check_exec(door: NodeDoor) -> None:
     assert decode_json(done.streams[3])["status"] == "Success"
     typed = await run(door, "sh", "-c", "read line; echo got $line", inputs=(b"\x00words\n",), stdin="true")
     assert typed.streams[1] == b"got words\n"
+    piece = bytes(range(256)) * 1000
+    piped = await run(door, "cat", inputs=(b"\x00" + piece, b"\x00" + piece, b"\xff\x00"), stdin="true")
+    assert piped.streams[1] == piece * 2, "the command saw the end of its input"
+    assert decode_json(piped.streams[3])["status"] == "Success"
+    inputs = (b'\x04{"Width":71,"Height":17}', b"\x00words\n")
+    on_terminal = await run(door, "sh", "-c", "read line; echo got $line", inputs=inputs, stdin="true", tty="true")
+    assert on_terminal.streams[1].endswith(b"got words\r\n") and 2 not in on_terminal.streams
 
 
 async def check_usage(node: RealNode, door: NodeDoor, uid: str) -> None:

@@ -179,3 +179,23 @@ async def test_one_pod_that_cannot_be_measured_does_not_hide_the_others() -> Non
 
 def test_before_the_first_sample_the_summary_has_only_a_name() -> None:
     assert summary("n1", None) == {"node": {"nodeName": "n1"}, "pods": []}
+
+
+def test_containers_that_have_ended_are_not_measured_again() -> None:
+    """containerd lists them without meters: a restarted container stands there twice, and `kubectl top` hid its pod."""
+
+    def stats(attempt: int, memory: int | None) -> cri.ContainerStats:
+        metadata = cri.ContainerMetadata(name="main", attempt=attempt)
+        found = cri.ContainerStats(attributes=cri.ContainerAttributes(metadata=metadata, labels={usage.UID_LABEL: "u"}))
+        found.writable_layer.used_bytes.value = 7
+        if memory is not None:
+            found.memory.working_set_bytes.value = memory
+        return found
+
+    (pod,) = usage.pods_of_containers([stats(0, None), stats(1, 5)])
+    assert [(one.name, one.memory_working_set) for one in pod.containers] == [("main", 5)]
+    (crashed,) = usage.pods_of_containers([stats(0, None)])
+    assert crashed.uid == "u" and not crashed.containers
+    whole = cri.PodSandboxStats()
+    whole.linux.containers.extend([stats(0, None), stats(1, 5)])
+    assert len(usage.sandbox_sample(whole).containers) == 1

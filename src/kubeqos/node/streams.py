@@ -1,7 +1,7 @@
 """`kubectl exec` on the node: Kubernetes' channel protocol on one side, the runtime on the other.
 
 Each message begins with the number of its stream. v5 adds a message that closes a stream, so that a command can see the
-end of its input. A runtime with a streaming server (containerd) is spoken to over WebSocket; one without (the
+end of its input. A runtime with a streaming server (containerd) is spoken to over SPDY (`node.spdy`); one without (the
 simulated) runs the command as a whole with ExecSync and its output is sent at the end.
 """
 
@@ -11,19 +11,19 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import websockets
-from websockets.asyncio.client import ClientConnection, connect
-
 from kubeqos.apiserver.requests import Query
-from kubeqos.apiserver.sockets import CHANNEL_PROTOCOLS, Socket
+from kubeqos.apiserver.sockets import Socket
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
+from kubeqos.errors import RemoteError
+from kubeqos.node.spdy import Streams, streams
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 EXEC_SECONDS = 3600
-V5 = CHANNEL_PROTOCOLS[0]
+NAMES = {STDIN: "stdin", STDOUT: "stdout", STDERR: "stderr", ERROR: "error", RESIZE: "resize"}
+NUMBERS = {name: number for number, name in NAMES.items()}
 SUCCESS = encode_json({"metadata": {}, "status": "Success"})
 
 
@@ -91,7 +91,7 @@ async def execute(runtime: Runtime, container_id: str, options: ExecOptions, soc
             return
         await _run_whole(runtime, container_id, options.command, socket)
         return
-    await _stream(url, socket)
+    await _stream(url, options, socket)
 
 
 async def _run_whole(runtime: Runtime, container_id: str, command: Sequence[str], socket: Socket) -> None:
@@ -106,12 +106,10 @@ async def _run_whole(runtime: Runtime, container_id: str, command: Sequence[str]
     await socket.send(frame(ERROR, exit_status(answer.exit_code)))
 
 
-async def _stream(url: str, socket: Socket) -> None:
+async def _stream(url: str, options: ExecOptions, socket: Socket) -> None:
     """Carry messages between a client and the runtime's streaming server."""
-    protocols = [websockets.Subprotocol(name) for name in CHANNEL_PROTOCOLS]
-    uri = url.replace("http", "ws", 1)
     try:
-        async with connect(uri, subprotocols=protocols, max_size=None, proxy=None) as runtime:
+        async with streams(url, _wanted(options)) as runtime:
             inward = asyncio.ensure_future(_inward(socket, runtime))
             outward = asyncio.ensure_future(_outward(runtime, socket))
             try:
@@ -120,19 +118,31 @@ async def _stream(url: str, socket: Socket) -> None:
                 for task in (inward, outward):
                     task.cancel()
                 await asyncio.gather(inward, outward, return_exceptions=True)
-    except (OSError, websockets.WebSocketException) as error:
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, RemoteError) as error:
         await socket.send(frame(ERROR, failure_status(f"the runtime's streaming server: {error}")))
 
 
-async def _inward(socket: Socket, runtime: ClientConnection) -> None:
+def _wanted(options: ExecOptions) -> list[str]:
+    """The streams that the runtime waits for."""
+    asked = {
+        ERROR: True,
+        STDIN: options.stdin,
+        STDOUT: options.stdout,
+        STDERR: options.stderr and not options.tty,
+        RESIZE: options.tty,
+    }
+    return [NAMES[number] for number, is_asked in asked.items() if is_asked]
+
+
+async def _inward(socket: Socket, runtime: Streams) -> None:
     """Client to runtime, until the client has gone."""
     while (data := await socket.receive()) is not None:
-        if data[:1] == bytes([CLOSE]) and runtime.subprotocol != V5:
-            # v4 cannot close one stream: the command is left waiting for input that will not come.
-            continue
-        await runtime.send(data)
+        if data[:1] == bytes([CLOSE]):
+            await runtime.close(NAMES.get(data[1], "") if len(data) > 1 else "")
+        elif data:
+            await runtime.send(NAMES.get(data[0], ""), data[1:])
 
 
-async def _outward(runtime: ClientConnection, socket: Socket) -> None:
-    async for data in runtime:
-        await socket.send(data.encode() if isinstance(data, str) else data)
+async def _outward(runtime: Streams, socket: Socket) -> None:
+    async for name, data in runtime.received():
+        await socket.send(frame(NUMBERS[name], data))

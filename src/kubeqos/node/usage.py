@@ -256,7 +256,7 @@ def sandbox_sample(stats: cri.PodSandboxStats) -> PodSample:
         metadata.uid,
         metadata.namespace,
         metadata.name,
-        [container_sample(one) for one in linux.containers],
+        [container_sample(one) for one in linux.containers if _runs(one)],
         _processor(linux.cpu),
         _value(linux.memory, "working_set_bytes"),
         processes,
@@ -277,7 +277,7 @@ def pods_of_containers(stats: Iterable[cri.ContainerStats]) -> list[PodSample]:
     for one in stats:
         labels = one.attributes.labels
         key = (labels.get(UID_LABEL, ""), labels.get(NAMESPACE_LABEL, ""), labels.get(NAME_LABEL, ""))
-        grouped.setdefault(key, []).append(container_sample(one))
+        grouped.setdefault(key, []).extend([container_sample(one)] if _runs(one) else ())
     return [
         PodSample(
             *key,
@@ -287,6 +287,11 @@ def pods_of_containers(stats: Iterable[cri.ContainerStats]) -> list[PodSample]:
         )
         for key, containers in grouped.items()
     ]
+
+
+def _runs(stats: cri.ContainerStats) -> bool:
+    """Runtimes also list containers that have ended, without meters: a restarted one would stand there twice."""
+    return stats.HasField("cpu") or stats.HasField("memory")
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

@@ -86,8 +86,8 @@ def watch(live: Server, collection: str, version: str, expected: int, pipe: Conn
     )
 
 
-async def create(live: Server, collection: str, count: int) -> None:
-    """Creates at a steady rate over 16 connections."""
+async def create(live: Server, collection: str, count: int) -> tuple[float, float]:
+    """Creates at a steady rate over 16 connections; when that began, and how long it took."""
     tls, numbers = context(live), iter(range(count))
     bodies = [encode_json(WATCHED[collection](f"w{number}", number)) for number in range(count)]
     connections = [await asyncio.open_connection("127.0.0.1", live.port, ssl=tls) for _ in range(16)]
@@ -104,6 +104,7 @@ async def create(live: Server, collection: str, count: int) -> None:
             await reader.readexactly(size)
 
     await asyncio.gather(*(worker(*connection) for connection in connections))
+    return started, time.perf_counter() - started
 
 
 def measure(live: Server, collection: str) -> None:
@@ -116,12 +117,13 @@ def measure(live: Server, collection: str) -> None:
     )
     process.start()
     assert ours.recv() == "open"
-    cpu, creating, started = live.cpu_seconds(), time.process_time(), time.perf_counter()
-    uvloop.run(create(live, collection, count))
-    took, creating = time.perf_counter() - started, time.process_time() - creating
+    cpu, creating = live.cpu_seconds(), time.process_time()
+    started, took = uvloop.run(create(live, collection, count))
+    creating = time.process_time() - creating
     assert ours.poll(60), "some watcher has not seen every event"
     seen: Seen = ours.recv()
     report(seen, count, took, live.cpu_seconds() - cpu, creating, seen.last - started)
+    print(f"resident with {WATCHERS} watchers {live.resident_mb():.0f} MB")
 
 
 def report(seen: Seen, count: int, took: float, server_cpu: float, creating: float, until_last: float) -> None:

@@ -9,6 +9,7 @@ import socket
 import ssl
 import stat
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,32 @@ def test_the_kubeconfig_is_read_by_a_real_client(tmp_path: Path) -> None:
     assert config.cluster.server == "https://127.0.0.1:6443"
     assert config.context_name == "kubernetes-admin@kubeqos"
     assert config.namespace == "default"
+
+
+def agreed(server: ssl.SSLContext, ciphers: str) -> str:
+    """What a client of TLS 1.2 with these ciphers, best first, and a server agree on."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    client.set_ciphers(ciphers)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True)]
+    for _ in range(3):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return (ends[0].cipher() or ("none", "", 0))[0]
+
+
+def test_the_client_chooses_among_ciphers_that_are_all_good(tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    server = server_context(*pki.server_files(), pki.ca_file)
+    small, large = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"
+    assert agreed(server, f"{small}:{large}") == small
+    assert agreed(server, f"{large}:{small}") == large
+    for poor in ("ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA"):  # CBC: not authenticated as a whole
+        with pytest.raises(ssl.SSLError):
+            agreed(server, poor)
 
 
 async def whoami(scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -29,9 +29,10 @@ from kubeqos.model.sysfs import read_machine
 from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.extensions import Extensions
+from kubeqos.node.performer import Performer
+from kubeqos.node.record import PodRecord
 from kubeqos.node.settings import NodeSettings
 from kubeqos.node.sources import LocalPods
-from kubeqos.node.surroundings import Surroundings
 from tests.cci.world import DRIVER, QUICK, container, cores, cpus, exclusive, overlaps
 from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
@@ -91,8 +92,8 @@ class AgentNode:
             pods=self.pods,
             managers=[self.manager],
             claims=resolved,
-            around=Surroundings(boundary=self._boundary),
         )
+        self._make_mortal(self.agent.performer)
         self._stack = contextlib.AsyncExitStack()
         beside = Extensions(self.folder / "r", cci=self.manager, managers=[self.manager])
         await self._stack.enter_async_context(beside.running(self.agent))
@@ -102,7 +103,19 @@ class AgentNode:
     async def halt(self) -> None:
         await self._stack.aclose()
 
-    def _boundary(self, _when: str, _what: fx.Effect) -> None:
+    def _make_mortal(self, performer: Performer) -> None:
+        """Pass a boundary before and after every effect."""
+        perform = performer.perform
+
+        async def mortal(pod: PodRecord, effect: fx.Effect) -> fx.Result:
+            self._boundary()
+            result = await perform(pod, effect)
+            self._boundary()
+            return result
+
+        performer.perform = mortal  # type: ignore[method-assign]
+
+    def _boundary(self) -> None:
         self.passed += 1
         if self.passed == self.crash_at:
             self.crashed = True

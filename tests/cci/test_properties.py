@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import tempfile
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +48,9 @@ class Direct:
         return await getattr(self.servicer, method)(request, None)
 
 
+@dataclass
 class Named:
-    name = DRIVER
+    name: str = DRIVER
 
 
 @st.composite
@@ -117,6 +120,63 @@ async def _live(machine: Machine, plan: list[Any], reserved: CpuSet) -> None:
         again = CciManager(machine, Path(folder), Settings(reserved=reserved))
         await again.restore(None, {each.uid: each for each in running})
         assert again.store.dump() == manager.store.dump(), "a restart changes nothing"
+
+
+class Several(Direct):
+    """Two drivers that know nothing of each other and take their time, each call its own."""
+
+    def __init__(self, manager: CciManager, machine: Machine, pauses: Iterator[int]) -> None:
+        super().__init__(manager, machine)
+        object.__setattr__(manager.drivers, "choose", lambda name: Named(name or DRIVER))
+        self.pauses = pauses
+
+    async def invoke(self, driver: Any, method: str, request: Any) -> Any:
+        answer = await super().invoke(driver, method, request)
+        for _ in range(next(self.pauses)):
+            await asyncio.sleep(0)
+        return answer
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    machines(),
+    st.lists(st.lists(st.one_of(claims(), st.just(""), st.integers(0, 9)), min_size=1, max_size=6), max_size=4),
+    st.lists(st.integers(0, 6), min_size=1),
+)
+def test_admissions_beside_each_other(machine: Machine, plan: list[list[Any]], pauses: list[int]) -> None:
+    """Pods of two drivers come and go at the same time; the slower driver's answer is old when it comes."""
+    asyncio.run(_live_together(machine, plan, itertools.cycle(pauses)))
+
+
+async def _live_together(machine: Machine, plan: list[list[Any]], pauses: Iterator[int]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        manager = CciManager(machine, Path(folder), Settings(several_drivers=True))
+        Several(manager, machine, pauses)
+        running: list[AdmittedPod] = []
+
+        async def admit(wanted: AdmittedPod) -> None:
+            [(ref, _)] = wanted.containers()
+            if isinstance(await manager.allocate(wanted, ref, ANYWHERE), Grant):
+                running.append(wanted)
+            else:
+                await manager.release(wanted.uid)
+            assert manager.validate() == []
+
+        for number, batch in enumerate(plan):
+            steps = []
+            for index, step in enumerate(batch):
+                if isinstance(step, str):
+                    driver = DRIVER if index % 2 else "second.example.com"
+                    steps.append(admit(pod(f"p{number}-{index}", step, driver)))
+                elif running:
+                    steps.append(manager.release(running.pop(step % len(running)).uid))
+            await asyncio.gather(*steps)
+            await manager.updates()
+            owned = [entry.whole for entry in manager.store.entries.values()]
+            assert manager.validate() == [] and not manager.store.reservations and not manager.store.departures
+            assert sum(map(len, owned)) == len(machine.online) - len(manager.store.available_resources())
+        await asyncio.gather(*(manager.release(each.uid) for each in running))
+        assert manager.store.available_resources() == machine.online and not manager.store.entries
 
 
 def _no_overlap(manager: CciManager, told: dict[str, CpuSet]) -> None:

@@ -130,7 +130,7 @@ def test_the_cgroup_folder_shows_settings_and_live_meters(served: Path) -> None:
     [
         (("ps", "--endpoint", "unix:///nowhere/x.sock"), "check that the runtime runs"),
         (("ps", "--endpoint", "x.sock"), "is not an address"),
-        (("--machine", "/no/such/machine.yaml"), "cannot read /no/such/machine.yaml: No such file or directory"),
+        (("--machine", "/no/such/machine.yaml"), "cannot read the machine: No such file or directory"),
         (("--fault", "Status=OFTEN"), "'OFTEN' is not a status code"),
         (("--latency", "Sttaus=1s"), "METHOD is one of"),
     ],

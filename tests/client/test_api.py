@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.client import ApiError, PatchType, Unreachable
-from kubeqos.client.api import Answer, Call, TransportApi, lines, metadata_of
+from kubeqos.client.api import Answer, Call, Submission, TransportApi, lines, metadata_of
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import LEASES, NODES, PODS, RESOURCE_CLAIMS
 from tests.client.server import TinyServer
@@ -55,11 +55,11 @@ async def test_create_get_update_patch_delete(api: HttpApi) -> None:
 
 
 async def test_what_is_submitted_is_created_or_refused(api: HttpApi) -> None:
-    await api.submit(PODS, pod("a", spec={"x": 1}))
+    first, second = await api.submit(PODS, [Submission(pod("a", spec={"x": 1})), Submission(pod("b"))])
+    assert (first, second) == (None, None)
     assert (await api.get(PODS, "a", "default"))["spec"] == {"x": 1}
-    with pytest.raises(ApiError) as twice:
-        await api.submit(PODS, pod("a"))
-    assert twice.value.already_exists
+    (twice,) = await api.submit(PODS, [Submission(pod("a"))])
+    assert isinstance(twice, ApiError) and twice.already_exists
 
 
 async def test_a_stale_update_is_a_conflict_and_a_second_create_is_not(api: HttpApi) -> None:

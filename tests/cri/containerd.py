@@ -95,8 +95,8 @@ class Containerd:
         text = CONFIG.format(folder=self.folder, socket=self.socket, pause=PAUSE_IMAGE, base_spec=base_spec)
         config.write_text(text)
         self.start_again()
-        self._import(PAUSE_IMAGE, ["sleep", "1000000000"])
-        self._import(BUSYBOX_IMAGE, ["sh"])
+        self.add_image(PAUSE_IMAGE, ["sleep", "1000000000"])
+        self.add_image(BUSYBOX_IMAGE, ["sh"])
 
     def start_again(self) -> None:
         """Start the process on what is there, and wait until it answers."""
@@ -156,9 +156,10 @@ class Containerd:
                     time.sleep(0.1)
         raise RuntimeError(f"containerd did not start; its log ends:\n{self.log.read_text()[-3000:]}")
 
-    def _import(self, name: str, command: list[str]) -> None:
+    def add_image(self, name: str, command: list[str], ballast_bytes: int = 0) -> None:
+        """Import an image made on the spot."""
         tar = self.folder / "image.tar"
-        write_image_tar(tar, name=name, command=command)
+        write_image_tar(tar, name=name, command=command, ballast_bytes=ballast_bytes)
         ctr = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io"]
         options = ["--snapshotter", "native"]
         done = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import random
 import tarfile
 from pathlib import Path
 
@@ -30,9 +31,9 @@ APPLETS = (
 )
 
 
-def write_image_tar(path: Path, *, name: str, command: list[str]) -> None:
-    """Write one image in docker-archive layout: a root file system with busybox, and a default command."""
-    layer = _layer()
+def write_image_tar(path: Path, *, name: str, command: list[str], ballast_bytes: int = 0) -> None:
+    """Write one image in docker-archive layout: a root file system with busybox, a default command, and ballast."""
+    layer = _layer(ballast_bytes)
     config = json.dumps(
         {
             "architecture": "amd64",
@@ -51,7 +52,7 @@ def write_image_tar(path: Path, *, name: str, command: list[str]) -> None:
             archive.addfile(info, io.BytesIO(data))
 
 
-def _layer() -> bytes:
+def _layer(ballast_bytes: int) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as layer:
         for folder in ("bin", "proc", "sys", "dev", "tmp", "etc"):
@@ -66,4 +67,8 @@ def _layer() -> bytes:
             info = tarfile.TarInfo(f"bin/{applet}")
             info.type, info.linkname = tarfile.SYMTYPE, "busybox"
             layer.addfile(info)
+        if ballast_bytes:
+            info = tarfile.TarInfo("ballast")
+            info.size = ballast_bytes
+            layer.addfile(info, io.BytesIO(random.Random(7).randbytes(ballast_bytes)))
     return buffer.getvalue()

@@ -13,7 +13,7 @@ import gc
 import os
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -114,9 +114,11 @@ class MortalLedger(FileLedger):
 
     fate: Fate
 
-    async def save(self, entries: Mapping[str, Entry], managers: Mapping[str, Any]) -> None:
+    async def save(
+        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+    ) -> None:
         with self.fate.around("write of the ledger"):
-            await super().save(entries, managers)
+            await super().save(entries, managers, reserved)
 
 
 def make_mortal(performer: Performer, fate: Fate) -> None:

@@ -66,7 +66,7 @@ async def test_logs_exec_and_usage_of_a_real_container(containerd: Containerd, t
 async def test_unused_images_go_and_the_image_of_sandboxes_stays(containerd: Containerd, tmp_path: Path) -> None:
     """containerd 1.6 does not pin it; without it no pod would start any more."""
     extra = "kubeqos.test/unused:1"
-    containerd._import(extra, ["true"])
+    containerd.add_image(extra, ["true"])
     at_once = ServiceSettings(images=ImageGcSettings(1, 0, minimum_age_seconds=0), housekeeping_seconds=0.1)
     async with real_node(containerd, tmp_path) as node, serve_node(node.agent, at_once) as services:
         uid = node.pods.set(pod("web", busybox("main", SLEEP), hostNetwork=True))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos.node import effects as fx
 from tests.node.pods import container, pod
 from tests.node.world import World
 
@@ -151,6 +152,24 @@ async def test_a_pod_that_ignores_the_signal_is_killed_after_its_grace(tmp_path:
         assert node.running(uid)
         await node.advance(4)
         assert uid not in node.pods.pods
+
+
+async def test_an_evicted_pod_has_failed_when_its_last_container_has_ended(tmp_path: Path) -> None:
+    """Until then it runs, and nobody may take its place; an agent that comes later does not take it back."""
+    async with World(tmp_path) as node:
+        deaf = container(command=["sh", "-c", "sleep 1000"])
+        uid = await node.start(pod("web", deaf, container("quick")))
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+        node.agent.feed(fx.Evict(uid, "Evicted", "The node was low on resource: memory. ", 10, target))
+        await node.advance(5)
+        assert node.status(uid)["phase"] == "Running" and not {"reason", "message"} & set(node.status(uid))
+        assert "DisruptionTarget" not in node.conditions(uid) and set(node.running(uid)) == {"main"}
+        await node.advance(6)
+        assert (node.status(uid)["phase"], node.status(uid)["reason"]) == ("Failed", "Evicted")
+        assert node.conditions(uid)["DisruptionTarget"] == "True" and not node.running(uid)
+        await node.halt()
+        await node.boot()
+        assert (node.status(uid)["phase"], node.status(uid)["reason"]) == ("Failed", "Evicted")
 
 
 async def test_a_second_delete_may_shorten_the_grace(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from kubeqos.qrm.settings import Event, Settings
 from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.hints import Policy, Scope
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 60.0
 
 
 @contextlib.contextmanager

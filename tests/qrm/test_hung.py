@@ -32,6 +32,7 @@ from tests.qrm.harness import PluginProcess, QrmNode, container, plugin_processe
 from tests.qrm.live import Scripted, cpus
 from tests.qrm.test_node import phase, whole_node
 
+PLUGINS_HANG = True
 SLOW = {"x.io/slow": "1"}
 ENDLESS = 600.0
 

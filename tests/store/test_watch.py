@@ -240,3 +240,20 @@ async def test_an_interest_wakes_only_for_its_topic_and_misses_nothing(tmp_path:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await store.close()
+
+
+async def test_a_watch_that_is_catching_up_ends_when_the_store_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gave way to others in the middle of that, and the store closed meanwhile."""
+    monkeypatch.setattr(watch_module, "RECENT_EVENTS", 1)
+    store = Store.open(tmp_path / "db")
+    for number in range(8):
+        await store.commit([Put(f"/k/{number}", b"1")])
+    watch = store.watch("/none/", 1)
+    assert watch.behind
+    reading, closing = asyncio.ensure_future(anext(watch)), asyncio.ensure_future(store.close())
+    await closing
+    with pytest.raises(StopAsyncIteration):
+        async with asyncio.timeout(5):
+            await reading

@@ -6,13 +6,14 @@ authorisation, admission and quota apply to them as to anybody.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from kubeqos.apiserver.app import Application
 from kubeqos.apiserver.auth import Identity
 from kubeqos.apiserver.auth.identity import MASTERS
+from kubeqos.apiserver.carrying import carry
 from kubeqos.apiserver.requests import JSON, Request
-from kubeqos.client import Answer, ApiError, Call
+from kubeqos.client import Answer, ApiError, Call, Unreachable
 
 LOCAL = Identity.authenticated("system:kubeqos", [MASTERS])
 
@@ -32,6 +33,10 @@ class LocalTransport:
     async def send(self, call: Call) -> Answer:
         _, response = await self._application.answer(self._request(call))
         return Answer(response.code, response.body)
+
+    async def send_all(self, calls: Sequence[Call]) -> list[Answer | Unreachable]:
+        answers = await carry(self._application.answer(self._request(call)) for call in calls)
+        return [Answer(response.code, response.body) for _, response in answers]
 
     async def stream(self, call: Call) -> AsyncGenerator[bytes, None]:
         """The chunks of a watch; a refusal raises `ApiError`."""

@@ -7,14 +7,15 @@ watches hand out the objects' own bytes, because caches keep bytes; single objec
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from kubeqos.client.errors import ApiError
+from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.resources import Resource
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json, typed_decoder
 
@@ -119,6 +120,26 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
+class SendsTogether(Protocol):
+    """A transport for which many requests at once are less work than one after the other."""
+
+    async def send_all(self, calls: Sequence[Call]) -> Sequence[Answer | Unreachable]: ...
+
+
+class Submission(msgspec.Struct, frozen=True, gc=False):
+    """A new object, or a subresource that is created (`binding`) of a named one."""
+
+    body: JsonObject
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+Refused = ApiError | Unreachable | None
+"""Why something was not done; None: it was."""
+
+
 class Api(Protocol):
     """What the rest of kubeqos may ask of an API server. Refusals are `ApiError`."""
 
@@ -132,10 +153,8 @@ class Api(Protocol):
         self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""
     ) -> JsonObject: ...
 
-    async def submit(
-        self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""
-    ) -> None:
-        """`create` for those who need not read what was made of it."""
+    async def submit(self, resource: Resource, objects: Sequence[Submission]) -> Sequence[Refused]:
+        """`create` of many at once, for those who need not read what was made of them: what became of each."""
 
     async def update(self, resource: Resource, body: JsonObject, *, subresource: str = "") -> JsonObject: ...
 
@@ -216,11 +235,20 @@ class TransportApi:
         """A new object, or a subresource that is created (`binding`, `eviction`) of a named one."""
         return await self._object(_creation(resource, body, namespace, name, subresource))
 
-    async def submit(
-        self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""
-    ) -> None:
-        """The same without reading the answer, unless it is a refusal."""
-        await self._answer(_creation(resource, body, namespace, name, subresource))
+    async def submit(self, resource: Resource, objects: Sequence[Submission]) -> Sequence[Refused]:
+        """Many at once, without reading the answers, unless they are refusals."""
+        calls = [_creation(resource, one.body, one.namespace, one.name, one.subresource) for one in objects]
+        if isinstance(self.transport, SendsTogether):
+            answers = await self.transport.send_all(calls)
+        else:
+            answers = await asyncio.gather(*map(self._sent, calls))
+        return [_refused(answer) for answer in answers]
+
+    async def _sent(self, call: Call) -> Answer | Unreachable:
+        try:
+            return await self.transport.send(call)
+        except Unreachable as error:
+            return error
 
     async def update(self, resource: Resource, body: JsonObject, *, subresource: str = "") -> JsonObject:
         """Replace an object; with its resourceVersion, only if nobody else did."""
@@ -298,6 +326,12 @@ class TransportApi:
         if answer.status >= 400:
             raise ApiError.of(answer.status, answer.body)
         return answer
+
+
+def _refused(answer: Answer | Unreachable) -> Refused:
+    if isinstance(answer, Unreachable):
+        return answer
+    return ApiError.of(answer.status, answer.body) if answer.status >= 400 else None
 
 
 def _creation(resource: Resource, body: JsonObject, namespace: str, name: str, subresource: str) -> Call:

@@ -11,11 +11,11 @@ import asyncio
 import datetime
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kubeqos.client.api import Api
+from kubeqos.client.api import Api, Refused, Submission
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.resources import EVENTS
 from kubeqos.codec import JsonObject
@@ -144,8 +144,7 @@ class EventRecorder:
             while self._unwritten:
                 # Together, so that they share the server's trips to the disk.
                 names = list(self._unwritten)[:AT_ONCE]
-                told = await asyncio.gather(*(self._write(self._unwritten.pop(name)) for name in names))
-                if all(told):
+                if await self._write([self._unwritten.pop(name) for name in names]):
                     pause = FIRST_PAUSE
                 else:
                     await asyncio.sleep(pause * random.uniform(0.8, 1.2))
@@ -156,46 +155,55 @@ class EventRecorder:
         """Wait until everything recorded so far has been written or dropped."""
         await self._idle.wait()
 
-    async def _write(self, series: Series) -> bool:
+    async def _write(self, batch: list[Series]) -> bool:
         """False when the server is away."""
-        count = series.count
-        try:
-            if series.written:
-                await self._count(series, count)
-            else:
-                await self._create(series, count)
+        fresh = [(series, series.count) for series in batch if not series.written]
+        known = [(series, series.count) for series in batch if series.written]
+        counted = asyncio.gather(*(self._count(*one) for one in known))
+        made = await self._create(fresh) if fresh else []
+        for (series, count), refused in zip((*fresh, *known), (*made, *await counted), strict=True):
+            self._told(series, count, refused)
+        return not any(isinstance(refused, Unreachable) for refused in (*made, *counted.result()))
+
+    def _told(self, series: Series, count: int, refused: Refused) -> None:
+        if refused is None:
             series.written, series.tries = count, 0
             self.result.written += 1
-        except ApiError as error:
-            if not (error.already_exists and series.tries):  # an earlier try may have got through
-                self._drop(error.what)
-        except Unreachable as error:
+        elif isinstance(refused, ApiError):
+            if not (refused.already_exists and series.tries):  # an earlier try may have got through
+                self._drop(refused.what)
+        else:
             series.tries += 1
             if series.tries < MOST_TRIES:
                 self._unwritten.setdefault(series.name, series)
             else:
-                self._drop(error.what)
-            return False
-        return True
+                self._drop(refused.what)
 
     def _drop(self, because: str) -> None:
         self.result.dropped += 1
         self.result.because = because
 
-    async def _count(self, series: Series, count: int) -> None:
+    async def _count(self, series: Series, count: int) -> Refused:
         patch = {"count": count, "lastTimestamp": series.last, "message": series.message}
         try:
             await self._api.patch(EVENTS, series.name, patch, namespace_of(series))
+        except Unreachable as error:
+            return error
         except ApiError as error:
             if not error.not_found:
-                raise
-            await self._create(series, count)  # the server has let it expire
+                return error
+            return (await self._create([(series, count)]))[0]  # the server has let it expire
+        return None
 
-    async def _create(self, series: Series, count: int) -> None:
+    async def _create(self, batch: list[tuple[Series, int]]) -> Sequence[Refused]:
+        found = [Submission(self._body(series, count), namespace_of(series)) for series, count in batch]
+        return await self._api.submit(EVENTS, found)
+
+    def _body(self, series: Series, count: int) -> JsonObject:
         metadata: JsonObject = {"name": series.name, "namespace": namespace_of(series)}
         if series.annotations:
             metadata["annotations"] = dict(series.annotations)
-        body = {
+        return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": metadata,
@@ -210,7 +218,6 @@ class EventRecorder:
             "lastTimestamp": series.last,
             "count": count,
         }
-        await self._api.submit(EVENTS, body, namespace_of(series))
 
 
 def shortened(message: str) -> str:

@@ -49,10 +49,8 @@ class Adjusting:
     async def adjust(self) -> None:
         """Set off what containers are to be told now, and what failed before; nobody waits for the runtime."""
         retried = self.owed.retry() if self.owed else []
-        added = self.owed.add(await self._admission.updates())  # no await between the two: nobody may miss them
-        if added:
-            await self._admission.recorded()
-        self._recorded(added)
+        self.owed.add(await self._admission.updates())  # no await between the two: nobody may miss them
+        await self._record()
         self._push(retried)
 
     async def settle(self) -> None:
@@ -65,14 +63,14 @@ class Adjusting:
 
     async def tell(self, update: Update) -> None:
         """Let one container have what its managers take for told."""
-        added = self.owed.add([update])
-        await self._admission.recorded()
-        self._recorded(added)
+        self.owed.add([update])
+        await self._record()
 
-    def _recorded(self, added: Iterable[Owed]) -> None:
-        for owed in added:
-            owed.recorded = True
-        self._push(owed.key for owed in added)
+    async def _record(self) -> None:
+        """Nobody is told anything of which a restart would not know."""
+        if fresh := self.owed.unrecorded():
+            await self._admission.recorded()
+            self._push(self.owed.record(fresh))
 
     def _push(self, keys: Iterable[Key]) -> None:
         for key in dict.fromkeys(keys):
@@ -126,10 +124,11 @@ class Adjusting:
         if now.properties != grant.properties:
             await self.tell(Update(ref, now))
 
-    def reached(self, ref: ContainerRef, grant: Grant) -> None:
-        """A container has what its managers want; whatever it was still to be told is void."""
+    def reached(self, ref: ContainerRef, grant: Grant, void: Iterable[Owed] | None = None) -> None:
+        """A container has this grant; `void` is what it was still to be told when that was decided, or all."""
+        cpus = cpus_of(grant, self._admission.machine.online)
         self._admission.applied(ref, grant)
-        self._push(self.owed.has((ref.pod_uid, ref.name), cpus_of(grant, self._admission.machine.online)))
+        self._push(self.owed.has((ref.pod_uid, ref.name), cpus, void))
         self._tell_news()
 
     def gone(self, pod_uid: str) -> None:
@@ -147,11 +146,7 @@ class Adjusting:
         about to start; so it waits until the start is over, and those who are to get the CPUs wait with it.
         """
         key = ref.pod_uid, ref.name
-        if self.owed.before_start(key):
-            self._push(self.owed.retry())
-        while first := self.owed.before_start(key):
-            _raise_first(first)
-            await self._changed()
+        await self._cleared(lambda: self.owed.before_start(key), lambda one: f"is still to be told of CPUs {one.cpus}")
         self.owed.hold(key)
         try:
             yield
@@ -161,22 +156,27 @@ class Adjusting:
 
     async def room(self, pod_uid: str, cpus: CpuSet) -> None:
         """Wait until the containers of other pods have left these CPUs."""
-        if not self.owed.in_the_way(pod_uid, cpus):
+        await self._cleared(
+            lambda: self.owed.in_the_way(pod_uid, cpus), lambda one: f"has not left CPUs {one.gives_up & cpus} yet"
+        )
+
+    # ---- Waiting
+
+    async def _cleared(self, first: Callable[[], list[Owed]], why: Callable[[Owed], str]) -> None:
+        """Wait until there is nothing that has to be told first; after a while, say whom that depends on."""
+        if not first():
             return
         self._push(self.owed.retry())
         try:
             async with asyncio.timeout(ROOM_SECONDS):
-                while first := self.owed.in_the_way(pod_uid, cpus):
-                    _raise_first(first)
+                while found := first():
+                    _raise_first(found)
                     await self._changed()
         except TimeoutError:
-            owed = first[0]
-            pod = self._core.pods.get(owed.ref.pod_uid)
-            whose = pod.key if pod is not None else owed.ref.pod_uid
-            what = f"container {owed.ref.name} of pod {whose} has not left CPUs {owed.gives_up & cpus} yet"
-            raise KubeqosError(what) from None
-
-    # ---- Waiting
+            ref = found[0].ref
+            pod = self._core.pods.get(ref.pod_uid)
+            whose = pod.key if pod is not None else ref.pod_uid
+            raise KubeqosError(f"container {ref.name} of pod {whose} {why(found[0])}") from None
 
     async def _changed(self) -> None:
         """Wait until somebody was told something, or could not be."""

@@ -125,7 +125,7 @@ class Admission:
 
     async def _reserve(self, pod: AdmittedPod, mine: Reservation, *, static: bool) -> Refusal | None:
         """Take everything that a pod needs; after a refusal nothing of it is held."""
-        refusal = self.gate(pod, static) or self._fit(pod, static=static)
+        refusal = self.gate(pod, static) or self._fit(pod, static=static) or self._still_owed(pod.uid)
         if refusal is not None:
             return refusal
         with mine.holding():
@@ -139,6 +139,14 @@ class Admission:
             finally:
                 del self._held.reserved[pod.uid]
         return refusal
+
+    def _still_owed(self, uid: str) -> Refusal | None:
+        """A debt of an earlier attempt must not be paid with what this one takes."""
+        busy = sorted(name for name, other in self._paying if other == uid)
+        if busy:
+            return Refusal(UNEXPECTED, f"{busy[0]} is still giving back what an earlier attempt took", retry=True)
+        self._owed = {debt for debt in self._owed if debt[1] != uid}
+        return None
 
     def _in_doubt(self, pod: AdmittedPod, mine: Reservation, refusal: Refusal, *, static: bool) -> list[asyncio.Event]:
         """What others have reserved, where a refusal that would be final may rest on it."""
@@ -338,7 +346,9 @@ class Admission:
         self.entries.pop(uid, None)
         self.why.pop(uid, None)
         self._held.pods.pop(uid, None)
-        self._owed |= {(manager.name, uid) for manager in self.managers}
+        debts = {(manager.name, uid) for manager in self.managers}
+        self._owed |= debts
+        self._paying |= debts
         for manager in self.managers:
             await self._release_one(manager, uid)
 

@@ -20,7 +20,7 @@ from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
-from kubeqos.errors import KubeqosError
+from kubeqos.errors import KubeqosError, StateError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
 from kubeqos.model.machine import Machine
 from kubeqos.node import effects as fx
@@ -285,7 +285,10 @@ class NodeAgent:
 
     async def settle(self) -> None:
         """Let containers have what others gave back; what fails is tried again at the next relist."""
-        await self.performer.adjusting.adjust()
+        try:
+            await self.performer.adjusting.adjust()
+        except StateError as error:
+            log.warning("containers are told later what has changed: %s", error)
 
     def _arm(self) -> None:
         """One timer for everything the core wants to be woken for."""

@@ -8,7 +8,7 @@ up those who are to get its CPUs and nobody else. Kept by `node.adjusting`, whic
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -89,14 +89,35 @@ class OwedUpdates:
         queue.append(owed)
         return owed
 
-    def has(self, key: Key, cpus: CpuSet) -> list[Key]:
-        """A container was made with, or brought to, what it should have now; whatever it was owed is void.
+    def has(self, key: Key, cpus: CpuSet, void: Iterable[Owed] | None = None) -> list[Key]:
+        """A container was made with, or brought to, what it should have now; what it was owed (`void`, or all) is void.
 
         Returns whose updates may be ready now, as do the others.
         """
-        ready = self._drop(key)
         self._has[key] = cpus
+        if void is None:
+            return self._drop(key)
+        gone = set(void)
+        left = deque(one for one in self._queues.get(key, ()) if one not in gone)
+        ready = self._drop(key, but=left)
+        if left:
+            self._queues[key] = left
         return ready
+
+    def of(self, key: Key) -> list[Owed]:
+        """All that a container has yet to be told."""
+        return list(self._queues.get(key, ()))
+
+    def unrecorded(self) -> list[tuple[Owed, Grant]]:
+        """Updates of which a restart would not know."""
+        return [(one, one.grant) for one in self if not one.recorded]
+
+    def record(self, known: Iterable[tuple[Owed, Grant]]) -> list[Key]:
+        """These were written down as they stood; one that has changed since was not."""
+        found = [one for one, grant in known if one.grant is grant]
+        for one in found:
+            one.recorded = True
+        return [one.key for one in found]
 
     def gone(self, pod_uid: str) -> list[Key]:
         """Containers of this pod are not there any more."""
@@ -165,8 +186,9 @@ class OwedUpdates:
         wrong = [f"{one.key} waits for what is not owed" for one in present if one.waits_for - present]
         return wrong + [f"{one.key} is told out of turn" for one in present if one.sending and one.waits_for]
 
-    def _drop(self, key: Key) -> list[Key]:
-        return [ready for owed in self._queues.pop(key, ()) for ready in self._release(owed)]
+    def _drop(self, key: Key, but: Collection[Owed] = ()) -> list[Key]:
+        gone = [one for one in self._queues.pop(key, ()) if one not in but]
+        return [ready for owed in gone for ready in self._release(owed)]
 
     @staticmethod
     def _release(owed: Owed) -> list[Key]:

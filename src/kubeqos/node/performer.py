@@ -147,14 +147,16 @@ class Performer:
             self._cgroups.remove(pod.admitted_pod())
         await self._admission.release(pod.uid)
         self.adjusting.gone(pod.uid)
-        if pod.ending is not None and pod.ending.cause.cleans_up:
-            context = self._context()
-            if context.folders:
-                folders = [context.state_dir / "pods" / pod.uid, pod_log_dir(pod.admitted_pod(), context)]
-                if self._threads:
-                    await asyncio.to_thread(_remove_all, folders)
-                else:
-                    _remove_all(folders)
+        context = self._context()
+        if pod.ending is not None and context.folders:
+            own = context.state_dir / "pods" / pod.uid
+            # Logs and last words of a pod that has ended stay; its volumes go, or evicting it would free no disk.
+            stay = not pod.ending.cause.cleans_up
+            folders = [own / "volumes"] if stay else [own, pod_log_dir(pod.admitted_pod(), context)]
+            if self._threads:
+                await asyncio.to_thread(_remove_all, folders)
+            else:
+                _remove_all(folders)
         return None
 
     def _keep_cgroups(self) -> None:
@@ -243,13 +245,13 @@ class Performer:
     async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
         admitted = pod.admitted_pod()
         ref = _ref(admitted, effect.container)
+        await self.adjusting.room(pod.uid, cpus_of(self._admission.grant(ref)))
         for manager in self._admission.managers:
             if isinstance(manager, StartHook):
                 cgroup = pod_cgroup(admitted, self._context())
                 refusal = await manager.before_start(admitted, ref, effect.id, cgroup)
                 if refusal is not None:
                     raise StartError(refusal.reason, refusal.message)
-        await self.adjusting.room(pod.uid, cpus_of(self._admission.grant(ref)))
         async with self.adjusting.alone(ref):
             await self._runtime.start_container(effect.id)
         return await self._look_at(effect.id)
@@ -272,11 +274,11 @@ class Performer:
         ref = _ref(admitted, effect.container)
         await self.adjusting.room(pod.uid, cpus_of(self._admission.grant(ref)))
         async with self.adjusting.alone(ref):
-            grant = self._admission.grant(ref)
+            grant, void = self._admission.grant(ref), self.adjusting.owed.of((pod.uid, ref.name))
             request = resource_update(admitted, ref, effect.id, grant, self._context())
             self._keep_cgroups()
             await self._runtime.update_container_resources(request)
-            self.adjusting.reached(ref, grant)
+            self.adjusting.reached(ref, grant, void)
         self._keep_cgroups()
         await self._admission.told(pod.uid, effect.container)
         return None

@@ -48,7 +48,7 @@ def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]
         "conditions": _stamped(pod, _conditions(pod, phase, init, apps), now),
         "qosClass": str(pod.admitted_pod().qos),
     }
-    if pod.ending is not None and pod.ending.fails:
+    if pod.ending is not None and _has_failed(pod):
         status |= {"reason": pod.ending.reason, "message": pod.ending.message}
     generation = (pod.raw.get("metadata") or {}).get("generation")
     if generation:
@@ -218,8 +218,17 @@ def _init_done(pod: PodRecord, container: ContainerView) -> bool:
 # ---- Phase
 
 
+def _has_failed(pod: PodRecord) -> bool:
+    """Whether a pod that was made to fail has: as in Kubernetes, not before its last container has ended.
+
+    Until then nobody may take its place. What is on record stays so.
+    """
+    recorded = (pod.raw.get("status") or {}).get("phase")
+    return pod.ending is not None and pod.ending.fails and (recorded == FAILED or not pod.seen.live)
+
+
 def _phase(pod: PodRecord, init: Sequence[Raw], apps: Sequence[Raw]) -> str:
-    if pod.ending is not None and pod.ending.fails:
+    if _has_failed(pod):
         return FAILED
     recorded = (pod.raw.get("status") or {}).get("phase")
     if recorded in TERMINAL and not pod.seen.live:
@@ -291,7 +300,7 @@ def _conditions(pod: PodRecord, phase: str, init: Sequence[Raw], apps: Sequence[
         {"type": "ContainersReady", **containers_ready},
         {"type": "PodScheduled", "status": "True"},
     ]
-    if pod.ending is not None and pod.ending.condition is not None:
+    if pod.ending is not None and pod.ending.condition is not None and _has_failed(pod):
         conditions.append(dict(pod.ending.condition))
     if pod.resize is not None:
         conditions.append(

@@ -38,6 +38,7 @@ class Endpoints:
         self.metrics = metrics
         self.clock = clock
         self._by_name: dict[str, Endpoint] = {}
+        self._catalogue: tuple[dict[str, pb.ResourcePluginOptions], Catalogue] = {}, Catalogue({}, settings.names)
         self._owed: dict[str, dict[str, None]] = {}
         self._releasing: dict[asyncio.Task[bool], str] = {}
         self._tardy: set[asyncio.Task[bool]] = set()
@@ -52,12 +53,16 @@ class Endpoints:
 
     def catalogue(self) -> Catalogue:
         """What can be asked for; plugins that are away included, so that their absence is noticed."""
-        served = {}
-        for name, endpoint in self._by_name.items():
-            said = endpoint.served()
-            implicit = said.implicit or name in self.settings.implicit
-            served[name] = Served(name, implicit, said.aligned, said.extra)
-        return Catalogue(served, self.settings.names)
+        said = {name: endpoint.options for name, endpoint in self._by_name.items()}
+        known, catalogue = self._catalogue
+        if known.keys() != said.keys() or any(known[name] is not options for name, options in said.items()):
+            catalogue = Catalogue({name: self._served(name) for name in said}, self.settings.names)
+            self._catalogue = said, catalogue  # every admission asks for it several times
+        return catalogue
+
+    def _served(self, name: str) -> Served:
+        said = self._by_name[name].served()
+        return Served(name, said.implicit or name in self.settings.implicit, said.aligned, said.extra)
 
     # ---- Registration
 

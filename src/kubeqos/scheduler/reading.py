@@ -25,8 +25,9 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
 
     def marks(self) -> Hashable:
         """Whatever else decides how plugins treat the pod; nothing, for most."""
-        marked = may_be_marked(bytes(self.annotations))
-        marks = tuple(sorted(only_marks(decode_json(bytes(self.annotations))).items())) if marked else ()
+        text = bytes(self.annotations)
+        marked = len(text) > 2 and may_be_marked(text)
+        marks = tuple(sorted(only_marks(decode_json(text)).items())) if marked else ()
         return marks, b"DaemonSet" in bytes(self.owner_references)
 
 

@@ -1,7 +1,7 @@
 """The scheduler as a running part: informers feed the core, a loop performs what it decides.
 
 Works against any API server through `client.Api`: in-process when embedded, over HTTP when run alone. Bindings go out
-concurrently, since each waits for the server's disk; decisions never wait for them.
+together for each turn of the loop, since they all wait for the server's disk; decisions do not wait for them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from kubeqos.client.api import Api, PatchType
+from kubeqos.client.api import Api, PatchType, Submission
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.events import EventRecorder
 from kubeqos.client.informer import Change, Informer
@@ -33,10 +33,11 @@ from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.model.timestamps import timestamp
 from kubeqos.model.wellknown import PLACEMENT_ANNOTATION
 from kubeqos.placement.preempt import DisruptionBudget
-from kubeqos.scheduler.core import Bind, Effect, Evict, PodKey, Report, Scheduler
+from kubeqos.scheduler.core import Bind, Evict, PodKey, Report, Scheduler
 from kubeqos.scheduler.metrics import Metrics
 
-_BINDINGS_AT_ONCE = 128
+_BATCHES_AT_ONCE = 2
+_CALLS_AT_ONCE = 128
 _FLUSH_SECONDS = 30.0
 _DECISIONS_PER_TURN = 64
 
@@ -53,7 +54,8 @@ class SchedulerService:
         self._api = api
         self._clock = clock
         self._wake = asyncio.Event()
-        self._slots = asyncio.Semaphore(_BINDINGS_AT_ONCE)
+        self._batches = asyncio.Semaphore(_BATCHES_AT_ONCE)
+        self._slots = asyncio.Semaphore(_CALLS_AT_ONCE)
         self._alarm: asyncio.TimerHandle | None = None
         self._budgets: dict[str, DisruptionBudget] = {}
         self._informers = {
@@ -145,15 +147,19 @@ class SchedulerService:
             self._wake.clear()
             self.core.tick(self._clock())
             while self.core.queue.has_work:
-                await self._slots.acquire()  # when bindings pile up, deciding faster only makes stale decisions
-                self._slots.release()
+                for slots in (self._batches, self._slots):
+                    await slots.acquire()  # when bindings pile up, deciding faster only makes stale decisions
+                    slots.release()
                 started = time.perf_counter()
                 effects = list(self.core.step(self._clock(), _DECISIONS_PER_TURN))
                 self.metrics.decided(effects, time.perf_counter() - started)
                 if not effects and not self.core.queue.has_work:
                     break
+                if binds := [effect for effect in effects if isinstance(effect, Bind)]:
+                    tasks.create_task(self._bind(binds))
                 for effect in effects:
-                    tasks.create_task(self._perform(effect))
+                    if not isinstance(effect, Bind):
+                        tasks.create_task(self._perform(effect))
                 await asyncio.sleep(0)
             self._set_alarm()
 
@@ -165,31 +171,28 @@ class SchedulerService:
         delay = None if due is None else max(0.0, due - self._clock())
         self._alarm = None if delay is None else asyncio.get_running_loop().call_later(delay, self._wake.set)
 
-    async def _perform(self, effect: Effect) -> None:
+    async def _perform(self, effect: Report | Evict) -> None:
         async with self._slots:
-            match effect:
-                case Bind():
-                    await self._bind(effect)
-                case Report():
-                    await self._report(effect)
-                case Evict():
-                    await self._evict(effect)
+            if isinstance(effect, Report):
+                await self._report(effect)
+            else:
+                await self._evict(effect)
 
-    async def _bind(self, bind: Bind) -> None:
-        pod = bind.pod
-        try:
-            await self._api.submit(PODS, binding_of(bind), pod.namespace, name=pod.name, subresource="binding")
-        except (ApiError, Unreachable) as error:
-            if isinstance(error, ApiError) and error.not_found:
+    async def _bind(self, binds: list[Bind]) -> None:
+        async with self._batches:
+            asked = [Submission(binding_of(one), one.pod.namespace, one.pod.name, "binding") for one in binds]
+            refused = await self._api.submit(PODS, asked)
+        for bind, error in zip(binds, refused, strict=True):
+            pod = bind.pod
+            if error is None:
+                message = f"Successfully assigned {pod.namespace}/{pod.name} to {bind.node}"
+                self.events.record(_reference(pod), "Scheduled", message)
+            elif isinstance(error, ApiError) and error.not_found:
                 self.core.pod_changed(None, pod.uid, self._clock())
-                return
-            self.core.bind_failed(pod, str(error), self._clock())
-            self.events.record(_reference(pod), "FailedScheduling", f"binding rejected: {error}", "Warning")
-            self._wake.set()
-            return
-        self.events.record(
-            _reference(pod), "Scheduled", f"Successfully assigned {pod.namespace}/{pod.name} to {bind.node}"
-        )
+            else:
+                self.core.bind_failed(pod, str(error), self._clock())
+                self.events.record(_reference(pod), "FailedScheduling", f"binding rejected: {error}", "Warning")
+                self._wake.set()
 
     async def _report(self, report: Report) -> None:
         pod = report.pod
@@ -260,8 +263,7 @@ def binding_of(bind: Bind) -> JsonObject:
 
 
 def _reference(pod: PodKey) -> JsonObject:
-    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
 
 
 def _uid(change: Change) -> str:

@@ -1,0 +1,49 @@
+"""Many requests in one task: each is carried on by hand as far as it goes without waiting, then all wait together.
+
+Components in the server's own process write in batches, and every write of a batch waits for the same trip to the disk.
+A task for each would cost more than the waiting does. `local.LocalTransport` calls this; a handler that is carried must
+not ask for the current task (timeouts, task groups), because it has none of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def carry(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """What all of them return, in their order. They are begun in that order too, and none of them may raise."""
+    begun = list(work)
+    results: dict[int, T] = {}
+    waiting: list[tuple[int, Any]] = [(place, None) for place in range(len(begun))]
+    try:
+        while waiting:
+            still = []
+            for place, blocked in waiting:
+                if blocked is not None and not blocked.done():
+                    with contextlib.suppress(Exception):  # whoever waits for it hears of it
+                        await blocked
+                try:
+                    found = begun[place].send(None)
+                except StopIteration as done:
+                    results[place] = done.value
+                else:
+                    still.append((place, _free(found)))
+            waiting = still
+            if any(blocked is None for _, blocked in waiting):
+                await asyncio.sleep(0)  # somebody gave way to others
+    finally:
+        for one in begun:
+            one.close()
+    return [results[place] for place in range(len(begun))]
+
+
+def _free(blocked: Any) -> Any:
+    """A future as a task takes it from a coroutine; without this mark, it is one that nobody waits for."""
+    if blocked is not None:
+        blocked._asyncio_future_blocking = False
+    return blocked

@@ -22,7 +22,7 @@ async def test_the_examples_run(folder: Path) -> None:
             for raw in yaml.safe_load_all((EXAMPLES / "pods.yaml").read_text()):
                 name = raw["metadata"]["name"]
                 raw["metadata"] |= {"uid": f"uid-{name}", "namespace": "default", "generation": 1}
-                raw["spec"] |= {"nodeName": "n1"}
+                raw["spec"] |= {"nodeName": "n1", "nodeSelector": {}}  # they name the node of `kubeqos up`
                 node.submit(raw)
                 await node.until_running(f"uid-{name}")
                 found[name] = node.resources(f"uid-{name}", "app")

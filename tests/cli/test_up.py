@@ -89,6 +89,15 @@ def test_a_cluster_of_ones_own(data_dir: Path, tmp_path: Path) -> None:
     assert offers == [[{"name": "rdt", "classes": [gold, silver]}]] * 2
 
 
+def test_nodes_that_another_start_had_are_gone(data_dir: Path) -> None:
+    start(data_dir, "--nodes", "3")
+    kubeqos("down", "--data-dir", str(data_dir))
+    start(data_dir, "--nodes", "2")
+    nodes = LightApi.from_kubeconfig(data_dir / "kubeconfig").items("/api/v1/nodes")
+    assert [node["metadata"]["name"] for node in nodes] == ["node-1", "node-2"]
+    assert not (data_dir / "nodes" / "node-3").exists()
+
+
 class TestWhatCanBeWrong:
     def refused(self, *words: str) -> str:
         done = kubeqos("up", *words, check=False)

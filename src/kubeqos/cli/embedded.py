@@ -8,6 +8,7 @@ real node.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -24,11 +25,14 @@ from kubeqos.cli.instance import SOCKETS_PREFIX, sockets_of
 from kubeqos.cli.manifests import read
 from kubeqos.cli.pluginprocesses import PROGRAMS, plugin_processes
 from kubeqos.client.errors import ApiError
+from kubeqos.client.resources import NODES as NODE_OBJECTS
 from kubeqos.client.resources import Resource
+from kubeqos.codec import decode_json
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.cri.simulated.views import RUNTIME_NAME
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.gates import CCI, QRM, FeatureGates
 from kubeqos.model.cpuset import NO_CPUS
@@ -90,6 +94,7 @@ async def running(
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=SOCKETS_PREFIX)))
         cluster = Embedded(server, SchedulerService(server.local(), Scheduler()), sockets)
         try:
+            await _forget(cluster, plan, data_dir / NODES)
             _start(cluster, "scheduler", cluster.scheduler.run())
             await _ready(cluster, "scheduler", cluster.scheduler.ready)
             progress("scheduler")
@@ -112,6 +117,18 @@ async def running(
             yield cluster
         finally:
             await _stop(cluster)
+
+
+async def _forget(cluster: Embedded, plan: ClusterPlan, states: Path) -> None:
+    """Remove the simulated nodes of an earlier start that this one does not have; nothing runs them any more."""
+    api, wanted = cluster.server.local(), {node.name for node in plan.nodes}
+    for listed in (await api.list(NODE_OBJECTS)).items:
+        raw = decode_json(listed)
+        name = raw["metadata"]["name"]
+        runtime = (raw.get("status") or {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
+        if name not in wanted and runtime.startswith(f"{RUNTIME_NAME}://") and (states / name).exists():
+            await api.delete(NODE_OBJECTS, name)
+            shutil.rmtree(states / name)
 
 
 async def _preload(cluster: Embedded, path: Path) -> None:

@@ -135,7 +135,7 @@ def _detached(instance: Instance) -> None:
     while time.monotonic() < deadline:
         running = instance.running()
         if running is not None:
-            click.echo(f"running in the background (process {process.pid})")
+            click.echo(f"running in the background (process {running.pid})")
             click.echo(_next_steps(instance, running))
             return
         if process.poll() is not None:

@@ -315,6 +315,8 @@ class Explanation:
         """The rows where evicting pods could help."""
         for name, check in FILTERS.items():
             findings = list(check(cluster, shape, EVERY_ROW, around))
+            if not findings:
+                continue
             refused = np.zeros(len(still_open), dtype=np.bool_)
             hopeless = np.zeros(len(still_open), dtype=np.bool_)
             for finding in findings:

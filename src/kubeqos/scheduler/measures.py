@@ -111,6 +111,8 @@ class Measures:
     _rows: dict[str, int] = field(init=False)
     _size: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = field(init=False)
     _used: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = field(init=False)
+    _all_size: dict[str, int] = field(init=False, default_factory=dict)
+    _all_used: dict[str, int] = field(init=False, default_factory=dict)
     _class_size: dict[ClassKey, int] = field(init=False)
     _class_used: dict[ClassKey, int] = field(init=False)
     _sums: dict[str, _Weighted] = field(init=False)
@@ -125,6 +127,7 @@ class Measures:
             amounts = [0 if one is None else one.milli() if name == "cpu" else one.value() for one in found]
             self._size[name] = np.array(amounts, dtype=np.int64)
             self._used[name] = np.zeros(len(views), dtype=np.int64)
+            self._all_size[name], self._all_used[name] = sum(amounts), 0
         for view in views:
             for kind in catalog(view.status.qos_resources).types.values():
                 for cls, capacity in kind.classes.items():
@@ -139,7 +142,9 @@ class Measures:
         """A pod got a node (+1) or left it (-1)."""
         row = self._rows[node]
         for name, used in self._used.items():
-            used[row] += sign * shape.requests.get(name, 0)
+            amount = sign * shape.requests.get(name, 0)
+            used[row] += amount
+            self._all_used[name] += amount
         for key, count in classes:
             if key in self._class_used:
                 self._class_used[key] += sign * count
@@ -181,10 +186,9 @@ class Measures:
         )
 
     def _share(self, name: str) -> float:
-        total = int(self._size[name].sum())
-        return float(self._used[name].sum()) / total if total else 0.0
+        return self._all_used[name] / self._all_size[name] if self._all_size[name] else 0.0
 
     def _scattered(self) -> float:
         free = self._size["cpu"] - self._used["cpu"]
-        possible = min(int(free.sum()), int(self._size["cpu"].max(initial=0)))
+        possible = min(self._all_size["cpu"] - self._all_used["cpu"], int(self._size["cpu"].max(initial=0)))
         return 1 - int(free.max(initial=0)) / possible if possible > 0 else 0.0

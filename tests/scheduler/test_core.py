@@ -87,6 +87,36 @@ def test_a_pod_waits_for_a_class_slot_and_gets_it_when_it_is_freed() -> None:
     assert brief(story.decide()) == [("bind", "second", "n")]
 
 
+def test_a_pod_that_is_resized_in_place_is_counted_with_the_larger_of_wish_and_allocation() -> None:
+    story = Story()
+    story.core.node_changed(node("n", cpu="2"), "n", 0)
+
+    def resized(cpu: str, given: str) -> dict[str, Any]:
+        raw = bound(pod("web", cpu=cpu), "n")
+        held = {"name": "c", "resources": {"requests": {"cpu": given}}, "allocatedResources": {"cpu": given}}
+        generation = {"generation": 2}
+        return {**raw, "metadata": {**raw["metadata"], **generation}, "status": {"containerStatuses": [held]}}
+
+    story.see(bound(pod("web", cpu="500m"), "n"))
+    story.see(resized("1500m", "500m"), pod("other", cpu="1"))
+    assert brief(story.decide()) == [("report", "other", "")]
+    story.see(resized("500m", "1500m"))
+    assert story.decide() == []  # the node has not given it back yet
+    story.see(resized("500m", "500m"))
+    assert brief(story.decide()) == [("bind", "other", "n")]
+
+
+def test_a_class_that_is_changed_in_place_frees_the_slot_of_the_one_before() -> None:
+    story = Story()
+    story.core.node_changed(node("n"), "n", 0)
+    story.see(bound(pod("first", gold=True), "n"), pod("second", gold=True))
+    assert brief(story.decide()) == [("report", "second", "")]
+    changed = bound(pod("first"), "n")
+    changed["metadata"]["generation"] = 2
+    story.see(changed)
+    assert brief(story.decide()) == [("bind", "second", "n")]
+
+
 def test_only_pods_that_wait_for_what_was_freed_are_woken() -> None:
     story = Story()
     story.core.node_changed(node("n", cpu="200m"), "n", 0)

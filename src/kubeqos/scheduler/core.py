@@ -22,7 +22,8 @@ from kubeqos.placement.fit import Surroundings, freed_by
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
-from kubeqos.placement.shape import Shape, compile_shape
+from kubeqos.placement.shape import Shape, compile_shape, pod_amounts
+from kubeqos.rules.held import held_spec
 from kubeqos.scheduler.claims import ClaimIndex
 from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue
 from kubeqos.scheduler.reading import ENVELOPE, SPEC_BYTES, Envelope, node_facts, same_but_topology
@@ -329,12 +330,29 @@ class Scheduler:
             if self.cluster.node_name(row) == node:
                 if envelope.status.phase == "Running" and len(self.refusals):
                     self._runs(row, uid, node, now)
+                if envelope.metadata.generation > 1:
+                    self._recount(raw, envelope, row, now)
                 return
             self._release(uid, now)
         if node in self.cluster.row_of:
             shape = self._shape(raw, envelope)
             self.cluster.add_pod(node, PlacedPod(uid, envelope.metadata.name, shape, started=now))
             self.queue.wake([COMPANY], now)
+
+    def _recount(self, raw: bytes, envelope: Envelope, row: int, now: float) -> None:
+        """A pod whose spec was changed holds the larger of what is wished and what its node has set aside."""
+        known = self.cluster.rows[row].pods[envelope.metadata.uid]
+        shape = self._shape(raw, envelope)
+        if shape is known.shape:
+            return
+        view = PodView.read(raw)
+        spec = held_spec(view)
+        if pod_amounts(spec) != shape.requests:
+            spec = msgspec.structs.replace(spec, node_name="")
+            view = msgspec.structs.replace(view, spec=spec)
+            shape = compile_shape(view, classes=self._classes, claim_drivers=self.claims.drivers(envelope.metadata.uid))
+        self._release(known.uid, now)
+        self.cluster.add_pod(envelope.spec.node_name, msgspec.structs.replace(known, shape=shape))
 
     def _runs(self, row: int, uid: str, node: str, now: float) -> None:
         known = self.refusals.runs(node, self.cluster.rows[row].pods[uid].shape.asks, uid)

@@ -18,6 +18,7 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
     uid: str = ""
     name: str = ""
     namespace: str = ""
+    generation: int = 0
     labels: msgspec.Raw = msgspec.Raw(b"{}")
     annotations: msgspec.Raw = msgspec.Raw(b"{}")
     owner_references: msgspec.Raw = msgspec.Raw(b"[]")

@@ -10,12 +10,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import msgspec
-
-from kubeqos.model.objects import ContainerStatus, ContainerView, PodSpec, PodView, ResourceList
+from kubeqos.model.objects import PodSpec, PodView, ResourceList
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.classes import ClassKey, demand
-from kubeqos.rules.podqos import effective_limits, effective_requests, max_into, pod_level_set
+from kubeqos.rules.held import held_spec
+from kubeqos.rules.podqos import effective_limits, effective_requests, pod_level_set
 from kubeqos.rules.quota.scopes import VOLUME_ATTRIBUTES_CLASS, is_terminating, pod_standing
 
 Raw = dict[str, Any]
@@ -98,7 +97,7 @@ def charge_pod(pod: PodView, *, expired: bool = False) -> Charge:
     ended = expired or pod.is_terminal
     if not ended:
         amounts["pods"] = ONE
-        actual = _with_status(pod) if pod.status.container_statuses or pod.status.init_container_statuses else spec
+        actual = held_spec(pod) if pod.status.container_statuses or pod.status.init_container_statuses else spec
         for name, amount in effective_requests(actual).items():
             for quota_name in _request_names(name):
                 amounts[quota_name] = amount
@@ -152,34 +151,6 @@ def _request_names(name: str) -> tuple[str, ...]:
 
 def _is_extended(name: str) -> bool:
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
-
-
-def _with_status(pod: PodView) -> PodSpec:
-    """The spec with what the node has set aside so far: during a resize the larger of both counts."""
-    infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions)
-    statuses = {status.name: status for status in pod.status.container_statuses}
-    sidecars = {status.name: status for status in pod.status.init_container_statuses}
-    return msgspec.structs.replace(
-        pod.spec,
-        containers=[_resized(c, statuses.get(c.name), infeasible) for c in pod.spec.containers],
-        init_containers=[
-            _resized(c, sidecars.get(c.name), infeasible) if c.is_sidecar else c for c in pod.spec.init_containers
-        ],
-    )
-
-
-def _resized(container: ContainerView, status: ContainerStatus | None, infeasible: bool) -> ContainerView:
-    if status is None or status.resources is None:
-        return container
-    wanted = container.resources
-    requests = {} if infeasible else dict(wanted.requests)
-    max_into(requests, status.resources.requests)
-    max_into(requests, status.allocated_resources)
-    limits = {} if infeasible else dict(wanted.limits)
-    max_into(limits, status.resources.limits)
-    return msgspec.structs.replace(
-        container, resources=msgspec.structs.replace(wanted, requests=requests, limits=limits)
-    )
 
 
 def _charge_service(raw: Raw) -> Charge:

@@ -10,6 +10,7 @@ from kubeqos.cli.chart import Chart, svg_charts, text_chart
 from kubeqos.cli.output import columns, table
 from kubeqos.model.timestamps import human_duration
 from kubeqos.scheduler.measures import Outcome, quantile
+from kubeqos.scheduler.scenario import Scenario
 from kubeqos.scheduler.simulation import reasons
 
 _WIDEST = 120
@@ -63,10 +64,18 @@ def charts(results: Sequence[Outcome]) -> list[Chart]:
 
 def plain(result: Outcome) -> dict[str, Any]:
     """As data; times are virtual seconds."""
+    return heading(result.name, result) | measures(result)
+
+
+def heading(policy: str, played: Scenario | Outcome) -> dict[str, Any]:
+    """What is known before it is played."""
+    return {"policy": policy, "durationSeconds": played.duration}
+
+
+def measures(result: Outcome) -> dict[str, Any]:
+    """What came out."""
     waits = result.pending_seconds()
     return {
-        "policy": result.name,
-        "durationSeconds": result.duration,
         "pods": {
             "submitted": len(result.pods),
             "placed": _placed(result),

@@ -47,11 +47,25 @@ def _width(text: str) -> int:
 
 def emit(value: Any, form: str) -> None:
     """Print a value as JSON or YAML."""
+    click.echo(_encoded(value, form), nl=form == "json")
+
+
+def emit_begin(head: dict[str, Any], form: str) -> None:
+    """Print the first members of an object, at once; `emit_rest` prints the others when they are known."""
+    text = _encoded(head, form)
+    click.echo(text.removesuffix("\n}") + "," if form == "json" else text, nl=False)
+    sys.stdout.flush()
+
+
+def emit_rest(rest: dict[str, Any], form: str) -> None:
+    """Print the members of an object that `emit_begin` has begun, and its end."""
+    text = _encoded(rest, form)
+    click.echo(text.removeprefix("{"), nl=form == "json")
+
+
+def _encoded(value: Any, form: str) -> str:
     plain = msgspec.to_builtins(value, enc_hook=str)
-    if form == "json":
-        click.echo(msgspec.json.format(encode_json(plain), indent=2).decode())
-    else:
-        click.echo(encode_yaml(plain), nl=False)
+    return msgspec.json.format(encode_json(plain), indent=2).decode() if form == "json" else encode_yaml(plain)
 
 
 def emit_names(names: Iterable[str]) -> None:

@@ -14,13 +14,23 @@ import click
 
 from kubeqos.cli.chart import clock
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, emit_names, file_option, output_option, table, wide_output_option
+from kubeqos.cli.output import (
+    emit,
+    emit_begin,
+    emit_names,
+    emit_rest,
+    file_option,
+    output_option,
+    table,
+    wide_output_option,
+)
 from kubeqos.errors import InputError
 
 if TYPE_CHECKING:
     from kubeqos.document import Doc
     from kubeqos.scheduler.measures import Outcome
     from kubeqos.scheduler.scenario import Scenario
+    from kubeqos.scheduler.simulation import Simulation
 
 MAX_NODES = 100_000
 
@@ -106,15 +116,18 @@ def run(scenario_file: Path, policy: Path | None, seed: int | None, svg_file: Pa
     scenario = load(scenario_file, seed)
     if form == "table":
         click.echo(_heading(scenario_file, scenario))
-    result = _simulated(scenario, policy)
+    name, simulation = _prepared(scenario, policy)
     from kubeqos.cli import outcomes  # loads numpy: after what can be said without it
 
+    if form != "table":
+        emit_begin(outcomes.heading(name, scenario), form)
+    result = simulation.run(name)
     if svg_file is not None:
         _write(svg_file, outcomes.svg([result]))
     if form == "table":
         click.echo(outcomes.one(result))
     else:
-        emit(outcomes.plain(result), form)
+        emit_rest(outcomes.measures(result), form)
 
 
 @command.command("compare")
@@ -141,7 +154,7 @@ def compare(
     scenario = load(scenario_file, seed)
     if form == "table":
         click.echo(_heading(scenario_file, scenario))
-    results = [_simulated(scenario, policy) for policy in policies]
+    results = [_played(scenario, policy) for policy in policies]
     from kubeqos.cli import outcomes
 
     if svg_file is not None:
@@ -159,20 +172,26 @@ def _heading(path: Path, scenario: Scenario) -> str:
     return table(["scenario", "duration", "nodes", "arrivals", "seed"], [told]) + "\n"
 
 
-def _simulated(scenario: Scenario, policy: Path | None) -> Outcome:
+def _prepared(scenario: Scenario, policy: Path | None) -> tuple[str, Simulation]:
+    """The name of the policy, and the scenario under it; both are found right, and nothing is played yet."""
     if sys.stderr.isatty():  # a long scenario takes its time; somebody may be waiting
         name = "the default policy" if policy is None else str(policy)
         click.echo(f"playing {clock(scenario.duration)} under {name} …", err=True)
     from kubeqos.scheduler import config
     from kubeqos.scheduler.core import Profile
-    from kubeqos.scheduler.simulation import simulate
+    from kubeqos.scheduler.simulation import Simulation
 
     if policy is None:
-        return simulate(scenario, (Profile(),), name="default")
+        return "default", Simulation(scenario, (Profile(),))
     try:
-        return simulate(scenario, config.load(policy), name=policy.stem)
+        return policy.stem, Simulation(scenario, config.load(policy))
     except InputError as error:
         raise InputError(error.what, where=f"{policy}: {error.where}", remedy=error.remedy) from error
+
+
+def _played(scenario: Scenario, policy: Path) -> Outcome:
+    name, simulation = _prepared(scenario, policy)
+    return simulation.run(name)
 
 
 def _write(path: Path, text: str) -> None:

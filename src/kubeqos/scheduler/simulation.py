@@ -65,10 +65,12 @@ class _Event:
 
 def simulate(scenario: Scenario, profiles: tuple[Profile, ...] = (Profile(),), *, name: str = "") -> Outcome:
     """Run it to its end and measure."""
-    return _Simulation(scenario, profiles).run(name)
+    return Simulation(scenario, profiles).run(name)
 
 
-class _Simulation:
+class Simulation:
+    """A scenario that is ready to be played: what is wrong with it was said when it was made."""
+
     def __init__(self, scenario: Scenario, profiles: tuple[Profile, ...]) -> None:
         self.scenario = scenario
         self.core = Scheduler(profiles)

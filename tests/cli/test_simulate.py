@@ -1,4 +1,4 @@
-"""`kubeqos simulate run` as data: its first members come before the scenario is played, and are one object with the rest."""
+"""`kubeqos simulate run` as data: the first members come before it is played, and are one object with the rest."""
 
 from __future__ import annotations
 

@@ -355,3 +355,20 @@ async def test_a_stopped_process_delays_nobody_else_through_the_api_server(serve
             assert agent.validate() == []
             vendor.process.send_signal(signal.SIGCONT)
             await until("stuck runs", lambda: phase(api, "stuck", "Running"))
+
+
+async def test_a_stopped_nic_plugin_delays_only_the_roles_that_it_serves(folder: Path) -> None:
+    """As in `kubeqos up`: pods that name no such role are admitted without a word to it."""
+    nic = PluginProcess(folder, "nic", kep80(), "roles: [near]")
+    async with qrm_node(folder, kep80(), settings=Settings(deadline_seconds=ENDLESS)) as node:
+        with plugin_processes(PluginProcess(folder, "cpu", kep80(), "{}"), nic):
+            await node.plugins("cpu", "NIC")
+            assert nic.process is not None
+            nic.process.send_signal(signal.SIGSTOP)
+            node.submit(pod_of("near", [container("main")], role="near"))
+            await until("it is being admitted", lambda: "uid-near" in node.agent.admission._held.reserved)
+            for name, role in (("web", ""), ("far", "another")):
+                node.submit(pod_of(name, [container("main")], role=role))
+                await node.until_running(f"uid-{name}")
+            nic.process.send_signal(signal.SIGCONT)
+            await node.until_running("uid-near")

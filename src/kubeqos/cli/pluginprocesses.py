@@ -26,7 +26,11 @@ roles:
   online-micro_service: {pool: online}
   ETL: {pool: offline}
 """
-CONFIGS: Mapping[tuple[str, ...], str] = {("plugin", "cpu"): CPU_CONFIG}
+# Those who are placed by their role are placed near a NIC; nobody else waits for that plugin.
+NIC_CONFIG = """
+roles: [online-micro_service, ETL]
+"""
+CONFIGS: Mapping[tuple[str, ...], str] = {("plugin", "cpu"): CPU_CONFIG, ("plugin", "nic"): NIC_CONFIG}
 
 PROGRAMS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "qrm": (("plugin", "cpu"), ("plugin", "memory"), ("plugin", "nic")),

@@ -1,7 +1,7 @@
 """What to ask which plugin about a container: pure decisions from the pod and the table of plugins.
 
 The manager asks for each resource that a container requests and a plugin serves, and asks implicit plugins for every
-container. How a pod tells its role is `model.podmarks`.
+container of the roles that they name. How a pod tells its role is `model.podmarks`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,12 @@ class Served:
     implicit: bool = False
     aligned: bool = False
     extra: tuple[str, ...] = ()
+    roles: frozenset[str] = frozenset()
+    """Whom an implicit plugin is asked about; everybody, if it names no role."""
+
+    def is_asked_about(self, role: str) -> bool:
+        """Whether it has a say in containers that do not name its resource."""
+        return self.implicit and (not self.roles or role in self.roles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +101,9 @@ class Catalogue:
             served = self.server_of(resource)
             if served and not quantity.is_zero:
                 asked[resource] = Question(served.plugin, resource, spelled, quantity.nanos / NANO)
+        role = role_of(pod.view.metadata)
         for resource, served in self.served.items():
-            if served.implicit and resource not in asked:
+            if resource not in asked and served.is_asked_about(role):
                 asked[resource] = Question(served.plugin, resource, resource, 0.0, implicit=True)
         return list(asked.values())
 

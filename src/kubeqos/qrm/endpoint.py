@@ -81,7 +81,8 @@ class Endpoint:
 
     def served(self) -> Served:
         options = self.options
-        return Served(self.name, options.implicit, options.with_topology_alignment, tuple(options.extra_resources))
+        extra, roles = tuple(options.extra_resources), frozenset(options.implicit_roles)
+        return Served(self.name, options.implicit, options.with_topology_alignment, extra, roles)
 
     def saved_options(self) -> dict[str, Any]:
         """For the ledger, which is written often: a plugin that is away after a restart is still one to be asked."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class Endpoints:
 
     def _served(self, name: str) -> Served:
         said = self._by_name[name].served()
-        return Served(name, said.implicit or name in self.settings.implicit, said.aligned, said.extra)
+        return replace(said, plugin=name, implicit=said.implicit or name in self.settings.implicit)
 
     # ---- Registration
 

@@ -54,12 +54,12 @@ class KnobPlugin:
     """Gives every container the knobs of its pod's role."""
 
     resource = "knob"
-    implicit = True
 
     def __init__(self, config: KnobConfig) -> None:
         for role, knobs in {**config.roles, "default": config.default}.items():
             check_knobs(f"knobs of {role}", knobs)
         self.config = config
+        self.implicit = tuple(config.roles) if config.roles and not config.default else True
 
     def allocate(self, request: Request) -> dict[str, Allocation]:
         return knob_allocations(self.resource, self.knobs_of(request))

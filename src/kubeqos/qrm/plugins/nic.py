@@ -77,9 +77,8 @@ def nics_of(machine: Machine, config: NicConfig) -> dict[str, Nic]:
 class NicPlugin:
     """Gives pods the NIC of their NUMA node."""
 
-    implicit = True
-
     def __init__(self, machine: Machine, config: NicConfig) -> None:
+        self.implicit = config.roles or True
         self.resource = config.resource
         self.config = config
         self.machine = machine

@@ -79,6 +79,7 @@ class ResourcePluginOptions(google.protobuf.message.Message):
     ASSOCIATED_DEVICES_FIELD_NUMBER: builtins.int
     EXTRA_RESOURCES_FIELD_NUMBER: builtins.int
     IMPLICIT_FIELD_NUMBER: builtins.int
+    IMPLICIT_ROLES_FIELD_NUMBER: builtins.int
     pre_start_required: builtins.bool
     with_topology_alignment: builtins.bool
     need_reconcile: builtins.bool
@@ -90,6 +91,10 @@ class ResourcePluginOptions(google.protobuf.message.Message):
     def associated_devices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
     def extra_resources(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def implicit_roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ours: implicit for pods of these roles alone; nobody else waits for the plugin. Empty: for every pod."""
+
     def __init__(
         self,
         *,
@@ -99,8 +104,9 @@ class ResourcePluginOptions(google.protobuf.message.Message):
         associated_devices: collections.abc.Iterable[builtins.str] | None = ...,
         extra_resources: collections.abc.Iterable[builtins.str] | None = ...,
         implicit: builtins.bool = ...,
+        implicit_roles: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["associated_devices", b"associated_devices", "extra_resources", b"extra_resources", "implicit", b"implicit", "need_reconcile", b"need_reconcile", "pre_start_required", b"pre_start_required", "with_topology_alignment", b"with_topology_alignment"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["associated_devices", b"associated_devices", "extra_resources", b"extra_resources", "implicit", b"implicit", "implicit_roles", b"implicit_roles", "need_reconcile", b"need_reconcile", "pre_start_required", b"pre_start_required", "with_topology_alignment", b"with_topology_alignment"]) -> None: ...
 
 Global___ResourcePluginOptions: typing_extensions.TypeAlias = ResourcePluginOptions
 

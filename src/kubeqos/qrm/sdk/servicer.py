@@ -124,12 +124,14 @@ class Servicer:
 
     async def _get_resource_plugin_options(self, request: pb.Empty) -> pb.ResourcePluginOptions:
         plugin = self.plugin
+        implicit = getattr(plugin, "implicit", False)
         return pb.ResourcePluginOptions(
             pre_start_required=hasattr(plugin, "pre_start"),
             with_topology_alignment=hasattr(plugin, "hints"),
             need_reconcile=True,
             extra_resources=list(getattr(plugin, "extra_resources", ())),
-            implicit=bool(getattr(plugin, "implicit", False)),
+            implicit=bool(implicit),
+            implicit_roles=[] if isinstance(implicit, bool) else sorted(implicit),
         )
 
     async def _get_topology_hints(self, sent: pb.ResourceRequest) -> pb.ResourceHintsResponse:

@@ -198,6 +198,7 @@ async def serve(application: Any, listener: socket.socket, tls: ssl.SSLContext) 
         log_level="warning",
         server_header=False,
         date_header=False,
+        proxy_headers=False,  # who is asking is who is connected, whatever a header says
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
         h11_max_incomplete_event_size=64 << 10,

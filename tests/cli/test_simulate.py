@@ -20,6 +20,14 @@ def test_both_forms_are_one_object_with_the_same_members() -> None:
     assert told.startswith('{\n  "policy": "default",\n') and told.endswith("\n}\n")
 
 
+def test_a_comparison_is_one_list_of_what_each_run_says() -> None:
+    files = [str(EXAMPLES / f"simulate/{name}.yaml") for name in ("spread", "pack")]
+    words = ("simulate", "compare", SCENARIO, *(word for file in files for word in ("--policy", file)))
+    json, yaml = (kubeqos(*words, "-o", form).stdout.encode() for form in ("json", "yaml"))
+    alone = [kubeqos("simulate", "run", SCENARIO, "--policy", file, "-o", "json").stdout for file in files]
+    assert decode_json(json) == decode_yaml(yaml) == [decode_json(one.encode()) for one in alone]
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [

@@ -62,14 +62,9 @@ def charts(results: Sequence[Outcome]) -> list[Chart]:
     ]
 
 
-def plain(result: Outcome) -> dict[str, Any]:
-    """As data; times are virtual seconds."""
-    return heading(result.name, result) | measures(result)
-
-
-def heading(policy: str, played: Scenario | Outcome) -> dict[str, Any]:
-    """What is known before it is played."""
-    return {"policy": policy, "durationSeconds": played.duration}
+def heading(policy: str, scenario: Scenario) -> dict[str, Any]:
+    """As data, what is known before it is played; times are virtual seconds."""
+    return {"policy": policy, "durationSeconds": scenario.duration}
 
 
 def measures(result: Outcome) -> dict[str, Any]:

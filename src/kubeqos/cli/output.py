@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from textwrap import indent
 from typing import Any, TypeVar
 
 import click
@@ -50,17 +51,26 @@ def emit(value: Any, form: str) -> None:
     click.echo(_encoded(value, form), nl=form == "json")
 
 
-def emit_begin(head: dict[str, Any], form: str) -> None:
-    """Print the first members of an object, at once; `emit_rest` prints the others when they are known."""
-    text = _encoded(head, form)
-    click.echo(text.removesuffix("\n}") + "," if form == "json" else text, nl=False)
+def emit_begin(head: dict[str, Any], form: str, place: int | None = None) -> None:
+    """Print the first members of an object, at once; `emit_rest` prints the others when they are known.
+
+    `place` is that of an object in a list; without one it stands alone.
+    """
+    text = _encoded(head, form).removesuffix("\n}") + "," if form == "json" else _encoded(head, form)
+    if place is not None and form == "json":
+        text = ("[\n" if place == 0 else ",\n") + indent(text, "  ")
+    elif place is not None:
+        text = "- " + indent(text, "  ").removeprefix("  ")
+    click.echo(text, nl=False)
     sys.stdout.flush()
 
 
-def emit_rest(rest: dict[str, Any], form: str) -> None:
-    """Print the members of an object that `emit_begin` has begun, and its end."""
-    text = _encoded(rest, form)
-    click.echo(text.removeprefix("{"), nl=form == "json")
+def emit_rest(rest: dict[str, Any], form: str, place: int | None = None, *, last: bool = True) -> None:
+    """Print the members of an object that `emit_begin` has begun, and its end; after the last one that of the list."""
+    text = _encoded(rest, form).removeprefix("{")
+    if place is not None:
+        text = indent(text, "  ") + ("\n]" if last and form == "json" else "")
+    click.echo(text, nl=form == "json" and last)
 
 
 def _encoded(value: Any, form: str) -> str:

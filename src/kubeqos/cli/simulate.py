@@ -154,15 +154,20 @@ def compare(
     scenario = load(scenario_file, seed)
     if form == "table":
         click.echo(_heading(scenario_file, scenario))
-    results = [_played(scenario, policy) for policy in policies]
+    plays = [_prepared(scenario, policy) for policy in policies]
     from kubeqos.cli import outcomes
 
+    results: list[Outcome] = []
+    for place, (name, simulation) in enumerate(plays):
+        if form != "table":
+            emit_begin(outcomes.heading(name, scenario), form, place)
+        results.append(simulation.run(name))
+        if form != "table":
+            emit_rest(outcomes.measures(results[-1]), form, place, last=place == len(plays) - 1)
     if svg_file is not None:
         _write(svg_file, outcomes.svg(results))
     if form == "table":
         click.echo(outcomes.several(results))
-    else:
-        emit([outcomes.plain(one) for one in results], form)
 
 
 def _heading(path: Path, scenario: Scenario) -> str:
@@ -187,11 +192,6 @@ def _prepared(scenario: Scenario, policy: Path | None) -> tuple[str, Simulation]
         return policy.stem, Simulation(scenario, config.load(policy))
     except InputError as error:
         raise InputError(error.what, where=f"{policy}: {error.where}", remedy=error.remedy) from error
-
-
-def _played(scenario: Scenario, policy: Path) -> Outcome:
-    name, simulation = _prepared(scenario, policy)
-    return simulation.run(name)
 
 
 def _write(path: Path, text: str) -> None:

@@ -44,6 +44,7 @@ OFFLINE = (
     f"simulate run {SIMULATE}/scenario.yaml",
     f"simulate run {SIMULATE}/scenario.yaml -o json",
     f"simulate compare {SIMULATE}/scenario.yaml {POLICIES}",
+    f"simulate compare {SIMULATE}/scenario.yaml {POLICIES} -o json",
     "down --data-dir FOLDER/none",
     "status --data-dir FOLDER/none",
 )

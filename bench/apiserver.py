@@ -92,7 +92,7 @@ def server() -> Iterator[Server]:
         tokens.chmod(0o600)
         arguments = ["--data-dir", str(directory / "data"), "--port", "0", "--token-auth-file", str(tokens)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "kubeqos.cli.apiserver", *arguments], stdout=subprocess.PIPE, env=os.environ
+            [sys.executable, "-m", "kubeqos.cli.parts.apiserver", *arguments], stdout=subprocess.PIPE, env=os.environ
         )
         try:
             assert process.stdout is not None

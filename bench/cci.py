@@ -18,16 +18,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from bench.machine import describe
-from kubeqos.cci.claims import ResolvedClaim
+from kubeqos.cci.claims.resolving import ResolvedClaim
 from kubeqos.cci.drivers import PLUGIN_TYPE
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
-from kubeqos.model.machines import big384
+from kubeqos.model.hardware.named import big384
 from kubeqos.model.objects import PodView
 from kubeqos.plugins.managers import AdmittedPod, Grant
 from kubeqos.plugins.registration import Watcher
 from kubeqos.rules.podqos import effective_class
-from kubeqos.topology.hints import ANYWHERE
+from kubeqos.topology.alignment.hints import ANYWHERE
 
 DRIVER = "reference.cci.kubeqos.io"
 ADMISSIONS = 1000

@@ -147,7 +147,7 @@ def first_output(
 @contextmanager
 def cluster(folder: Path, environment: dict[str, str]) -> Iterator[str]:
     """The default cluster with a pod and a quota; where its nodes' sockets are."""
-    from kubeqos.cli.instance import Instance
+    from kubeqos.cluster.instance import Instance
 
     manifests = folder / "objects.yaml"
     manifests.write_text(OBJECTS)

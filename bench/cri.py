@@ -20,8 +20,8 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
+from kubeqos.model.hardware.named import split80
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import split80
 
 FLEET_TARGET_SECONDS = 60
 CALLS = 3000

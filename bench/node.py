@@ -23,25 +23,25 @@ from bench.machine import describe
 from kubeqos.client.errors import Unreachable
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import NODES, PODS
+from kubeqos.cluster.fleet import Fleet, NodeShape
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import FeatureGates
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.named import big384
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import big384
 from kubeqos.model.objects import PodView
-from kubeqos.node import effects as fx
+from kubeqos.node.admission.ledger import FileLedger, LocalLedger
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.fleet import Fleet, NodeShape
-from kubeqos.node.ledger import FileLedger, LocalLedger
-from kubeqos.node.performer import Performer
-from kubeqos.node.record import PodRecord
-from kubeqos.node.services import settle_memory
-from kubeqos.node.settings import NodeSettings
-from kubeqos.node.surroundings import Surroundings
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.parts import Surroundings
+from kubeqos.node.pod import effects as fx
+from kubeqos.node.pod.record import PodRecord
+from kubeqos.node.run import settle_memory
+from kubeqos.node.runtime.executor import Performer
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.podqos import qos_class
-from kubeqos.topology.hints import Policy
+from kubeqos.topology.alignment.hints import Policy
 
 ADMISSION_TARGET_MS, START_TARGET_MS = 5.0, 150.0
 IDLE_TARGET_PERCENT, IDLE_TARGET_MB = 1.0, 120

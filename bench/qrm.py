@@ -18,11 +18,11 @@ from bench.machine import describe
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import QRM, FeatureGates
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
 from kubeqos.model.objects import PodView
-from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.settings import NodeSettings
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.pod import effects as fx
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.plugins.sockets import call, dial
 from kubeqos.qrm.manager import QosResourceManager
@@ -31,7 +31,7 @@ from kubeqos.qrm.proto import cpupools_pb2 as pb
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.settings import Settings
 from kubeqos.rules.podqos import effective_class
-from kubeqos.topology.hints import Policy
+from kubeqos.topology.alignment.hints import Policy
 
 ADMISSIONS = 400
 PODS = 110

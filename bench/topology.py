@@ -13,16 +13,16 @@ from itertools import combinations
 
 from bench.machine import describe
 from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.hardware.named import big384, regular, superchip34
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import big384, regular, superchip34
+from kubeqos.topology.alignment.cpuhints import cpu_hints
+from kubeqos.topology.alignment.hints import Hint, Offer, Policy
+from kubeqos.topology.alignment.merge import merge
 from kubeqos.topology.attributes import CpuRequest, MemoryAffinity, Siblings
 from kubeqos.topology.compute import allocate
-from kubeqos.topology.cpuhints import cpu_hints
 from kubeqos.topology.cpus import CpuOptions, take_cpus
-from kubeqos.topology.hints import Hint, Offer, Policy
 from kubeqos.topology.map import render_map
 from kubeqos.topology.memory import MemoryState
-from kubeqos.topology.merge import merge
 
 SEED = 5
 

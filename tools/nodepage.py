@@ -7,7 +7,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from kubeqos.node.config import SETTINGS, NodeConfiguration, Setting
+from kubeqos.node.config.configuration import SETTINGS, NodeConfiguration, Setting
 
 Table = Callable[[list[str], list[list[str]]], str]
 _SHOWN = {

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from kubeqos.cli.clusterfile import API_VERSION, DEFAULT_CLASSES, KIND
-from kubeqos.cli.instance import Instance
+from kubeqos.cluster.clusterfile import API_VERSION, DEFAULT_CLASSES, KIND
+from kubeqos.cluster.instance import Instance
 
 SOURCES = Path(__file__).parents[2] / "src"
 

@@ -30,7 +30,7 @@ from kubeqos.client.resources import (
     Resource,
 )
 from kubeqos.codec import decode_json
-from kubeqos.node.ledger import FORMAT, VERSION
+from kubeqos.node.admission.ledger import FORMAT, VERSION
 
 PATIENCE_SECONDS = 180.0
 COMPLAINT = re.compile(r"error|warning|critical|traceback|exception|failed|refused", re.IGNORECASE)

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 import uvloop  # noqa: F401 - imported before the fork
 
 import kubeqos.apiserver.server  # noqa: F401 - imported before the fork
-from kubeqos.cli.apiserver import command
+from kubeqos.cli.parts.apiserver import command
 
 
 def run(arguments: list[str], output: Connection) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kubeqos.apiserver.kinds import KINDS, Kind
+from kubeqos.apiserver.registry.kinds import KINDS, Kind
 from tests.apiserver.live import ADMIN_TOKEN, LiveServer
 
 JSON_VALUES = st.recursive(
@@ -192,7 +192,7 @@ HALF_A_BODY = (
 
 @pytest.mark.parametrize("sent", [b"GET /version HTTP/1.1\r\nX-Slow: ", HALF_A_BODY], ids=["head", "body"])
 def test_a_request_that_never_ends_is_cut_off(live: LiveServer, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr("kubeqos.apiserver.serving.REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr("kubeqos.web.serving.REQUEST_SECONDS", 0.3)
     raw = socket.create_connection((live.host, live.port))
     with live.tls.wrap_socket(raw, server_hostname="localhost") as tls:
         tls.sendall(sent)
@@ -227,7 +227,7 @@ def exchange(live: LiveServer, pieces: Iterable[bytes]) -> tuple[int, Any]:
 def test_an_endless_head_is_refused_before_anybody_asks_who_sent_it(
     live: LiveServer, monkeypatch: pytest.MonkeyPatch, start: bytes, more: bytes
 ) -> None:
-    monkeypatch.setattr("kubeqos.apiserver.serving.MAX_HEAD_BYTES", 10_000)
+    monkeypatch.setattr("kubeqos.web.serving.MAX_HEAD_BYTES", 10_000)
     code, status = exchange(live, [start, more * (10_000 // len(more) + 1)])
     assert code == status["code"] == 431
     assert status["kind"] == "Status"
@@ -241,7 +241,7 @@ def test_what_is_not_http_gets_a_status_too(live: LiveServer, sent: bytes) -> No
 
 
 def test_many_requests_on_one_connection_are_no_long_head(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeqos.apiserver.serving.MAX_HEAD_BYTES", 1000)
+    monkeypatch.setattr("kubeqos.web.serving.MAX_HEAD_BYTES", 1000)
     connection = live.connect()
     for number in range(20):
         body = json.dumps({"metadata": {"name": f"many{number}"}, "data": {"a": "x" * 3000}})
@@ -279,7 +279,7 @@ def test_a_watcher_that_does_not_read_holds_nobody_up(live: LiveServer) -> None:
 
 
 def test_an_answer_that_nobody_reads_does_not_stay_in_memory(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeqos.apiserver.serving.UNREAD_SECONDS", 0.3)
+    monkeypatch.setattr("kubeqos.web.serving.UNREAD_SECONDS", 0.3)
     base = "/api/v1/namespaces/default/configmaps"
     for number in range(20):
         body = {"metadata": {"name": f"unread{number}"}, "data": {"a": "x" * 1_000_000}}
@@ -302,7 +302,7 @@ def test_an_answer_that_nobody_reads_does_not_stay_in_memory(live: LiveServer, m
 
 
 def test_a_slow_reader_gets_it_all(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeqos.apiserver.serving.UNREAD_SECONDS", 0.4)
+    monkeypatch.setattr("kubeqos.web.serving.UNREAD_SECONDS", 0.4)
     base = "/api/v1/namespaces/default/configmaps"
     for number in range(20):
         body = {"metadata": {"name": f"slow{number}"}, "data": {"a": "x" * 1_000_000}}

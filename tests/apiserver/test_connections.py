@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kubeqos.apiserver import serving
+from kubeqos.web import serving
 from tests.apiserver.live import ADMIN_TOKEN, LiveServer
 
 

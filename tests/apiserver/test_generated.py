@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.apiserver.kinds import KINDS, Kind, stored_kinds
+from kubeqos.apiserver.registry.kinds import KINDS, Kind, stored_kinds
 from tests.apiserver.live import ADMIN_TOKEN, LiveServer
 
 EXAMPLES = int(os.environ.get("KUBEQOS_FUZZ", "2"))

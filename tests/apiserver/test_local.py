@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.apiserver.auth import Identity
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client import ApiError, PatchType
 from kubeqos.client.resources import Resource
+from kubeqos.web.identity import Identity
 
 PODS = Resource("", "v1", "pods", "Pod")
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")

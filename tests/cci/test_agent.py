@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kubeqos.cci.builtin.reference import Reference
-from kubeqos.cci.claims import ResolvedClaim
+from kubeqos.cci.claims.resolving import ResolvedClaim
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.sdk import Driver, running
 from kubeqos.cci.stateservice import SOCKET_NAME
@@ -23,16 +23,16 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.state import State
 from kubeqos.gates import CCI, FeatureGates
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.named import laptop8
+from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import laptop8
-from kubeqos.model.sysfs import read_machine
-from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.extensions import Extensions
-from kubeqos.node.performer import Performer
-from kubeqos.node.record import PodRecord
-from kubeqos.node.settings import NodeSettings
-from kubeqos.node.sources import LocalPods
+from kubeqos.node.api.sources import LocalPods
+from kubeqos.node.config.extensions import Extensions
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.pod import effects as fx
+from kubeqos.node.pod.record import PodRecord
+from kubeqos.node.runtime.executor import Performer
 from tests.cci.world import DRIVER, PATIENT, container, cores, cpus, exclusive, overlaps
 from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE

@@ -16,13 +16,13 @@ from kubeqos.cci.builtin.hpc import Hpc
 from kubeqos.cci.builtin.power import Power
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.builtin.scripted import Scripted
+from kubeqos.cci.claims.parameters import Parameters, parse
 from kubeqos.cci.conformance import CHECKS, examine
-from kubeqos.cci.parameters import Parameters, parse
 from kubeqos.cci.sdk import Ask, Cores, Driver, End, Start, running
-from kubeqos.cli.cci import command as cci
+from kubeqos.cli.parts.cci import command as cci
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.named import MACHINES, big384, hybrid20, kep80, laptop8, split80
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import MACHINES, big384, hybrid20, kep80, laptop8, split80
 from kubeqos.topology.answers import Refused
 from tests.cci.world import KEP_CLAIM, Node, cores, cpus, exclusive, pod
 

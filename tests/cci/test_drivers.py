@@ -13,7 +13,7 @@ from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, Drivers, negotiat
 from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sdk import Ask, Driver, Held, Refuse, Servicer, running
-from kubeqos.model.machines import kep80, laptop8
+from kubeqos.model.hardware.named import kep80, laptop8
 from kubeqos.plugins.registration import Introduction, Plugin, serve_registration
 from kubeqos.plugins.sockets import services
 from tests.cci.world import DRIVER, Node, cpus, exclusive, pod

@@ -10,7 +10,7 @@ import pytest
 
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.store import FILE_NAME
-from kubeqos.model.machines import laptop8
+from kubeqos.model.hardware.named import laptop8
 from tests.cci import world
 from tests.cci.world import DRIVER, QUICK, Crash, cores, cpus, driver_process, exclusive, pod
 

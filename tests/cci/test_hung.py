@@ -18,8 +18,8 @@ from kubeqos.cci.manager import Settings
 from kubeqos.cci.sdk import Ask, End, Start
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
-from kubeqos.model.machines import laptop8
-from kubeqos.node import adjusting
+from kubeqos.model.hardware.named import laptop8
+from kubeqos.node.updates import teller as adjusting
 from tests.cci.test_agent import AgentNode, agent_node, claiming
 from tests.cci.world import cpus, exclusive
 

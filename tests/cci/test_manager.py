@@ -12,12 +12,12 @@ from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import FeatureGates
-from kubeqos.model.machines import kep80, laptop8
+from kubeqos.model.hardware.named import kep80, laptop8
 from kubeqos.model.objects import PodView
-from kubeqos.node.extensions import extensions
-from kubeqos.node.settings import NodeSettings
+from kubeqos.node.config.extensions import extensions
+from kubeqos.node.config.settings import NodeSettings
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.topology.hints import Policy
+from kubeqos.topology.alignment.hints import Policy
 from tests.cci.world import KEP_CLAIM, Node, admitted, container, cores, cpus, exclusive, pod
 
 

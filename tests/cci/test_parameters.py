@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.cci.document import Problem, read
-from kubeqos.cci.parameters import Group, Parameters, parse, parse_handle
+from kubeqos.cci.claims.document import Problem, read
+from kubeqos.cci.claims.parameters import Group, Parameters, parse, parse_handle
 from kubeqos.model.cpuset import NumaSet
+from kubeqos.model.hardware.named import big384, kep80
 from kubeqos.model.machine import CoreKind
-from kubeqos.model.machines import big384, kep80
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings
 from tests.cci.world import KEP_CLAIM
 

@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 
 from kubeqos.cci.answers import verified
 from kubeqos.cci.builtin.reference import Reference
+from kubeqos.cci.claims.parameters import Group, Parameters
 from kubeqos.cci.drivers import Driver as Registered
 from kubeqos.cci.manager import CciManager, Settings
-from kubeqos.cci.parameters import Group, Parameters
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sdk import Servicer
 from kubeqos.cci.store import ResourceSet, Store
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.model.hardware.named import laptop8
 from kubeqos.model.machine import CoreKind, Machine
-from kubeqos.model.machines import laptop8
 from kubeqos.model.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import AdmittedPod, Grant
+from kubeqos.topology.alignment.hints import ANYWHERE
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings, violations
-from kubeqos.topology.hints import ANYWHERE
 from tests.cci.world import DRIVER, overlaps, owned_by, pod
 from tests.topology.strategies import machines
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.cci.parameters import Group, Parameters
+from kubeqos.cci.claims.parameters import Group, Parameters
 from kubeqos.cci.store import FILE_NAME, Departure, Entry, Holding, ResourceSet, Store
 from kubeqos.codec import decode_json
-from kubeqos.model.machines import laptop8, tiny2
+from kubeqos.model.hardware.named import laptop8, tiny2
 from kubeqos.topology.attributes import Siblings
 from tests.cci.world import cpus
 

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kubeqos.cci.claims import ResolvedClaim
+from kubeqos.cci.claims.resolving import ResolvedClaim
 from kubeqos.cci.drivers import PLUGIN_TYPE, Deadlines
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.sdk import Driver, running
@@ -29,14 +29,14 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.state import State
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.named import kep80
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import kep80
 from kubeqos.model.objects import PodView
 from kubeqos.model.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
 from kubeqos.plugins.registration import Watcher
 from kubeqos.rules.podqos import effective_class
-from kubeqos.topology.hints import ANYWHERE
+from kubeqos.topology.alignment.hints import ANYWHERE
 
 QUICK = Deadlines(call=0.5, health=0.3, probe_every=0.3, probe_sick_every=0.05)
 """For drivers that hang."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.cli.instance import LEAST_FREE_BYTES
+from kubeqos.cluster.instance import LEAST_FREE_BYTES
 from tests.cli.test_up import kubeqos
 from tests.scenarios.cluster import KUBECTL
 

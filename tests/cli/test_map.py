@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kubeqos.cli.map import drawn
+from kubeqos.cli.inspect.map import drawn
 from kubeqos.model.cpuset import CpuSet, NumaSet
-from kubeqos.model.machines import laptop8
+from kubeqos.model.hardware.named import laptop8
 from kubeqos.model.published import Assignments, Holding
 
 

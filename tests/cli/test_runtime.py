@@ -15,8 +15,8 @@ import pytest
 
 from kubeqos.codec import decode_json
 from kubeqos.cri.client import CriClient
-from kubeqos.model.machinefile import machine_to_yaml
-from kubeqos.model.machines import split80
+from kubeqos.model.hardware.machinefile import machine_to_yaml
+from kubeqos.model.hardware.named import split80
 from tests.cri.pods import container, pod
 
 CLASSES = """

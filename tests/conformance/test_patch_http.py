@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kubeqos.apiserver.kinds import Kind
-from kubeqos.apiserver.objects import renderer
+from kubeqos.apiserver.registry.kinds import Kind
+from kubeqos.apiserver.registry.objects import renderer
 from kubeqos.apiserver.requests import resolve
 from kubeqos.codec import decode_json, encode_json, encode_json_sorted
 from kubeqos.store import Put

@@ -8,13 +8,13 @@ import pytest
 
 from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.machine import Machine, NumaNode
+from kubeqos.topology.alignment.cpuhints import cpu_hints
+from kubeqos.topology.alignment.hints import Hint, Offer, Policy
+from kubeqos.topology.alignment.merge import merge
 from kubeqos.topology.answers import Refused
-from kubeqos.topology.cpuhints import cpu_hints
 from kubeqos.topology.cpus import allocate_cpus
 from kubeqos.topology.distributed import take_distributed
-from kubeqos.topology.hints import Hint, Offer, Policy
 from kubeqos.topology.memory import Block, Kind, MemoryState
-from kubeqos.topology.merge import merge
 from kubeqos.topology.packed import take_packed
 from tests.conformance.recorded import cases
 

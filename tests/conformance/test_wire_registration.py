@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeqos.node.proto import podresources_pb2 as podresources
+from kubeqos.node.server.proto import podresources_pb2 as podresources
 from kubeqos.plugins.proto import dra_pb2 as dra
 from kubeqos.plugins.proto import pluginregistration_pb2 as registration
 from tests.conformance.recorded import cases

@@ -8,22 +8,14 @@ import pytest
 
 from kubeqos.client.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from kubeqos.codec import encode_json
-from kubeqos.controllers import (
-    claims,
-    claimstatus,
-    disruption,
-    garbage,
-    namespaces,
-    nodes,
-    podsweep,
-    quota,
-    replicas,
-    rollout,
-)
+from kubeqos.controllers import claims, claimstatus, garbage, namespaces, quota
 from kubeqos.controllers.actions import Change, Create, Delete, Tell
 from kubeqos.controllers.garbage import Dependent, OwnerState
-from kubeqos.controllers.ownership import ownership
-from kubeqos.controllers.podsweep import brief
+from kubeqos.controllers.nodes import lifecycle as nodes
+from kubeqos.controllers.nodes import podsweep
+from kubeqos.controllers.nodes.podsweep import brief
+from kubeqos.controllers.workloads import disruption, replicas, rollout
+from kubeqos.controllers.workloads.ownership import ownership
 from kubeqos.model.timestamps import timestamp
 
 NOW = 1_800_000_000.0

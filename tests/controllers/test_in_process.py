@@ -14,9 +14,9 @@ from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client import Answer, Api, Call, Transport, TransportApi, Unreachable, WorkQueue
 from kubeqos.client.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from kubeqos.codec import decode_json
-from kubeqos.controllers.deployments import template_hash
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.controllers.quota import QuotaAudit
+from kubeqos.controllers.workloads.deployments import template_hash
 from tests.client.test_informer import until
 from tests.controllers.cluster import QUICK
 

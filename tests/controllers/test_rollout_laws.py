@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.controllers.deployments import complete
 from kubeqos.controllers.podstate import is_going
-from kubeqos.controllers.replicas import wanted
-from kubeqos.controllers.rollout import Bounds
+from kubeqos.controllers.workloads.deployments import complete
+from kubeqos.controllers.workloads.replicas import wanted
+from kubeqos.controllers.workloads.rollout import Bounds
 from tests.controllers.world import World
 
 AMOUNT = st.one_of(st.integers(0, 4), st.sampled_from(["0%", "25%", "50%", "100%"]))

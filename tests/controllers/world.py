@@ -10,10 +10,10 @@ from typing import Any
 
 from kubeqos.client.resources import DEPLOYMENTS, REPLICA_SETS
 from kubeqos.codec import JsonObject
-from kubeqos.controllers import deployments, replicas
 from kubeqos.controllers.actions import Action, Change, Create, Delete, Tell
-from kubeqos.controllers.deploymentstatus import status
 from kubeqos.controllers.podstate import is_active, is_going, is_ready
+from kubeqos.controllers.workloads import deployments, replicas
+from kubeqos.controllers.workloads.deploymentstatus import status
 from kubeqos.model.timestamps import timestamp
 
 NOW = 1_800_000_000.0

@@ -23,7 +23,7 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.faults import Fault, Faults
 from kubeqos.cri.simulated.runtime import HANDLERS
 from kubeqos.errors import ConfigurationError, InputError
-from kubeqos.model.machines import tiny2
+from kubeqos.model.hardware.named import tiny2
 from tests.cri.pods import container, pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

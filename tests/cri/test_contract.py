@@ -22,7 +22,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
-from kubeqos.model.machines import tiny2
+from kubeqos.model.hardware.named import tiny2
 from tests.cri.containerd import Containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.cri.pods import container, pod, shell, update

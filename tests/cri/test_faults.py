@@ -10,7 +10,7 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
 from kubeqos.cri.simulated.faults import Fault, Faults, Latency, parse_faults
 from kubeqos.errors import InputError
-from kubeqos.model.machines import tiny2
+from kubeqos.model.hardware.named import tiny2
 from tests.cri.pods import pod
 
 MS = 1_000_000

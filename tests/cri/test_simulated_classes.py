@@ -15,7 +15,7 @@ from kubeqos.cri.runtime import class_of
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
 from kubeqos.cri.simulated.classes import read_classes
 from kubeqos.errors import ConfigurationError
-from kubeqos.model.machines import split80
+from kubeqos.model.hardware.named import split80
 from tests.cri.pods import container, pod, update
 
 TABLE = """

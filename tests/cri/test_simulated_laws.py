@@ -17,7 +17,7 @@ from kubeqos.cri.simulated.script import Load
 from kubeqos.cri.simulated.state import Happened
 from kubeqos.cri.simulated.usage import NS, Usage
 from kubeqos.cri.simulated.views import event_message, list_containers, list_sandboxes
-from kubeqos.model.machines import tiny2
+from kubeqos.model.hardware.named import tiny2
 from tests.cri.pods import container, pod, update
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import RUN_POD_SANDBOX
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
 from kubeqos.cri.simulated.core import Core
-from kubeqos.model.machines import split80
+from kubeqos.model.hardware.named import split80
 from tests.cri.pods import container, pod, shell, update
 
 MIB = 1 << 20

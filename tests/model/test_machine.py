@@ -8,10 +8,10 @@ import pytest
 
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.hardware.machinefile import machine_from_dict, machine_from_yaml, machine_to_dict, machine_to_yaml
+from kubeqos.model.hardware.named import GIB, MACHINES, MIB, big384, hybrid20, kep80, ragged, split80
+from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import CoreKind, Cpu, Machine, NumaNode
-from kubeqos.model.machinefile import machine_from_dict, machine_from_yaml, machine_to_dict, machine_to_yaml
-from kubeqos.model.machines import GIB, MACHINES, MIB, big384, hybrid20, kep80, ragged, split80
-from kubeqos.model.sysfs import read_machine
 
 
 def cpus(text: str) -> CpuSet:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.hardware.named import MACHINES
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import MACHINES
 from kubeqos.model.published import (
     Assignments,
     Holding,

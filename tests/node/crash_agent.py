@@ -31,14 +31,14 @@ from kubeqos.cri.client import CriClient
 from kubeqos.cri.runtime import Method, Request, Response
 from kubeqos.gates import FeatureGates
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.model.machines import laptop8
-from kubeqos.node import effects as fx
+from kubeqos.model.hardware.named import laptop8
+from kubeqos.node.admission.ledger import Entry, FileLedger
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.ledger import Entry, FileLedger
-from kubeqos.node.performer import Performer
-from kubeqos.node.record import PodRecord
-from kubeqos.node.settings import NodeSettings
-from kubeqos.node.surroundings import Surroundings
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.parts import Surroundings
+from kubeqos.node.pod import effects as fx
+from kubeqos.node.pod.record import PodRecord
+from kubeqos.node.runtime.executor import Performer
 
 CHANGING = {
     "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer",

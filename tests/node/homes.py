@@ -31,18 +31,18 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.faults import Fault, Faults
 from kubeqos.gates import FeatureGates
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.named import laptop8
+from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import laptop8
-from kubeqos.model.sysfs import read_machine
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.services import NodeServices, ServiceSettings, serve_node
-from kubeqos.node.settings import NodeSettings
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.run import NodeServices, ServiceSettings, serve_node
 from tests.apiserver.live import LiveServer
 from tests.cri.containerd import CGROUPS, Containerd
+from tests.cri.providers.trees import TreeKernel, plant
 from tests.node.pods import container
 from tests.node.test_containerd import SLEEP, busybox
 from tests.node.test_live import bound, get_or_none, until
-from tests.providers.trees import TreeKernel, plant
 
 OFFERS = (
     Advertisement("rdt", Level.CONTAINER, True, (ClassInfo("exclusive", 1), ClassInfo("limited")), "limited"),

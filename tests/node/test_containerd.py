@@ -14,10 +14,10 @@ import pytest
 from kubeqos.codec import decode_json
 from kubeqos.cri.client import CriClient
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.model.sysfs import read_machine
+from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.settings import NodeSettings
-from kubeqos.node.sources import LocalPods
+from kubeqos.node.api.sources import LocalPods
+from kubeqos.node.config.settings import NodeSettings
 from tests.cri.containerd import CGROUPS, Containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.node.pods import container, pod, resources

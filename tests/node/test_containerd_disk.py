@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 
 from kubeqos.client.resources import NODES, PODS
-from kubeqos.node.imagegc import ImageGcSettings
-from kubeqos.node.pressure import PressureSettings
-from kubeqos.node.services import ServiceSettings
+from kubeqos.node.pressure.imagegc import ImageGcSettings
+from kubeqos.node.pressure.thresholds import PressureSettings
+from kubeqos.node.run import ServiceSettings
 from kubeqos.rules.eviction import thresholds
 from tests.apiserver.live import LiveServer, live_server
 from tests.cri.containerd import missing, running_containerd
 from tests.node.homes import GATES, Home, containerd_home
+from tests.node.pod.test_stories import event_of
 from tests.node.test_containerd import SLEEP, busybox
 from tests.node.test_live import bound, get_or_none, until
-from tests.node.test_stories import event_of
 
 absent = missing()
 pytestmark = [pytest.mark.containerd, pytest.mark.skipif(absent is not None, reason=f"real containerd: {absent}")]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kubeqos.codec import decode_json
-from kubeqos.node.door import NodeDoor
-from kubeqos.node.imagegc import ImageGcSettings
-from kubeqos.node.services import ServiceSettings, serve_node
+from kubeqos.node.pressure.imagegc import ImageGcSettings
+from kubeqos.node.run import ServiceSettings, serve_node
+from kubeqos.node.server.endpoint import NodeDoor
 from tests.cri.containerd import Containerd
 from tests.cri.images import BUSYBOX_IMAGE, PAUSE_IMAGE
 from tests.node.pods import pod

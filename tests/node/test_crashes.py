@@ -31,13 +31,13 @@ from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.state import Container, State
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.model.machines import laptop8
-from kubeqos.node.managers.cpu import EXCLUSIVE_ANNOTATION
+from kubeqos.model.hardware.named import laptop8
+from kubeqos.node.admission.managers.cpu import EXCLUSIVE_ANNOTATION
 from tests.apiserver.test_crash import Server
 from tests.node import crash_agent
+from tests.node.admission.test_admission import OFFERS, guaranteed
 from tests.node.crash_agent import Boundary, Life
 from tests.node.pods import container, resources
-from tests.node.test_admission import OFFERS, guaranteed
 from tests.node.test_live import bound
 from tests.victims import nursery
 

@@ -20,11 +20,11 @@ from kubeqos.codec import decode_json
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.model.sysfs import read_machine
+from kubeqos.model.hardware.sysfs import read_machine
 from tests.apiserver.live import LiveServer, live_server
 from tests.cri.containerd import Containerd
+from tests.node.api.test_api_outage import containers
 from tests.node.pods import resources
-from tests.node.test_api_outage import containers
 from tests.node.test_containerd import SLEEP, busybox
 from tests.node.test_live import bound, get_or_none, until
 
@@ -137,7 +137,7 @@ async def test_kill_minus_nine_at_any_moment(server: LiveServer, containerd: Con
 
 
 def _remove_tiers(containerd: Containerd) -> None:
-    from kubeqos.node.cgroupfiles import CgroupFiles
+    from kubeqos.node.cgroups.files import CgroupFiles
     from tests.cri.containerd import CGROUPS
 
     CgroupFiles(CGROUPS).remove(f"{containerd.cgroup_parent}/kubepods")

@@ -17,12 +17,12 @@ from kubeqos.client.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import FeatureGates
-from kubeqos.model.machines import laptop8
+from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.settings import NodeSettings
+from kubeqos.node.config.settings import NodeSettings
 from tests.apiserver.live import LiveServer, live_server
+from tests.node.admission.test_admission import OFFERS
 from tests.node.pods import container, pod
-from tests.node.test_admission import OFFERS
 
 
 @pytest.fixture(scope="module")

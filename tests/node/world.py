@@ -11,18 +11,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kubeqos.clock import NS
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
-from kubeqos.cri.simulated.clock import NS
 from kubeqos.cri.simulated.state import Container, State
 from kubeqos.gates import FeatureGates
+from kubeqos.model.hardware.named import laptop8
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import laptop8
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.services import ServiceSettings, serve_node
-from kubeqos.node.settings import NodeSettings
-from kubeqos.node.sources import LocalPods
-from kubeqos.node.surroundings import Surroundings
+from kubeqos.node.api.sources import LocalPods
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.parts import Surroundings
+from kubeqos.node.run import ServiceSettings, serve_node
 
 CLASSES_ON = FeatureGates.parse("QOSResources=true")
 

@@ -20,16 +20,16 @@ from typing import Any
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.gates import QRM, FeatureGates
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
+from kubeqos.node.admission.ledger import Entry, FileLedger
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.ledger import Entry, FileLedger
-from kubeqos.node.settings import NodeSettings
-from kubeqos.node.sources import LocalPods
-from kubeqos.node.surroundings import Surroundings
+from kubeqos.node.api.sources import LocalPods
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.parts import Surroundings
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.settings import Settings
-from kubeqos.topology.hints import Policy
+from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import until
 
 

@@ -15,19 +15,19 @@ from typing import Any
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import QRM, FeatureGates
+from kubeqos.model.hardware.machinefile import machine_to_yaml
 from kubeqos.model.machine import Machine
-from kubeqos.model.machinefile import machine_to_yaml
 from kubeqos.model.objects import PodView
-from kubeqos.node import effects as fx
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.settings import NodeSettings
-from kubeqos.node.surroundings import Surroundings
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.parts import Surroundings
+from kubeqos.node.pod import effects as fx
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.settings import Event, Settings
 from kubeqos.rules.podqos import effective_class
-from kubeqos.topology.hints import Policy, Scope
+from kubeqos.topology.alignment.hints import Policy, Scope
 
 PATIENCE_SECONDS = 60.0
 

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from kubeqos.model.hardware.named import kep80
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import kep80
 from kubeqos.plugins.managers import Grant, Refusal
 from kubeqos.plugins.registration import Introduction, serve_registration
 from kubeqos.qrm.manager import QosResourceManager
@@ -21,8 +21,8 @@ from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.sdk import Allocation, Options, Request, running
 from kubeqos.qrm.settings import Event, Settings
-from kubeqos.topology.hints import Hint, Policy
-from kubeqos.topology.merge import merge
+from kubeqos.topology.alignment.hints import Hint, Policy
+from kubeqos.topology.alignment.merge import merge
 from tests.qrm.harness import admitted, refs, until
 
 QUICK = Settings(reconcile_seconds=0.05, capacity_seconds=0, stranger_seconds=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
 from kubeqos.qrm.plugins.cpu.advisor import Advice, AdvisorConfig, Policy, PoolFacts, advise
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.plugin import CpuPlugin

@@ -9,13 +9,13 @@ import pytest
 
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import QRM, FeatureGates
-from kubeqos.model.machines import kep80
-from kubeqos.node import config as nodeconfig
-from kubeqos.node.extensions import extensions
-from kubeqos.node.services import ServiceSettings, serve_node
-from kubeqos.node.settings import NodeSettings
+from kubeqos.model.hardware.named import kep80
+from kubeqos.node.config import configuration as nodeconfig
+from kubeqos.node.config.extensions import extensions
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.run import ServiceSettings, serve_node
 from kubeqos.qrm.sdk import Allocation, DeviceSpec, Hint, MountSpec, Options, Refuse, Request, running
-from kubeqos.topology.hints import Policy, Scope
+from kubeqos.topology.alignment.hints import Policy, Scope
 from tests.qrm.harness import (
     PluginProcess,
     admitted,

@@ -11,14 +11,14 @@ import pytest
 
 from kubeqos.cri.client import CriClient
 from kubeqos.gates import QRM, FeatureGates
-from kubeqos.model.sysfs import read_machine
-from kubeqos.node import effects as fx
+from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.settings import NodeSettings
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.pod import effects as fx
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.settings import Settings
-from kubeqos.topology.hints import Policy
+from kubeqos.topology.alignment.hints import Policy
 from tests.cri.containerd import CGROUPS, Containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, until

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from kubeqos.errors import ConfigurationError
 from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.hardware.named import MACHINES, kep80, laptop8, regular
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import MACHINES, kep80, laptop8, regular
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.layout import lay_out
 from kubeqos.qrm.plugins.cpu.state import CpuState
 from kubeqos.qrm.plugins.cpu.statefile import from_json, to_json
 from kubeqos.qrm.plugins.roles import read_config
 from kubeqos.qrm.sdk.values import Kind, Request
+from kubeqos.topology.alignment.hints import Hint
 from kubeqos.topology.answers import Refused
-from kubeqos.topology.hints import Hint
 
 CONFIG = """
 reserved: "0-1,40-41"

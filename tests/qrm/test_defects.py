@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.cpuset import CpuSet, NumaSet
-from kubeqos.model.machines import kep80
-from kubeqos.node import config as nodeconfig
+from kubeqos.model.hardware.named import kep80
+from kubeqos.node.config import configuration as nodeconfig
 from kubeqos.plugins.sockets import call, dial
 from kubeqos.qrm.answers import PROPERTIES
 from kubeqos.qrm.messages import SERVICE
@@ -29,9 +29,9 @@ from kubeqos.qrm.plugins.roles import read_config
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Kind, Options, Refuse, Request, running
 from kubeqos.qrm.sdk.values import request_from_wire
+from kubeqos.topology.alignment.hints import Hint, Offer, Policy
+from kubeqos.topology.alignment.merge import merge
 from kubeqos.topology.answers import Refused
-from kubeqos.topology.hints import Hint, Offer, Policy
-from kubeqos.topology.merge import merge
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, qrm_node, until
 from tests.qrm.live import QUICK, Scripted, bench, cpus
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.codec import encode_json
-from kubeqos.model.machines import regular
+from kubeqos.model.hardware.named import regular
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.topologysummary import TopologySummary, decode_topology, encode_topology
 from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
@@ -28,9 +28,9 @@ from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.servicer import Servicer
 from kubeqos.qrm.sdk.values import request_from_wire
 from kubeqos.rules.podqos import effective_class
+from kubeqos.topology.alignment.hints import ANYWHERE, Offer, Policy
+from kubeqos.topology.alignment.merge import merge
 from kubeqos.topology.answers import Refused
-from kubeqos.topology.hints import ANYWHERE, Offer, Policy
-from kubeqos.topology.merge import merge
 
 MACHINE = regular(sockets=2, cores_per_uncore=4, threads=2, memory_bytes=8 << 30)
 CONFIG = """

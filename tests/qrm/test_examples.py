@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
 from tests.qrm.harness import PluginProcess, plugin_processes, qrm_node
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "qrm"

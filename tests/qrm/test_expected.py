@@ -11,7 +11,7 @@ from kubeqos.plugins.managers import NOTHING, AdmittedPod, Refusal
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.settings import Settings
 from kubeqos.rules.podqos import QosClass
-from kubeqos.topology.hints import ANYWHERE
+from kubeqos.topology.alignment.hints import ANYWHERE
 
 
 def pod(**requests: str) -> AdmittedPod:

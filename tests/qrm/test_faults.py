@@ -17,7 +17,7 @@ import pytest
 
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
 from kubeqos.plugins import sockets
 from kubeqos.plugins.managers import Refusal
 from kubeqos.qrm.endpoint import DOUBT_SECONDS
@@ -26,7 +26,7 @@ from kubeqos.qrm.patience import KEEP_SECONDS
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Options, Request, running
 from kubeqos.qrm.settings import Settings
-from kubeqos.topology.hints import Policy
+from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, qrm_node, until
 from tests.qrm.live import Scripted, bench, cpus, serving_raw
 

@@ -17,18 +17,18 @@ import pytest
 
 from kubeqos.client.resources import PODS
 from kubeqos.cri.simulated import SimulatedRuntime
-from kubeqos.model.machines import kep80
-from kubeqos.node.extensions import REGISTRY
-from kubeqos.node.ledger import FileLedger
-from kubeqos.node.podresources import SERVICE
-from kubeqos.node.proto import podresources_pb2 as pb
-from kubeqos.node.services import ServiceSettings, serve_node
+from kubeqos.model.hardware.named import kep80
+from kubeqos.node.admission.ledger import FileLedger
+from kubeqos.node.config.extensions import REGISTRY
+from kubeqos.node.run import ServiceSettings, serve_node
+from kubeqos.node.server.podresources import SERVICE
+from kubeqos.node.server.proto import podresources_pb2 as pb
 from kubeqos.plugins.sockets import call, dial
 from kubeqos.qrm import endpoint, endpoints, patience
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, Refuse, Request, running
 from kubeqos.qrm.settings import Settings
-from kubeqos.topology.hints import Hint, Scope
+from kubeqos.topology.alignment.hints import Hint, Scope
 from tests.apiserver.live import LiveServer, live_server
 from tests.qrm.harness import PluginProcess, QrmNode, container, plugin_processes, pod, pod_of, qrm_node, until
 from tests.qrm.live import Scripted, cpus

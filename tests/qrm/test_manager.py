@@ -21,7 +21,7 @@ from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reports import allocatable_resources, container_resources
 from kubeqos.qrm.sdk import Allocation, Capacity, Kind, Options, Refuse, Request, running
 from kubeqos.qrm.settings import OnError, Settings
-from kubeqos.topology.hints import ANYWHERE, Hint, Policy
+from kubeqos.topology.alignment.hints import ANYWHERE, Hint, Policy
 from tests.qrm.harness import admitted, container, pod, pod_of, refs, until
 from tests.qrm.live import NUMA_0, QUICK, Scripted, bench, cpus, serving_raw
 

@@ -21,16 +21,16 @@ from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import EVENTS, NODES, PODS
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import QRM, FeatureGates
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.extensions import extensions
-from kubeqos.node.settings import NodeSettings
+from kubeqos.node.config.extensions import extensions
+from kubeqos.node.config.settings import NodeSettings
 from kubeqos.plugins import REGISTRY
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, Refuse, Request, running
 from kubeqos.qrm.settings import Settings as QrmSettings
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
-from kubeqos.topology.hints import Policy
+from kubeqos.topology.alignment.hints import Policy
 from tests.apiserver.live import LiveServer, live_server
 from tests.qrm.harness import container, pod_of, until
 

@@ -9,13 +9,13 @@ import pytest
 from kubeqos.codec import encode_json
 from kubeqos.errors import ConfigurationError
 from kubeqos.model.cpuset import NumaSet
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
 from kubeqos.qrm.plugins.knobs import KnobConfig, KnobPlugin
 from kubeqos.qrm.plugins.memory import MemoryConfig, MemoryPlugin
 from kubeqos.qrm.plugins.nic import NicConfig, NicPlugin
 from kubeqos.qrm.plugins.roles import Numa, Role
 from kubeqos.qrm.sdk.values import Kind, Refuse, Request
-from kubeqos.topology.hints import Hint
+from kubeqos.topology.alignment.hints import Hint
 
 GIB = 1 << 30
 ROLES = {"db": Role(numa=Numa.BIND), "cache": Role(numa=Numa.BIND, knobs={"memory.high": "1000", "OomScoreAdj": -500})}

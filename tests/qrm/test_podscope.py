@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from kubeqos.model.cpuset import NumaSet
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
 from kubeqos.plugins.managers import Refusal
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reports import container_resources
 from kubeqos.qrm.sdk import Allocation, Hint, Options, Request, running
-from kubeqos.topology.hints import Policy, Scope
-from kubeqos.topology.merge import merge
+from kubeqos.topology.alignment.hints import Policy, Scope
+from kubeqos.topology.alignment.merge import merge
 from tests.qrm.harness import (
     PluginProcess,
     admitted,

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from kubeqos.errors import ConfigurationError, InputError, RemoteError
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
 from kubeqos.qrm.conformance import Kit
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Options, Refuse, Request, running
 from kubeqos.qrm.skeleton import write_skeleton
-from kubeqos.topology.hints import Policy
+from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, until
 from tests.qrm.live import bench, serving_raw
 

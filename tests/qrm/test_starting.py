@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
 from kubeqos.plugins.managers import Refusal, StartHook
 from kubeqos.qrm.messages import METHODS
 from kubeqos.qrm.sdk import Allocation, Options, Refuse, running
 from kubeqos.qrm.settings import OnError, Settings
-from kubeqos.topology.hints import Policy
+from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import admitted, pod, qrm_node, refs, until
 from tests.qrm.live import Bench, Scripted, bench
 

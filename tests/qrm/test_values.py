@@ -25,9 +25,9 @@ from kubeqos.qrm.ordering import clashes, order
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.values import quantity_of
 from kubeqos.qrm.settings import parse_names
+from kubeqos.topology.alignment.hints import Hint
 from kubeqos.topology.answers import Refused
 from kubeqos.topology.changes import Held
-from kubeqos.topology.hints import Hint
 
 texts = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3)
 hints = st.builds(NumaHint, st.lists(st.integers(0, 7), unique=True, max_size=3).map(tuple), st.booleans())

@@ -14,7 +14,7 @@ import pytest
 
 from kubeqos.cli.main import COMMANDS
 from kubeqos.model.cpuset import CpuSet, NumaSet
-from kubeqos.model.machines import regular
+from kubeqos.model.hardware.named import regular
 from kubeqos.model.published import Assignments, Holding, encode_assignments, encode_machine
 from tests.scenarios.cluster import ScenarioCluster, needs_kubectl, scenario_cluster
 from tests.scenarios.recording import compare

@@ -15,8 +15,8 @@ import pytest
 
 from kubeqos.codec import decode_json
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.named import kep80
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import kep80
 from kubeqos.qrm.messages import Allocation, NumaHint
 from tests.qrm.harness import PluginProcess, QrmNode, plugin_processes, pod, qrm_node, short_folder, until
 

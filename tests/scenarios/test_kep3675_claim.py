@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from kubeqos.cli.clusterfile import ClusterPlan, NodePlan
-from kubeqos.cli.embedded import Embedded, running
+from kubeqos.cluster.clusterfile import ClusterPlan, NodePlan
+from kubeqos.cluster.embedded import Embedded, running
 from kubeqos.codec import decode_json
 from kubeqos.cri.simulated.state import State
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.model.machines import kep80
+from kubeqos.model.hardware.named import kep80
 from tests.cci.world import overlaps
 from tests.scenarios.kubectl import BINARY
 

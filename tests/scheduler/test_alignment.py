@@ -13,24 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.model.machines import MIB, regular
+from kubeqos.model.hardware.named import MIB, regular
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.topologysummary import TopologySummary, decode_topology
 from kubeqos.model.wellknown import TOPOLOGY_ANNOTATION
-from kubeqos.node.admission import Admission, TopologySettings
-from kubeqos.node.fit import NodeFit
-from kubeqos.node.ledger import LocalLedger
-from kubeqos.node.managers.cpu import CpuManager
-from kubeqos.node.managers.memory import MemoryManager
-from kubeqos.node.nodestatus import allocatable, node_annotations, texts
-from kubeqos.node.settings import NodeSettings
+from kubeqos.node.admission.fit import NodeFit
+from kubeqos.node.admission.ledger import LocalLedger
+from kubeqos.node.admission.managers.cpu import CpuManager
+from kubeqos.node.admission.managers.memory import MemoryManager
+from kubeqos.node.admission.transaction import Admission, TopologySettings
+from kubeqos.node.api.nodestatus import allocatable, node_annotations, texts
+from kubeqos.node.config.settings import NodeSettings
 from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
 from kubeqos.placement.fit import Explanation, feasible
 from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.shape import Shape, compile_shape
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.podqos import effective_class
-from kubeqos.topology.hints import Policy, Scope
+from kubeqos.topology.alignment.hints import Policy, Scope
 
 GIB = 1 << 30
 MACHINE = regular(sockets=2, cores_per_uncore=4, threads=2, memory_bytes=8 * GIB, hugepages={2 * MIB: 512})

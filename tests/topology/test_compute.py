@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.hardware.named import big384, hybrid20, kep80, laptop8, ragged, regular, split80
 from kubeqos.model.machine import CoreKind, Machine
-from kubeqos.model.machines import big384, hybrid20, kep80, laptop8, ragged, regular, split80
 from kubeqos.topology.answers import Allocated, Refused
 from kubeqos.topology.attributes import (
     CpuRequest,

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.named import big384, hybrid20, kep80, laptop8, regular, split80
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import big384, hybrid20, kep80, laptop8, regular, split80
 from kubeqos.topology.answers import Allocated, Refused
 from kubeqos.topology.cpus import CpuOptions, allocate_cpus, take_cpus
 from kubeqos.topology.distributed import take_distributed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.model.machinefile import machine_from_yaml
+from kubeqos.model.hardware.machinefile import machine_from_yaml
 
 PAGE = Path(__file__).parents[2] / "docs" / "topology.md"
 

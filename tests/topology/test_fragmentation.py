@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.named import kep80, laptop8, regular
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import kep80, laptop8, regular
 from kubeqos.topology.answers import Allocated, Refused
 from kubeqos.topology.attributes import CpuRequest, MemoryAffinity, Siblings, violations
 from kubeqos.topology.compute import allocate

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import combinations
 
 from kubeqos.model.cpuset import CpuSet, NumaSet
-from kubeqos.model.machines import GIB, big384, regular, superchip34
-from kubeqos.topology.cpuhints import cpu_hints
-from kubeqos.topology.hints import Hint, Offer, Policy
+from kubeqos.model.hardware.named import GIB, big384, regular, superchip34
+from kubeqos.topology.alignment.cpuhints import cpu_hints
+from kubeqos.topology.alignment.hints import Hint, Offer, Policy
+from kubeqos.topology.alignment.merge import merge
 from kubeqos.topology.memory import MemoryState
-from kubeqos.topology.merge import merge
 
 
 def test_eight_nodes_list_every_mask() -> None:

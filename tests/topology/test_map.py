@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.named import MACHINES, big384, hybrid20, ragged, regular, tiny2
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import MACHINES, big384, hybrid20, ragged, regular, tiny2
 from kubeqos.topology.map import LETTERS, render_map
 from kubeqos.topology.pools import Pools
 from tests.topology.strategies import machines, subsets

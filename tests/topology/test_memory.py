@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kubeqos.model.cpuset import NumaSet
+from kubeqos.model.hardware.named import GIB, MIB, split80
 from kubeqos.model.machine import Machine, NumaNode
-from kubeqos.model.machines import GIB, MIB, split80
+from kubeqos.topology.alignment.hints import ANYWHERE, Hint
 from kubeqos.topology.answers import Refused
-from kubeqos.topology.hints import ANYWHERE, Hint
 from kubeqos.topology.memory import Block, Kind, MemoryState, hugepage_resource
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.cpuset import NumaSet
-from kubeqos.model.machines import big384
-from kubeqos.topology.andsets import and_all
-from kubeqos.topology.hints import ANYWHERE, Distance, Hint, Offer, Policy, Scope
-from kubeqos.topology.merge import merge
+from kubeqos.model.hardware.named import big384
+from kubeqos.topology.alignment.andsets import and_all
+from kubeqos.topology.alignment.hints import ANYWHERE, Distance, Hint, Offer, Policy, Scope
+from kubeqos.topology.alignment.merge import merge
 
 AND_POLICIES = [Policy.BEST_EFFORT, Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE]
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.named import kep80, ragged
 from kubeqos.model.machine import Machine
-from kubeqos.model.machines import kep80, ragged
 from kubeqos.topology.answers import Refused
 from kubeqos.topology.changes import Held, plan_changes
 from kubeqos.topology.pools import Pools

@@ -16,23 +16,25 @@ from typing import Any
 
 import msgspec
 
-from kubeqos.apiserver.access import Access, attributes
-from kubeqos.apiserver.asgi import Receive, Scope, Send, respond
-from kubeqos.apiserver.auth import Attributes, Identity
-from kubeqos.apiserver.bindings import bind
-from kubeqos.apiserver.discovery import discovery_response
+from kubeqos.apiserver.auth import Attributes
+from kubeqos.apiserver.auth.access import Access, attributes
+from kubeqos.apiserver.auth.reviews import Reviews
 from kubeqos.apiserver.handlers import Handlers
-from kubeqos.apiserver.kinds import GROUPS, METRICS
+from kubeqos.apiserver.nodes.resourcemetrics import resource_metrics
 from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, version_info
-from kubeqos.apiserver.openapi import openapi_response
-from kubeqos.apiserver.openapi_v2 import openapi_v2_response
-from kubeqos.apiserver.options import check_timeout
-from kubeqos.apiserver.requests import Request, Response, Route, parse_query, resolve
-from kubeqos.apiserver.resourcemetrics import resource_metrics
-from kubeqos.apiserver.reviews import Reviews
-from kubeqos.apiserver.status import ApiError, bad_request, method_not_allowed, no_such_resource
+from kubeqos.apiserver.present.discovery import discovery_response
+from kubeqos.apiserver.present.openapi import openapi_response
+from kubeqos.apiserver.present.openapi_v2 import openapi_v2_response
+from kubeqos.apiserver.present.options import check_timeout
+from kubeqos.apiserver.registry.binding import bind
+from kubeqos.apiserver.registry.kinds import GROUPS, METRICS
+from kubeqos.apiserver.requests import Request, Route, resolve
 from kubeqos.codec import encode_json
 from kubeqos.store import StoreError
+from kubeqos.web.asgi import Receive, Scope, Send, respond
+from kubeqos.web.identity import Identity
+from kubeqos.web.messages import Response, parse_query
+from kubeqos.web.status import ApiError, bad_request, method_not_allowed, no_such_resource
 
 MAX_BODY = 3 << 20  # Kubernetes' limit
 PEER = "kubeqos.peer"

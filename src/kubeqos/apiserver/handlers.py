@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from kubeqos.apiserver.access import Access, attributes
-from kubeqos.apiserver.bodies import object_body
-from kubeqos.apiserver.core import Core
-from kubeqos.apiserver.deletes import delete, delete_collection
-from kubeqos.apiserver.eventoutline import EventStencils
-from kubeqos.apiserver.kinds import Kind
-from kubeqos.apiserver.negotiate import Form, form_of
-from kubeqos.apiserver.options import check_options, delete_options, dry_run, field_manager, list_options
-from kubeqos.apiserver.patching import patch_object
-from kubeqos.apiserver.podstencils import PodStencils
-from kubeqos.apiserver.reads import check_not_future, list_objects
-from kubeqos.apiserver.requests import Request, Response, Route
-from kubeqos.apiserver.subresources import Subresources
-from kubeqos.apiserver.tables import include, list_response, object_response
-from kubeqos.apiserver.watching import Watcher, Watching
-from kubeqos.apiserver.writes import Write, Written, create, create_stamped, replace
+from kubeqos.apiserver.auth.access import Access, attributes
+from kubeqos.apiserver.present.bodies import object_body
+from kubeqos.apiserver.present.negotiation import Form, form_of
+from kubeqos.apiserver.present.options import check_options, delete_options, dry_run, field_manager, list_options
+from kubeqos.apiserver.present.tables import include, list_response, object_response
+from kubeqos.apiserver.registry.core import Core
+from kubeqos.apiserver.registry.deletes import delete, delete_collection
+from kubeqos.apiserver.registry.kinds import Kind
+from kubeqos.apiserver.registry.patching import patch_object
+from kubeqos.apiserver.registry.reads import check_not_future, list_objects
+from kubeqos.apiserver.registry.subresources import Subresources
+from kubeqos.apiserver.registry.writes import Write, Written, create, create_stamped, replace
+from kubeqos.apiserver.requests import Request, Route
+from kubeqos.apiserver.shortcuts.eventstencils import EventStencils
+from kubeqos.apiserver.shortcuts.podstencils import PodStencils
+from kubeqos.apiserver.watch.watcher import Watcher, Watching
 from kubeqos.model.selectors import FieldSelector
+from kubeqos.web.messages import Response
 
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
 

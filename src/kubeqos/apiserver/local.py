@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 from kubeqos.apiserver.app import Application
-from kubeqos.apiserver.auth import Identity
-from kubeqos.apiserver.auth.identity import MASTERS
-from kubeqos.apiserver.carrying import carry
-from kubeqos.apiserver.requests import JSON, Request
+from kubeqos.apiserver.requests import Request
+from kubeqos.apiserver.shortcuts.batching import carry
 from kubeqos.client import Answer, ApiError, Call, Unreachable
+from kubeqos.web.identity import MASTERS, Identity
+from kubeqos.web.messages import JSON
 
 LOCAL = Identity.authenticated("system:kubeqos", [MASTERS])
 

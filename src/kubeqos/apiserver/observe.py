@@ -11,9 +11,10 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from kubeqos import __version__
-from kubeqos.apiserver.requests import Query, Request, Response, Route
+from kubeqos.apiserver.requests import Request, Route
 from kubeqos.codec import encode_json
 from kubeqos.model.timestamps import micro_timestamp
+from kubeqos.web.messages import Query, Response
 
 log = logging.getLogger("kubeqos.apiserver")
 TEXT = "text/plain; charset=utf-8"

@@ -5,24 +5,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
-from urllib.parse import parse_qs
 
 import msgspec
 
-from kubeqos.apiserver.auth import ANONYMOUS, Identity
-from kubeqos.apiserver.kinds import BY_PATH, GROUPS, Kind
-from kubeqos.apiserver.sockets import Socket
-from kubeqos.apiserver.status import method_not_allowed, no_such_resource
-
-Query = Mapping[str, list[str]]
-NO_QUERY: Query = {}
-_is_malformed = re.compile("%(?![0-9A-Fa-f]{2})|;").search
-JSON = "application/json"
+from kubeqos.apiserver.registry.kinds import BY_PATH, GROUPS, Kind
+from kubeqos.web.identity import ANONYMOUS, Identity
+from kubeqos.web.messages import JSON, Query, is_true
+from kubeqos.web.status import method_not_allowed, no_such_resource
 
 
 @dataclass(slots=True)
@@ -44,34 +35,6 @@ class Request:
     def first(self, name: str) -> str | None:
         found = self.query.get(name)
         return found[0] if found else None
-
-
-class Outlet(Protocol):
-    """A connection in the middle of an answer, for one who frames chunks himself and heeds that it may be full."""
-
-    @property
-    def is_full(self) -> bool:
-        """The client does not read as fast as we write: wait until it is `drained`."""
-
-    def write(self, framed: bytes) -> None: ...
-
-    async def drained(self) -> None: ...
-
-
-@dataclass(slots=True)
-class Response:
-    """An answer: whole, or a stream of chunks."""
-
-    code: int
-    body: bytes = b""
-    content_type: str = JSON
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    stream: AsyncIterator[bytes] | None = None
-    attach: Callable[[Outlet], None] | None = None
-    """Where the server has an outlet: takes it before the stream begins, which then writes to it between its chunks."""
-    streams: Callable[[Socket], Awaitable[None]] | None = None
-    """Takes over the WebSocket, which speaks `protocol`."""
-    protocol: str = ""
 
 
 class Route(msgspec.Struct, frozen=True, gc=False):
@@ -112,22 +75,6 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 _ON_OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _ON_SUBRESOURCE = {**_ON_OBJECT, "POST": "create"}
-
-
-def parse_query(raw: bytes) -> Query:
-    """Parameters by name. A pair that is not well-formed is as good as not there, as in Kubernetes."""
-    if not raw:
-        return NO_QUERY
-    text = raw.decode("latin-1")
-    if "%" in text or ";" in text:
-        text = "&".join(pair for pair in text.split("&") if not _is_malformed(pair))
-    return parse_qs(text, keep_blank_values=True)
-
-
-def is_true(query: Query, name: str) -> bool:
-    """Booleans of the query are lenient: present and neither `false` nor `0`."""
-    found = query.get(name)
-    return bool(found) and found[0].lower() not in ("false", "0")  # type: ignore[index]
 
 
 def resolve(method: str, path: str, query: Query) -> Route | None:

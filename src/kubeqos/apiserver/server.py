@@ -8,39 +8,33 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubeqos.apiserver.access import Access, follow_policy, load_policy, node_rule
-from kubeqos.apiserver.admission import Check
+from kubeqos.apiserver.admission.chain import Chain
+from kubeqos.apiserver.admission.contract import Check
 from kubeqos.apiserver.app import Application
-from kubeqos.apiserver.auth import (
-    Authenticator,
-    Authorizer,
-    Identity,
-    Pki,
-    StaticTokens,
-    TokenSigner,
-    server_context,
-    write_kubeconfig,
-)
-from kubeqos.apiserver.bootstrap import bootstrap
-from kubeqos.apiserver.chain import Chain
-from kubeqos.apiserver.core import Core
-from kubeqos.apiserver.eventexpiry import expire_events
-from kubeqos.apiserver.expiry import Expiry
+from kubeqos.apiserver.auth import Authenticator, Authorizer, StaticTokens, TokenSigner, write_kubeconfig
+from kubeqos.apiserver.auth.access import Access, follow_policy, load_policy, node_rule
+from kubeqos.apiserver.auth.reviews import Reviews
 from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.local import LOCAL, LocalTransport
-from kubeqos.apiserver.nodeproxy import NodeProxy
+from kubeqos.apiserver.nodes.podindex import PodPlaces
+from kubeqos.apiserver.nodes.proxy import NodeProxy
 from kubeqos.apiserver.observe import Audit, Health, Metrics
-from kubeqos.apiserver.places import PodPlaces
-from kubeqos.apiserver.reviews import Reviews
-from kubeqos.apiserver.serving import serve
-from kubeqos.apiserver.subresources import Subresources
-from kubeqos.apiserver.watching import Watching
+from kubeqos.apiserver.registry.bootstrap import bootstrap
+from kubeqos.apiserver.registry.core import Core
+from kubeqos.apiserver.registry.eventexpiry import expire_events
+from kubeqos.apiserver.registry.expiry import Expiry
+from kubeqos.apiserver.registry.subresources import Subresources
+from kubeqos.apiserver.watch.watcher import Watching
 from kubeqos.client import TransportApi
-from kubeqos.client.listening import listen
-from kubeqos.client.settled import settle
 from kubeqos.errors import StateError
 from kubeqos.gates import FeatureGates
 from kubeqos.store import Store
+from kubeqos.web.garbage import settle
+from kubeqos.web.identity import Identity
+from kubeqos.web.pki import Pki
+from kubeqos.web.serving import serve
+from kubeqos.web.sockets import listen
+from kubeqos.web.tls import server_context
 
 AUDIT_FLUSH_SECONDS = 1.0
 

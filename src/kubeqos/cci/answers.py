@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubeqos.cci.parameters import Group, Parameters
+from kubeqos.cci.claims.parameters import Group, Parameters
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.store import ResourceSet, exclusive_set
 from kubeqos.errors import InputError

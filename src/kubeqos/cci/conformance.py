@@ -15,8 +15,8 @@ from typing import Any
 import grpc.aio
 
 from kubeqos.cci.answers import Lie, verified
+from kubeqos.cci.claims.parameters import Group, Parameters
 from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS, negotiate
-from kubeqos.cci.parameters import Group, Parameters
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.store import ResourceSet
 from kubeqos.errors import RemoteError

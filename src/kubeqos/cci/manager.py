@@ -18,10 +18,10 @@ from typing import Any
 
 import structlog
 
-from kubeqos.cci.asks import Wrong, asks_of
-from kubeqos.cci.claiming import INVALID, REFUSED, UNAVAILABLE, Claiming
+from kubeqos.cci.claims.asks import Wrong, asks_of
+from kubeqos.cci.claims.claiming import INVALID, REFUSED, UNAVAILABLE, Claiming
+from kubeqos.cci.claims.devices import DeviceLocator, locate_by_name
 from kubeqos.cci.departures import Departures
-from kubeqos.cci.devices import DeviceLocator, locate_by_name
 from kubeqos.cci.drivers import Deadlines, Driver, Drivers, watched
 from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
@@ -44,8 +44,8 @@ from kubeqos.plugins.managers import (
     Refusal,
     Update,
 )
+from kubeqos.topology.alignment.hints import Hint, Offer
 from kubeqos.topology.answers import Refused
-from kubeqos.topology.hints import Hint, Offer
 
 NOT_STORED = "CCIStateError"
 
@@ -72,7 +72,7 @@ class Settings:
 class CciManager:
     """One node's manager. State changes only between awaits, so that pods may be admitted beside each other.
 
-    Claims are put to drivers by `cci.claiming`; who has none waits for nobody.
+    Claims are put to drivers by `cci.claims.claiming`; who has none waits for nobody.
     """
 
     name = "cci"

@@ -30,9 +30,9 @@ import grpc
 import grpc.aio
 import structlog
 
-from kubeqos.cci.document import Problem
+from kubeqos.cci.claims.document import Problem
+from kubeqos.cci.claims.parameters import CPU, DEVICE, MEMORY, Parameters, parse_handle
 from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS
-from kubeqos.cci.parameters import CPU, DEVICE, MEMORY, Parameters, parse_handle
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.stateservice import SOCKET_NAME, read_state
 from kubeqos.errors import RemoteError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kubeqos.cci.parameters import Group
+from kubeqos.cci.claims.parameters import Group
 from kubeqos.cci.store import Entry, Holding, Key, ResourceSet, Store
 from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import Machine

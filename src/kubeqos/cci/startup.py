@@ -1,4 +1,4 @@
-"""What a machine must have left for the CCI manager to run on it; the managers that must be off: `node.settings`."""
+"""What a machine must have left for the CCI manager; the managers that must be off: `node.config.contradictions`."""
 
 from __future__ import annotations
 

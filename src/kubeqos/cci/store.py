@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kubeqos.cci.document import Problem
-from kubeqos.cci.parameters import Group, Parameters, parse_handle
+from kubeqos.cci.claims.document import Problem
+from kubeqos.cci.claims.parameters import Group, Parameters, parse_handle
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import InputError

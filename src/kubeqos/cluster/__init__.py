@@ -1,1 +1,4 @@
-"""Stock Kubernetes: the engines as admission webhooks, scheduler extender and NRI plugin."""
+"""What `kubeqos up` runs: a whole cluster in one process, the file that describes it, its plugin processes.
+
+Called by the command line, tests and benchmarks.
+"""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from kubeqos.apiserver.kinds import stored_kinds
+from kubeqos.apiserver.registry.kinds import stored_kinds
 from kubeqos.client import Change, Resource
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Delete

@@ -11,14 +11,14 @@ from kubeqos.controllers.claims import ClaimController
 from kubeqos.controllers.claimstatus import ClaimStatusController
 from kubeqos.controllers.collector import GarbageCollector
 from kubeqos.controllers.controller import Clock, Context, Controller, Settings
-from kubeqos.controllers.deploymentcontroller import DeploymentController
-from kubeqos.controllers.disruption import DisruptionController
 from kubeqos.controllers.metrics import Metrics
 from kubeqos.controllers.namespaces import NamespaceController, ServiceAccountController
-from kubeqos.controllers.nodecontroller import NodeLifecycle, TaintEviction
-from kubeqos.controllers.podsweep import ClaimProtection, PodSweeper
+from kubeqos.controllers.nodes.controller import NodeLifecycle, TaintEviction
+from kubeqos.controllers.nodes.podsweep import ClaimProtection, PodSweeper
 from kubeqos.controllers.quota import QuotaAudit
-from kubeqos.controllers.replicacontroller import ReplicaSetController, ReplicationControllerController
+from kubeqos.controllers.workloads.deploymentcontroller import DeploymentController
+from kubeqos.controllers.workloads.disruption import DisruptionController
+from kubeqos.controllers.workloads.replicacontroller import ReplicaSetController, ReplicationControllerController
 
 CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     ReplicaSetController,

@@ -1,9 +1,9 @@
 """One machine as a value: sockets, NUMA nodes, caches, cores, CPUs and the devices that hang on them.
 
 Allocators, QRM plugins, CCI drivers, the node agent and `kubeqos map` all work on this description and never
-on the machine they run on. It comes from a sysfs tree (`model.sysfs`), a YAML file (`model.machinefile`) or a
-builder (`model.machines`). Nothing here assumes regularity: ids may have holes, cores may have one thread or
-four, a socket may be half offline, a NUMA node may have memory and no CPU.
+on the machine they run on. It comes from a sysfs tree (`model.hardware.sysfs`), a YAML file
+(`model.hardware.machinefile`) or a builder (`model.hardware.named`). Nothing here assumes regularity: ids may have
+holes, cores may have one thread or four, a socket may be half offline, a NUMA node may have memory and no CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
-from kubeqos.model.layout import Layout
+from kubeqos.model.hardware.layout import Layout
 
 LOCAL_DISTANCE = 10  # ACPI SLIT: a node to itself
 REMOTE_DISTANCE = 20  # what Linux assumes when the firmware says nothing

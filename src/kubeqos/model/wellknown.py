@@ -21,7 +21,7 @@ PLACEMENT_ANNOTATION: Final = "kubeqos.io/placement"
 """On a Pod: why the scheduler chose its node."""
 
 MACHINE_ANNOTATION: Final = "kubeqos.io/machine"
-"""On a Node: its machine as JSON (`model.machinefile`), published by the node agent for `kubeqos map`."""
+"""On a Node: its machine as JSON (`model.hardware.machinefile`), published by the node agent for `kubeqos map`."""
 
 ASSIGNMENTS_ANNOTATION: Final = "kubeqos.io/assignments"
 """On a Node: who runs where, as JSON `{"pools": {name: cpuset}, "containers": {"ns/pod/container": {"cpus": cpuset,

@@ -1,8 +1,8 @@
-"""The node agent: the shell around `node.core` that follows the API, drives the runtime and registers the node.
+"""The node agent: the shell around `node.pod.machine` that follows the API, drives the runtime and registers the node.
 
 Stimuli come from the pod informer, the runtime's events, a relist, static pod files and timers; effects are carried out
-by `node.performer`, each in a task of its own. The core lets at most one effect per pod and target run, so order holds
-within a pod and a stuck pod delays nobody. Nothing is decided here.
+by `node.runtime.executor`, each in a task of its own. The core lets at most one effect per pod and target run, so order
+holds within a pod and a stuck pod delays nobody. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from typing import Any, cast
 
 from kubeqos.client.api import Api
 from kubeqos.client.errors import ApiError, Unreachable
+from kubeqos.clock import NS, Clock, Timer, WallClock
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.runtime import Runtime
-from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
 from kubeqos.errors import KubeqosError, StateError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
 from kubeqos.model.machine import Machine
-from kubeqos.node import effects as fx
-from kubeqos.node import nodestatus
-from kubeqos.node.admission import Admission, TopologySettings
-from kubeqos.node.assembly import cgroup_keeper, context_of, cpu_manager, memory_manager
-from kubeqos.node.cgroupkeeper import PERIOD_SECONDS
-from kubeqos.node.core import Core, describe
-from kubeqos.node.fit import NodeFit
-from kubeqos.node.ledger import FileLedger, Ledger
-from kubeqos.node.managers import Reconciles
-from kubeqos.node.managers.classes import ClassManager
-from kubeqos.node.performer import Claims, Performer, StartError, no_claims
-from kubeqos.node.podwriter import PodWriter
-from kubeqos.node.prober import Prober
-from kubeqos.node.registration import Registration
-from kubeqos.node.seen import live_containers
-from kubeqos.node.settings import NodeSettings
-from kubeqos.node.sources import ApiPods, LocalPods, PodSink, PodSource
-from kubeqos.node.staticpods import Mirrors, StaticFolder
-from kubeqos.node.status import StatusFacts
-from kubeqos.node.surroundings import Counters, Surroundings
-from kubeqos.node.telling import Teller
-from kubeqos.node.unapplied import Unapplied
-from kubeqos.node.watching import RuntimeWatch
+from kubeqos.node.admission.fit import NodeFit
+from kubeqos.node.admission.ledger import FileLedger, Ledger
+from kubeqos.node.admission.managers import Reconciles
+from kubeqos.node.admission.managers.classes import ClassManager
+from kubeqos.node.admission.transaction import Admission, TopologySettings
+from kubeqos.node.api import nodestatus
+from kubeqos.node.api.events import Teller
+from kubeqos.node.api.podwriter import PodWriter
+from kubeqos.node.api.registration import Registration
+from kubeqos.node.api.sources import ApiPods, LocalPods, PodSink, PodSource
+from kubeqos.node.api.staticpods import Mirrors, StaticFolder
+from kubeqos.node.cgroups.keeper import PERIOD_SECONDS
+from kubeqos.node.cgroups.unsupported import Unapplied
+from kubeqos.node.config.assembly import cgroup_keeper, context_of, cpu_manager, memory_manager
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.parts import Counters, Surroundings
+from kubeqos.node.pod import effects as fx
+from kubeqos.node.pod.machine import Core, describe
+from kubeqos.node.pod.observed import live_containers
+from kubeqos.node.pod.status import StatusFacts
+from kubeqos.node.runtime.executor import Claims, Performer, StartError, no_claims
+from kubeqos.node.runtime.follower import RuntimeWatch
+from kubeqos.node.runtime.prober import Prober
 from kubeqos.plugins.managers import AdmittedPod, NodeResource, ResourceManager
 from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
 

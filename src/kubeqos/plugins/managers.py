@@ -17,7 +17,7 @@ from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.model.topologysummary import ByNuma, Division
 from kubeqos.rules.podqos import QosClass
-from kubeqos.topology.hints import Hint, Merged, Offer, Scope
+from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Scope
 
 
 class ContainerKind(enum.StrEnum):

@@ -25,8 +25,8 @@ from kubeqos.qrm.patience import Patience
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reconcile import Reconciler, judged
 from kubeqos.qrm.settings import Event, OnError
+from kubeqos.topology.alignment.hints import Hint, Offer, Scope
 from kubeqos.topology.changes import Held
-from kubeqos.topology.hints import Hint, Offer, Scope
 
 REASON = "UnexpectedAdmissionError"
 Given = dict[str, Allocation]

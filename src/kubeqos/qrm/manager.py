@@ -38,9 +38,9 @@ from kubeqos.qrm.ordering import Key, order
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reconcile import Reconciler
 from kubeqos.qrm.settings import Event, EventSink, OnError, Settings
+from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Scope
 from kubeqos.topology.answers import Refused
 from kubeqos.topology.changes import Held
-from kubeqos.topology.hints import Hint, Merged, Offer, Scope
 
 START_REASON = "PreStartHookError"
 CONDITION = "ResourcePluginsReady"

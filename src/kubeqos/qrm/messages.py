@@ -14,7 +14,7 @@ import msgspec
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.topologysummary import ANY, Division, PoolRule, Rules
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.topology.hints import Hint
+from kubeqos.topology.alignment.hints import Hint
 
 SERVICE = "resourceplugin.v1alpha1.ResourcePlugin"
 REGISTRATION_SERVICE = "resourceplugin.v1alpha1.Registration"

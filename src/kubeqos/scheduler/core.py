@@ -23,7 +23,7 @@ from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
 from kubeqos.placement.shape import Shape, compile_shape, pod_amounts
-from kubeqos.rules.held import held_spec
+from kubeqos.rules.allocated import held_spec
 from kubeqos.scheduler.claims import ClaimIndex
 from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue
 from kubeqos.scheduler.reading import ENVELOPE, SPEC_BYTES, Envelope, node_facts, same_but_topology

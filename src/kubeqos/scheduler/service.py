@@ -27,7 +27,6 @@ from kubeqos.client.resources import (
     RESOURCE_CLASSES,
     Resource,
 )
-from kubeqos.client.settled import settle
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.model.timestamps import timestamp
@@ -35,6 +34,7 @@ from kubeqos.model.wellknown import PLACEMENT_ANNOTATION
 from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.scheduler.core import Bind, Evict, PodKey, Report, Scheduler
 from kubeqos.scheduler.metrics import Metrics
+from kubeqos.web.garbage import settle
 
 _BATCHES_AT_ONCE = 2
 _CALLS_AT_ONCE = 128

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from kubeqos.client import serving
 from kubeqos.scheduler.service import SchedulerService
+from kubeqos.web import health as serving
 
 
 def application(service: SchedulerService) -> Starlette:

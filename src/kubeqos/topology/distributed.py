@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 
-from kubeqos.model.layout import Layout
+from kubeqos.model.hardware.layout import Layout
 from kubeqos.topology.packed import sorted_numas, take_in_steps, take_packed
 
 MAX_COMBINATIONS = 20_000  # beyond this only the nodes with the most free CPUs are combined

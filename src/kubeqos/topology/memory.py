@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 
 from kubeqos.model.cpuset import NumaSet, iterate_bits
 from kubeqos.model.machine import Machine
+from kubeqos.topology.alignment.hints import Hint
+from kubeqos.topology.alignment.masks import ENUMERATED, Fits, all_masks, numa_set, useful_masks
 from kubeqos.topology.answers import Refused, Violation
-from kubeqos.topology.hints import Hint
-from kubeqos.topology.masks import ENUMERATED, Fits, all_masks, numa_set, useful_masks
 
 MEMORY = "memory"
 Request = Mapping[str, int]  # resource ("memory", "hugepages-2Mi", …) → bytes

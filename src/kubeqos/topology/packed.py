@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from kubeqos.model.cpuset import iterate_bits
-from kubeqos.model.layout import Layout
+from kubeqos.model.hardware.layout import Layout
 
 
 def take_packed(layout: Layout, free: int, count: int, *, spread: bool = False, by_uncore: bool = False) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeqos.model.cpuset import iterate_bits
-from kubeqos.model.layout import Layout
+from kubeqos.model.hardware.layout import Layout
 from kubeqos.topology.packed import sorted_numas, take_packed
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kubeqos.apiserver.auth.identity import ANONYMOUS, Identity
+from kubeqos.web.identity import ANONYMOUS, Identity
 
 
 class TokenSource(Protocol):

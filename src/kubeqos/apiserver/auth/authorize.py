@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kubeqos.apiserver.auth.identity import MASTERS, Identity
 from kubeqos.apiserver.auth.noderule import NodeRule
 from kubeqos.apiserver.auth.rbac import Attributes, Decision, Policy
 from kubeqos.codec import JsonObject
+from kubeqos.web.identity import MASTERS, Identity
 
 ALLOWED_MASTERS = Decision(True, f'"{MASTERS}" may do everything')
 

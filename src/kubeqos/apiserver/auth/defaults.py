@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeqos.apiserver.auth.identity import AUTHENTICATED, MASTERS
 from kubeqos.apiserver.auth.rbac import GROUP, rule
 from kubeqos.codec import JsonObject
+from kubeqos.web.identity import AUTHENTICATED, MASTERS
 
 READ = "get,list,watch"
 WRITE = "create,delete,deletecollection,patch,update"

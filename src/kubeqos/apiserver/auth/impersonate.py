@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kubeqos.apiserver.auth.authorize import Authorizer, forbidden_message
-from kubeqos.apiserver.auth.identity import ANONYMOUS, Identity
 from kubeqos.apiserver.auth.rbac import Attributes
+from kubeqos.web.identity import ANONYMOUS, Identity
 
 USER, GROUP, UID = b"impersonate-user", b"impersonate-group", b"impersonate-uid"
 SERVICE_ACCOUNT = "system:serviceaccount:"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from kubeqos.apiserver.auth.pki import ADMIN, KeyPair, write_private
 from kubeqos.codec import encode_yaml
+from kubeqos.web.pki import ADMIN, KeyPair, write_private
 
 
 def write_kubeconfig(

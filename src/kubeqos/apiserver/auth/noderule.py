@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from kubeqos.apiserver.auth.identity import Identity
 from kubeqos.apiserver.auth.rbac import Attributes, Decision
 from kubeqos.codec import JsonObject
+from kubeqos.web.identity import Identity
 
 LEASES = "kube-node-lease"
 READ = frozenset({"get", "list", "watch"})

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from kubeqos.apiserver.auth.identity import Identity
 from kubeqos.codec import JsonObject
+from kubeqos.web.identity import Identity
 
 GROUP = "rbac.authorization.k8s.io"
 REMEMBERED = 4096  # identities × namespaces

@@ -14,9 +14,9 @@ import hmac
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kubeqos.apiserver.auth.identity import Identity
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import ConfigurationError
+from kubeqos.web.identity import Identity
 
 ISSUER = "kubeqos"
 HEADER = base64.urlsafe_b64encode(encode_json({"alg": "HS256", "typ": "JWT"})).rstrip(b"=")

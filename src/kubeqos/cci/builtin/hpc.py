@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kubeqos.cci.builtin.keeping import Keeping
 from kubeqos.cci.builtin.reference import Reference
-from kubeqos.cci.parameters import Group, Parameters
+from kubeqos.cci.claims.parameters import Group, Parameters
 from kubeqos.cci.sdk import Ask, End, Held, Start
 from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import Machine

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kubeqos.cci.builtin.keeping import Keeping
 from kubeqos.cci.builtin.reference import Reference
-from kubeqos.cci.parameters import Parameters
+from kubeqos.cci.claims.parameters import Parameters
 from kubeqos.cci.sdk import Ask, End, Held, Start
 from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.machine import CoreKind, Machine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeqos.cci.asks import POLICIES
-from kubeqos.cci.parameters import Parameters
+from kubeqos.cci.claims.asks import POLICIES
+from kubeqos.cci.claims.parameters import Parameters
 from kubeqos.cci.sdk import Ask, Driver, Refuse
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine

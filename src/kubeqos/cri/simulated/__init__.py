@@ -4,7 +4,7 @@ For laptops (`kubeqos runtime`), for tests and for fleets of thousands of nodes 
 `runtime` moves bytes; pods describe their behaviour in annotations (`script`) and by their commands (`program`).
 """
 
-from kubeqos.cri.simulated.clock import Clock, VirtualClock, WallClock
+from kubeqos.clock import Clock, VirtualClock, WallClock
 from kubeqos.cri.simulated.runtime import SimulatedRuntime
 
 __all__ = ["Clock", "SimulatedRuntime", "VirtualClock", "WallClock"]

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import structlog
 
+from kubeqos.clock import NS, Clock, Timer, WallClock
 from kubeqos.cri import relist
 from kubeqos.cri.errors import CallError, Code, Refused
 from kubeqos.cri.proto import cri_pb2 as cri
@@ -20,7 +21,6 @@ from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.relist import Seen
 from kubeqos.cri.runtime import EXEC_SYNC, STOP_CONTAINER, Method, Request, Response, Runtime
 from kubeqos.cri.simulated import views
-from kubeqos.cri.simulated.clock import NS, Clock, Timer, WallClock
 from kubeqos.cri.simulated.core import POD_CIDR, Core
 from kubeqos.cri.simulated.execution import execute
 from kubeqos.cri.simulated.faults import Faults

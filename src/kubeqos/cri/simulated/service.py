@@ -17,8 +17,8 @@ from kubeqos.cri.simulated.classes import read_classes
 from kubeqos.cri.simulated.faults import parse_faults
 from kubeqos.cri.simulated.runtime import SimulatedRuntime
 from kubeqos.errors import InputError, KubeqosError
+from kubeqos.model.hardware.loading import load_machine
 from kubeqos.model.machine import Machine
-from kubeqos.model.machineloading import load_machine
 
 REFRESH_SECONDS = 1.0
 

@@ -21,8 +21,8 @@ from kubeqos.qrm.plugins.knobs import check_knobs, knob_allocations
 from kubeqos.qrm.plugins.numa import Tenant, bound_hints, choose, open_nodes
 from kubeqos.qrm.plugins.roles import Numa, Role, role_for
 from kubeqos.qrm.sdk.values import Capacity, Kind, Refuse, Request
+from kubeqos.topology.alignment.hints import Hint
 from kubeqos.topology.answers import Refused, Violation
-from kubeqos.topology.hints import Hint
 from kubeqos.topology.pools import SHARED
 
 Key = tuple[str, str]  # pod uid, container

@@ -17,7 +17,7 @@ from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.qrm.messages import Allocation, NumaHint
 from kubeqos.qrm.sdk.values import Capacity, Kind, Refuse, Request
-from kubeqos.topology.hints import Hint
+from kubeqos.topology.alignment.hints import Hint
 
 NETNS_ANNOTATION = "kubernetes.io/host-netns-path"
 ADDRESS_ENVS = {4: "AFFINITY_NIC_ADDR_IPV4", 6: "AFFINITY_NIC_ADDR_IPV6"}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.qrm.plugins.roles import Numa, Role
-from kubeqos.topology.hints import Hint
-from kubeqos.topology.masks import ENUMERATED, all_masks, to_mask, useful_masks
+from kubeqos.topology.alignment.hints import Hint
+from kubeqos.topology.alignment.masks import ENUMERATED, all_masks, to_mask, useful_masks
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from kubeqos.model.topologysummary import Division, PoolRule, Rules
 from kubeqos.qrm.messages import Allocation, DeviceSpec, MountSpec, NumaHint
 from kubeqos.qrm.sdk.serving import Options, running, serve
 from kubeqos.qrm.sdk.values import Capacity, Kind, Refuse, Request
-from kubeqos.topology.hints import Hint
+from kubeqos.topology.alignment.hints import Hint
 
 __all__ = [
     "Allocation",

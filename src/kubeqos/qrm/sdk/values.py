@@ -11,7 +11,7 @@ from kubeqos.model.podmarks import QOS_LEVEL_KEY, RECLAIMED_CORES
 from kubeqos.model.topologysummary import Division
 from kubeqos.qrm.messages import WHOLE_POD, hint_from_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.topology.hints import ANYWHERE, Hint
+from kubeqos.topology.alignment.hints import ANYWHERE, Hint
 
 
 class Refuse(KubeqosError):

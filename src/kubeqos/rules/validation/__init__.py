@@ -12,18 +12,11 @@ from typing import Literal
 
 from kubeqos.model import names
 from kubeqos.rules.fielderror import FieldError
-from kubeqos.rules.validation import (
-    claims,
-    cluster,
-    config,
-    pod,
-    podupdate,
-    quota,
-    service,
-    workloads,
-)
+from kubeqos.rules.validation import claims, cluster, config, quota, service, workloads
 from kubeqos.rules.validation.common import Errors, Raw
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
+from kubeqos.rules.validation.pods import spec as pod
+from kubeqos.rules.validation.pods import update as podupdate
 from kubeqos.rules.validation.warnings import warnings
 
 __all__ = ["KINDS", "KindRules", "Operation", "validate", "warnings"]

@@ -20,9 +20,9 @@ from kubeqos.rules.validation.common import (
     complain,
 )
 from kubeqos.rules.validation.meta import check_kube_finalizer, check_meta, check_meta_update, meta_of
+from kubeqos.rules.validation.pods.scheduling import check_taints
 from kubeqos.rules.validation.quota import check_class_capacities
 from kubeqos.rules.validation.resources import amounts, check_amount
-from kubeqos.rules.validation.scheduling import check_taints
 
 MAX_USER_PRIORITY = 1_000_000_000
 _PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")

@@ -17,8 +17,8 @@ from kubeqos.rules.validation.common import (
     check_supported,
     complain,
 )
-from kubeqos.rules.validation.containers import PROTOCOLS
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
+from kubeqos.rules.validation.pods.containers import PROTOCOLS
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _AFFINITIES = ("ClientIP", "None")

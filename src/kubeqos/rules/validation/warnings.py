@@ -11,8 +11,8 @@ from kubeqos.model import names
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.fielderror import quote
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Raw
-from kubeqos.rules.validation.containers import all_containers
 from kubeqos.rules.validation.meta import meta_of
+from kubeqos.rules.validation.pods.containers import all_containers
 
 MAX_WARNINGS = 100
 """Nobody reads more, and what repeats itself in a large object can be warned of millions of times."""

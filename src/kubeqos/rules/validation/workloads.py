@@ -19,7 +19,7 @@ from kubeqos.rules.validation.common import (
     go_struct,
 )
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
-from kubeqos.rules.validation.pod import check_pod_template
+from kubeqos.rules.validation.pods.spec import check_pod_template
 
 _MISMATCH = "`selector` does not match template `labels`"
 _is_percent = re.compile("[0-9]+%").fullmatch

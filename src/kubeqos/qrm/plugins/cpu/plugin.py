@@ -25,8 +25,8 @@ from kubeqos.qrm.plugins.knobs import knob_allocations
 from kubeqos.qrm.plugins.roles import role_for
 from kubeqos.qrm.proto import cpupools_pb2 as pb
 from kubeqos.qrm.sdk.values import Capacity, Refuse, Request
+from kubeqos.topology.alignment.hints import Hint
 from kubeqos.topology.answers import Refused
-from kubeqos.topology.hints import Hint
 
 log = structlog.get_logger("kubeqos.plugin.cpu")
 POOLS_SERVICE = "kubeqos.qrm.cpupools.v1.CpuPools"

@@ -20,9 +20,9 @@ from kubeqos.qrm.plugins.cpu.layout import lay_out
 from kubeqos.qrm.plugins.numa import Tenant, bound_hints, choose, open_nodes
 from kubeqos.qrm.plugins.roles import Numa, Role, role_for
 from kubeqos.qrm.sdk.values import Kind, Request
+from kubeqos.topology.alignment.hints import Hint
 from kubeqos.topology.answers import Refused, Shortage, Violation
 from kubeqos.topology.cpus import CpuOptions, allocate_cpus
-from kubeqos.topology.hints import Hint
 from kubeqos.topology.pools import Pools
 
 Key = tuple[str, str]  # pod uid, container

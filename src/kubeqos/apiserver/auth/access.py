@@ -1,0 +1,212 @@
+"""Authentication and authorisation of one request, impersonation, and the facts that the node rule asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kubeqos.apiserver.auth import (
+    Attributes,
+    Authenticator,
+    Authorizer,
+    NodeRule,
+    Policy,
+    Unauthenticated,
+    forbidden_message,
+)
+from kubeqos.apiserver.nodes.podindex import PodPlaces
+from kubeqos.apiserver.registry.kinds import RBAC, kind_named
+from kubeqos.apiserver.requests import Route
+from kubeqos.codec import JsonObject, decode_json
+from kubeqos.store import Store, Stored
+from kubeqos.web.identity import MASTERS, Identity
+from kubeqos.web.status import ApiError, forbidden, unauthorized
+
+RBAC_PREFIX = f"/registry/{RBAC}/"
+
+
+@dataclass
+class Access:
+    """Who may do what."""
+
+    authenticator: Authenticator
+    authorizer: Authorizer
+
+    def identify(self, peer: Identity | None, headers: Mapping[bytes, bytes]) -> Identity:
+        """The identity behind a request, after impersonation; 401 when there is none."""
+        identity = self.authenticator.identify(peer, headers.get(b"authorization"))
+        if isinstance(identity, Unauthenticated):
+            raise unauthorized()
+        wanted = headers.get(b"impersonate-user")
+        return identity if wanted is None else self._impersonate(identity, wanted.decode("latin-1"), headers)
+
+    def _impersonate(self, identity: Identity, user: str, headers: Mapping[bytes, bytes]) -> Identity:
+        self.check(identity, Attributes("impersonate", resource="users", name=user))
+        groups = [g for g in headers.get(b"impersonate-group", b"").decode("latin-1").split("\n") if g]
+        for group in groups:
+            self.check(identity, Attributes("impersonate", resource="groups", name=group))
+        return Identity.authenticated(user, groups, headers.get(b"impersonate-uid", b"").decode("latin-1"))
+
+    def check(self, identity: Identity, wanted: Attributes) -> None:
+        """403 unless allowed."""
+        decision = self.authorizer.decide(identity, wanted)
+        if decision.allowed:
+            return
+        details: JsonObject = {}
+        if wanted.name and wanted.resource:
+            details["name"] = wanted.name
+        if wanted.group:
+            details["group"] = wanted.group
+        if wanted.resource:
+            details["kind"] = wanted.resource
+        message = forbidden_message(identity, wanted, decision.because)
+        raise ApiError(403, "Forbidden", message, details=details)
+
+    def check_write(self, identity: Identity, wanted: Attributes, body: JsonObject) -> None:
+        """What only the object tells: a node creates itself and nobody else; nobody grants more than they have."""
+        if MASTERS in identity.groups:
+            return
+        decision = self.authorizer.node_rule.admits(identity, wanted, body)
+        if decision is not None and not decision.allowed:
+            name = (body.get("metadata") or {}).get("name", "")
+            raise forbidden(wanted.resource, wanted.group, name, decision.because)
+        if wanted.group == RBAC:
+            self._check_escalation(identity, wanted, body)
+
+    def _check_escalation(self, identity: Identity, wanted: Attributes, body: JsonObject) -> None:
+        if "rules" in body:
+            rules = body["rules"] or []
+        else:
+            role = body.get("roleRef") or {}
+            found = self.authorizer.policy.rules_of(role.get("kind", ""), wanted.namespace, role.get("name", ""))
+            rules = found or []
+        beyond = self.authorizer.escalates(identity, wanted.namespace, rules)
+        if beyond:
+            name = (body.get("metadata") or {}).get("name", "")
+            listed = "; ".join(f"{a.verb} {a.combined or a.path}" for a in beyond)
+            why = f'user "{identity.user}" is attempting to grant RBAC permissions not currently held: {listed}'
+            raise forbidden(wanted.resource, RBAC, name, why)
+
+
+def attributes(route: Route) -> Attributes:
+    return Attributes(route.verb, route.group, route.resource, route.subresource, route.namespace, route.name)
+
+
+_RESOURCE_GROUP = "resource.k8s.io"
+
+
+class StoredFacts:
+    """The node rule's questions, answered from the store."""
+
+    def __init__(self, store: Store, places: PodPlaces) -> None:
+        self._store = store
+        self._places = places
+        self._pods = kind_named("Pod")
+
+    def node_of_pod(self, namespace: str, name: str) -> str | None:
+        stored = self._store.get(self._pods.key(namespace, name))
+        return (decode_json(stored.value).get("spec") or {}).get("nodeName") if stored else None
+
+    def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        prefix = self._pods.range_prefix(namespace)
+        if any(self._refers(stored, node, resource, namespace, name) for stored in self._places.pods(node, prefix)):
+            return True
+        # A node may have heard of its pod before the index has.
+        late = (stored for stored in self._store.range(prefix).items if node.encode() in stored.value)
+        return any(self._refers(stored, node, resource, namespace, name) for stored in late)
+
+    def _refers(self, stored: Stored, node: str, resource: str, namespace: str, name: str) -> bool:
+        """Whether this is a pod of the node, and names the object."""
+        by_claim = resource in ("configmaps", "resourceclaims") and b'"resourceClaims":' in stored.value
+        if not by_claim and name.encode() not in stored.value:
+            return False
+        pod = decode_json(stored.value)
+        if (pod.get("spec") or {}).get("nodeName") != node:
+            return False
+        return name in referenced(pod, resource) or (
+            resource == "configmaps" and name in self._parameters(pod, namespace)
+        )
+
+    def _parameters(self, pod: JsonObject, namespace: str) -> set[str]:
+        """ConfigMaps that parametrise the pod's claims (KEP-3675): named by claim, template or class."""
+        found: set[str] = set()
+        for kind in ("ResourceClaim", "ResourceClaimTemplate"):
+            named = kind_named(kind, _RESOURCE_GROUP)
+            for name in referenced(pod, named.plural):
+                stored = self._store.get(named.key(namespace, name))
+                spec = (decode_json(stored.value).get("spec") or {}) if stored else {}
+                spec = spec.get("spec") or {} if kind == "ResourceClaimTemplate" else spec
+                found |= self._parameters_of(spec, namespace)
+        return found
+
+    def _parameters_of(self, spec: JsonObject, namespace: str) -> set[str]:
+        references = [spec.get("parametersRef") or {}]
+        stored = self._store.get(
+            kind_named("ResourceClass", _RESOURCE_GROUP).key("", str(spec.get("resourceClassName", "")))
+        )
+        if stored is not None:
+            reference = decode_json(stored.value).get("parametersRef") or {}
+            if reference.get("namespace", namespace) == namespace:
+                references.append(reference)
+        return {str(one["name"]) for one in references if one.get("kind") == "ConfigMap" and one.get("name")}
+
+
+_CLAIM_FIELDS = {"resourceclaims": "resourceClaimName", "resourceclaimtemplates": "resourceClaimTemplateName"}
+
+
+def _from_template(claim: JsonObject) -> bool:
+    return any(one.get("resourceClaimTemplateName") for one in (claim, claim.get("source") or {}))
+
+
+def referenced(pod: JsonObject, resource: str) -> set[str]:
+    """The names of the ConfigMaps, Secrets or claims that a pod refers to."""
+    found: set[str] = set()
+    spec = pod.get("spec") or {}
+    if resource in _CLAIM_FIELDS:
+        statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        claims = [*(spec.get("resourceClaims") or ()), *statuses]
+        sources = [*claims, *(claim.get("source") or {} for claim in claims)]
+        found = {str(one[_CLAIM_FIELDS[resource]]) for one in sources if one.get(_CLAIM_FIELDS[resource])}
+        if resource == "resourceclaims":
+            # What a claim from a template will be called is known before its controller has made it and said so.
+            found |= {f"{pod['metadata']['name']}-{claim['name']}" for claim in claims if _from_template(claim)}
+        return found
+    keys = {
+        "configmaps": ("configMap", "configMapRef", "configMapKeyRef"),
+        "secrets": ("secret", "secretRef", "secretKeyRef"),
+    }
+    wanted = keys.get(resource, ("persistentVolumeClaim",))
+    pending: list[object] = [spec]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        elif isinstance(value, dict):
+            for key, inner in value.items():
+                if key in wanted and isinstance(inner, dict):
+                    found.update(str(inner[n]) for n in ("name", "secretName", "claimName") if inner.get(n))
+                pending.append(inner)
+    if resource == "secrets":
+        found.update(s["name"] for s in spec.get("imagePullSecrets") or () if s.get("name"))
+    return found
+
+
+def load_policy(store: Store) -> Policy:
+    return Policy(decode_json(stored.value) for stored in store.range(RBAC_PREFIX).items)
+
+
+async def follow_policy(store: Store, policy: Policy, after: int) -> None:
+    """Keep a policy that was loaded at a revision in step with the stored RBAC objects, as long as the server runs."""
+    async for events in store.watch(RBAC_PREFIX, after):
+        for event in events:
+            raw = decode_json(event.value)
+            if event.type == "DELETED":
+                policy.remove(raw["kind"], raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+            else:
+                policy.put(raw)
+        await asyncio.sleep(0)
+
+
+def node_rule(store: Store, places: PodPlaces) -> NodeRule:
+    return NodeRule(StoredFacts(store, places))

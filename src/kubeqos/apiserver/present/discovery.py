@@ -1,0 +1,159 @@
+"""Which groups, versions and resources there are: legacy discovery, and the aggregated form kubectl asks for first.
+
+Everything is worked out once from the table of kinds.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+
+from kubeqos.apiserver.registry.kinds import GROUPS, KINDS, Kind, Subresource
+from kubeqos.apiserver.requests import Request
+from kubeqos.codec import JsonObject, encode_json
+from kubeqos.web.messages import JSON, Response
+
+_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+
+
+def discovery_response(request: Request, address: str) -> Response | None:
+    """The answer to a discovery path; None for any other path."""
+    parts = [part for part in request.path.split("/") if part]
+    match parts:
+        case ["api"] | ["apis"]:
+            version = _aggregated_version(request.accept)
+            if version:
+                return _aggregated(parts[0], version)
+            return _json(api_versions(address) if parts == ["api"] else group_list())
+        case ["api", "v1"]:
+            return _json(resource_list("", "v1"))
+        case ["apis", group] if group in GROUPS and group:
+            return _json({"kind": "APIGroup", "apiVersion": "v1", **_group(group)})
+        case ["apis", group, version] if group and version in GROUPS.get(group, ()):
+            return _json(resource_list(group, version))
+    return None
+
+
+def _json(body: JsonObject) -> Response:
+    return Response(200, encode_json(body))
+
+
+def _aggregated_version(accept: str) -> str | None:
+    for clause in accept.split(","):
+        wanted = set(clause.replace(" ", "").split(";"))
+        for version in ("v2", "v2beta1"):
+            if {JSON, "g=apidiscovery.k8s.io", f"v={version}", "as=APIGroupDiscoveryList"} <= wanted:
+                return version
+        if wanted == {JSON}:
+            return None
+    return None
+
+
+@cache
+def _aggregated(root: str, version: str) -> Response:
+    groups = [""] if root == "api" else [group for group in GROUPS if group]
+    body = encode_json(
+        {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": f"apidiscovery.k8s.io/{version}",
+            "metadata": {},
+            "items": [_group_discovery(group) for group in groups],
+        }
+    )
+    etag = hashlib.sha512(body).hexdigest().upper()
+    headers = [(b"etag", f'"{etag}"'.encode()), (b"vary", b"Accept"), (b"cache-control", b"public")]
+    return Response(200, body, _AGGREGATED.format(version), headers)
+
+
+def _group_discovery(group: str) -> JsonObject:
+    return {
+        "metadata": {"name": group} if group else {},
+        "versions": [
+            {
+                "version": version,
+                "resources": [_resource_discovery(kind) for kind in _served(group, version)],
+                "freshness": "Current",
+            }
+            for version in GROUPS[group]
+        ],
+    }
+
+
+def _resource_discovery(kind: Kind) -> JsonObject:
+    found: JsonObject = {
+        "resource": kind.plural,
+        "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short:
+        found["shortNames"] = list(kind.short)
+    if kind.categories:
+        found["categories"] = list(kind.categories)
+    if kind.subresources:
+        found["subresources"] = [
+            {"subresource": sub.name, "responseKind": _response_kind(kind, sub), "verbs": list(sub.verbs)}
+            for sub in kind.subresources
+        ]
+    return found
+
+
+def _response_kind(kind: Kind, sub: Subresource) -> JsonObject:
+    if sub.kind:
+        return {"group": sub.group, "version": sub.version, "kind": sub.kind}
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
+
+
+def _served(group: str, version: str) -> list[Kind]:
+    return sorted((k for k in KINDS if (k.group, k.version) == (group, version)), key=lambda k: k.plural)
+
+
+def api_versions(address: str) -> JsonObject:
+    servers = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": servers}
+
+
+def _group(group: str) -> JsonObject:
+    versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in GROUPS[group]]
+    return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+
+def group_list() -> JsonObject:
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in GROUPS if group]}
+
+
+def resource_list(group: str, version: str) -> JsonObject:
+    """Legacy discovery of one group version; subresources are entries of their own."""
+    entries: list[JsonObject] = []
+    for kind in _served(group, version):
+        entries.append(_legacy_entry(kind))
+        for sub in kind.subresources:
+            entry: JsonObject = {"name": f"{kind.plural}/{sub.name}", "singularName": "", "namespaced": kind.namespaced}
+            if sub.kind:
+                entry.update({"group": sub.group, "version": sub.version} if sub.group else {})
+            entry.update({"kind": sub.kind or kind.kind, "verbs": list(sub.verbs)})
+            entries.append(entry)
+    version_field: JsonObject = {"apiVersion": "v1"} if group else {}
+    group_version = f"{group}/{version}" if group else version
+    return {"kind": "APIResourceList", **version_field, "groupVersion": group_version, "resources": entries}
+
+
+def _legacy_entry(kind: Kind) -> JsonObject:
+    entry: JsonObject = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short:
+        entry["shortNames"] = list(kind.short)
+    if kind.categories:
+        entry["categories"] = list(kind.categories)
+    if kind.stored:
+        # Upstream's recipe: the first eight bytes of the digest of the storage type's name, base64.
+        digest = hashlib.sha256(f"{kind.group}/{kind.version}/{kind.kind}".encode()).digest()
+        entry["storageVersionHash"] = base64.b64encode(digest[:8]).decode()
+    return entry

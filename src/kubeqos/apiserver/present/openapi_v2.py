@@ -1,0 +1,98 @@
+"""OpenAPI v2 for tools that never learned v3: the v3 documents of all groups as one, in the older words.
+
+JSON only. Clients that insist on the protobuf form (kubectl before 1.27) are told 406; kubectl since then asks for v3.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from kubeqos.apiserver.present.negotiation import form_of
+from kubeqos.apiserver.present.openapi import document
+from kubeqos.apiserver.registry.kinds import GROUPS
+from kubeqos.apiserver.requests import Request
+from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.web.messages import JSON, Response
+
+_V3_REFERENCE, _V2_REFERENCE = "#/components/schemas/", "#/definitions/"
+_NOT_IN_V2 = frozenset(("nullable", "uniqueItems"))
+
+
+def openapi_v2_response(request: Request) -> Response | None:
+    """The answer to /openapi/v2; None for any other path."""
+    if request.path.rstrip("/") != "/openapi/v2":
+        return None
+    form_of(request)  # or 406
+    return Response(200, _whole(), JSON)
+
+
+@cache
+def _whole() -> bytes:
+    paths: JsonObject = {}
+    definitions: JsonObject = {}
+    for group, versions in GROUPS.items():
+        for version in versions:
+            found = decode_json(document(group, version))
+            paths.update({path: _path(operations) for path, operations in found["paths"].items()})
+            for name, schema in found["components"]["schemas"].items():
+                definitions[name] = _schema(schema)
+    about = {"title": "kubeqos", "version": "v1"}
+    ordered = dict(sorted(definitions.items()))
+    return encode_json({"swagger": "2.0", "info": about, "paths": dict(sorted(paths.items())), "definitions": ordered})
+
+
+def _path(operations: JsonObject) -> JsonObject:
+    out: JsonObject = {name: _operation(found) for name, found in operations.items() if name != "parameters"}
+    if shared := operations.get("parameters"):
+        out["parameters"] = [_parameter(found) for found in shared]
+    return out
+
+
+def _parameter(found: JsonObject) -> JsonObject:
+    return {**{name: value for name, value in found.items() if name != "schema"}, "type": found["schema"]["type"]}
+
+
+def _operation(found: JsonObject) -> JsonObject:
+    out: JsonObject = {name: value for name, value in found.items() if name.startswith("x-")}
+    out.update(tags=found["tags"], operationId=found["operationId"], produces=[JSON])
+    out["parameters"] = [_parameter(parameter) for parameter in found["parameters"]]
+    if body := found.get("requestBody"):
+        content = body["content"]
+        out["consumes"] = list(content)
+        schema = _schema(next(iter(content.values()))["schema"])
+        out["parameters"].append(
+            {"name": "body", "in": "body", "required": body.get("required", False), "schema": schema}
+        )
+    out["responses"] = {code: _response(answer) for code, answer in found["responses"].items()}
+    return out
+
+
+def _response(answer: JsonObject) -> JsonObject:
+    out: JsonObject = {"description": answer["description"]}
+    if content := answer.get("content"):
+        out["schema"] = _schema(next(iter(content.values()))["schema"])
+    return out
+
+
+def _schema(value: Any) -> Any:
+    """A schema without what v2 has no word for: of several forms the one that holds every value, a string."""
+    if isinstance(value, list):
+        return [_schema(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "oneOf" in value or "anyOf" in value:
+        rest = {name: item for name, item in value.items() if name not in ("oneOf", "anyOf")}
+        return {**_schema(rest), **(_schema(value["anyOf"][0]) if "anyOf" in value else {"type": "string"})}
+    if "allOf" in value:
+        rest = {name: item for name, item in value.items() if name not in ("allOf", "default")}
+        return {**_schema(rest), **_schema(value["allOf"][0])}
+    out: JsonObject = {}
+    for name, item in value.items():
+        if name == "$ref":
+            out[name] = item.replace(_V3_REFERENCE, _V2_REFERENCE)
+        elif name == "properties":
+            out[name] = {field: _schema(inner) for field, inner in item.items()}
+        elif name not in _NOT_IN_V2:
+            out[name] = item if name in ("default", "required", "enum") or name.startswith("x-") else _schema(item)
+    return out

@@ -1,0 +1,4 @@
+"""Objects of the API from request to store: kinds, lifecycles, reads, writes, deletes, subresources.
+
+Called by `handlers`. Knows admission only by its contract and no shortcut at all; nothing here speaks HTTP.
+"""

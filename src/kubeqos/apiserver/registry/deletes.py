@@ -1,0 +1,144 @@
+"""Delete and deletecollection: preconditions, grace periods, finalizers, and what a client is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubeqos.apiserver.admission.contract import Attempt
+from kubeqos.apiserver.present.options import DeleteOptions, ListOptions
+from kubeqos.apiserver.registry.core import Core
+from kubeqos.apiserver.registry.kinds import Kind
+from kubeqos.apiserver.registry.objects import decode, renderer
+from kubeqos.apiserver.registry.reads import Listing, list_objects
+from kubeqos.apiserver.registry.writes import Written, finished
+from kubeqos.codec import JsonObject, encode_json
+from kubeqos.model.timestamps import timestamp
+from kubeqos.store import Delete, Put, Stored
+from kubeqos.web.status import ApiError, about, conflict, forbidden, success
+
+DELETED_TOGETHER = 100  # objects of a collection that share a transaction on disk
+_PROPAGATION_FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+
+
+async def delete(core: Core, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Written:
+    """End an object: now, or when its grace period and its finalizers are over."""
+    stored = core.stored(kind, namespace, name, pending=True)
+    obj = decode(stored)
+    _check_allowed(kind, obj, stored, options)
+    marked = mark(core, kind, obj, options)
+    render = renderer(kind, obj)
+    gone = finished(kind, obj) if marked is not None else True
+    answer_object = kind.lifecycle.answers_object or not gone
+    if options.dry_run or marked is False:
+        value = render(stored.revision)
+        return Written(value if answer_object else _success(kind, obj), pending=marked is False or not gone)
+    final = render
+    if marked and (not gone or kind.lifecycle.grace is not None):
+        # Watchers of graceful kinds see the object terminating before they see it gone.
+        wait = core.store.commit([Put(stored.key, render, expect=stored.revision)])
+        if not gone:
+            return Written(render(await wait), pending=True)
+        current = core.store.get(stored.key, pending=True)
+        assert current is not None  # written above
+        stored = current
+    released = core.admission.admit(Attempt("DELETE", kind, namespace, name, None, obj))
+    commit = core.store.commit([Delete(stored.key, final=final, expect=stored.revision)], released.coalesced)
+    released.accepted()
+    revision = await commit
+    return Written(final(revision) if answer_object else _success(kind, obj))
+
+
+def mark(core: Core, kind: Kind, obj: JsonObject, options: DeleteOptions) -> bool | None:
+    """Mark an object as being deleted. True: marked now; False: nothing to change; None: it can go without a mark."""
+    metadata, lifecycle = obj["metadata"], kind.lifecycle
+    if "deletionTimestamp" in metadata and not _may_change(kind, obj, options):
+        return False
+    before = metadata.get("finalizers")
+    _add_propagation(metadata, options.propagation or ("Orphan" if lifecycle.orphans else ""))
+    if kind.kind == "Namespace":
+        metadata["deletionTimestamp"] = timestamp(core.clock())
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        return True
+    if lifecycle.grace is not None:
+        grace = lifecycle.grace(obj, options.grace)
+    elif metadata.get("finalizers"):
+        grace = 0
+    else:
+        return None
+    if "deletionTimestamp" in metadata:
+        if grace >= metadata.get("deletionGracePeriodSeconds", 0) and not (grace == 0 and finished(kind, obj)):
+            return bool(metadata.get("finalizers") != before)
+    elif metadata.get("generation"):
+        metadata["generation"] += 1
+    metadata["deletionTimestamp"] = timestamp(core.clock() + grace)
+    metadata["deletionGracePeriodSeconds"] = grace
+    return True
+
+
+def _may_change(kind: Kind, obj: JsonObject, options: DeleteOptions) -> bool:
+    """Whether a delete still means something to an object that is being deleted: not while its grace period runs."""
+    if kind.kind == "Namespace":
+        return False
+    left = obj["metadata"].get("deletionGracePeriodSeconds", 0)
+    return kind.lifecycle.grace is None or left == 0 or kind.lifecycle.grace(obj, options.grace) < left
+
+
+def _add_propagation(metadata: JsonObject, policy: str) -> None:
+    wanted = _PROPAGATION_FINALIZERS.get(policy)
+    finalizers = [
+        f for f in metadata.get("finalizers") or () if f not in _PROPAGATION_FINALIZERS.values() or f == wanted
+    ]
+    if not policy:
+        return
+    if wanted and wanted not in finalizers:
+        finalizers.append(wanted)
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+
+
+def _check_allowed(kind: Kind, obj: JsonObject, stored: Stored, options: DeleteOptions) -> None:
+    name, uid = obj["metadata"]["name"], obj["metadata"]["uid"]
+    why = kind.lifecycle.protect(name) if kind.lifecycle.protect else None
+    if why:
+        raise forbidden(kind.plural, kind.group, name, why)
+    if options.uid and options.uid != uid:
+        raise _precondition(kind, name, "UID", options.uid, uid, "deleted and then recreated")
+    if options.version and options.version != str(stored.revision):
+        raise _precondition(kind, name, "ResourceVersion", options.version, str(stored.revision), "modified")
+
+
+def _precondition(kind: Kind, name: str, what: str, asked: str, found: str, happened: str) -> ApiError:
+    verb = "been " + happened
+    return conflict(
+        kind.kind,
+        kind.group,
+        name,
+        f"the {what} in the precondition ({asked}) does not match the {what} in record ({found})."
+        f" The object might have {verb}",
+    )
+
+
+def _success(kind: Kind, obj: JsonObject) -> bytes:
+    metadata = obj["metadata"]
+    return encode_json(success(details=about(kind.plural, kind.group, metadata["name"], uid=metadata["uid"])))
+
+
+async def delete_collection(
+    core: Core, kind: Kind, namespace: str, selection: ListOptions, options: DeleteOptions
+) -> Listing:
+    """Delete everything that a list selects; answers with what was there."""
+    listing = list_objects(core, kind, namespace, selection)
+
+    async def one(stored: Stored) -> None:
+        metadata = decode(stored)["metadata"]
+        try:
+            await delete(core, kind, metadata.get("namespace", ""), metadata["name"], options)
+        except ApiError as error:
+            if error.code != 404:  # somebody else deleted it meanwhile
+                raise
+
+    for start in range(0, len(listing.items), DELETED_TOGETHER):
+        await asyncio.gather(*map(one, listing.items[start : start + DELETED_TOGETHER]))
+    return listing

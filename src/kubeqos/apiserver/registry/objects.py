@@ -1,0 +1,61 @@
+"""Objects as the store keeps them: bytes that begin with kind, apiVersion and their own resourceVersion.
+
+Because every object of a kind begins with the same bytes, the version is put in at commit, lists are joined without
+decoding, and watch events wrap the same bytes for every watcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kubeqos.apiserver.present.options import Token
+from kubeqos.apiserver.registry.kinds import Kind
+from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.store import Stored
+
+Render = Callable[[int], bytes]
+
+
+def ordered(kind: Kind, obj: JsonObject, version: str | None) -> JsonObject:
+    """The object with its head first; without a version when there is none yet."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}
+    if version is not None:
+        metadata = {"resourceVersion": version, **metadata}
+    rest = {k: v for k, v in obj.items() if k not in ("kind", "apiVersion", "metadata")}
+    return {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata, **rest}
+
+
+def renderer(kind: Kind, obj: JsonObject) -> Render:
+    """Encode once; the returned function only inserts the revision."""
+    head = kind.head
+    tail = encode_json(ordered(kind, obj, ""))[len(head) :]
+    return lambda revision: b"%b%d%b" % (head, revision, tail)
+
+
+def unversioned(kind: Kind, obj: JsonObject) -> bytes:
+    """An object that was not stored (dry run of a create)."""
+    return encode_json(ordered(kind, obj, None))
+
+
+def decode(stored: Stored) -> JsonObject:
+    found: JsonObject = decode_json(stored.value)
+    return found
+
+
+def list_body(kind: Kind, items: Iterable[bytes], revision: int, token: Token | None, remaining: int | None) -> bytes:
+    """A list of stored objects, spliced together."""
+    metadata: JsonObject = {"resourceVersion": str(revision)}
+    if token is not None:
+        metadata["continue"] = token.encode()
+    if remaining is not None:
+        metadata["remainingItemCount"] = remaining
+    head = encode_json({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata})
+    offset = kind.item_offset
+    parts = [head[:-1], b',"items":[']
+    opening = b"{"
+    for value in items:
+        parts.append(opening)
+        parts.append(memoryview(value)[offset:])  # type: ignore[arg-type]
+        opening = b",{"
+    parts.append(b"]}")
+    return b"".join(parts)

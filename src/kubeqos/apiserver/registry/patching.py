@@ -1,0 +1,134 @@
+"""PATCH: the content type picks the kind of patch, the patch rooms do the work, `writes` commits the result."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from kubeqos.apiserver.patch import PatchError, apply_configuration, apply_patch
+from kubeqos.apiserver.present.documents import Unreadable, parse_json, parse_yaml
+from kubeqos.apiserver.present.negotiation import media_type
+from kubeqos.apiserver.present.options import field_manager, field_validation
+from kubeqos.apiserver.registry.core import Core
+from kubeqos.apiserver.registry.writes import Transform, Write, Written, create, owner, update
+from kubeqos.apiserver.requests import Request
+from kubeqos.codec import JsonObject
+from kubeqos.model import schema
+from kubeqos.web.messages import is_true
+from kubeqos.web.status import ApiError, bad_request, cause, conflict, invalid, not_found
+
+Style = Literal["strategic", "merge", "json"]
+_STYLES: dict[str, Style] = {
+    "application/strategic-merge-patch+json": "strategic",
+    "application/merge-patch+json": "merge",
+    "application/json-patch+json": "json",
+}
+APPLY = "application/apply-patch+yaml"
+
+
+async def patch_object(core: Core, write: Write, request: Request) -> Written:
+    """Apply the patch in the request to a stored object."""
+    if media_type(request.content_type) == APPLY:
+        return await _apply(core, write, request)
+    kind = write.kind
+    change = patched_document(request, kind.group, kind.version, kind.kind)
+    write.manager = field_manager(request)
+    write.patching = True
+    return await update(core, write, change)
+
+
+def patched_document(request: Request, group: str, version: str, kind: str) -> Transform:
+    """What the patch in the request makes of an object of a kind. Problems of the patch itself are raised at once."""
+    style = _STYLES.get(media_type(request.content_type))
+    if style is None:
+        raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
+    validation = field_validation(request)
+    try:
+        document = parse_json(request.body)
+    except Unreadable as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+    type_schema = schema.kind(group, version, kind)
+    return lambda old: _patched(style, old, document, type_schema, validation, request)
+
+
+def _patched(
+    style: Style, old: JsonObject, document: Any, type_schema: schema.TypeSchema, validation: str, request: Request
+) -> JsonObject:
+    try:
+        patched = apply_patch(
+            style,
+            old,
+            document,
+            type_schema,
+            validation,  # type: ignore[arg-type]  # checked by field_validation
+        )
+    except PatchError as error:
+        raise refused(error) from error
+    except RecursionError as error:
+        raise bad_request("exceeded max depth") from error
+    request.warnings.extend(patched.warnings)
+    return patched.object
+
+
+def refused(error: PatchError) -> ApiError:
+    details: JsonObject = {"causes": error.causes} if error.causes else {}
+    return ApiError(
+        error.code, error.reason, error.what, details=details if error.causes or error.code == 422 else None
+    )
+
+
+async def _apply(core: Core, write: Write, request: Request) -> Written:
+    """Server-side apply: creates the object when it is not there."""
+    manager = request.first("fieldManager")
+    if not manager:
+        why = "Required value: is required for apply patch"
+        raise invalid("PatchOptions", "meta.k8s.io", "", [cause("fieldManager", "FieldValueRequired", why)])
+    kind = write.kind
+    type_schema = schema.kind(kind.group, kind.version, kind.kind)
+    validation = field_validation(request)
+    config = _configuration(request, write, type_schema, validation)
+    write.manager, write.patching = manager, True
+
+    def applied(live: JsonObject | None) -> JsonObject:
+        try:
+            result = apply_configuration(
+                live, config, type_schema, owner(core, write), force=is_true(request.query, "force")
+            )
+        except PatchError as error:
+            raise refused(error) from error
+        write.applied = result.managed_fields
+        return result.object
+
+    if core.store.get(kind.key(write.namespace, write.name), pending=True) is None:
+        if write.subresource:
+            raise not_found(kind.plural, kind.group, write.name)
+        if (config.get("metadata") or {}).get("uid"):
+            raise conflict(kind.plural, kind.group, write.name, "uid mismatch: the object does not exist")
+        return await create(core, write, applied(None))
+    return await update(core, write, applied)
+
+
+def _configuration(request: Request, write: Write, type_schema: schema.TypeSchema, validation: str) -> JsonObject:
+    try:
+        config = parse_yaml(request.body)
+    except Unreadable as error:
+        raise bad_request(f"error decoding YAML: {error}") from error
+    if not isinstance(config, dict):
+        raise bad_request("error decoding YAML: a configuration is an object")
+    kind = write.kind
+    strict = schema.check(config, type_schema).strict
+    if strict and validation == "Strict":
+        text = ", ".join(strict)
+        raise bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error: {text}'
+        )
+    if validation == "Warn":
+        request.warnings.extend(strict)
+    metadata = config.get("metadata")
+    if isinstance(metadata, dict) and kind.namespaced and write.namespace:
+        metadata.setdefault("namespace", write.namespace)
+    named = metadata.get("name") if isinstance(metadata, dict) else None
+    if named and named != write.name:
+        raise bad_request(f"the name of the object ({named}) does not match the name on the URL ({write.name})")
+    if isinstance(metadata, dict):
+        metadata.setdefault("name", write.name)
+    return config

@@ -1,0 +1,87 @@
+"""The scale subresource: how many replicas a workload wants, read and written as an `autoscaling/v1` Scale.
+
+Whoever scales owns `spec.replicas` of the workload from then on, so that a later server-side apply of another number
+is a conflict and not a tug of war with an autoscaler.
+"""
+
+from __future__ import annotations
+
+from kubeqos.apiserver.present.bodies import read_object
+from kubeqos.apiserver.present.columns import SCALE, selector_text
+from kubeqos.apiserver.present.negotiation import form_of
+from kubeqos.apiserver.present.options import check_options, dry_run, field_manager, field_validation
+from kubeqos.apiserver.present.tables import object_response
+from kubeqos.apiserver.registry.core import Core
+from kubeqos.apiserver.registry.kinds import Kind
+from kubeqos.apiserver.registry.objects import decode
+from kubeqos.apiserver.registry.patching import patched_document
+from kubeqos.apiserver.registry.writes import Transform, Write, update
+from kubeqos.apiserver.requests import Request, Route
+from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.web.messages import Response
+from kubeqos.web.status import bad_request, cause, invalid
+
+GROUP, VERSION, KIND = "autoscaling", "v1", "Scale"
+_SCALE = Kind(GROUP, VERSION, "scales", KIND, columns=SCALE, stored=False)
+
+
+async def handle(core: Core, request: Request, route: Route, kind: Kind) -> Response:
+    """GET, PUT and PATCH of `.../scale`."""
+    form = form_of(request)
+    if route.verb == "get":
+        scale = scale_of(decode(core.stored(kind, route.namespace, route.name)))
+        return object_response(_SCALE, encode_json(scale), form, request, core.clock())
+    options = "PatchOptions" if route.verb == "patch" else "UpdateOptions"
+    check_options(request, options)
+    write = Write(
+        kind,
+        route.namespace,
+        route.name,
+        "scale",
+        dry_run=dry_run(request, options),
+        manager=field_manager(request),
+        warnings=request.warnings,
+    )
+    change = _by_patch(request) if route.verb == "patch" else _by_replacement(request)
+    written = await update(core, write, lambda obj: _scaled(obj, change(scale_of(obj)), route.name))
+    scale = scale_of(decode_json(written.value))
+    return object_response(_SCALE, encode_json(scale), form, request, core.clock())
+
+
+def _by_replacement(request: Request) -> Transform:
+    scale = read_object(request, KIND, GROUP, VERSION, field_validation(request))
+    return lambda _current: scale
+
+
+def _by_patch(request: Request) -> Transform:
+    return patched_document(request, GROUP, VERSION, KIND)
+
+
+def _scaled(obj: JsonObject, scale: JsonObject, name: str) -> JsonObject:
+    """The workload with the replicas of the scale that was sent."""
+    metadata, replicas = scale.get("metadata") or {}, (scale.get("spec") or {}).get("replicas", 0)
+    if metadata.get("name", name) != name:
+        raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+    if replicas < 0:
+        why = f"Invalid value: {replicas}: must be greater than or equal to 0"
+        raise invalid(KIND, GROUP, name, [cause("spec.replicas", "FieldValueInvalid", why)])
+    obj.setdefault("spec", {})["replicas"] = replicas
+    for field in ("resourceVersion", "uid"):
+        if metadata.get(field):
+            obj["metadata"][field] = metadata[field]
+    return obj
+
+
+def scale_of(obj: JsonObject) -> JsonObject:
+    """A workload as a Scale."""
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    shown = {k: metadata[k] for k in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")}
+    replicas: JsonObject = {"replicas": spec["replicas"]} if spec.get("replicas") else {}
+    answer: JsonObject = {"replicas": status.get("replicas", 0)}
+    selector = spec.get("selector") or {}
+    if "matchLabels" not in selector and "matchExpressions" not in selector:
+        selector = {"matchLabels": selector}
+    text = selector_text(selector)
+    if text and text != "<none>":
+        answer["selector"] = text
+    return {"kind": KIND, "apiVersion": f"{GROUP}/{VERSION}", "metadata": shown, "spec": replicas, "status": answer}

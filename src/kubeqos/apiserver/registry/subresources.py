@@ -1,0 +1,207 @@
+"""What lives below an object: status, scale, binding, eviction, resize, logs and exec.
+
+`status`, `resize` and `ephemeralcontainers` are views of the object and go through the ordinary writes; the others have
+bodies of their own kind and are handled here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kubeqos.apiserver.auth import TokenSigner
+from kubeqos.apiserver.nodes.proxy import NodeProxy
+from kubeqos.apiserver.present.bodies import object_body, read_object
+from kubeqos.apiserver.present.negotiation import form_of
+from kubeqos.apiserver.present.options import (
+    DeleteOptions,
+    check_log_options,
+    check_options,
+    dry_run,
+    field_manager,
+    field_validation,
+)
+from kubeqos.apiserver.present.tables import object_response
+from kubeqos.apiserver.registry import scale as scales
+from kubeqos.apiserver.registry.binding import bind, set_condition
+from kubeqos.apiserver.registry.core import Core
+from kubeqos.apiserver.registry.deletes import delete
+from kubeqos.apiserver.registry.kinds import Kind, kind_named
+from kubeqos.apiserver.registry.objects import decode
+from kubeqos.apiserver.registry.patching import patch_object
+from kubeqos.apiserver.registry.writes import Write, Written, replace, update
+from kubeqos.apiserver.requests import Request, Route
+from kubeqos.codec import JsonObject, encode_json
+from kubeqos.model.selectors import LabelSelector
+from kubeqos.model.timestamps import timestamp
+from kubeqos.web.messages import Response
+from kubeqos.web.status import ApiError, bad_request, success, too_many_requests
+
+Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
+_VIEWS = ("status", "resize", "ephemeralcontainers", "finalize")
+TOKEN_SECONDS = 3600
+MAX_TOKEN_SECONDS = 365 * 86400
+
+
+@dataclass
+class Subresources:
+    """The handlers of everything below an object's path."""
+
+    core: Core
+    nodes: NodeProxy
+    tokens: TokenSigner | None = None
+
+    async def handle(self, request: Request, route: Route, kind: Kind) -> Response:
+        if route.subresource in _VIEWS:
+            form = form_of(request)
+            written = await self._view(request, route, kind)
+            return object_response(kind, written.value, form, request, self.core.clock())
+        match route.subresource:
+            case "binding":
+                return await bind(self.core, request, route.namespace, route.name)
+            case "eviction":
+                return await self._evict(request, route)
+            case "scale":
+                return await scales.handle(self.core, request, route, kind)
+            case "token":
+                return self._token(request, route, kind)
+        return await self._node_side(request, route)
+
+    def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:
+        check_options(request, options_kind)
+        return Write(
+            kind,
+            route.namespace,
+            route.name,
+            route.subresource,
+            dry_run=dry_run(request, options_kind),
+            manager=field_manager(request),
+            warnings=request.warnings,
+        )
+
+    async def _view(self, request: Request, route: Route, kind: Kind) -> Written:
+        match route.verb:
+            case "get":
+                return Written(self.core.stored(kind, route.namespace, route.name).value)
+            case "patch":
+                return await patch_object(self.core, self._write(request, route, kind, "PatchOptions"), request)
+        obj = object_body(request, kind)
+        return await replace(self.core, self._write(request, route, kind, "UpdateOptions"), obj)
+
+    # eviction
+
+    async def _evict(self, request: Request, route: Route) -> Response:
+        check_options(request, "CreateOptions")
+        eviction = read_object(request, "Eviction", "policy", "v1", field_validation(request))
+        if eviction["metadata"].get("namespace") not in ("", None, route.namespace):
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        if eviction["metadata"].get("name") != route.name:
+            raise bad_request("name in URL does not match name in Eviction object")
+        asked = eviction.get("deleteOptions") or {}
+        preconditions = asked.get("preconditions") or {}
+        options = DeleteOptions(
+            grace=asked.get("gracePeriodSeconds"),
+            uid=str(preconditions.get("uid") or ""),
+            version=str(preconditions.get("resourceVersion") or ""),
+            dry_run=dry_run(request, "DeleteOptions", asked.get("dryRun")) or dry_run(request, "CreateOptions"),
+        )
+        pods = kind_named("Pod")
+        pod = decode(self.core.stored(pods, route.namespace, route.name, pending=True))
+        counted = _needs_budget(pod)
+        if counted:
+            await self._spend_budget(route.namespace, pod, options.dry_run)
+        if not options.dry_run:
+            write = Write(pods, route.namespace, route.name, "status")
+            await update(self.core, write, lambda old: _disrupted(old, self.core.clock()))
+        await delete(self.core, pods, route.namespace, route.name, options)
+        return Response(201, encode_json(success(201)))
+
+    async def _spend_budget(self, namespace: str, pod: JsonObject, dry: bool) -> None:
+        budgets = kind_named("PodDisruptionBudget", "policy")
+        labels = pod["metadata"].get("labels")
+        matching = []
+        for stored in self.core.store.range(budgets.range_prefix(namespace)).items:
+            budget = decode(stored)
+            selector = (budget.get("spec") or {}).get("selector")
+            if selector is not None and LabelSelector.of(selector).matches(labels):
+                matching.append(budget)
+        if len(matching) > 1:
+            raise ApiError(
+                400,
+                "BadRequest",
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            )
+        for budget in matching:
+            _check_budget(budget)
+            if not dry:
+                await self._charge_budget(budget, pod["metadata"]["name"])
+
+    async def _charge_budget(self, budget: JsonObject, pod_name: str) -> None:
+        kind = kind_named("PodDisruptionBudget", "policy")
+        now = timestamp(self.core.clock())
+
+        def charge(current: JsonObject) -> JsonObject:
+            _check_budget(current)
+            status = current["status"]
+            status["disruptionsAllowed"] -= 1
+            status.setdefault("disruptedPods", {})[pod_name] = now
+            return current
+
+        metadata = budget["metadata"]
+        await update(self.core, Write(kind, metadata["namespace"], metadata["name"], "status"), charge)
+
+    # tokens
+
+    def _token(self, request: Request, route: Route, kind: Kind) -> Response:
+        """A short-lived token for a service account (`kubectl create token`)."""
+        check_options(request, "CreateOptions")
+        asked = read_object(request, "TokenRequest", "authentication.k8s.io", "v1", field_validation(request))
+        account = decode(self.core.stored(kind, route.namespace, route.name))
+        if self.tokens is None:
+            raise ApiError(404, "NotFound", "this server issues no tokens", details={})
+        wanted = (asked.get("spec") or {}).get("expirationSeconds") or TOKEN_SECONDS
+        seconds = max(600, min(int(wanted), MAX_TOKEN_SECONDS))
+        token = self.tokens.issue(route.namespace, route.name, uid=account["metadata"]["uid"], seconds=seconds)
+        expires = timestamp(self.core.clock() + seconds)
+        asked["metadata"].update({"name": route.name, "namespace": route.namespace})
+        asked["metadata"]["creationTimestamp"] = timestamp(self.core.clock())
+        asked["spec"] = {"audiences": [], **(asked.get("spec") or {}), "expirationSeconds": seconds}
+        asked["status"] = {"token": token, "expirationTimestamp": expires}
+        return Response(201, encode_json(asked))
+
+    # node side
+
+    async def _node_side(self, request: Request, route: Route) -> Response:
+        if route.subresource == "log":
+            check_log_options(request.query, route.name)
+        pod = decode(self.core.stored(kind_named("Pod"), route.namespace, route.name))
+        if not (pod.get("spec") or {}).get("nodeName"):
+            if route.subresource == "log":
+                return Response(204, content_type="")
+            raise bad_request(f"pod {route.name} does not have a host assigned")
+        return await self.nodes.open(request, pod, route.subresource)
+
+
+def _disrupted(pod: JsonObject, now: float) -> JsonObject:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    set_condition(pod.setdefault("status", {}), {**condition, "message": "Eviction API: evicting"}, now)
+    return pod
+
+
+def _needs_budget(pod: JsonObject) -> bool:
+    """Pods that do not serve (finished, pending, terminating) may always be evicted."""
+    status = pod.get("status") or {}
+    return status.get("phase") not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]
+
+
+def _check_budget(budget: JsonObject) -> None:
+    name, status = budget["metadata"]["name"], budget.get("status") or {}
+    message = "Cannot evict pod as it would violate the pod's disruption budget."
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        why = f"The disruption budget {name} is still being processed by the server."
+        raise too_many_requests(message, 10, [{"reason": "DisruptionBudget", "message": why}])
+    if status.get("disruptionsAllowed", 0) <= 0:
+        needed, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        why = f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"
+        causes = [{"reason": "DisruptionBudget", "message": why}]
+        raise ApiError(429, "TooManyRequests", message, details={"causes": causes})

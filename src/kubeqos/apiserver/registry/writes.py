@@ -1,0 +1,386 @@
+"""Create, update and patch: what Kubernetes' generic registry does around a kind's own rules.
+
+Everything between reading the current object and committing the new one is synchronous, so within this process a
+compare-and-set never has to be tried twice and two writers never see each other's half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kubeqos.apiserver.admission.contract import Admitted, Attempt
+from kubeqos.apiserver.patch import Writer, track
+from kubeqos.apiserver.present.options import go_quote
+from kubeqos.apiserver.registry.core import Core, generated_name
+from kubeqos.apiserver.registry.kinds import Kind
+from kubeqos.apiserver.registry.lifecycle import generated, keep_all_but_status, keep_status
+from kubeqos.apiserver.registry.objects import decode, renderer, unversioned
+from kubeqos.codec import JsonObject, decode_json
+from kubeqos.model import schema
+from kubeqos.model.timestamps import timestamp
+from kubeqos.rules.quota import Charge
+from kubeqos.store import Delete, Put, Stored
+from kubeqos.web.status import (
+    MODIFIED,
+    ApiError,
+    already_exists,
+    bad_request,
+    cause,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+)
+
+Transform = Callable[[JsonObject], JsonObject]
+
+
+@dataclass(slots=True)
+class Written:
+    """The stored bytes of a write, whether it created the object, and whether it has only begun to delete it."""
+
+    value: bytes
+    created: bool = False
+    pending: bool = False
+
+
+@dataclass(slots=True)
+class Write:
+    """How a write is to be made."""
+
+    kind: Kind
+    namespace: str
+    name: str = ""
+    subresource: str = ""
+    dry_run: bool = False
+    patching: bool = False
+    manager: str = ""  # who is recorded as the owner of what changes; nobody when empty
+    applied: list[JsonObject] | None = None  # ownership as server-side apply worked it out
+    warnings: list[str] | None = None
+    guard: Callable[[JsonObject], None] | None = None  # refuses what this client may not write
+
+    def record_owner(self, core: Core, new: JsonObject, old: JsonObject | None) -> None:
+        """Write metadata.managedFields of an object that is about to be stored."""
+        metadata = new["metadata"]
+        if self.applied is not None:
+            owners = self.applied
+        elif self.manager:
+            owners = self._tracked(core, new, old)
+        elif old is not None:
+            owners = old["metadata"].get("managedFields") or []
+        else:
+            return
+        if owners:
+            metadata["managedFields"] = owners
+        else:
+            metadata.pop("managedFields", None)
+
+    def _tracked(self, core: Core, new: JsonObject, old: JsonObject | None) -> list[JsonObject]:
+        kind = self.kind
+        writer = owner(core, self)
+        if old is not None and unowned(old) == unowned(new):
+            return old["metadata"].get("managedFields") or []
+        return track(old, new, schema.kind(kind.group, kind.version, kind.kind), writer)
+
+
+def owner(core: Core, write: Write) -> Writer:
+    """Who writes, for managedFields; the main resource does not own status, nor its subresource the rest."""
+    ignored: JsonObject = {}
+    if write.subresource == "status":
+        ignored = {"f:spec": {}}
+    elif write.kind.lifecycle.status:
+        ignored = {"f:status": {}}
+    now = timestamp(core.clock())
+    return Writer(write.manager, write.kind.api_version, now, write.subresource, ignored)
+
+
+def unversioned_equal(new: JsonObject, old: JsonObject) -> bool:
+    """Whether a write changes nothing but the version that every write gets."""
+    if len(new) != len(old) or any(new.get(key) != value for key, value in old.items() if key != "metadata"):
+        return False
+    one, other = new["metadata"], old["metadata"]
+    return {**one, "resourceVersion": ""} == {**other, "resourceVersion": ""}
+
+
+def unowned(obj: JsonObject) -> JsonObject:
+    """The object without what says who owns it."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k not in ("managedFields", "resourceVersion")}
+    return {**obj, "metadata": metadata}
+
+
+async def create(core: Core, write: Write, obj: JsonObject) -> Written:
+    """Store a new object."""
+    kind = write.kind
+    if kind.kind == "ResourceQuota":
+        await core.admission.count(write.namespace)
+    admitted = _completed(core, write, obj, core.admission.admit)
+    name = admitted.obj["metadata"].get("name", "")
+    key = kind.key(write.namespace, name)
+    _check_absent(core, kind, key, name)
+    write.record_owner(core, admitted.obj, None)
+    if write.dry_run:
+        return Written(unversioned(kind, admitted.obj), created=True)
+    render = renderer(kind, admitted.obj)
+    commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
+    admitted.accepted()
+    return Written(render(await commit), created=True)
+
+
+def rehearse(core: Core, write: Write, obj: JsonObject, *, limited: bool) -> JsonObject:
+    """What a new object would be stored as if it met no quota, nor, unless `limited`, the bounds of a LimitRange."""
+    admitted = _completed(core, write, obj, lambda attempt: core.admission.rehearse(attempt, limited=limited))
+    write.record_owner(core, admitted.obj, None)
+    return admitted.obj
+
+
+def _completed(core: Core, write: Write, obj: JsonObject, admit: Callable[[Attempt], Admitted]) -> Admitted:
+    """Everything that happens to a new object before it is known whether there is one of its name."""
+    kind, namespace = write.kind, write.namespace
+    _fit_url(kind, namespace, obj)
+    metadata = obj["metadata"]
+    if metadata.get("resourceVersion") and not write.dry_run:
+        raise bad_request("resourceVersion should not be set on objects to be created")
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = generated_name(metadata["generateName"], core.new_suffix())
+    name = metadata.get("name", "")
+    check_namespace(core, kind, namespace, name)
+    _stamp(core, kind, obj)
+    return _admit(write, Attempt("CREATE", kind, namespace, name, obj), admit)
+
+
+async def create_stamped(core: Core, write: Write, name: str, tail: bytes, charge: Charge | None) -> Written | None:
+    """Store a new object whose text is known; only its name, its namespace and what it costs are still to be judged.
+
+    None when it costs too much: the long way says why.
+    """
+    kind, namespace = write.kind, write.namespace
+    if write.guard is not None:
+        write.guard({"metadata": {"name": name}})
+    check_namespace(core, kind, namespace, name)
+    admitted = core.admission.admit_charged(namespace, charge)
+    if admitted is None:
+        return None
+    key = kind.key(namespace, name)
+    _check_absent(core, kind, key, name)
+    value = b""
+
+    def render(revision: int) -> bytes:
+        nonlocal value
+        value = b"%b%d%b" % (kind.head, revision, tail)
+        return value
+
+    commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
+    admitted.accepted()
+    await commit
+    return Written(value, created=True)
+
+
+def _check_absent(core: Core, kind: Kind, key: str, name: str) -> None:
+    existing = core.store.get(key, pending=True)
+    if existing is not None:
+        raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
+
+
+def check_namespace(core: Core, kind: Kind, namespace: str, name: str) -> None:
+    """Nothing new in a namespace that does not exist or is going away (Kubernetes' NamespaceLifecycle)."""
+    if not kind.namespaced:
+        return
+    terminating = core.namespace_terminating(namespace)
+    if terminating is None:
+        raise not_found("namespaces", "", namespace)
+    if terminating:
+        why = f"unable to create new content in namespace {namespace} because it is being terminated"
+        message = f"namespace {namespace} is being terminated"
+        raise forbidden(
+            kind.plural, kind.group, name, why, causes=[cause("metadata.namespace", "NamespaceTerminating", message)]
+        )
+
+
+def _stamp(core: Core, kind: Kind, obj: JsonObject) -> None:
+    metadata = obj["metadata"]
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion", "generation"):
+        metadata.pop(name, None)
+    metadata["uid"] = core.new_uid()
+    metadata["creationTimestamp"] = timestamp(core.clock())
+    if kind.lifecycle.generation:
+        metadata["generation"] = 1
+    if kind.lifecycle.on_create is not None:
+        kind.lifecycle.on_create(obj)
+
+
+def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
+    metadata = obj["metadata"]
+    if kind.namespaced:
+        if metadata.get("namespace", namespace) not in ("", namespace):
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
+
+
+def _admit(write: Write, attempt: Attempt, admit: Callable[[Attempt], Admitted]) -> Admitted:
+    if write.guard is not None and attempt.new is not None:
+        write.guard(attempt.new)
+    admitted = admit(attempt)
+    if write.warnings is not None:
+        write.warnings.extend(admitted.warnings)
+    return admitted
+
+
+async def replace(core: Core, write: Write, obj: JsonObject) -> Written:
+    """PUT: the object given takes the place of the stored one."""
+    metadata = obj["metadata"]
+    name = metadata.get("name")
+    if not name:
+        raise bad_request(
+            f"the name of the object ({write.name} based on URL) was undeterminable: name must be provided"
+        )
+    if name != write.name:
+        raise _other_name(name, write.name)
+    _fit_url(write.kind, write.namespace, obj)
+    existing = core.store.get(write.kind.key(write.namespace, write.name), pending=True)
+    if existing is None and write.kind.lifecycle.upsert and not write.subresource:
+        metadata.pop("resourceVersion", None)
+        return await create(core, write, obj)
+    version = metadata.get("resourceVersion")
+    if existing is not None and write.kind.lifecycle.needs_version and not version:
+        why = "Invalid value: 0: must be specified for an update"
+        causes = [cause("metadata.resourceVersion", "FieldValueInvalid", why)]
+        raise invalid(write.kind.kind, write.kind.group, name, causes)
+    return await update(core, write, lambda _old: obj)
+
+
+def _other_name(found: object, wanted: str) -> ApiError:
+    return bad_request(f"the name of the object ({found}) does not match the name on the URL ({wanted})")
+
+
+async def update(core: Core, write: Write, transform: Transform) -> Written:
+    """Change a stored object; `transform` gets a copy of it and returns what it should become."""
+    if write.kind.kind == "ResourceQuota" and not write.subresource:
+        await core.admission.count(write.namespace)
+    return await commit_update(
+        core, write, core.stored(write.kind, write.namespace, write.name, pending=True), transform
+    )
+
+
+def commit_update(core: Core, write: Write, stored: Stored, transform: Transform) -> Awaitable[Written]:
+    """The synchronous part of an update; returns the wait for its durability."""
+    kind = write.kind
+    old = decode(stored)
+    new = transform(decode_json(stored.value))
+    _check_identity(write, stored, old, new)
+    _carry_over(kind, write.subresource, new, old)
+    attempt = Attempt("UPDATE", kind, write.namespace, write.name, new, old, write.subresource)
+    admitted = _admit(write, attempt, core.admission.admit)
+    new = admitted.obj
+    _check_finalizers(kind, new, old)
+    if kind.lifecycle.generation and write.subresource not in ("status", "binding") and generated(old, new):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    write.record_owner(core, new, old)
+    render = renderer(kind, new)
+    if write.dry_run:
+        return _already(Written(render(stored.revision)))
+    if unversioned_equal(new, old):
+        return _already(Written(stored.value))
+    if not finished(kind, new):
+        commit = core.store.commit([Put(stored.key, render, expect=stored.revision)], admitted.coalesced)
+        admitted.accepted()
+        return _written(commit, render)
+    # The last finalizer or the last second of grace is gone: this write is the object's end.
+    released = core.admission.admit(Attempt("DELETE", kind, write.namespace, write.name, None, old))
+    commit = core.store.commit([Delete(stored.key, final=render, expect=stored.revision)], released.coalesced)
+    released.accepted()
+    return _written(commit, render)
+
+
+async def _already(written: Written) -> Written:
+    return written
+
+
+async def _written(commit: Awaitable[int], render: Callable[[int], bytes]) -> Written:
+    return Written(render(await commit))
+
+
+def finished(kind: Kind, obj: JsonObject) -> bool:
+    """A deleted object whose last finalizer and grace period are gone leaves the store with this write."""
+    metadata = obj["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return False
+    if kind.kind == "Namespace":
+        return not (obj.get("spec") or {}).get("finalizers")
+    return not metadata.get("deletionGracePeriodSeconds")
+
+
+def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObject) -> None:
+    """Name, namespace, uid and version must be those of the stored object."""
+    kind, name = write.kind, write.name
+    metadata, known = new.get("metadata"), old["metadata"]
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if metadata.get("name") != known["name"]:
+        raise _other_name(metadata.get("name", ""), known["name"])
+    found = metadata.get("namespace")
+    if found and kind.namespaced and found != write.namespace:  # only a patch can still say so
+        raise bad_request(
+            f"the namespace of the object ({found}) does not match the namespace on the request ({write.namespace})"
+        )
+    version = metadata.get("resourceVersion")
+    if version and version != str(stored.revision):
+        if not str(version).isdigit():
+            raise bad_request(f"strconv.ParseUint: parsing {go_quote(str(version))}: invalid syntax")
+        raise conflict(kind.plural, kind.group, name, MODIFIED)
+    uid = metadata.get("uid")
+    if uid and uid != known["uid"]:
+        if write.patching:
+            why = f"Invalid value: {go_quote(str(uid))}: field is immutable"
+            raise invalid(kind.kind, kind.group, name, [cause("metadata.uid", "FieldValueInvalid", why)])
+        place = kind.key(write.namespace, name).removeprefix("/registry/core")
+        why = (
+            f"StorageError: invalid object, Code: 4, Key: /registry{place}, ResourceVersion: 0, AdditionalErrorMsg:"
+            f" Precondition failed: UID in precondition: {uid}, UID in object meta: {known['uid']}"
+        )
+        raise conflict(kind.plural, kind.group, name, why)
+
+
+_KEPT = (
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+)
+
+
+def _carry_over(kind: Kind, subresource: str, new: JsonObject, old: JsonObject) -> None:
+    """What a client can never change comes from the stored object."""
+    lifecycle = kind.lifecycle
+    if subresource in lifecycle.views:
+        lifecycle.views[subresource](new, old)
+        return
+    metadata, known = new["metadata"], old["metadata"]
+    for name in _KEPT:
+        if name in known:
+            metadata[name] = known[name]
+        else:
+            metadata.pop(name, None)
+    if subresource == "status":
+        (lifecycle.on_status or keep_all_but_status)(new, old)
+    elif lifecycle.status and subresource != "binding":
+        keep_status(new, old)
+    if not subresource and lifecycle.on_update is not None:
+        lifecycle.on_update(new, old)
+
+
+def _check_finalizers(kind: Kind, new: JsonObject, old: JsonObject) -> None:
+    if "deletionTimestamp" not in old["metadata"]:
+        return
+    known = set(old["metadata"].get("finalizers") or ())
+    added = sorted(f for f in new["metadata"].get("finalizers") or () if f not in known)
+    if added:
+        shown = "[]string{" + ", ".join(go_quote(f) for f in added) + "}"
+        why = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {shown}"
+        causes = [cause("metadata.finalizers", "FieldValueForbidden", why)]
+        raise invalid(kind.kind, kind.group, old["metadata"]["name"], causes)

@@ -1,0 +1,187 @@
+"""Watchers that keep step are carried together: one task reads the store, frames what came, and writes it to all.
+
+A watcher of its own costs a task that wakes, a pass through ASGI and a copy for its chunk at every delivery. In a crowd
+it costs one write of a buffer that all of them share. Whoever cannot keep step (a client that reads slowly, a watch
+from long ago) is fed alone, piece by piece as it reads, and joins again when it has caught up. Called by `watcher`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from kubeqos.apiserver.watch.batches import Batch, frames
+from kubeqos.store import Compacted, Event, Store, Watch
+from kubeqos.web.messages import Outlet
+
+FEW_WATCHERS = 50
+PAUSE_PER_WATCHER = 0.0001
+LONGEST_PAUSE = 0.2
+TURN_SECONDS = 0.002  # after so long of writing it is somebody else's turn on the event loop
+
+
+def rest_between(watchers: int) -> float:
+    """How long to gather events between two deliveries: not at all while watchers are few.
+
+    A thousand watchers that wake for every single event cost more than the writes that woke them.
+    """
+    return min(LONGEST_PAUSE, watchers * PAUSE_PER_WATCHER) if watchers > FEW_WATCHERS else 0.0
+
+
+async def next_events(watch: Watch, deadline: float) -> list[Event]:
+    """The next events; none when there were none in time, or the watch has ended."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await anext(watch)
+    except (TimeoutError, StopAsyncIteration):
+        return []
+
+
+@dataclass(slots=True, eq=False)
+class Rider:
+    """One watcher: where it stands, the connection it writes to, and what it selects.
+
+    Everything up to `watch.revision` has been written, but for the frames in `unwritten`.
+    """
+
+    prefix: str
+    watch: Watch
+    outlet: Outlet
+    selection: Hashable
+    lines: Callable[[Batch], Iterable[bytes]]
+    unwritten: list[bytes] = field(default_factory=list)
+
+
+@dataclass
+class Crowds:
+    """All crowds: one for each prefix that somebody watches over a connection."""
+
+    store: Store
+    riding: int = 0
+    delivered: int = 0
+    by_prefix: dict[str, Crowd] = field(default_factory=dict)
+
+    async def carry(self, rider: Rider, until: float) -> None:
+        """Write a watcher's events to its connection until a moment has come or there will be no more of them."""
+        loop, watch = asyncio.get_running_loop(), rider.watch
+        while not watch.ended:
+            while rider.unwritten:
+                await rider.outlet.drained()
+                rider.outlet.write(rider.unwritten.pop(0))
+            events = watch.ready() or (await next_events(watch, until) if watch.behind else [])
+            if events:
+                await self._feed(rider, events)
+            if loop.time() >= until:
+                return
+            if not events:
+                await self._ride(rider, until)
+
+    async def _feed(self, rider: Rider, events: list[Event]) -> None:
+        """Write to one alone, each piece made when the client has read what came before.
+
+        This is not cut short when the moment has come: what the cursor has passed must be written.
+        """
+        for frame in frames(rider.lines(Batch(events))):
+            await rider.outlet.drained()
+            rider.outlet.write(frame)
+            await asyncio.sleep(0)
+        self.delivered += len(events)
+
+    async def _ride(self, rider: Rider, until: float) -> None:
+        """Nothing is there to be read: wait for more among others, from this very step of the event loop on."""
+        crowd = self.by_prefix.get(rider.prefix)
+        if crowd is None:
+            crowd = self.by_prefix[rider.prefix] = Crowd(self, rider.prefix)
+        try:
+            async with asyncio.timeout_at(until):
+                await crowd.join(rider)
+        except TimeoutError:
+            return
+
+
+class Crowd:
+    """Those who watch one prefix and have seen the same of it."""
+
+    def __init__(self, crowds: Crowds, prefix: str) -> None:
+        self._crowds = crowds
+        self._prefix = prefix
+        self._riders: dict[Rider, asyncio.Future[None]] = {}
+        self._pilot = crowds.store.watch(prefix, crowds.store.revision)
+        self._task = asyncio.ensure_future(self._run())
+
+    async def join(self, rider: Rider) -> None:
+        """Be carried until one does not keep step, or the store closes."""
+        left = self._riders[rider] = asyncio.get_running_loop().create_future()
+        self._crowds.riding += 1
+        try:
+            await left
+        finally:
+            self._crowds.riding -= 1
+            del self._riders[rider]
+            if not self._riders:
+                self._disband()
+                self._task.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async for _ in self._pilot:
+                began = loop.time()
+                await self._deliver()
+                await asyncio.sleep(began + rest_between(len(self._riders)) - loop.time())
+        except Compacted:
+            return  # each of them finds out about itself, alone
+        finally:
+            self._disband()
+            for left in self._riders.values():
+                _end(left)
+
+    def _disband(self) -> None:
+        if self._crowds.by_prefix.get(self._prefix) is self:
+            del self._crowds.by_prefix[self._prefix]
+        self._pilot.close()
+
+    async def _deliver(self) -> None:
+        """Bring everybody to the same revision, a turn's worth of them at a time."""
+        loop, revision = asyncio.get_running_loop(), self._crowds.store.revision
+        batches: dict[int, Batch] = {}
+        turn_ends = loop.time() + TURN_SECONDS
+        for rider in tuple(self._riders):
+            left = self._riders.get(rider)
+            if left is None or left.done():
+                continue  # it left during the turn of another
+            try:
+                if not self._write(rider, revision, batches):
+                    _end(left)
+            except Exception as error:  # noqa: BLE001 - a bug of ours fails this answer alone
+                left.set_exception(error)
+            if loop.time() >= turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = loop.time() + TURN_SECONDS
+
+    def _write(self, rider: Rider, revision: int, batches: dict[int, Batch]) -> bool:
+        """Write everything up to a revision to one; False when it does not keep step any longer."""
+        watch, outlet = rider.watch, rider.outlet
+        standing = watch.revision
+        if standing >= revision:
+            return True
+        if watch.behind or outlet.is_full:
+            return False
+        batch = batches.get(standing)
+        if batch is None:
+            batch = batches[standing] = Batch(watch.upto(revision))
+        watch.move(revision)
+        self._crowds.delivered += len(batch.events)
+        found = batch.frames(rider.selection, rider.lines)
+        for place, frame in enumerate(found):
+            if outlet.is_full:
+                rider.unwritten = found[place:]
+                return False
+            outlet.write(frame)
+        return True
+
+
+def _end(left: asyncio.Future[None]) -> None:
+    if not left.done():
+        left.set_result(None)

@@ -1,0 +1,1 @@
+"""Commands that look into a cluster: why, describe, map, top, classes, quota."""

@@ -1,0 +1,93 @@
+"""`kubeqos classes`: every QoS class of the cluster, how much of it there is and how much is taken."""
+
+from __future__ import annotations
+
+import click
+
+from kubeqos.cli import names
+from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.inspect.usage import ClassUse, class_use
+from kubeqos.cli.output import emit, emit_names, table, wide_output_option
+
+
+@click.command("classes")
+@cluster_options
+@wide_output_option
+@click.argument("resource", required=False, shell_complete=names.complete("class"))
+def command(target: Target, form: str, resource: str | None) -> None:
+    """Show QoS classes: capacity and use over all nodes, or of one RESOURCE."""
+    uses = class_use(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
+    uses = [use for use in uses if resource in (None, use.resource)]
+    if form in ("json", "yaml"):
+        emit([_plain(use) for use in uses], form)
+    elif form == "name":
+        emit_names(sorted({f"{use.resource}={use.cls}" for use in uses}))
+    elif not uses:
+        click.echo("No QoS classes found." if resource is None else f"No classes of {resource} found.", err=True)
+    elif form == "wide":
+        click.echo(by_node(uses))
+    else:
+        click.echo(summed(uses))
+
+
+def summed(uses: list[ClassUse]) -> str:
+    """One row per class."""
+    rows: dict[tuple[str, str, str], list[ClassUse]] = {}
+    for use in uses:
+        rows.setdefault((use.resource, use.cls, str(use.level)), []).append(use)
+    return table(
+        ["resource", "class", "level", "nodes", "capacity", "used", "free"],
+        [
+            [
+                resource,
+                cls,
+                level,
+                len(each),
+                *_amounts(sum(u.capacity for u in each), _any_unlimited(each), _used(each)),
+            ]
+            for (resource, cls, level), each in sorted(rows.items())
+        ],
+    )
+
+
+def by_node(uses: list[ClassUse]) -> str:
+    """One row per class and node."""
+    ordered = sorted(uses, key=lambda use: (use.resource, use.cls, use.node))
+    return table(
+        ["resource", "class", "level", "mutable", "node", "capacity", "used", "free"],
+        [
+            [
+                u.resource,
+                u.cls,
+                u.level,
+                "Yes" if u.mutable else "No",
+                u.node,
+                *_amounts(u.capacity, not u.capacity, u.used),
+            ]
+            for u in ordered
+        ],
+    )
+
+
+def _amounts(capacity: int, unlimited: bool, used: int) -> tuple[str, int, str]:
+    return ("inf", used, "inf") if unlimited else (str(capacity), used, str(capacity - used))
+
+
+def _any_unlimited(uses: list[ClassUse]) -> bool:
+    return any(use.capacity == 0 for use in uses)
+
+
+def _used(uses: list[ClassUse]) -> int:
+    return sum(use.used for use in uses)
+
+
+def _plain(use: ClassUse) -> dict[str, object]:
+    return {
+        "resource": use.resource,
+        "class": use.cls,
+        "level": str(use.level),
+        "node": use.node,
+        "mutable": use.mutable,
+        "capacity": use.capacity,
+        "used": use.used,
+    }

@@ -1,0 +1,128 @@
+"""`kubeqos map NODE`: a machine as text, with the owner of every CPU; `-w` draws it again when it changes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from kubeqos.cli import names
+from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.output import coloured, columns, emit, paint, table, wide_output_option
+from kubeqos.errors import KubeqosError
+from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.hardware.loading import load_machine
+from kubeqos.model.hardware.machinefile import machine_to_dict
+from kubeqos.model.machine import Machine
+from kubeqos.model.published import Assignments, assignments_to_dict, decode_assignments, decode_machine
+from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
+from kubeqos.topology.map import LETTERS, render_map
+from kubeqos.topology.pools import Pools
+
+_CLEAR = "\x1b[H\x1b[J"
+_ROUND_SECONDS = 25  # below the connection's own deadline
+_COLOURS = ("green", "yellow", "blue", "magenta", "cyan", "bright_green", "bright_yellow", "bright_blue")
+_CORES = re.compile(r"^(?P<label> {4}(?:L3 \d+ *[a-z]*| +)  )(?P<cores>\S+(?: \S+)*)(?P<rest>  \S+)$")
+_LEGEND = re.compile(r"^(?P<label>)(?P<cores>\S)(?P<rest> .*)$")
+
+
+@click.command("map")
+@cluster_options
+@click.option("--machine", "machine_file", help="Draw the machine of this file (or of this name), without a cluster.")
+@click.option("-w", "--watch", is_flag=True, help="Draw again whenever something moves.")
+@wide_output_option
+@click.argument("node", required=False, shell_complete=names.complete("node"))
+def command(target: Target, machine_file: str | None, watch: bool, form: str, node: str | None) -> None:
+    """Draw the NUMA nodes, caches and cores of a NODE, and who owns each.
+
+    One character is one thread, one group of characters one core.
+    """
+    if (node is None) == (machine_file is None):
+        raise click.UsageError("name a node, or a machine with --machine")
+    if machine_file is not None:
+        machine = load_machine(machine_file)
+        show(f"machine/{machine_file}", machine, Assignments(Pools(machine).partition), form)
+    elif watch:
+        for text in drawings(target, str(node)):
+            click.echo((_CLEAR if sys.stdout.isatty() else "") + text)
+    else:
+        show(f"node/{node}", *published(target.api.get(f"/api/v1/nodes/{node}")), form)
+
+
+def published(raw: Mapping[str, Any]) -> tuple[Machine, Assignments]:
+    """What the node's agent says about its machine."""
+    annotations = raw["metadata"].get("annotations") or {}
+    if MACHINE_ANNOTATION not in annotations:
+        raise KubeqosError(
+            f"node {raw['metadata']['name']!r} does not publish its machine",
+            remedy="only nodes with a kubeqos node agent have a map",
+        )
+    placed = annotations.get(ASSIGNMENTS_ANNOTATION)
+    return decode_machine(annotations[MACHINE_ANNOTATION]), decode_assignments(placed) if placed else Assignments()
+
+
+def drawings(target: Target, node: str) -> Iterator[str]:
+    """The map now, and each time that it changes."""
+    target.api.get(f"/api/v1/nodes/{node}")  # says NotFound, which a watch would wait for instead
+    last = ""
+    while True:
+        events = target.api.watch(
+            "/api/v1/nodes", fieldSelector=f"metadata.name={node}", timeoutSeconds=str(_ROUND_SECONDS)
+        )
+        for kind, raw in events:
+            if kind == "DELETED":
+                raise KubeqosError(f"node {node!r} was deleted")
+            if kind in ("ADDED", "MODIFIED"):
+                text = drawn(*published(raw))
+                if text != last:
+                    yield text
+                last = text
+
+
+def show(name: str, machine: Machine, assignments: Assignments, form: str) -> None:
+    """Print once."""
+    if form in ("json", "yaml"):
+        emit({"machine": machine_to_dict(machine), "assignments": assignments_to_dict(assignments)}, form)
+    else:
+        click.echo(name if form == "name" else drawn(machine, assignments))
+
+
+def drawn(machine: Machine, assignments: Assignments) -> str:
+    """The map, then the containers that share CPUs."""
+    lines = render_map(machine, _owners(machine, assignments), width=columns()).rstrip("\n")
+    if coloured():
+        lines = "\n".join(_coloured(line) for line in lines.splitlines())
+    sharing = assignments.sharing()
+    if not sharing:
+        return lines
+    rows = [[name, held.cpus, f"NUMA {held.mems}" if held.mems else "all"] for name, held in sorted(sharing.items())]
+    return f"{lines}\n\n{table(['container', 'shares cpus', 'memory of'], rows)}"
+
+
+def _owners(machine: Machine, assignments: Assignments) -> dict[str, CpuSet]:
+    """Who has which CPUs; containers that share a part of the machine among themselves own it together."""
+    owners = assignments.owners()
+    taken = machine.offline
+    for cpus in owners.values():
+        taken |= cpus
+    together: dict[CpuSet, list[str]] = {}
+    for name, held in sorted(assignments.sharing().items()):
+        together.setdefault(held.cpus, []).append(name)
+    for cpus, sharers in together.items():
+        apart = all(cpus.isdisjoint(other) for other in together if other != cpus)
+        if apart and cpus.isdisjoint(taken) and cpus < machine.online:
+            owners[sharers[0] + (f" and {len(sharers) - 1} more" if len(sharers) > 1 else "")] = cpus
+    return owners
+
+
+def _coloured(line: str) -> str:
+    found = _CORES.match(line) or _LEGEND.match(line)
+    if found is None or line.startswith(("socket", "NUMA")):
+        return line
+    cores = "".join(
+        paint(sign, _COLOURS[LETTERS.index(sign) % 8]) if sign in LETTERS else sign for sign in found["cores"]
+    )
+    return f"{found['label']}{cores}{found['rest']}"

@@ -1,0 +1,1 @@
+"""Commands about the cluster on this machine: up, down, status, demo."""

@@ -1,0 +1,1 @@
+"""Commands that run one part of the system: API server, scheduler, controllers, node, relay, plugins, drivers."""

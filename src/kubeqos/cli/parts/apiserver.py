@@ -1,0 +1,65 @@
+"""`kubeqos apiserver`: the API server alone, for clients that bring their own controllers."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kubeqos.errors import KubeqosError
+
+if TYPE_CHECKING:
+    from kubeqos.apiserver.server import Settings
+
+
+@click.command("apiserver")
+@click.option("--data-dir", type=click.Path(path_type=Path), required=True, help="Where everything is kept.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=6443, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free port.")
+@click.option(
+    "--token-auth-file", type=click.Path(path_type=Path), help="Static bearer tokens (token,user,uid,groups)."
+)
+@click.option("--feature-gates", default="", metavar="A=true,B=false", help="Turn features on or off.")
+@click.option("--audit/--no-audit", default=True, show_default=True, help="Write audit.log into the data directory.")
+def command(
+    data_dir: Path, host: str, port: int, token_auth_file: Path | None, feature_gates: str, audit: bool
+) -> None:
+    """Serve the Kubernetes API from a directory.
+
+    The admin's kubeconfig is written to DATA_DIR/kubeconfig.
+    """
+    import logging
+
+    import uvloop
+
+    from kubeqos.apiserver.server import Settings
+    from kubeqos.cci.claims.admission import check_claims
+    from kubeqos.gates import CCI, FeatureGates
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname).1s %(name)s: %(message)s")
+    try:
+        gates = FeatureGates.parse(feature_gates)
+        checks = (check_claims,) if gates.enabled(CCI) else ()
+        uvloop.run(_run(Settings(data_dir, host, port, token_auth_file, audit, gates, checks)))
+    except KubeqosError as error:
+        raise click.ClickException("\n".join(error.lines())) from error
+
+
+async def _run(settings: Settings) -> None:
+    import asyncio
+
+    from kubeqos.apiserver.server import ApiServer
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with ApiServer.start(settings) as server:
+        click.echo(f"serving https://{server.application.address}  kubeconfig {server.kubeconfig}")
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    command()

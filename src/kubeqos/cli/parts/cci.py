@@ -1,0 +1,82 @@
+"""`kubeqos cci`: start a new compute driver, check any driver, check a claim's parameters before they are used."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from kubeqos.cli.parts.driver import machine_option
+from kubeqos.errors import InputError
+from kubeqos.model.hardware.loading import load_machine
+
+
+@click.group("cci")
+def command() -> None:
+    """Write, check and inspect compute drivers and their claims."""
+
+
+@command.command()
+@click.argument("name")
+@click.option("--into", type=click.Path(path_type=Path), help="The folder; named like the driver if left out.")
+def new(name: str, into: Path | None) -> None:
+    """Write a new driver called NAME (such as fast.example.com) with a test."""
+    from kubeqos.cci.skeleton import files
+    from kubeqos.model import names
+
+    problems = names.dns_subdomain(name)
+    if problems:
+        raise InputError(f"{name!r} is not a driver's name: {problems[0]}", remedy="write it like fast.example.com")
+    folder = into or Path(name.partition(".")[0])
+    written = files(name)
+    existing = [folder / file for file in written if (folder / file).exists()]
+    if existing:
+        raise InputError(f"{existing[0]} exists already", remedy="choose another folder with --into")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in written.items():
+        (folder / file).write_text(text)
+        click.echo(folder / file)
+    click.echo(f"run it:   python {folder / 'driver.py'} REGISTRY\ntest it:  python -m pytest {folder}")
+
+
+@command.command()
+@click.argument("socket", type=click.Path(path_type=Path))
+@machine_option
+def conformance(socket: Path, machine: str | None) -> None:
+    """Check the driver behind SOCKET against the interface."""
+    import asyncio
+
+    from kubeqos.cci.conformance import examine
+
+    if not socket.is_socket():
+        raise InputError(f"{socket} is not a socket", remedy="name the driver's socket in the plugin folder")
+    verdicts = asyncio.run(examine(socket, load_machine(machine)))
+    for one in verdicts:
+        click.echo(f"{'FAILED' if one.problem else 'ok':<7} {one.check}  ({one.milliseconds:.1f} ms)")
+        if one.problem:
+            click.echo(f"        {one.problem}")
+    failed = sum(bool(one.problem) for one in verdicts)
+    click.echo(f"{len(verdicts) - failed} of {len(verdicts)} checks passed")
+    sys.exit(1 if failed else 0)
+
+
+@command.command()
+@click.argument("file", type=click.File("r"))
+def check(file: TextIO) -> None:
+    """Check a claim's parameters, the text of a ConfigMap's config.json (- reads standard input)."""
+    from kubeqos.cci.claims.document import Problem
+    from kubeqos.cci.claims.parameters import parse
+
+    text: str = file.read()
+    found = parse(text)
+    if isinstance(found, Problem):
+        click.echo(f"{file.name}: {found.shown()}", err=True)
+        sys.exit(1)
+    for index, group in enumerate(found.groups):
+        said = [
+            name for key in ("cpu attributes", "mem attributes", "device attributes") for name in group.attributes(key)
+        ]
+        click.echo(f"group {index}: {group.cores} cores  {', '.join(said)}")
+    click.echo(f"requests cpu: {found.least}, limits cpu: {found.most}")

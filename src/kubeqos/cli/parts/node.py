@@ -1,0 +1,138 @@
+"""`kubeqos node`: the node agent, on a real container runtime or on a simulated machine.
+
+Every setting of a `NodeConfiguration` is a flag too; a flag overrides the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubeqos.errors import ConfigurationError, InputError
+from kubeqos.model.hardware.loading import load_machine
+from kubeqos.node.config.configuration import SETTINGS
+
+if TYPE_CHECKING:
+    from kubeqos.node.config.configuration import NodeConfiguration
+
+
+CGROUP_FS = Path("/sys/fs/cgroup")
+
+
+def setting_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add a flag for every setting, in the order of the table."""
+    for setting in reversed(list(SETTINGS.values())):
+        names = [f"--{setting.flag}", *([f"--{setting.also}"] if setting.also else [])]
+        metavar = "true|false" if isinstance(setting.default, bool) else None
+        flag_value = "true" if isinstance(setting.default, bool) and not setting.default else None
+        command = click.option(
+            *names, setting.name, help=setting.about, metavar=metavar, is_flag=False, flag_value=flag_value
+        )(command)
+    return command
+
+
+@click.command("node")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="How to reach the API server; as kubectl finds it.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A NodeConfiguration file (YAML).")
+@setting_flags
+def command(kubeconfig: Path | None, config_file: Path | None, **given: str | None) -> None:
+    """Run the node agent.
+
+    Settings come from --config and from flags; a flag overrides the file.
+    """
+    import asyncio
+    import logging
+
+    from kubeqos.node.config.configuration import load
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname).1s %(name)s: %(message)s")
+    logging.getLogger("kubeqos").setLevel(logging.INFO)  # libraries tell of every request at that level
+    flags = {each.flag: text for each in SETTINGS.values() if (text := given[each.name]) is not None}
+    config = load(config_file, flags)
+    if not config.runtime_endpoint and not config.simulated_machine:
+        raise ConfigurationError(
+            "node configuration: say where containers run",
+            remedy="set containerRuntimeEndpoint (--runtime-endpoint) or simulatedMachine (--simulated), one of them",
+        )
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_run(config, kubeconfig))
+
+
+async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
+    import asyncio
+    import dataclasses
+
+    from kubeqos.client.http import HttpApi
+    from kubeqos.node.agent import NodeAgent
+    from kubeqos.node.config.assembly import settings_of
+    from kubeqos.node.config.checks import refuse_machine
+    from kubeqos.node.config.configured import node_extensions, service_settings
+    from kubeqos.node.run import serve_node
+
+    config = dataclasses.replace(config, node_name=config.node_name or socket.gethostname().lower())
+    runtime, machine = _runtime(config)
+    refuse_machine(config, machine)
+    owned = CGROUP_FS if config.runtime_endpoint and config.cgroups_per_qos else None
+    settings = settings_of(config, machine, cgroup_fs=owned)
+    api = HttpApi.from_kubeconfig(kubeconfig)
+    beside = node_extensions(config, settings, machine, api)
+    agent = NodeAgent(settings, runtime, machine, api=api, managers=beside.managers, claims=beside.claims)
+    services = service_settings(config, _authority(kubeconfig, settings.state_dir))
+    try:
+        async with beside.running(agent), serve_node(agent, services):
+            running = asyncio.create_task(agent.run())
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, running.cancel)
+            click.echo(f"node {settings.node_name} on {runtime.endpoint}: {len(machine.online)} CPUs", err=True)
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+            click.echo("stopping; containers run on", err=True)
+    finally:
+        await runtime.close()
+        await api.close()
+
+
+def _authority(kubeconfig: Path | None, state: Path) -> Path | None:
+    """The authority of the cluster, whose certificates the agent's endpoint accepts, as a file."""
+    import base64
+
+    from kubeqos.client.kubeconfig import load
+
+    cluster = load(kubeconfig).cluster
+    if cluster.certificate_auth:
+        return Path(cluster.certificate_auth)
+    if not cluster.certificate_auth_data:
+        return None
+    path = state / "clients-ca.crt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(base64.b64decode(cluster.certificate_auth_data))
+    return path
+
+
+def _runtime(config: NodeConfiguration) -> Any:
+    """The runtime, and the machine whose CPUs and memory are handed out."""
+    from kubeqos.cri.client import CriClient
+    from kubeqos.cri.simulated import SimulatedRuntime
+    from kubeqos.cri.simulated.classes import read_classes
+    from kubeqos.model.hardware.sysfs import read_machine
+
+    if config.runtime_endpoint:
+        return CriClient(config.runtime_endpoint), read_machine(Path("/sys"), name=config.node_name)
+    machine = load_machine(config.simulated_machine)
+    offers = read_classes(_read(config.classes_file), str(config.classes_file)) if config.classes_file else ()
+    return SimulatedRuntime(machine, offers, name=config.node_name), machine
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"cannot read {path}: {reason}") from error

@@ -1,0 +1,149 @@
+"""`kubeqos classify`: what the rules say about a pod, offline, with every reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kubeqos.cli.output import emit, emit_names, file_option, table, wide_output_option
+from kubeqos.errors import InputError
+from kubeqos.manifests import Manifest, read
+from kubeqos.model.objects import ContainerView, PodSpec, PodView
+from kubeqos.model.quantity import Quantity, QuantityError
+from kubeqos.rules import cgroups, classes, podqos
+
+_TEMPLATED = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "PodTemplate")
+
+
+@click.command(name="classify")
+@file_option
+@click.option("--node-memory", default="64Gi", show_default=True, help="Memory of the node the pod would run on.")
+@wide_output_option
+def command(files: tuple[str, ...], node_memory: str, form: str) -> None:
+    """Show a pod's QoS class, effective resources, cgroup values and class demand, and why."""
+    try:
+        memory = Quantity.parse(node_memory).value()
+    except QuantityError as error:
+        raise InputError(f"--node-memory {node_memory}: {error.what}") from error
+    if memory <= 0:
+        raise InputError(f"--node-memory {node_memory}: must be positive")
+    manifests = read(files)
+    reports = [report(pod_of(manifest), memory) for manifest in manifests]
+    if form in ("json", "yaml"):
+        emit(reports[0] if len(reports) == 1 else reports, form)
+    elif form == "name":
+        emit_names(f"{manifest.kind.lower()}/{manifest.name}" for manifest in manifests)
+    else:
+        click.echo("\n\n".join(as_text(one) for one in reports))
+
+
+def pod_of(manifest: Manifest) -> PodView:
+    """The pod in a manifest, or the pod that a workload's template makes."""
+    raw = manifest.raw
+    if manifest.kind in _TEMPLATED:
+        holder = raw if manifest.kind == "PodTemplate" else raw.get("spec") or {}
+        template = holder.get("template") or {}
+        raw = {"metadata": {"name": manifest.name}, "spec": template.get("spec") or {}}
+    elif manifest.kind != "Pod":
+        raise InputError(
+            f"cannot classify a {manifest.kind}",
+            where=manifest.source,
+            remedy="give a Pod or a workload with a pod template",
+        )
+    try:
+        spec = raw.get("spec") or {}
+        podqos.default_requests(spec)
+        podqos.default_pod_level(spec)
+        return PodView.of(raw)
+    except InputError as error:
+        where = f"{manifest.source}: {manifest.kind} {manifest.name!r}"
+        raise InputError(error.what, where=f"{where}: {error.where}" if error.where else where) from error
+    except (AttributeError, TypeError) as error:
+        raise InputError(f"{manifest.kind} {manifest.name!r} is not well-formed", where=manifest.source) from error
+
+
+def report(pod: PodView, node_memory: int) -> dict[str, Any]:
+    """Everything the rules say, as plain values."""
+    spec = pod.spec
+    decision = podqos.qos_class(pod)
+    qos = decision.qos_class
+    node = cgroups.NodeMemory(node_memory, node_memory)
+    settings = cgroups.CgroupSettings()
+    names = sorted(
+        {request.name for c in (*spec.init_containers, *spec.containers) for request in c.resources.qos_resources}
+    )
+    return {
+        "pod": pod.metadata.name or pod.metadata.generate_name,
+        "qosClass": str(qos),
+        "because": decision.because,
+        "requests": _amounts(podqos.effective_requests(spec)),
+        "limits": _amounts(podqos.effective_limits(spec)),
+        "containers": [
+            _container(spec, container, qos, node, settings, names)
+            for container in (*spec.init_containers, *spec.containers)
+        ],
+        "classDemand": [
+            {"level": str(level), "resource": resource, "class": cls, "count": count}
+            for (level, resource, cls), count in sorted(classes.demand(spec).items())
+        ],
+    }
+
+
+def _container(
+    spec: PodSpec,
+    container: ContainerView,
+    qos: podqos.QosClass,
+    node: cgroups.NodeMemory,
+    settings: cgroups.CgroupSettings,
+    names: list[str],
+) -> dict[str, Any]:
+    values = cgroups.container_values(spec, container, qos, node, settings)
+    effective = classes.container_classes(spec, container, names)
+    return {
+        "name": container.name,
+        "oomScoreAdj": cgroups.oom_score_adj(spec, container, qos, node.capacity_bytes),
+        "cpuShares": values.cpu_shares,
+        "cpuQuotaUs": values.cpu_quota_us,
+        "memoryLimit": values.memory_limit_bytes,
+        "memoryMin": values.unified.get("memory.min"),
+        "memoryHigh": values.unified.get("memory.high"),
+        "classes": {name: {"class": one.class_name, "because": one.because} for name, one in effective.items()},
+    }
+
+
+def _amounts(amounts: dict[str, Quantity]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in sorted(amounts.items())}
+
+
+def as_text(one: dict[str, Any]) -> str:
+    """The report as a person reads it."""
+    lines = [
+        f"Pod:        {one['pod']}",
+        f"QoS class:  {one['qosClass']} ({one['because']})",
+        f"Requests:   {_joined(one['requests'])}",
+        f"Limits:     {_joined(one['limits'])}",
+        "",
+        table(
+            ["container", "oom_score_adj", "cpu.shares", "memory.min", "memory.high", "memory.max"],
+            [
+                [
+                    c["name"],
+                    c["oomScoreAdj"],
+                    c["cpuShares"],
+                    c["memoryMin"],
+                    c["memoryHigh"] or "max",
+                    c["memoryLimit"] or "max",
+                ]
+                for c in one["containers"]
+            ],
+        ),
+    ]
+    if one["classDemand"]:
+        rows = [[d["level"], d["resource"], d["class"], d["count"]] for d in one["classDemand"]]
+        lines += ["", table(["level", "qos resource", "class", "count"], rows)]
+    return "\n".join(lines)
+
+
+def _joined(amounts: dict[str, str]) -> str:
+    return ", ".join(f"{name}={amount}" for name, amount in amounts.items()) or "<none>"

@@ -1,0 +1,262 @@
+"""`kubeqos simulate`: rehearse a change before making it.
+
+`scale-up` and `fit` work on a copy of the cluster; `run` and `compare` on nodes described in a file. Nothing is changed
+anywhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.output import (
+    emit,
+    emit_begin,
+    emit_names,
+    emit_rest,
+    file_option,
+    output_option,
+    table,
+    wide_output_option,
+)
+from kubeqos.cli.rehearse.chart import clock
+from kubeqos.errors import InputError
+
+if TYPE_CHECKING:
+    from kubeqos.document import Doc
+    from kubeqos.simulation.measures import Outcome
+    from kubeqos.simulation.run import Simulation
+    from kubeqos.simulation.scenario import Scenario
+
+MAX_NODES = 100_000
+
+scenario_argument = click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path))
+seed_option = click.option("--seed", type=int, help="Seed of the random numbers, in place of the scenario's.")
+svg_option = click.option("--svg", "svg_file", type=click.Path(path_type=Path), help="Also draw the charts there.")
+
+
+@click.group("simulate")
+def command() -> None:
+    """Rehearse a change on a copy of the cluster."""
+
+
+@command.command("scale-up")
+@cluster_options
+@click.option(
+    "--node-group", "groups_file", type=click.Path(path_type=Path), required=True, help="Groups of nodes to add."
+)
+@wide_output_option
+def scale_up(target: Target, groups_file: Path, form: str) -> None:
+    """Tell how many nodes of which group would make the pending pods run.
+
+    The file lists groups: `name`, `max`, and a node `template` with labels, taints, allocatable and qosResources.
+    """
+    from kubeqos.simulation.scaleup import rehearse
+
+    groups = read_groups(groups_file)
+    cluster, waiting = snapshot(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
+    outcome = rehearse(cluster, waiting, groups)
+    if form in ("json", "yaml"):
+        emit({"added": outcome.added, "placed": outcome.placed, "unplaced": outcome.unplaced}, form)
+        return
+    if form == "name":
+        added = outcome.added.items()
+        emit_names(f"node/{group}-{number}" for group, count in added for number in range(1, count + 1))
+        return
+    if not waiting:
+        click.echo("No pods are pending.")
+        return
+    click.echo(table(["group", "nodes to add"], outcome.added.items()))
+    click.echo()
+    rows = [[name, node, ""] for name, node in outcome.placed.items()]
+    rows += [[name, "", why] for name, why in outcome.unplaced.items()]
+    click.echo(table(["pod", "would run on", "why not"], rows))
+
+
+@command.command("fit")
+@cluster_options
+@file_option
+@click.option("--nodes", "node_files", multiple=True, help="Node manifests to use in place of a cluster.")
+@wide_output_option
+def fit(target: Target, files: tuple[str, ...], node_files: tuple[str, ...], form: str) -> None:
+    """Tell whether pods would fit, where, and who would be evicted for them.
+
+    Takes pods and workloads with a pod template. The exit code is 1 when one of them does not fit.
+    """
+    from kubeqos.cli.rehearse import fitting
+
+    answers = fitting.rehearsed(target, files, node_files)
+    if form in ("json", "yaml"):
+        emit([fitting.plain(one) for one in answers], form)
+    elif form == "name":
+        emit_names(f"pod/{one.pod.partition('/')[2]}" for one in answers if one.fits)
+    else:
+        click.echo(fitting.as_text(answers, wide=form == "wide"))
+    if not all(one.fits for one in answers):
+        raise click.exceptions.Exit(1)
+
+
+@command.command("run")
+@scenario_argument
+@click.option("--policy", "policy", type=click.Path(path_type=Path), help="A SchedulerConfiguration file.")
+@seed_option
+@svg_option
+@output_option
+def run(scenario_file: Path, policy: Path | None, seed: int | None, svg_file: Path | None, form: str) -> None:
+    """Play a SCENARIO of arriving and leaving pods on virtual time.
+
+    The same scenario, seed and policy give the same result, always.
+    """
+    from kubeqos.simulation.scenario import load
+
+    scenario = load(scenario_file, seed)
+    if form == "table":
+        click.echo(_heading(scenario_file, scenario))
+    name, simulation = _prepared(scenario, policy)
+    from kubeqos.cli.rehearse import outcomes  # loads numpy: after what can be said without it
+
+    if form != "table":
+        emit_begin(outcomes.heading(name, scenario), form)
+    result = simulation.run(name)
+    if svg_file is not None:
+        _write(svg_file, outcomes.svg([result]))
+    if form == "table":
+        click.echo(outcomes.one(result))
+    else:
+        emit_rest(outcomes.measures(result), form)
+
+
+@command.command("compare")
+@scenario_argument
+@click.option(
+    "--policy",
+    "policies",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    help="A SchedulerConfiguration file; give at least two.",
+)
+@seed_option
+@svg_option
+@output_option
+def compare(
+    scenario_file: Path, policies: tuple[Path, ...], seed: int | None, svg_file: Path | None, form: str
+) -> None:
+    """Play one SCENARIO under two or more policies, with the very same pods."""
+    from kubeqos.simulation.scenario import load
+
+    if len(policies) < 2:
+        raise click.UsageError("give --policy at least twice; `kubeqos simulate run` plays one")
+    scenario = load(scenario_file, seed)
+    if form == "table":
+        click.echo(_heading(scenario_file, scenario))
+    plays = [_prepared(scenario, policy) for policy in policies]
+    from kubeqos.cli.rehearse import outcomes
+
+    results: list[Outcome] = []
+    for place, (name, simulation) in enumerate(plays):
+        if form != "table":
+            emit_begin(outcomes.heading(name, scenario), form, place)
+        results.append(simulation.run(name))
+        if form != "table":
+            emit_rest(outcomes.measures(results[-1]), form, place, last=place == len(plays) - 1)
+    if svg_file is not None:
+        _write(svg_file, outcomes.svg(results))
+    if form == "table":
+        click.echo(outcomes.several(results))
+
+
+def _heading(path: Path, scenario: Scenario) -> str:
+    """What is played: told before it is, since a long scenario takes its time."""
+    arrivals = sum(len(workload.arrivals) for workload in scenario.workloads)
+    told = [path, clock(scenario.duration), len(scenario.nodes), arrivals, scenario.seed]
+    return table(["scenario", "duration", "nodes", "arrivals", "seed"], [told]) + "\n"
+
+
+def _prepared(scenario: Scenario, policy: Path | None) -> tuple[str, Simulation]:
+    """The name of the policy, and the scenario under it; both are found right, and nothing is played yet."""
+    if sys.stderr.isatty():  # a long scenario takes its time; somebody may be waiting
+        name = "the default policy" if policy is None else str(policy)
+        click.echo(f"playing {clock(scenario.duration)} under {name} …", err=True)
+    from kubeqos.scheduler import config
+    from kubeqos.scheduler.core import Profile
+    from kubeqos.simulation.run import Simulation
+
+    if policy is None:
+        return "default", Simulation(scenario, (Profile(),))
+    try:
+        return policy.stem, Simulation(scenario, config.load(policy))
+    except InputError as error:
+        raise InputError(error.what, where=f"{policy}: {error.where}", remedy=error.remedy) from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
+
+
+def snapshot(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> tuple[Any, list[Any]]:
+    """The cluster as placement sees it, and the pods that wait for a node."""
+    from kubeqos.model.objects import NodeView, PodView
+    from kubeqos.placement.cluster import Cluster, PlacedPod
+    from kubeqos.placement.shape import compile_shape
+    from kubeqos.scheduler.reading import node_facts
+    from kubeqos.simulation.scaleup import Waiting
+
+    cluster, waiting = Cluster(), []
+    for raw in nodes:
+        cluster.set_node(node_facts(NodeView.of(raw)))
+    for raw in pods:
+        pod = PodView.of(raw)
+        if pod.is_terminal:
+            continue
+        name, uid = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.uid
+        if not pod.spec.node_name:
+            waiting.append(Waiting(uid, name, compile_shape(pod)))
+        elif pod.spec.node_name in cluster.row_of:
+            cluster.add_pod(pod.spec.node_name, PlacedPod(uid, name, compile_shape(pod)))
+    return cluster, waiting
+
+
+def read_groups(path: Path) -> list[Any]:
+    """Node groups from their file, strictly."""
+    from kubeqos.document import read_document
+    from kubeqos.simulation.scaleup import NodeGroup
+
+    doc = read_document(path, "node groups", InputError)
+    listed = doc if doc.is_list else doc.fields(("groups",)).get("groups")
+    groups = []
+    for each in listed.elements() if listed is not None else ():
+        fields = each.fields(("name", "max", "template"))
+        most = fields["max"].integer(0, MAX_NODES) if "max" in fields else 10
+        groups.append(NodeGroup(each.required(fields, "name").text(), _template(fields.get("template")), most))
+    if not groups:
+        doc.fail("no node groups found", "list them under `groups:`")
+    return groups
+
+
+def _template(doc: Doc | None) -> Any:
+    from kubeqos.model.objects import NodeView
+    from kubeqos.scheduler.reading import node_facts
+
+    fields = doc.fields(("labels", "annotations", "taints", "allocatable", "qosResources")) if doc else {}
+    raw = {key: child.plain() for key, child in fields.items()}
+    try:
+        node = {
+            "metadata": {"labels": raw.get("labels") or {}, "annotations": raw.get("annotations") or {}},
+            "spec": {"taints": raw.get("taints") or []},
+            "status": {
+                "allocatable": {"pods": "110", **(raw.get("allocatable") or {})},
+                "qosResources": raw.get("qosResources") or {},
+            },
+        }
+        return node_facts(NodeView.of(node))
+    except InputError as error:
+        where = f"{doc.where}: {error.where}" if doc else error.where
+        raise InputError(error.what, where=where) from error

@@ -1,0 +1,245 @@
+"""A whole cluster in one process: API server, controllers, scheduler and simulated nodes.
+
+Components speak to the server in-process, as themselves: what a node agent may not write over a socket it may
+not write here either. Resource plugins and compute drivers are processes of their own, as they would be on a
+real node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kubeqos.apiserver.registry.kinds import KINDS
+from kubeqos.apiserver.server import ApiServer, Settings
+from kubeqos.cci.claims.admission import check_claims
+from kubeqos.client.errors import ApiError
+from kubeqos.client.resources import NODES as NODE_OBJECTS
+from kubeqos.client.resources import Resource
+from kubeqos.cluster.clusterfile import ClusterPlan, NodePlan
+from kubeqos.cluster.instance import SOCKETS_PREFIX, sockets_of
+from kubeqos.cluster.pluginprocesses import PROGRAMS, plugin_processes
+from kubeqos.codec import decode_json
+from kubeqos.controllers.manager import ControllerManager
+from kubeqos.cri.client import CriClient
+from kubeqos.cri.runtime import Runtime
+from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.cri.simulated.views import RUNTIME_NAME
+from kubeqos.errors import InputError, KubeqosError
+from kubeqos.gates import CCI, QRM, FeatureGates
+from kubeqos.manifests import read
+from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.model.quantity import Quantity
+from kubeqos.node.agent import NodeAgent
+from kubeqos.node.config.assembly import disk_bytes
+from kubeqos.node.config.extensions import Extensions, extensions
+from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, NodeSettings
+from kubeqos.node.run import ServiceSettings, serve_node
+from kubeqos.qrm.settings import Settings as QrmSettings
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.service import SchedulerService
+from kubeqos.topology.alignment.hints import Policy
+from kubeqos.web.identity import Identity
+
+_READY_SECONDS = 60.0
+_FLEET = 50
+"""Above this many nodes containers write no logs and have no folders, and no node has sockets of its own."""
+_PLUGIN_SECONDS = 20.0
+NODES = "nodes"
+SERVER_GATES = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
+
+Progress = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Embedded:
+    """A running cluster."""
+
+    server: ApiServer
+    scheduler: SchedulerService
+    sockets: Path
+    agents: dict[str, NodeAgent] = field(default_factory=dict)
+    beside: dict[str, Extensions] = field(default_factory=dict)
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def failed(self) -> str | None:
+        """Which component ended by itself, and why; None while all of them run."""
+        for name, task in self._tasks.items():
+            if task.done() and not task.cancelled():
+                error = task.exception()
+                return f"{name} stopped: {error or 'without a reason'}"
+        return None
+
+    async def wait(self) -> None:
+        """Return only when a component ends, which none should."""
+        await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        raise KubeqosError(self.failed() or "a component stopped")
+
+
+@asynccontextmanager
+async def running(
+    plan: ClusterPlan, data_dir: Path, port: int, progress: Progress = lambda _: None
+) -> AsyncIterator[Embedded]:
+    """Start everything, in the order in which it depends on each other; stop it in reverse."""
+    async with AsyncExitStack() as stack:
+        settings = Settings(data_dir, port=port, gates=SERVER_GATES, checks=(check_claims,))
+        server = await stack.enter_async_context(ApiServer.start(settings))
+        progress(f"API server on https://{server.application.address}")
+        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=SOCKETS_PREFIX)))
+        cluster = Embedded(server, SchedulerService(server.local(), Scheduler()), sockets)
+        try:
+            await _forget(cluster, plan, data_dir / NODES)
+            _start(cluster, "scheduler", cluster.scheduler.run())
+            await _ready(cluster, "scheduler", cluster.scheduler.ready)
+            progress("scheduler")
+            controllers = ControllerManager(server.local())
+            _start(cluster, "controllers", controllers.run())
+            for node in plan.nodes:
+                state = data_dir / NODES / node.name
+                small = len(plan.nodes) <= _FLEET
+                folder = sockets_of(node.name, sockets)
+                cluster.agents[node.name] = await _start_node(cluster, stack, node, state, folder, small=small)
+            await _ready(cluster, "controllers", controllers.ready)
+            progress("controllers")
+            for name, agent in cluster.agents.items():
+                await _ready(cluster, f"node {name}", agent.ready)
+            progress(f"{len(cluster.agents)} nodes: {_listed(plan)}")
+            await _plugins(cluster, plan, progress)
+            for path in plan.manifests:
+                await _preload(cluster, path)
+                progress(f"applied {path}")
+            yield cluster
+        finally:
+            await _stop(cluster)
+
+
+async def _forget(cluster: Embedded, plan: ClusterPlan, states: Path) -> None:
+    """Remove the simulated nodes of an earlier start that this one does not have; nothing runs them any more."""
+    api, wanted = cluster.server.local(), {node.name for node in plan.nodes}
+    for listed in (await api.list(NODE_OBJECTS)).items:
+        raw = decode_json(listed)
+        name = raw["metadata"]["name"]
+        runtime = (raw.get("status") or {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
+        if name not in wanted and runtime.startswith(f"{RUNTIME_NAME}://") and (states / name).exists():
+            await api.delete(NODE_OBJECTS, name)
+            shutil.rmtree(states / name)
+
+
+async def _preload(cluster: Embedded, path: Path) -> None:
+    """Create what a file holds; what is there already stays as it is."""
+    for manifest in read([str(path)]):
+        raw = manifest.raw
+        group, _, version = str(raw.get("apiVersion", "")).rpartition("/")
+        kind = next((k for k in KINDS if (k.group, k.version, k.kind) == (group, version, manifest.kind)), None)
+        if kind is None:
+            raise InputError(
+                f'no matches for kind "{manifest.kind}" in version "{raw.get("apiVersion")}"', where=str(path)
+            )
+        resource = Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced)
+        namespace = (raw.get("metadata") or {}).get("namespace") or "default"
+        try:
+            await cluster.server.local().create(resource, raw, namespace if kind.namespaced else "")
+        except ApiError as error:
+            if not error.already_exists:
+                raise KubeqosError(error.message, where=f"{path}: {manifest.kind} {manifest.name!r}") from error
+
+
+async def _plugins(cluster: Embedded, plan: ClusterPlan, progress: Progress) -> None:
+    """Wait until the plugins of every node are registered; a cluster runs without them, so not for ever."""
+    wanted = sum(len(PROGRAMS.get(node.profile, ())) for node in plan.nodes)
+    if not wanted:
+        return
+    deadline = time.monotonic() + _PLUGIN_SECONDS
+    while time.monotonic() < deadline:
+        registered = [name for beside in cluster.beside.values() for name in beside.registered()]
+        if len(registered) >= wanted:
+            progress(f"plugins and drivers: {', '.join(registered)}")
+            return
+        await asyncio.sleep(0.05)
+    progress(f"going on without {wanted - len(registered)} of {wanted} plugins; see the logs below {NODES}/")
+
+
+def _listed(plan: ClusterPlan) -> str:
+    if len(plan.nodes) > 8:
+        return f"{plan.nodes[0].name} … {plan.nodes[-1].name}"
+    return ", ".join(f"{node.name} ({len(node.machine.online)} CPUs, {node.profile})" for node in plan.nodes)
+
+
+def _start(cluster: Embedded, name: str, work: object) -> None:
+    cluster._tasks[name] = asyncio.create_task(work, name=name)  # type: ignore[arg-type]
+
+
+async def _ready(cluster: Embedded, name: str, event: asyncio.Event) -> None:
+    """Wait for a component, but not for one that has ended."""
+    task = cluster._tasks[name]
+    waiting = asyncio.create_task(event.wait())
+    done, _ = await asyncio.wait({task, waiting}, timeout=_READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task in done:
+        task.result()
+    if not event.is_set():
+        raise KubeqosError(f"{name} did not become ready within {_READY_SECONDS:.0f} s")
+
+
+async def _stop(cluster: Embedded) -> None:
+    """Nodes and controllers together, before their plugins and the server that they speak to."""
+    for task in cluster._tasks.values():
+        task.cancel()
+    await asyncio.gather(*cluster._tasks.values(), return_exceptions=True)
+
+
+async def _start_node(
+    cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path, sockets: Path, *, small: bool
+) -> NodeAgent:
+    """A node: its agent, the managers of its profile, and their plugins as processes."""
+    for folder in (state, sockets) if small or plan.profile in PROGRAMS else (state,):
+        folder.mkdir(parents=True, exist_ok=True)
+    api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
+    settings = _settings(plan, state)
+    # The CPU and memory plugins are ours to start, so pods wait for them rather than run unpinned.
+    beside = extensions(settings, plan.machine, api, sockets, qrm=QrmSettings(expected=frozenset({"cpu", "memory"})))
+    runtime: Runtime
+    if plan.endpoint:
+        runtime = CriClient(plan.endpoint)
+        stack.push_async_callback(runtime.close)
+    else:
+        runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=small)
+    agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
+    if not small and not plan.endpoint:
+        agent.context = replace(agent.context, folders=False)  # nobody looks into the volumes of a thousand nodes
+    cluster.beside[plan.name] = beside
+    # Plugins outlive who watches for them: one that ends because everything does is no news.
+    await stack.enter_async_context(plugin_processes(plan, state, sockets))
+    await stack.enter_async_context(beside.running(agent))
+    socket = sockets / "pod-resources.sock" if small else None
+    services = await stack.enter_async_context(serve_node(agent, ServiceSettings(pod_resources_socket=socket)))
+    cluster.server.nodes.local[plan.name] = services.door
+    _start(cluster, f"node {plan.name}", agent.run())
+    return agent
+
+
+def _settings(plan: NodePlan, state: Path) -> NodeSettings:
+    """What each profile means for the agent (DESIGN ruling 13)."""
+    gates = {"QOSResources": True, "TranslateQoSPodMetadata": True}
+    gates |= {QRM: plan.profile == "qrm", CCI: plan.profile == "cci"}
+    static = plan.profile == "default" and plan.reserved_cpus != NO_CPUS
+    disk = disk_bytes(state) if plan.endpoint else SIMULATED_DISK_BYTES
+    return NodeSettings(
+        plan.name,
+        state,
+        log_dir=state / "pods",
+        gates=FeatureGates.default().set(gates),
+        profile=plan.profile,
+        labels=plan.labels,
+        disk_bytes=disk,
+        eviction_hard_disk=Quantity.from_int(disk // 10),
+        reserved_cpus=plan.reserved_cpus,
+        cpu_manager_policy="static" if static else "none",
+        topology_policy=Policy.BEST_EFFORT if plan.profile != "cci" else Policy.NONE,
+    )

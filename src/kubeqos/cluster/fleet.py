@@ -1,0 +1,122 @@
+"""Many nodes in one process: real agents on simulated runtimes, in virtual time when asked.
+
+For simulations and for finding out how a policy behaves on a thousand machines. A node that has nothing to do costs its
+records and two timers; in virtual time a day passes as fast as its events can be handled, the same way every time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kubeqos.clock import Clock, WallClock
+from kubeqos.cri.providers.protocol import Advertisement
+from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
+from kubeqos.model.machine import Machine
+from kubeqos.node.admission.ledger import LocalLedger
+from kubeqos.node.agent import NodeAgent
+from kubeqos.node.api.sources import LocalPods
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.parts import Activity, Surroundings
+from kubeqos.plugins.managers import ResourceManager
+
+QUIET_ROUNDS, MOST_ROUNDS = 3, 100
+QUIET_SECONDS = 300.0
+"""How often an idle node of a fleet compares itself with its runtime, which tells it everything anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShape:
+    """What a group of nodes has in common."""
+
+    machine: Machine
+    offers: tuple[Advertisement, ...] = ()
+    settings: Mapping[str, Any] | None = None
+    """Fields of `NodeSettings`."""
+
+
+@dataclass(slots=True)
+class FleetNode:
+    """One node of a fleet: give it pods, read their statuses."""
+
+    agent: NodeAgent
+    runtime: SimulatedRuntime
+    pods: LocalPods
+    task: asyncio.Task[None]
+
+    def phases(self) -> dict[str, str]:
+        """The phase of every pod, by uid; empty where nothing was decided yet."""
+        return {uid: (raw.get("status") or {}).get("phase", "") for uid, raw in self.pods.pods.items()}
+
+
+class Fleet:
+    """Nodes by name. Use it as a context manager, inside a running event loop."""
+
+    def __init__(self, folder: Path, *, virtual: bool = True) -> None:
+        self._folder = folder
+        self._activity = Activity()
+        self.clock: Clock = VirtualClock(settle=self.settle) if virtual else WallClock()
+        self.nodes: dict[str, FleetNode] = {}
+
+    async def __aenter__(self) -> Fleet:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        for node in self.nodes.values():
+            node.task.cancel()
+        await asyncio.gather(*(node.task for node in self.nodes.values()), return_exceptions=True)
+        for node in self.nodes.values():
+            await node.runtime.close()
+
+    async def add(
+        self, names: Iterable[str], shape: NodeShape, managers: Sequence[ResourceManager] = ()
+    ) -> list[FleetNode]:
+        """Start nodes of one shape; returns when all of them take pods."""
+        added = [self._start(name, shape, managers) for name in names]
+        for node in added:
+            await node.agent.ready.wait()
+        return added
+
+    def _start(self, name: str, shape: NodeShape, managers: Sequence[ResourceManager]) -> FleetNode:
+        state = self._folder / name
+        chosen = {"relist_seconds": QUIET_SECONDS, "status_seconds": QUIET_SECONDS, **(shape.settings or {})}
+        settings = NodeSettings(name, state, log_dir=state / "logs", **chosen)
+        runtime = SimulatedRuntime(shape.machine, shape.offers, name=name, clock=self.clock, logs=False)
+        pods = LocalPods()
+        agent = NodeAgent(
+            settings,
+            runtime,
+            shape.machine,
+            pods=pods,
+            managers=managers,
+            around=Surroundings(self.clock, LocalLedger(), activity=self._activity),
+        )
+        agent.context = replace(agent.context, folders=False)
+        node = FleetNode(agent, runtime, pods, asyncio.get_running_loop().create_task(agent.run(), name=name))
+        self.nodes[name] = node
+        return node
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass on every node at once."""
+        if isinstance(self.clock, VirtualClock):
+            await self.clock.advance(seconds)
+        else:
+            await asyncio.sleep(seconds)
+
+    async def settle(self) -> None:
+        """Let everything happen that needs no time."""
+        quiet = 0
+        for _ in range(MOST_ROUNDS):
+            # What still goes on after so many rounds waits for time to pass, such as a stop with its grace period.
+            quiet = 0 if self._activity.count else quiet + 1
+            if quiet > QUIET_ROUNDS:
+                return
+            await asyncio.sleep(0)
+
+    def validate(self) -> Iterator[str]:
+        """Broken invariants of every node."""
+        for name, node in self.nodes.items():
+            yield from (f"{name}: {problem}" for problem in node.agent.validate())

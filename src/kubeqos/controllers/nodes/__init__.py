@@ -1,0 +1,1 @@
+"""Node lifecycle: silent nodes, their taints, and pods that nobody will end."""

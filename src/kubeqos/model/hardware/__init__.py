@@ -1,0 +1,1 @@
+"""Machines from elsewhere: described in a file, known by name, or read from this computer's sysfs."""

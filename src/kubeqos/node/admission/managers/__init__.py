@@ -1,0 +1,63 @@
+"""The node agent's own resource managers: QoS classes, exclusive CPUs, NUMA memory.
+
+Each is a `plugins.managers.ResourceManager`; QRM and CCI stand beside them in the same list. What a manager can do
+beyond that contract is optional and found by `isinstance`: resize a pod in place, say hints for a whole pod, take over
+containers that run although the ledger is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
+from kubeqos.topology.alignment.hints import Offer
+
+
+@runtime_checkable
+class Resizes(Protocol):
+    """Can change what a running pod holds."""
+
+    async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
+        """Take what the new spec needs in place of the old one, or refuse and keep the old one."""
+
+
+@runtime_checkable
+class OffersForPods(Protocol):
+    """Knows hints for a whole pod at once, for the topology manager's scope `pod`."""
+
+    async def pod_offers(self, pod: AdmittedPod) -> Sequence[Offer]: ...
+
+
+@runtime_checkable
+class Adopts(Protocol):
+    """Can rebuild what a running container holds from the annotations it was created with."""
+
+    def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
+        """True when something was taken over."""
+
+
+@runtime_checkable
+class ShowsGrants(Protocol):
+    """Remembers what containers were told: `grant` is for those who tell them, `show` for those who only look."""
+
+    def show(self, container: ContainerRef) -> Grant | None:
+        """What `grant` would say; the container is not taken for told."""
+
+
+@runtime_checkable
+class HearsOfUpdates(Protocol):
+    """Wants to know when a container really has what it was granted, to tell the others again after a restart."""
+
+    def applied(self, container: ContainerRef, grant: Grant) -> None:
+        """The runtime has done it."""
+
+
+@runtime_checkable
+class Reconciles(Protocol):
+    """Looks by itself, every so often, whether running containers should get something else."""
+
+    reconcile_seconds: float
+
+    async def reconcile(self) -> bool:
+        """Whether `updates` has something to tell. Called beside admissions, so a peer that hangs holds up nobody."""

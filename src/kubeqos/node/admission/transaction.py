@@ -1,0 +1,474 @@
+"""Admission: one transaction over every resource manager. All of what a pod asks for is reserved, or nothing is.
+
+Fit first (`node.admission.fit`), then the topology policy over the offers of all managers, then allocation container by
+container, then the check that no two managers contradict each other, then the ledger. Whatever fails on the way gives
+everything back. Nothing is locked while a plugin is waited for: what a pod has taken so far is its reservation, and
+`node.admission.reservations` says which pods wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kubeqos.errors import KubeqosError, StateError
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.model.machine import Machine
+from kubeqos.model.objects import PodView
+from kubeqos.node.admission.fit import NodeFit, Occupancy, Shortage, occupant_of, refuse, shortage
+from kubeqos.node.admission.grants import Conflict, combine
+from kubeqos.node.admission.ledger import Entry, Ledger
+from kubeqos.node.admission.managers import Adopts, HearsOfUpdates, OffersForPods, Resizes, ShowsGrants
+from kubeqos.node.admission.preemption import is_critical
+from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
+from kubeqos.node.pod.effects import Allocation
+from kubeqos.node.pod.resize import changed_containers, resources_of, with_resources
+from kubeqos.plugins.managers import (
+    NOTHING,
+    AdmittedPod,
+    AllocatesUnits,
+    AsksPeers,
+    ContainerRef,
+    Grant,
+    PlacesOnCpus,
+    Refusal,
+    ResourceManager,
+    Update,
+)
+from kubeqos.rules.podqos import effective_class
+from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Policy, Scope
+from kubeqos.topology.alignment.merge import merge
+
+log = logging.getLogger(__name__)
+MANAGER_SECONDS = 30.0
+MOST_ROUNDS = 4
+"""How often offers are heard anew because others got in between; after that the peers themselves say no."""
+ANYWHERE = Hint(None, False)
+TOPOLOGY_REASON = "TopologyAffinityError"
+UNEXPECTED = "UnexpectedAdmissionError"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySettings:
+    policy: Policy = Policy.NONE
+    scope: Scope = Scope.CONTAINER
+    closest: bool = False
+
+
+@dataclass(slots=True)
+class Restored:
+    """What a restart did to the ledger: repairs in words, and files that were set aside."""
+
+    repairs: list[str] = field(default_factory=list)
+    damaged: tuple[str, ...] = ()
+
+
+class Admission:
+    """Reserves and releases; the only caller of the managers."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        managers: Sequence[ResourceManager],
+        ledger: Ledger,
+        node: Callable[[], NodeFit],
+        topology: TopologySettings | None = None,
+    ) -> None:
+        self.machine = machine
+        self.managers = tuple(managers)
+        self.entries: dict[str, Entry] = {}
+        self.why: dict[str, str] = {}
+        self.gate: Callable[[AdmittedPod, bool], Refusal | None] = lambda _pod, _static: None
+        """Asked first, with whether the pod is static: a node under pressure does not take every pod."""
+        self._ledger = ledger
+        self._node = node
+        self._topology = topology or TopologySettings()
+        self._held = Occupancy()
+        self._pending = Reservations()
+        self._askers = tuple(manager for manager in self.managers if isinstance(manager, AsksPeers))
+        self._listeners = tuple(manager for manager in self.managers if isinstance(manager, HearsOfUpdates))
+        self._placers = tuple(manager for manager in self.managers if isinstance(manager, PlacesOnCpus))
+        self._storing = asyncio.Lock()
+        self._changes = self._stored = 0
+        self._owed: set[tuple[str, str]] = set()
+        """Manager and pod of what is to be given back and was not taken yet."""
+        self._paying: set[tuple[str, str]] = set()
+        self._errands: set[asyncio.Task[None]] = set()
+
+    # ---- The transaction
+
+    async def admit(self, pod: AdmittedPod, *, static: bool = False) -> Refusal | None:
+        """Reserve everything, or say why not. A pod that is admitted stays so."""
+        refusal, undecided = await self._in_turn(pod, static=static)
+        if undecided:
+            for decided in undecided:  # with no turn kept: those behind us may have nothing to wait for
+                await decided.wait()
+            refusal, undecided = await self._in_turn(pod, static=static)
+        if refusal is not None:
+            return replace(refusal, retry=True) if undecided else refusal
+        # Others may be admitted while this one is written: they share the next write.
+        try:
+            await self._save()
+        except StateError as error:
+            async with self._pending.turn(pod.uid):
+                await self._undo(pod.uid)
+            return Refusal(UNEXPECTED, f"{error.what} ({error.where})", retry=True)
+        return None
+
+    async def _in_turn(self, pod: AdmittedPod, *, static: bool) -> tuple[Refusal | None, list[asyncio.Event]]:
+        """One attempt: why not, and what others may yet give back if the refusal may rest on that."""
+        async with self._pending.turn(pod.uid, self._peers(pod)) as mine:
+            if pod.uid in self.entries:
+                return None, []
+            refusal = await self._reserve(pod, mine, static=static)
+            return refusal, [] if refusal is None else self._in_doubt(pod, mine, refusal, static=static)
+
+    async def _reserve(self, pod: AdmittedPod, mine: Reservation, *, static: bool) -> Refusal | None:
+        """Take everything that a pod needs; after a refusal nothing of it is held."""
+        refusal = self.gate(pod, static) or self._fit(pod, static=static) or self._still_owed(pod.uid)
+        if refusal is not None:
+            return refusal
+        with mine.holding():
+            self._held.reserved[pod.uid] = occupant_of(pod.view.spec)
+            try:
+                refusal = await self._guarded(self._allocate(pod))
+                if refusal is None:
+                    self._enter(pod)
+                else:
+                    await self._undo(pod.uid)
+            finally:
+                del self._held.reserved[pod.uid]
+        return refusal
+
+    def _still_owed(self, uid: str) -> Refusal | None:
+        """A debt of an earlier attempt must not be paid with what this one takes."""
+        busy = sorted(name for name, other in self._paying if other == uid)
+        if busy:
+            return Refusal(UNEXPECTED, f"{busy[0]} is still giving back what an earlier attempt took", retry=True)
+        self._owed = {debt for debt in self._owed if debt[1] != uid}
+        return None
+
+    def _in_doubt(self, pod: AdmittedPod, mine: Reservation, refusal: Refusal, *, static: bool) -> list[asyncio.Event]:
+        """What others have reserved, where a refusal that would be final may rest on it."""
+        undecided = self._pending.undecided(mine)
+        if refusal.retry or not undecided:
+            return []
+        critical = is_critical(pod.view.spec.priority, static=static)
+        held = self._held.decided()
+        anyway = self.gate(pod, static) or refuse(pod.view, self._node(), held, static=static, critical=critical)
+        return [] if anyway else undecided
+
+    def _peers(self, pod: AdmittedPod) -> frozenset[str]:
+        return NOBODY.union(*(manager.peers(pod) for manager in self._askers))
+
+    def _fit(self, pod: AdmittedPod, *, static: bool) -> Refusal | None:
+        critical = is_critical(pod.view.spec.priority, static=static)
+        refusal = refuse(pod.view, self._node(), self._held, static=static, critical=critical)
+        if critical and isinstance(refusal, Shortage):
+            # Others will go for it; nobody else may take what they leave.
+            self._held.promised[pod.uid] = occupant_of(pod.view.spec)
+        return refusal
+
+    async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
+        """Reserve what a changed spec asks for; a refusal leaves everything as it was."""
+        async with self._pending.turn(new.uid, self._peers(new)) as mine:
+            short = shortage(new.view, self._node(), self._held)
+            if short is not None:
+                # What does not even fit into the empty node never will.
+                never = shortage(new.view, self._node(), Occupancy()) is not None
+                return Refusal("Infeasible" if never else "Deferred", short.message, retry=not never)
+            with mine.holding():
+                self._held.reserved[new.uid] = occupant_of(new.view.spec).at_most(occupant_of(old.view.spec))
+                try:
+                    refusal = await self._resize_all(old, new)
+                    if refusal is not None:
+                        return refusal
+                    untold = {*changed_containers(old.raw, new.raw), *self.entries[new.uid].untold}
+                    self._enter(new, tuple(sorted(untold)))
+                finally:
+                    del self._held.reserved[new.uid]
+        await self._save()
+        return None
+
+    async def _resize_all(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
+        for done, manager in enumerate(self.managers):
+            refusal = await self._guarded(self._resize_one(manager, old, new))
+            if refusal is not None:
+                for earlier in self.managers[:done]:
+                    await self._guarded(self._resize_one(earlier, new, old))
+                return refusal
+        return None
+
+    async def told(self, uid: str, container: str) -> None:
+        """A container has been brought to what its pod has now."""
+        entry = self.entries.get(uid)
+        if entry is not None and container in entry.untold:
+            self.entries[uid] = replace(entry, untold=tuple(one for one in entry.untold if one != container))
+        await self._save()
+
+    async def release(self, uid: str) -> None:
+        """Give back what a pod holds; when this returns, it is given back for good."""
+        async with self._pending.turn(uid):
+            self._held.promised.pop(uid, None)
+            if uid not in self.entries:
+                return
+            await self._undo(uid)
+        await self._save()
+
+    async def updates(self) -> list[Update]:
+        """What running containers are to be told, in a safe order. To be `recorded` before anybody is told."""
+        self._pay_back()
+        return [update for manager in self.managers for update in await manager.updates()]
+
+    def applied(self, container: ContainerRef, grant: Grant) -> None:
+        """A container has what it was granted."""
+        for manager in self._listeners:
+            manager.applied(container, grant)
+
+    async def recorded(self) -> None:
+        """When this returns, a restart knows what containers may have been told."""
+        await self._save()
+
+    def grant(self, container: ContainerRef) -> Grant:
+        """What a container of an admitted pod holds, for whoever tells the container."""
+        return _together(container, ((one.name, one.grant(container)) for one in self.managers))
+
+    def show(self, container: ContainerRef) -> Grant:
+        """The same for whoever only looks: managers do not take the container for told."""
+        grants = (
+            (one.name, one.show(container) if isinstance(one, ShowsGrants) else one.grant(container))
+            for one in self.managers
+        )
+        return _together(container, grants)
+
+    def cpus_of(self, container: ContainerRef) -> CpuSet:
+        """Where a container is to run; nothing if nobody decides that. Unlike `grant` this tells nobody anything."""
+        for manager in self._placers:
+            held = manager.cpus_of(container)
+            if held is not None:
+                return held.cpus
+        return NO_CPUS
+
+    def allocation(self, raw: Mapping[str, Any]) -> Allocation | None:
+        """An admitted pod with the resources that it has."""
+        entry = self.entries.get(raw["metadata"]["uid"])
+        return Allocation(with_resources(raw, entry.resources), frozenset(entry.untold)) if entry else None
+
+    # ---- Allocation
+
+    async def _allocate(self, pod: AdmittedPod) -> Refusal | None:
+        containers = pod.containers()
+        by_name = {ref.name: ref for ref, _ in containers}
+        why = []
+        for unit in self._topology.scope.units([ref.name for ref, _ in containers]):
+            refs = [by_name[name] for name in unit]
+            heard = await self._hear(pod, refs)
+            # From here to the first peer nobody else is asked anything, so that all of it rests on one state.
+            merged, offers = await self._merge(pod, refs, heard)
+            if not merged.admitted:
+                return Refusal(TOPOLOGY_REASON, merged.because.replace("admitted: ", ""))
+            why.append(merged.because)
+            refusal = await self._allocate_unit(pod, refs, merged, offers)
+            if refusal is not None:
+                return refusal
+        self.why[pod.uid] = "; ".join(dict.fromkeys(why))
+        return None
+
+    async def _hear(self, pod: AdmittedPod, refs: Sequence[ContainerRef]) -> dict[str, list[Offer]]:
+        """What those offer who have to ask others, by manager; asked again while pods of other peers get in between."""
+        if self._topology.policy is Policy.NONE or not self._askers:
+            return {}
+        for _ in range(MOST_ROUNDS):
+            heard = {manager.name: await self._offers(manager, pod, refs) for manager in self._askers}
+            standing = [manager.offers_stand(pod) for manager in self._askers]
+            if all(standing):
+                break
+        return heard
+
+    async def _offers(self, manager: ResourceManager, pod: AdmittedPod, refs: Sequence[ContainerRef]) -> list[Offer]:
+        if self._topology.scope is Scope.POD and isinstance(manager, OffersForPods):
+            return list(await manager.pod_offers(pod))
+        return [offer for ref in refs for offer in await manager.offers(pod, ref)]
+
+    async def _merge(
+        self, pod: AdmittedPod, refs: Sequence[ContainerRef], heard: Mapping[str, list[Offer]]
+    ) -> tuple[Merged, list[Offer]]:
+        topology = self._topology
+        if topology.policy is Policy.NONE:
+            return Merged(topology.policy, ANYWHERE, admitted=True), []
+        offers: list[Offer] = []
+        for manager in self.managers:
+            known = heard.get(manager.name)
+            offers += await self._offers(manager, pod, refs) if known is None else known
+        closest = self.machine.distance if topology.closest else None
+        return merge(offers, self.machine.numa, topology.policy, closest=closest), offers
+
+    async def _allocate_unit(
+        self, pod: AdmittedPod, refs: Sequence[ContainerRef], merged: Merged, offers: Sequence[Offer]
+    ) -> Refusal | None:
+        """Let every manager give what the containers of one merge need; no two may contradict each other."""
+        grants: dict[str, list[tuple[str, Grant]]] = {ref.name: [] for ref in refs}
+        for manager in self.managers:
+            own = next((one.resource for one in offers if one.provider == manager.name), "")
+            given = await self._ask(manager, pod, refs, merged, merged.hint_for(own))
+            if isinstance(given, Refusal):
+                return given
+            for name, grant in given.items():
+                grants[name].append((manager.name, grant))
+        for name, found in grants.items():
+            conflict = combine(found)
+            if isinstance(conflict, Conflict):
+                return Refusal(UNEXPECTED, f"container {name}: managers contradict each other: {conflict}")
+        return None
+
+    async def _ask(
+        self, manager: ResourceManager, pod: AdmittedPod, refs: Sequence[ContainerRef], merged: Merged, hint: Hint
+    ) -> Mapping[str, Grant] | Refusal:
+        if isinstance(manager, AllocatesUnits):
+            return await manager.allocate_unit(pod, refs, merged, self._topology.scope)
+        grants = {}
+        for ref in refs:
+            answer = await manager.allocate(pod, ref, hint)
+            if isinstance(answer, Refusal):
+                return answer
+            grants[ref.name] = answer
+        return grants
+
+    @staticmethod
+    async def _resize_one(manager: ResourceManager, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
+        if isinstance(manager, Resizes):
+            return await manager.resize(old, new)
+        if any((manager.grant(ref) or NOTHING) != NOTHING for ref, _ in old.containers()):
+            return Refusal("Infeasible", f"what {manager.name} has given to the pod cannot be resized in place")
+        return None
+
+    @staticmethod
+    async def _guarded(call: Any) -> Refusal | None:
+        """A manager that raises or hangs refuses for now; the pod is tried again."""
+        try:
+            async with asyncio.timeout(MANAGER_SECONDS):
+                refusal: Refusal | None = await call
+                return refusal
+        except TimeoutError:
+            return Refusal(UNEXPECTED, f"a resource manager did not answer within {MANAGER_SECONDS:g} s", retry=True)
+        except KubeqosError as error:
+            return Refusal(UNEXPECTED, f"Allocate failed due to {error.what}, which is unexpected", retry=True)
+
+    async def _undo(self, uid: str) -> None:
+        """Give everything back. The room is free at once; a manager whose peers do not answer is asked again later."""
+        self.entries.pop(uid, None)
+        self.why.pop(uid, None)
+        self._held.pods.pop(uid, None)
+        debts = {(manager.name, uid) for manager in self.managers}
+        self._owed |= debts
+        self._paying |= debts
+        for manager in self.managers:
+            await self._release_one(manager, uid)
+
+    def _pay_back(self) -> None:
+        """Ask those managers again that could not take something back; nobody waits for them."""
+        by_name = {manager.name: manager for manager in self.managers} if self._owed else {}
+        for name, uid in self._owed - self._paying:
+            task = asyncio.create_task(self._release_one(by_name[name], uid), name=f"give back {uid} at {name}")
+            self._errands.add(task)
+            task.add_done_callback(self._errands.discard)
+
+    async def _release_one(self, manager: ResourceManager, uid: str) -> None:
+        debt = manager.name, uid
+        self._paying.add(debt)
+        try:
+            async with asyncio.timeout(MANAGER_SECONDS):
+                await manager.release(uid)
+            self._owed.discard(debt)
+        except (TimeoutError, KubeqosError) as error:
+            log.warning("manager %s does not take back what pod %s held: %s", manager.name, uid, error)
+        finally:
+            self._paying.discard(debt)
+
+    def abort(self) -> None:
+        """Wait for nobody any more."""
+        for task in self._errands:
+            task.cancel()
+
+    def _enter(self, pod: AdmittedPod, untold: tuple[str, ...] = ()) -> None:
+        metadata = pod.view.metadata
+        self.entries[pod.uid] = Entry(metadata.namespace, metadata.name, resources_of(pod.raw), untold)
+        self._held.pods[pod.uid] = occupant_of(pod.view.spec)
+        self._held.promised.pop(pod.uid, None)
+
+    async def _save(self) -> None:
+        """Wait until a state at least as new as the present one is stored; those who wait together share one write."""
+        self._changes += 1
+        mine = self._changes
+        async with self._storing:
+            if self._stored >= mine:
+                return
+            covers = self._changes
+            states = {manager.name: manager.save() for manager in self.managers}
+            await self._ledger.save(self.entries, states, self._held.reserved.keys() - self.entries.keys())
+            self._stored = covers
+
+    # ---- Restart
+
+    async def restore(
+        self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, Mapping[str, str]]
+    ) -> Restored:
+        """Take over the ledger of an earlier life. `pods` are all that may still run, `live` the annotations of
+        containers that do, from which what a lost ledger said is found again."""
+        loaded = self._ledger.load()
+        out = Restored(damaged=loaded.damaged)
+        known = {uid: pods.get(uid) or _shadow(uid, entry) for uid, entry in loaded.entries.items()}
+        cut_short = {uid: _shadow(uid, Entry("", "", {})) for uid in loaded.reserved if uid not in known}
+        for manager in self.managers:
+            try:
+                out.repairs += await manager.restore(loaded.managers.get(manager.name), known | cut_short)
+            except (KubeqosError, ValueError, TypeError, KeyError, AttributeError) as error:
+                out.repairs.append(f"manager {manager.name} starts afresh: its saved state is unusable ({error})")
+        for uid, entry in loaded.entries.items():
+            self.entries[uid] = entry
+            self._held.pods[uid] = occupant_of(known[uid].view.spec)
+        for uid in cut_short:
+            await self._undo(uid)
+        out.repairs += self._adopt(pods, live)
+        return out
+
+    def _adopt(self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, Mapping[str, str]]) -> list[str]:
+        found = []
+        for ref, marks in live.items():
+            pod = pods.get(ref.pod_uid)
+            if pod is None or ref.pod_uid in self.entries:
+                continue
+            found += [
+                f"took over what container {ref.name} of pod {pod.view.metadata.name} holds ({manager.name})"
+                for manager in self.managers
+                if isinstance(manager, Adopts) and manager.adopt(pod, ref, marks)
+            ]
+        return found
+
+    def validate(self) -> list[str]:
+        """Broken invariants of the ledger and of every manager."""
+        wrong = [f"{manager.name}: {problem}" for manager in self.managers for problem in manager.validate()]
+        if self.entries.keys() != self._held.pods.keys():
+            wrong.append("the ledger and what pods hold speak of different pods")
+        return wrong + self._pending.validate(self._held.reserved)
+
+
+def _together(container: ContainerRef, grants: Iterable[tuple[str, Grant | None]]) -> Grant:
+    found = combine((name, grant or NOTHING) for name, grant in grants)
+    if isinstance(found, Conflict):
+        raise KubeqosError(f"managers contradict each other: {found}", where=container.name)
+    return found
+
+
+def _shadow(uid: str, entry: Entry) -> AdmittedPod:
+    """A pod of which only the ledger is left, until it is known to be gone."""
+    containers = [{"name": name, "resources": resources} for name, resources in entry.resources.items() if name]
+    raw = {
+        "metadata": {"uid": uid, "namespace": entry.namespace, "name": entry.name},
+        "spec": {"containers": containers, **entry.resources.get("", {})},
+    }
+    view = PodView.of(raw)
+    return AdmittedPod(view, raw, effective_class(view))

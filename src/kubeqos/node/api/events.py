@@ -1,0 +1,58 @@
+"""Tells people what happens on a node: Kubernetes Events about pods, their containers and the node itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from kubeqos.client.api import Api
+from kubeqos.client.events import EventRecorder
+from kubeqos.codec import JsonObject
+from kubeqos.node.pod.effects import Raw, Record
+
+log = logging.getLogger(__name__)
+
+
+class Teller:
+    """Events of one node. Without an API they are only passed to `listener`."""
+
+    def __init__(self, api: Api | None, node_name: str, listener: Callable[[str, str], None] | None) -> None:
+        self._node_name = node_name
+        self._listener = listener
+        self._recorder = EventRecorder(api, "kubelet", host=node_name) if api is not None else None
+
+    async def run(self) -> None:
+        """Write what is told, until cancelled."""
+        if self._recorder is not None:
+            await self._recorder.run()
+
+    def pod(self, raw: Raw, told: Record) -> None:
+        """Something happened to a pod, or to one of its containers."""
+        if self._listener is not None:
+            self._listener(told.reason, told.message)
+        if self._recorder is None:
+            return
+        metadata = raw["metadata"]
+        reference: JsonObject = {"apiVersion": "v1", "kind": "Pod", "uid": metadata.get("uid", "")}
+        reference |= {"namespace": metadata.get("namespace", ""), "name": metadata.get("name", "")}
+        if told.container:
+            reference["fieldPath"] = f"spec.{_list_of(raw, told.container)}{{{told.container}}}"
+        self._recorder.record(reference, told.reason, told.message, told.type, annotations=told.annotations)
+
+    def node(self, reason: str, message: str) -> None:
+        """A warning about the node itself."""
+        log.warning("%s: %s", reason, message)
+        if self._listener is not None:
+            self._listener(reason, message)
+        if self._recorder is not None:
+            node = {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": self._node_name}
+            self._recorder.record(node, reason, message, "Warning")
+
+
+def _list_of(raw: Raw, container: str) -> str:
+    """The field of a pod's spec in which a container stands."""
+    spec = raw.get("spec") or {}
+    for field in ("initContainers", "ephemeralContainers"):
+        if any(one.get("name") == container for one in spec.get(field) or ()):
+            return field
+    return "containers"

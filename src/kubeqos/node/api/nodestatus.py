@@ -1,0 +1,264 @@
+"""The Node object: capacity, allocatable, conditions, QoS classes, topology summary. Pure.
+
+`node.api.registration` writes what is built here; admission asks the same numbers.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.model.machine import Machine
+from kubeqos.model.objects import NodeQosResources, ResourceList, Taint
+from kubeqos.model.published import SHARED_PART, Assignments, Holding, encode_assignments, encode_machine
+from kubeqos.model.quantity import Format, Quantity
+from kubeqos.model.topologysummary import ByNuma, Division, TopologySummary, encode_topology
+from kubeqos.model.wellknown import (
+    ASSIGNMENTS_ANNOTATION,
+    DRIVERS_ANNOTATION,
+    MACHINE_ANNOTATION,
+    PROFILE_LABEL,
+    TOPOLOGY_ANNOTATION,
+)
+from kubeqos.node.admission.fit import NodeFit
+from kubeqos.node.config.settings import NodeSettings
+from kubeqos.plugins.managers import (
+    AdmittedPod,
+    AlignsByNode,
+    Divides,
+    NodeResource,
+    PlacesOnCpus,
+    ResourceManager,
+)
+from kubeqos.rules.classes import Catalog, Level
+from kubeqos.topology.memory import hugepage_resource
+
+VERSION = "v1.37.0-kubeqos"
+HEALTHY = {
+    "MemoryPressure": ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    "DiskPressure": ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    "PIDPressure": ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+}
+Conditions = Mapping[str, tuple[str, str, str]]
+"""Condition type → (status, reason, message)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFacts:
+    """What the runtime says about itself."""
+
+    name: str = ""
+    version: str = ""
+    problem: str = ""
+    """Why it is not ready, empty when it is."""
+
+
+def capacity(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()) -> ResourceList:
+    """Everything the node has."""
+    found: ResourceList = {
+        "cpu": Quantity.from_int(len(machine.online)),
+        "memory": _bytes(sum(node.memory_bytes for node in machine.nodes)),
+        "ephemeral-storage": _bytes(settings.disk_bytes),
+        "pods": Quantity.from_int(settings.max_pods),
+    }
+    pages: dict[int, int] = {}
+    for node in machine.nodes:
+        for size, count in node.hugepages.items():
+            pages[size] = pages.get(size, 0) + size * count
+    found |= {hugepage_resource(size): _bytes(total) for size, total in sorted(pages.items())}
+    return found | {one.name: Quantity.from_milli(round(one.capacity * 1000)) for one in extra}
+
+
+def allocatable(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()) -> ResourceList:
+    """What pods may use: capacity without what is reserved, the hard eviction thresholds and huge pages."""
+    extra = tuple(extra)
+    found = capacity(machine, settings, extra)
+    for name, amount in found.items():
+        left = amount
+        for reserved in (settings.system_reserved, settings.kube_reserved):
+            left -= reserved.get(name, Quantity.ZERO)
+        if name == "ephemeral-storage":
+            left -= settings.eviction_hard_disk
+        if name == "memory":
+            left -= settings.eviction_hard_memory
+            for page, total in found.items():
+                if page.startswith("hugepages-"):
+                    left -= total
+        found[name] = left if left > Quantity.ZERO else Quantity.ZERO
+    return found | {one.name: Quantity.from_milli(round(one.allocatable * 1000)) for one in extra}
+
+
+def node_fit(
+    machine: Machine,
+    settings: NodeSettings,
+    labels: Mapping[str, str],
+    taints: Iterable[Mapping[str, Any]] = (),
+    extra: Iterable[NodeResource] = (),
+) -> NodeFit:
+    """The same numbers as admission's fit reads them."""
+    amounts = {
+        name: amount.milli() if name == "cpu" else amount.value()
+        for name, amount in allocatable(machine, settings, extra).items()
+    }
+    found = tuple(Taint(key=t["key"], value=t.get("value") or "", effect=t.get("effect") or "") for t in taints)
+    return NodeFit(settings.node_name, labels, amounts, found)
+
+
+def _bytes(amount: int) -> Quantity:
+    """Memory as the kubelet writes it: in Ki where it can be."""
+    return Quantity.from_int(amount, Format.BINARY_SI)
+
+
+def node_labels(settings: NodeSettings) -> dict[str, str]:
+    return {
+        "kubernetes.io/hostname": settings.node_name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": architecture(),
+        PROFILE_LABEL: settings.profile,
+        **settings.labels,
+    }
+
+
+def node_annotations(
+    settings: NodeSettings, managers: Iterable[ResourceManager], drivers: Iterable[str] = ()
+) -> dict[str, str]:
+    """What the scheduler reads beside the status."""
+    managers = tuple(managers)
+    divided: dict[str, tuple[Division, Mapping[str, float]]] = {}
+    for one in managers:
+        if isinstance(one, Divides):
+            divided |= one.divisions()
+    summary = TopologySummary(
+        settings.topology_policy.value,
+        settings.topology_scope.value,
+        *_by_node([one for one in managers if isinstance(one, AlignsByNode)]),
+        {resource: division for resource, (division, _) in divided.items()},
+    )
+    requested = {resource: asked for resource, (_, asked) in divided.items() if asked}
+    found = {TOPOLOGY_ANNOTATION: encode_topology(summary, requested)}
+    names = sorted(drivers)
+    return found | ({DRIVERS_ANNOTATION: ",".join(names)} if names else {})
+
+
+def _by_node(managers: Iterable[AlignsByNode]) -> tuple[dict[str, ByNuma], dict[str, dict[str, ByNuma]]]:
+    """What is free on each NUMA node, and who holds the rest."""
+    free: dict[str, ByNuma] = {}
+    held: dict[str, dict[str, ByNuma]] = {}
+    for manager in managers:
+        free |= manager.free_by_node()
+        for uid, amounts in manager.held_by_node().items():
+            held.setdefault(uid, {}).update(amounts)
+    return free, held
+
+
+def map_annotations(
+    machine: Machine, managers: Iterable[ResourceManager], pods: Iterable[AdmittedPod]
+) -> dict[str, str]:
+    """What `kubeqos map` draws: the machine, its pools, and on which CPUs every container runs."""
+    placing = [manager for manager in managers if isinstance(manager, PlacesOnCpus)]
+    pools = {name: cpus for manager in placing for name, cpus in manager.cpu_pools().items() if cpus}
+    containers: dict[str, Holding] = {}
+    for pod in pods:
+        label = f"{pod.view.metadata.namespace}/{pod.view.metadata.name}"
+        for ref, _ in pod.containers():
+            for manager in placing:
+                held = manager.cpus_of(ref)
+                if held is None:
+                    continue
+                if held.own:
+                    containers[f"{label}/{ref.name}"] = Holding(held.own, True, held.mems)
+                if rest := held.cpus - held.own:
+                    name = f"{label}/{ref.name}{SHARED_PART}" if held.own else f"{label}/{ref.name}"
+                    containers[name] = Holding(rest, False, held.mems)
+    return {
+        MACHINE_ANNOTATION: encode_machine(machine),
+        ASSIGNMENTS_ANNOTATION: encode_assignments(Assignments(pools, containers)),
+    }
+
+
+def advertised(info: cri.ResourcesInfo) -> NodeQosResources:
+    """The runtime's classes as a node advertises them."""
+
+    def level(resources: Iterable[cri.QOSResourceInfo]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": one.name,
+                "mutable": one.mutable,
+                "classes": [{"name": cls.name, "capacity": cls.capacity} for cls in one.classes],
+            }
+            for one in resources
+        ]
+
+    return NodeQosResources.of(
+        {
+            "podQoSResources": level(info.pod_qos_resources),
+            "containerQoSResources": level(info.container_qos_resources),
+        }
+    )
+
+
+def qos_resources(catalog: Catalog) -> dict[str, Any]:
+    """`status.qosResources` of the Node."""
+    found: dict[str, Any] = {}
+    for level, key in ((Level.POD, "podQoSResources"), (Level.CONTAINER, "containerQoSResources")):
+        entries = []
+        for kind in catalog.of_level(level):
+            classes = [
+                {"name": name, "capacity": size} if size else {"name": name} for name, size in kind.classes.items()
+            ]
+            entries.append({"name": kind.name, "mutable": kind.mutable, "classes": classes})
+        if entries:
+            found[key] = entries
+    return found
+
+
+def conditions(runtime: RuntimeFacts, pressure: Conditions, known: Iterable[Mapping[str, Any]], now: str) -> list[Any]:
+    """The node's conditions; the time of the last change goes on where nothing changed."""
+    before = {one["type"]: one for one in known}
+    ready = (
+        ("False", "KubeletNotReady", runtime.problem)
+        if runtime.problem
+        else ("True", "KubeletReady", "kubelet is posting ready status")
+    )
+    out = []
+    for kind, (status, reason, message) in {**HEALTHY, **pressure, "Ready": ready}.items():
+        old = before.get(kind, {})
+        since = old.get("lastTransitionTime", now) if old.get("status") == status else now
+        out.append(
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": since,
+            }
+        )
+    return out
+
+
+def node_info(runtime: RuntimeFacts) -> dict[str, str]:
+    return {
+        "architecture": architecture(),
+        "bootID": "",
+        "containerRuntimeVersion": f"{runtime.name}://{runtime.version}" if runtime.name else "",
+        "kernelVersion": platform.release(),
+        "kubeProxyVersion": "",
+        "kubeletVersion": VERSION,
+        "machineID": "",
+        "operatingSystem": "linux",
+        "osImage": platform.system(),
+        "systemUUID": "",
+    }
+
+
+def architecture() -> str:
+    """The processor as Kubernetes names it."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def texts(resources: ResourceList) -> dict[str, str]:
+    return {name: str(amount) for name, amount in resources.items()}

@@ -1,0 +1,164 @@
+"""Writes the plan of `node.cgroups.plan` into a cgroup hierarchy, v1 or v2, and repairs what others changed.
+
+The root is a parameter: `/sys/fs/cgroup` on a node, a folder in tests. Only what differs is written, so an unchanged
+plan costs reads; a value that was right before and is wrong now is drift, which is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubeqos.node.cgroups.plan import files_of
+from kubeqos.rules.cgroups import CgroupValues
+
+log = logging.getLogger(__name__)
+CONTROLLERS_V2 = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")
+
+
+@dataclass(slots=True)
+class Written:
+    """What one reconcile did."""
+
+    written: int = 0
+    drifted: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def cgroup_version(root: Path) -> int:
+    """2 where the root is a unified hierarchy."""
+    return 2 if (root / "cgroup.controllers").exists() else 1
+
+
+class CgroupFiles:
+    """The cgroups above containers, on one node."""
+
+    def __init__(self, root: Path, version: int | None = None) -> None:
+        self.root = root
+        self.version = version or cgroup_version(root)
+        self.drifts = 0
+        self._known: dict[Path, str] = {}
+
+    def reconcile(self, plan: Mapping[str, CgroupValues]) -> Written:
+        """Bring every cgroup of the plan to its values; parents first."""
+        done = Written()
+        for path, values in plan.items():
+            self._reconcile_one(path, values, done)
+        self.drifts += len(done.drifted)
+        return done
+
+    def _reconcile_one(self, path: str, values: CgroupValues, done: Written) -> None:
+        for (controller, name), value in files_of(values, self.version).items():
+            folder = self._folder(controller, path)
+            if folder is None:
+                continue
+            file = folder / name
+            try:
+                self._make(folder, path)
+                if not file.exists() and (self._hierarchy(controller) / "cgroup.procs").exists():
+                    continue  # a kernel without this feature
+                now = file.read_text().strip() if file.exists() else None
+                if now == value:
+                    self._known[file] = value
+                    continue
+                if self._known.get(file) == value:
+                    done.drifted.append(f"{file}: {now} instead of {value}")
+                file.write_text(value)
+                self._known[file] = value
+                done.written += 1
+            except OSError as error:
+                done.problems.append(f"{file}: {error.strerror}")
+
+    def _hierarchy(self, controller: str) -> Path:
+        return self.root if self.version == 2 else self.root / controller
+
+    def _folder(self, controller: str, path: str) -> Path | None:
+        hierarchy = self._hierarchy(controller)
+        return hierarchy / path.strip("/") if hierarchy.is_dir() else None
+
+    def _make(self, folder: Path, path: str) -> None:
+        """Make a cgroup and hand the controllers down to it."""
+        if folder.is_dir():
+            return
+        if self.version == 2:
+            parent = self.root
+            for part in Path(path.strip("/")).parts:
+                self._enable(parent)
+                parent = parent / part
+                parent.mkdir(exist_ok=True)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def _enable(self, folder: Path) -> None:
+        switch, available = folder / "cgroup.subtree_control", folder / "cgroup.controllers"
+        if not switch.exists():
+            return
+        have = set(available.read_text().split()) - set(switch.read_text().split())
+        for controller in have & set(CONTROLLERS_V2):
+            with contextlib.suppress(OSError):  # one that is used elsewhere does not keep back the others
+                switch.write_text(f"+{controller}")
+
+    def end(self, path: str) -> None:
+        """End what is left in the cgroup of a pod whose containers have all stopped.
+
+        A runtime may lose sight of a process that it was just making, and then nobody else ends it.
+        """
+        for folder in self._everywhere(path):
+            for file in folder.rglob("cgroup.procs"):
+                with contextlib.suppress(OSError):  # it goes away meanwhile, or has threads only
+                    # Who lives in another PID namespace is shown as 0, which would mean ourselves.
+                    for pid in {int(word) for word in file.read_text().split()} - {0}:
+                        log.warning("cgroup %s: process %d is left after all containers stopped; ended", path, pid)
+                        os.kill(pid, signal.SIGKILL)
+
+    def remove(self, path: str) -> bool:
+        """Remove a pod's cgroup from every hierarchy; False when something still lives in it."""
+        clean = True
+        for folder in self._everywhere(path):
+            self._known = {file: value for file, value in self._known.items() if file.parent != folder}
+            clean &= _remove_tree(folder)
+        return clean
+
+    def orphans(self, plan: Mapping[str, CgroupValues]) -> list[str]:
+        """Pods' cgroups that belong to no pod of the plan."""
+        tiers = [path for path in plan if not _is_pod(path)]
+        found = set()
+        for tier in tiers:
+            for folder in self._everywhere(tier):
+                found |= {
+                    f"{tier}/{child.name}" for child in folder.iterdir() if child.is_dir() and _is_pod(child.name)
+                }
+        return sorted(found - set(plan))
+
+    def _everywhere(self, path: str) -> Iterable[Path]:
+        relative = path.strip("/")
+        if self.version == 2:
+            folders = [self.root / relative]
+        else:
+            folders = [hierarchy / relative for hierarchy in self.root.iterdir() if hierarchy.is_dir()]
+        return [folder for folder in folders if folder.is_dir()]
+
+
+def _is_pod(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.startswith("pod") or "-pod" in name
+
+
+def _remove_tree(folder: Path) -> bool:
+    """Empty cgroups are removed from the leaves up; their files go with them."""
+    for child in folder.iterdir():
+        if child.is_dir():
+            _remove_tree(child)
+        elif child.stat().st_size and not (folder / "cgroup.procs").exists():
+            child.unlink()  # a plain folder, not a kernel's
+    try:
+        folder.rmdir()
+    except OSError as error:
+        return error.errno == errno.ENOENT
+    return True

@@ -1,0 +1,447 @@
+"""The node agent's decisions: stimuli in, effects out. No I/O, no clock, no await.
+
+One `PodRecord` per pod; one method per stimulus; `_move` is the only place that changes a pod's state. After every
+stimulus the pod's next effects are derived from what the runtime holds and what is under way (`node.pod.lifecycle`),
+and its status is written if it differs from the last one. `story(uid)` tells what happened to a pod; `validate()`
+states the invariants and is on in every test. The shell around it is `node.agent`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from kubeqos.model.objects import PodView
+from kubeqos.node.admission import preemption
+from kubeqos.node.admission.fit import Shortage
+from kubeqos.node.pod import effects as fx
+from kubeqos.node.pod.lifecycle import Plan, grace_seconds, keep_running, wind_down
+from kubeqos.node.pod.observed import SeenPod, Stage
+from kubeqos.node.pod.outcomes import Outcomes
+from kubeqos.node.pod.record import ACTIVE, Cause, Ending, PodRecord, PodState
+from kubeqos.node.pod.resize import resources_changed
+from kubeqos.node.pod.restarts import active_deadline
+from kubeqos.node.pod.status import NO_EPHEMERAL, TERMINAL, StatusFacts, pod_status
+from kubeqos.placement.shape import pod_amounts
+from kubeqos.plugins.managers import Refusal
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+SOURCE_ANNOTATION = "kubernetes.io/config.source"
+
+GONE_STORIES = 32
+"""Of so many pods that are gone the story is still told: a thousand nodes in one process remember as many each."""
+
+
+class Core:
+    """All pods of one node."""
+
+    def __init__(self, facts: StatusFacts | None = None) -> None:
+        self.facts = facts or StatusFacts()
+        self.pods: dict[str, PodRecord] = {}
+        self.listed = False
+        self.preemptions: Counter[str] = Counter()
+        """Pods that made room for a critical one, by what was missing."""
+        self._outcomes = Outcomes()
+        self._wakes: list[tuple[float, str]] = []
+        self._gone_stories: dict[str, list[str]] = {}
+        self._handlers: dict[type, Callable[[Any, float], Iterable[str]]] = {
+            fx.PodSet: self._pod_set,
+            fx.PodGone: self._pod_gone,
+            fx.PodsListed: self._pods_listed,
+            fx.Observed: self._observed,
+            fx.Evict: self._evict,
+            fx.Tick: self._tick,
+            fx.Done: self._done,
+            fx.Failed: self._failed,
+        }
+
+    # ---- The one entrance
+
+    def step(self, stimulus: fx.Stimulus, now: float) -> list[fx.Effect]:
+        """Take in what happened; returns what is to be done, in order."""
+        out: list[fx.Effect] = []
+        for uid in self._handlers[type(stimulus)](stimulus, now):
+            pod = self.pods.get(uid)
+            if pod is not None:
+                out += self._outcomes.take(uid)
+                out += self._advance(pod, now)
+        return out
+
+    def next_wake(self) -> float | None:
+        """When something is to be done by itself."""
+        while self._wakes:
+            at, uid = self._wakes[0]
+            pod = self.pods.get(uid)
+            if pod is not None and pod.wake == at:
+                return at
+            heapq.heappop(self._wakes)
+        return None
+
+    def story(self, uid: str) -> list[str]:
+        """What happened to a pod, oldest first."""
+        pod = self.pods.get(uid)
+        return list(pod.story) if pod is not None else self._gone_stories.get(uid, [])
+
+    # ---- Stimuli
+
+    def _pod_set(self, stimulus: fx.PodSet, now: float) -> Iterable[str]:
+        raw = stimulus.raw
+        metadata = raw["metadata"]
+        uid = metadata["uid"]
+        if stimulus.source == "api" and MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
+            return ()  # the copy of a static pod: its file decides
+        view = PodView.of(dict(raw))
+        pod = self.pods.get(uid)
+        if pod is None:
+            seen = SeenPod(uid, view.metadata.namespace, view.metadata.name)
+            pod = self.pods[uid] = PodRecord(uid, raw, view, seen, stimulus.source)
+            self._tell(pod, now, "known")
+        elif pod.source == "runtime":
+            pod.source, pod.ending = stimulus.source, None
+            self._move(pod, PodState.WAITING, now, "the API knows it")
+        if pod.allocated is not None and not resources_changed(pod.allocated, raw):
+            pod.allocated = raw
+        before = {one.name for one in pod.view.spec.ephemeral_containers} if pod.raw is not raw else set()
+        for one in view.spec.ephemeral_containers:
+            if one.name not in before:
+                self._outcomes.record(pod, "Warning", "Failed", f"Error: {NO_EPHEMERAL}", one.name)
+        pod.raw, pod.view = raw, view
+        self._learn_status(pod, now)
+        if view.metadata.deletion_timestamp:
+            self._end(pod, Cause.DELETED, now)
+        return (uid,)
+
+    def _learn_status(self, pod: PodRecord, now: float) -> None:
+        """What an earlier life of this agent wrote."""
+        status = pod.raw.get("status") or {}
+        if status.get("startTime") and not pod.started_at:
+            pod.started_at = parse_time(status["startTime"])
+        if status.get("phase") in TERMINAL and pod.state is PodState.WAITING and "managers" not in pod.busy:
+            rejected = not status.get("containerStatuses") and status["phase"] == "Failed"
+            cause = Cause.REJECTED if rejected else Cause.COMPLETED
+            reason, failed = status.get("reason", ""), status["phase"] == "Failed"
+            pod.ending = Ending(cause, 0.0, 1, reason, status.get("message", ""), fails=failed)
+            pod.status = status
+            self._move(pod, PodState.TERMINATING, now, f"was {status['phase']} already")
+
+    def _pod_gone(self, stimulus: fx.PodGone, now: float) -> Iterable[str]:
+        pod = self.pods.get(stimulus.uid)
+        if pod is None:
+            return ()
+        pod.gone = True
+        self._end(pod, Cause.REMOVED, now)
+        return (stimulus.uid,)
+
+    def _pods_listed(self, _stimulus: fx.PodsListed, now: float) -> Iterable[str]:
+        self.listed = True
+        for pod in list(self.pods.values()):
+            if pod.source == "runtime":
+                pod.gone = True
+                self._end(pod, Cause.REMOVED, now)
+        # Who already runs is admitted again before who is new.
+        return sorted(self.pods, key=lambda uid: (not self.pods[uid].seen.live, uid))
+
+    def _observed(self, stimulus: fx.Observed, now: float) -> Iterable[str]:
+        seen = stimulus.seen
+        pod = self.pods.get(seen.uid)
+        if pod is None:
+            if seen.empty:
+                return ()
+            pod = self.pods[seen.uid] = _orphan(seen)
+            self._tell(pod, now, "found in the runtime")
+            if self.listed:
+                pod.gone = True
+                self._end(pod, Cause.REMOVED, now)
+        elif stimulus.since < pod.serial:
+            self._outcomes.add(pod.uid, fx.Look(pod.uid))  # asked before our last own change: ask again
+            return (seen.uid,)
+        self._outcomes.observed(pod, seen)
+        pod.seen = seen
+        return (seen.uid,)
+
+    def _evict(self, stimulus: fx.Evict, now: float) -> Iterable[str]:
+        pod = self.pods.get(stimulus.uid)
+        if pod is None or pod.ending is not None:
+            return ()
+        grace = grace_seconds(pod, Cause.EVICTED, stimulus.grace_seconds)
+        reason, message, condition = stimulus.reason, stimulus.message, stimulus.condition
+        self._begin_end(pod, Ending(Cause.EVICTED, now, grace, reason, message, condition, fails=True))
+        told = fx.Record(pod.uid, "Warning", reason, message, annotations=stimulus.annotations)
+        self._outcomes.add(pod.uid, told)
+        return (stimulus.uid,)
+
+    def _tick(self, _stimulus: fx.Tick, now: float) -> Iterable[str]:
+        due = []
+        while (at := self.next_wake()) is not None and at <= now:
+            due.append(heapq.heappop(self._wakes)[1])
+        return due
+
+    def _done(self, stimulus: fx.Done, now: float) -> Iterable[str]:
+        effect = stimulus.effect
+        pod = self.pods.get(effect.uid)
+        if pod is None:
+            return ()
+        pod.finish(effect)
+        pod.succeeded(fx.target(effect))
+        self._tell(pod, now, f"done: {describe(effect)}")
+        result = stimulus.result
+        if isinstance(result, Shortage) and _peer(pod).is_critical and pod.state is PodState.WAITING:
+            result = self._make_room(pod, result, now)
+        self._outcomes.done(pod, effect, result, now)
+        if isinstance(effect, fx.Admit) and pod.state is PodState.WAITING:
+            self._answered(pod, now)
+        if isinstance(effect, fx.Release):
+            return (effect.uid, *self._room_made(effect.uid))
+        return (effect.uid, *sorted(pod.room_from))
+
+    def _room_made(self, uid: str) -> list[str]:
+        """Whoever waits for room tries again with every pod that leaves."""
+        waiting = [one for one in self.pods.values() if uid in one.room_from]
+        for one in waiting:
+            one.room_from = frozenset()
+        return [one.uid for one in waiting]
+
+    def _make_room(self, pod: PodRecord, short: Shortage, now: float) -> Refusal | None:
+        """Let others go for a critical pod; it is admitted when they have left. None while it waits for them."""
+        holders = [one for one in self.pods.values() if one.holds and one is not pod]
+        leaving = [one for one in holders if one.ending is not None]  # these make room anyway
+        staying = [_peer(one) for one in holders if one.ending is None]
+        missing = preemption.without(short.missing, [_peer(one) for one in leaving])
+        chosen = preemption.victims(_peer(pod), staying, missing)
+        if isinstance(chosen, str) and leaving:
+            chosen = ()  # perhaps they hold more than we know
+        if isinstance(chosen, str):
+            failure = f"preemption: error finding a set of pods to preempt: {chosen}"
+            text = f"Unexpected error while attempting to recover from admission failure: {failure}"
+            return Refusal("UnexpectedAdmissionError", text)
+        pod.room_from = frozenset({*chosen, *(one.uid for one in leaving)})
+        self._tell(pod, now, f"{short.message}: {len(pod.room_from)} pods make room")
+        for uid in chosen:
+            if self._evict(fx.Evict(uid, preemption.REASON, preemption.MESSAGE, condition=preemption.CONDITION), now):
+                self.preemptions[next(iter(short.missing))] += 1
+        return None
+
+    def _answered(self, pod: PodRecord, now: float) -> None:
+        if pod.refused is None:
+            if pod.allocated is not None:
+                self._move(pod, PodState.ADMITTED, now)
+            return
+        reason, message = pod.refused.reason, pod.refused.message
+        grace = grace_seconds(pod, Cause.REJECTED)
+        pod.ending = Ending(Cause.REJECTED, now, grace, reason, message, fails=True)
+        # A pod that ran before the agent restarted may be refused now; it is stopped like any other.
+        self._move(pod, PodState.REJECTED if pod.seen.empty else PodState.TERMINATING, now, message)
+
+    def _failed(self, stimulus: fx.Failed, now: float) -> Iterable[str]:
+        effect = stimulus.effect
+        pod = self.pods.get(effect.uid)
+        if pod is None:
+            return ()
+        pod.finish(effect)
+        self._tell(pod, now, f"failed: {describe(effect)}: {stimulus.message}")
+        self._outcomes.failed(pod, stimulus, now)
+        return (effect.uid,)
+
+    # ---- Moving on
+
+    def _advance(self, pod: PodRecord, now: float) -> list[fx.Effect]:
+        """Derive what is to be done for one pod now."""
+        plan = self._plan(pod, now)
+        out = self._outcomes.take(pod.uid) + plan.effects
+        if pod.state is PodState.GONE:
+            self._gone_stories[pod.uid] = list(pod.story)
+            del self.pods[pod.uid]
+            if len(self._gone_stories) > GONE_STORIES:
+                del self._gone_stories[next(iter(self._gone_stories))]
+            return [*out, fx.Forget(pod.uid)]
+        self._sleep(pod, plan.wake)
+        deleting = [one for one in out if isinstance(one, fx.DeletePod)]
+        written = self._status(pod, now)
+        return [one for one in out if one not in deleting] + written + deleting
+
+    def _plan(self, pod: PodRecord, now: float) -> Plan:
+        if pod.state in (PodState.TERMINATING, PodState.FINISHED, PodState.REJECTED):
+            return self._plan_end(pod, now)
+        if not self.listed and pod.source != "file":
+            return Plan()  # static pods do not wait for an API server
+        if pod.state is PodState.WAITING:
+            return self._plan_admission(pod, now)
+        deadline = active_deadline(pod)
+        if deadline is not None and deadline <= now:
+            message = "Pod was active on the node longer than the specified deadline"
+            grace = grace_seconds(pod, Cause.DEADLINE)
+            self._begin_end(pod, Ending(Cause.DEADLINE, now, grace, "DeadlineExceeded", message, fails=True))
+            self._outcomes.record(pod, "Normal", "DeadlineExceeded", message)
+            return self._plan_end(pod, now)
+        plan = keep_running(pod, now)
+        if plan.completed:
+            self._begin_end(pod, Ending(Cause.COMPLETED, now, grace_seconds(pod, Cause.COMPLETED)))
+            return self._plan_end(pod, now)
+        if deadline is not None:
+            plan.at(deadline)
+        self._plan_resize(pod, plan, now)
+        self._note_progress(pod, now)
+        return plan
+
+    def _plan_admission(self, pod: PodRecord, now: float) -> Plan:
+        plan = Plan()
+        pod.started_at = pod.started_at or now
+        if pod.room_from:
+            return plan
+        plan.start(pod, fx.Admit(pod.uid), now)
+        return plan
+
+    def _plan_resize(self, pod: PodRecord, plan: Plan, now: float) -> None:
+        """A changed spec is reserved first and applied then; a refusal waits for the next change, or for room."""
+        if pod.allocated is None or not resources_changed(pod.allocated, pod.raw):
+            pod.resize = None
+            return
+        generation = (pod.raw.get("metadata") or {}).get("generation", 0)
+        if pod.resize_refused_generation != generation:
+            plan.start(pod, fx.Resize(pod.uid, generation), now)
+
+    def _plan_end(self, pod: PodRecord, now: float) -> Plan:
+        if pod.ending is None:
+            return Plan()
+        plan = wind_down(pod, now)
+        if not plan.completed:
+            return plan
+        if not pod.released:
+            plan.start(pod, fx.Release(pod.uid), now)
+            return plan
+        cause = pod.ending.cause
+        if pod.gone and cause.cleans_up:
+            if pod.seen.empty:
+                self._move(pod, PodState.GONE, now)
+        elif cause is Cause.DELETED and pod.source == "api":
+            if pod.state is not PodState.FINISHED:
+                self._move(pod, PodState.FINISHED, now, "waits to be forgotten")
+                self._outcomes.add(pod.uid, fx.DeletePod(pod.uid))
+        elif pod.state is PodState.TERMINATING:
+            self._move(pod, PodState.FINISHED, now, cause.value)
+        return plan
+
+    def _note_progress(self, pod: PodRecord, now: float) -> None:
+        names = [one.name for one in pod.view.spec.containers]
+        up = [one for name in names if (one := pod.newest(name)) is not None and one.stage is Stage.RUNNING]
+        if len(up) == len(names) and pod.state is not PodState.RUNNING:
+            self._move(pod, PodState.RUNNING, now)
+        elif pod.state is PodState.ADMITTED and (pod.seen.sandboxes or pod.busy):
+            self._move(pod, PodState.STARTING, now)
+
+    def _end(self, pod: PodRecord, cause: Cause, now: float) -> None:
+        """The API wants the pod to end; a second wish can only make it end sooner and more thoroughly."""
+        grace = grace_seconds(pod, cause)
+        ending = pod.ending
+        if ending is None:
+            self._begin_end(pod, Ending(cause, now, grace))
+            return
+        if not ending.cause.cleans_up:
+            pod.ending = replace(ending, cause=cause, since=min(ending.since or now, now))
+            self._move(pod, PodState.TERMINATING, now, cause.value)
+        elif cause is Cause.REMOVED:
+            pod.ending = replace(ending, cause=cause)
+        if ending.since + ending.grace_seconds > now + grace and cause is Cause.DELETED:
+            assert pod.ending is not None
+            pod.ending = replace(pod.ending, since=now, grace_seconds=grace)
+            for key in [key for key in pod.busy if key.startswith("stop/")]:
+                del pod.busy[key]
+            pod.hooked.update(one.id for one in pod.seen.live)
+
+    def _begin_end(self, pod: PodRecord, ending: Ending) -> None:
+        pod.ending = ending
+        pod.waits.clear()
+        if pod.state in ACTIVE and ending.cause is not Cause.COMPLETED:
+            for container in pod.seen.live:
+                self._outcomes.record(pod, "Normal", "Killing", f"Stopping container {container.name}", container.name)
+        self._move(pod, PodState.TERMINATING, ending.since, ending.cause.value)
+
+    def _move(self, pod: PodRecord, state: PodState, now: float, why: str = "") -> None:
+        if pod.state is not state:
+            self._tell(pod, now, f"{pod.state} → {state}" + (f": {why}" if why else ""))
+            pod.state = state
+
+    def _tell(self, pod: PodRecord, now: float, what: str) -> None:
+        pod.story.append(f"{now:.3f} {what}")
+
+    def _sleep(self, pod: PodRecord, wake: float | None) -> None:
+        if wake is not None and wake != pod.wake:
+            heapq.heappush(self._wakes, (wake, pod.uid))
+        pod.wake = wake
+
+    def _status(self, pod: PodRecord, now: float) -> list[fx.Effect]:
+        """Write the status if it says something new. Nothing is said about a pod that is not admitted yet."""
+        if pod.source == "runtime" or pod.gone or (pod.state is PodState.WAITING and pod.refused is None):
+            return []
+        if pod.ending is not None and pod.ending.since == 0.0 and pod.status is not None and not pod.seen.live:
+            return []  # it ended in an earlier life of this agent, which has written all there is to say
+        if pod.told_end:
+            return []  # its containers may be gone by now, and say nothing any more
+        pod.told_end = pod.state is PodState.FINISHED
+        status = pod_status(pod, self.facts, now)
+        if status == pod.status:
+            return []
+        pod.status = status
+        return [fx.WriteStatus(pod.uid, status)]
+
+    # ---- Invariants
+
+    def validate(self) -> list[str]:
+        """Broken invariants, in words; empty when all is well."""
+        wrong = []
+        for pod in self.pods.values():
+            wrong += [f"{pod.key}: {problem}" for problem in _problems(pod)]
+        return wrong
+
+
+def _problems(pod: PodRecord) -> Iterable[str]:
+    live = [one.name for one in pod.seen.live]
+    if len(set(live)) != len(live):
+        yield f"two live instances of one container: {live}"
+    if pod.state in (PodState.REJECTED, PodState.FINISHED) and live:
+        yield f"is {pod.state} and has live containers {live}"
+    if pod.state in ACTIVE and pod.allocated is None:
+        yield f"is {pod.state} and was never admitted"
+    if pod.released and live:
+        yield f"was released and has live containers {live}"
+    if pod.state in ACTIVE and pod.ending is not None:
+        yield f"is {pod.state} and ends ({pod.ending.cause})"
+    starting = [key for key in pod.busy if key.startswith("container/")]
+    if len(starting) > 1:
+        yield f"starts two containers at once: {starting}"
+
+
+def _peer(pod: PodRecord) -> preemption.Peer:
+    """A pod as the choice of who makes room sees it."""
+    admitted = pod.admitted_pod()
+    spec = admitted.view.spec
+    return preemption.Peer(pod.uid, admitted.qos, pod_amounts(spec), spec.priority, pod.source == "file")
+
+
+def _orphan(seen: SeenPod) -> PodRecord:
+    """A pod that only the runtime knows."""
+    raw = {"metadata": {"uid": seen.uid, "namespace": seen.namespace, "name": seen.name}, "spec": {"containers": []}}
+    return PodRecord(seen.uid, raw, PodView.of(raw), seen, "runtime")
+
+
+def describe(effect: fx.Effect) -> str:
+    """An effect in a few words, for stories and logs."""
+    words = [type(effect).__name__]
+    for name in ("container", "attempt", "hook", "probe", "grace_seconds"):
+        value = getattr(effect, name, None)
+        if value not in (None, ""):
+            words.append(f"{name}={value}" if not isinstance(value, str) else value)
+    return " ".join(words)
+
+
+def parse_time(text: str) -> float:
+    """Seconds of an API timestamp."""
+    import datetime
+
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+__all__ = ["MIRROR_ANNOTATION", "SOURCE_ANNOTATION", "Core", "describe", "parse_time"]

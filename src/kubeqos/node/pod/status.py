@@ -1,0 +1,373 @@
+"""The status of a pod: phase, conditions and container statuses, computed as Kubernetes computes them. Pure.
+
+Called by the core after every step; what does not differ from the last one is not written.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kubeqos.model.objects import ContainerView
+from kubeqos.node.pod.effects import Raw
+from kubeqos.node.pod.observed import Classes, SeenContainer, Stage
+from kubeqos.node.pod.probes import is_ready, is_started
+from kubeqos.node.pod.record import PodRecord, PodState, Wait
+from kubeqos.node.pod.restarts import ALWAYS, NEVER, runs_again
+
+PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
+TERMINAL = (SUCCEEDED, FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFacts:
+    """What every pod's status says about its node."""
+
+    host_ips: tuple[str, ...] = ()
+    runtime_name: str = "containerd"
+    classes: bool = True
+    """Whether QoS classes are told at all; not with the gate off (KEP-3008, Version Skew Strategy)."""
+
+
+def timestamp(seconds: float) -> str:
+    """A time as the API writes it."""
+    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]:
+    """The whole status."""
+    init = [_container_status(pod, one, facts) for one in pod.view.spec.init_containers]
+    apps = [_container_status(pod, one, facts) for one in pod.view.spec.containers]
+    if pod.refused is not None:
+        return _rejected_status(pod, pod.refused)
+    phase = _phase(pod, init, apps)
+    status: dict[str, Any] = {
+        "phase": phase,
+        "conditions": _stamped(pod, _conditions(pod, phase, init, apps), now),
+        "qosClass": str(pod.admitted_pod().qos),
+    }
+    if pod.ending is not None and _has_failed(pod):
+        status |= {"reason": pod.ending.reason, "message": pod.ending.message}
+    generation = (pod.raw.get("metadata") or {}).get("generation")
+    if generation:
+        status["observedGeneration"] = generation
+    if pod.started_at:
+        status["startTime"] = timestamp(pod.started_at)
+    if facts.host_ips:
+        status |= {"hostIP": facts.host_ips[0], "hostIPs": [{"ip": ip} for ip in facts.host_ips]}
+    status |= _addresses(pod, facts)
+    if apps:
+        status["containerStatuses"] = apps
+    if init:
+        status["initContainerStatuses"] = init
+    if pod.view.spec.ephemeral_containers:
+        status["ephemeralContainerStatuses"] = [_not_run(one) for one in pod.view.spec.ephemeral_containers]
+    sandbox = pod.seen.newest_sandbox
+    if sandbox is not None and sandbox.classes and facts.classes:
+        status["qosResources"] = _qos_resources(sandbox.classes)
+    return status
+
+
+NO_EPHEMERAL = "this node does not run ephemeral containers; use kubectl exec"
+
+
+def _not_run(container: ContainerView) -> dict[str, Any]:
+    """A container that somebody asked for and that will never be: said here, rather than nothing at all."""
+    waiting = {"reason": "CreateContainerError", "message": NO_EPHEMERAL}
+    return {
+        "name": container.name,
+        "state": {"waiting": waiting},
+        "lastState": {},
+        "ready": False,
+        "restartCount": 0,
+        "image": container.image,
+        "imageID": "",
+    }
+
+
+def _rejected_status(pod: PodRecord, refused: Wait) -> dict[str, Any]:
+    """A pod that never ran here: Kubernetes writes the phase, the reason and the message."""
+    status = {
+        "phase": FAILED,
+        "reason": refused.reason,
+        "message": f"Pod was rejected: {refused.message}",
+        "qosClass": str(pod.admitted_pod().qos),
+    }
+    if pod.started_at:
+        status["startTime"] = timestamp(pod.started_at)
+    return status
+
+
+def _addresses(pod: PodRecord, facts: StatusFacts) -> dict[str, Any]:
+    if pod.view.spec.host_network:
+        ips = facts.host_ips if pod.seen.sandboxes else ()
+    else:
+        sandbox = pod.seen.sandbox
+        ips = sandbox.ips if sandbox is not None else ()
+    return {"podIP": ips[0], "podIPs": [{"ip": ip} for ip in ips]} if ips else {}
+
+
+def _qos_resources(classes: Classes) -> list[dict[str, str]]:
+    return [{"name": name, "class": cls} for name, cls in classes]
+
+
+# ---- Containers
+
+
+def _container_status(pod: PodRecord, container: ContainerView, facts: StatusFacts) -> dict[str, Any]:
+    newest = pod.newest(container.name)
+    previous = _previous(pod, container.name)
+    ready, started = is_ready(pod, container), is_started(pod, container)
+    if newest is None:
+        state, last = {"waiting": _not_created(pod, container)}, {}
+    else:
+        state = _state(newest, facts)
+        last = _state(previous, facts) if previous is not None and newest.live else {}
+    wait = pod.waits.get(container.name)
+    if wait is not None and (newest is None or "running" not in state) and _still_wanted(pod, container, newest):
+        if "terminated" in state:
+            last = state
+        state = {"waiting": {"reason": wait.reason, "message": wait.message}}
+    status: dict[str, Any] = {
+        "name": container.name,
+        "state": state,
+        "lastState": last,
+        "ready": ready,
+        "restartCount": newest.attempt if newest else 0,
+        "image": newest.image if newest and newest.image else container.image,
+        "imageID": newest.image_id if newest else "",
+        "started": started,
+    }
+    if newest is not None:
+        status["containerID"] = f"{facts.runtime_name}://{newest.id}"
+        if newest.classes and facts.classes:
+            status["qosResources"] = _qos_resources(newest.classes)
+    resources = _allocated_resources(pod, container.name)
+    if resources.get("requests"):
+        status["allocatedResources"] = resources["requests"]
+    if newest is not None and newest.stage is Stage.RUNNING:
+        status["resources"] = {key: resources[key] for key in ("limits", "requests") if resources.get(key)}
+    return status
+
+
+def _allocated_resources(pod: PodRecord, name: str) -> dict[str, Any]:
+    spec = pod.in_force.get("spec") or {}
+    for key in ("initContainers", "containers"):
+        for container in spec.get(key) or ():
+            if container.get("name") == name:
+                found: dict[str, Any] = container.get("resources") or {}
+                return found
+    return {}
+
+
+def _previous(pod: PodRecord, name: str) -> SeenContainer | None:
+    """The last instance that ended before the present one."""
+    instances = pod.seen.instances(name)
+    return next((one for one in instances[1:] if one.stage is Stage.EXITED), None)
+
+
+def _not_created(pod: PodRecord, container: ContainerView) -> dict[str, str]:
+    """Kubernetes' words for a container that is still to come."""
+    waits_for_init = container in pod.view.spec.containers and pod.view.spec.init_containers
+    if waits_for_init and not initialized(pod):
+        return {"reason": "PodInitializing"}
+    if pod.view.spec.init_containers and container in pod.view.spec.init_containers:
+        return {"reason": "PodInitializing"}
+    return {"reason": "ContainerCreating"}
+
+
+def _still_wanted(pod: PodRecord, container: ContainerView, newest: SeenContainer | None) -> bool:
+    if pod.ending is not None:
+        return False
+    return newest is None or newest.stage is Stage.CREATED or runs_again(pod, container, newest)
+
+
+def _state(container: SeenContainer, facts: StatusFacts) -> dict[str, Any]:
+    if container.stage is Stage.CREATED:
+        return {"waiting": {}}
+    if container.stage is Stage.RUNNING:
+        return {"running": {"startedAt": timestamp(container.started)}}
+    ended: dict[str, Any] = {
+        "exitCode": container.exit_code,
+        "reason": container.reason or ("Completed" if container.exit_code == 0 else "Error"),
+        "startedAt": timestamp(container.started) if container.started else None,
+        "finishedAt": timestamp(container.finished),
+        "containerID": f"{facts.runtime_name}://{container.id}",
+    }
+    if container.message:
+        ended["message"] = container.message
+    return {"terminated": ended}
+
+
+def initialized(pod: PodRecord) -> bool:
+    """Whether the app containers may run: every init container has done its part, or they have run already."""
+    if any(pod.newest(one.name) is not None for one in pod.view.spec.containers):
+        return True
+    return all(_init_done(pod, one) for one in pod.view.spec.init_containers)
+
+
+def _init_done(pod: PodRecord, container: ContainerView) -> bool:
+    if container.is_sidecar:
+        return is_started(pod, container)
+    newest = pod.newest(container.name)
+    return newest is not None and newest.stage is Stage.EXITED and newest.exit_code == 0
+
+
+# ---- Phase
+
+
+def _has_failed(pod: PodRecord) -> bool:
+    """Whether a pod that was made to fail has: as in Kubernetes, not before its last container has ended.
+
+    Until then nobody may take its place. What is on record stays so.
+    """
+    recorded = (pod.raw.get("status") or {}).get("phase")
+    return pod.ending is not None and pod.ending.fails and (recorded == FAILED or not pod.seen.live)
+
+
+def _phase(pod: PodRecord, init: Sequence[Raw], apps: Sequence[Raw]) -> str:
+    if _has_failed(pod):
+        return FAILED
+    recorded = (pod.raw.get("status") or {}).get("phase")
+    if recorded in TERMINAL and not pod.seen.live:
+        return str(recorded)
+    phase = _container_phase(pod, init, apps)
+    # A pod that has ended on request is over, even if some of its containers never ran.
+    over = pod.ending is not None and not pod.seen.live and pod.state in (PodState.TERMINATING, PodState.FINISHED)
+    return FAILED if over and phase not in TERMINAL else phase
+
+
+def _container_phase(pod: PodRecord, init: Sequence[Raw], apps: Sequence[Raw]) -> str:
+    spec = pod.view.spec
+    pending, failed = _init_progress(pod, init)
+    if failed and spec.restart_policy == NEVER:
+        return FAILED
+    waiting = running = stopped = succeeded = 0
+    for status in apps:
+        state = status["state"]
+        if "running" in state:
+            running += 1
+        elif "terminated" in state or "terminated" in status["lastState"]:
+            stopped += 1
+            ended = state.get("terminated") or status["lastState"]["terminated"]
+            succeeded += "terminated" in state and ended["exitCode"] == 0
+        else:
+            waiting += 1
+    if pending or waiting:
+        return PENDING
+    if running:
+        return RUNNING
+    if not stopped:
+        return PENDING
+    over = pod.ending is not None and not pod.seen.live
+    if not over and spec.restart_policy == ALWAYS:
+        return RUNNING
+    if stopped == succeeded:
+        return SUCCEEDED
+    return FAILED if over or spec.restart_policy == NEVER else RUNNING
+
+
+def _init_progress(pod: PodRecord, init: Sequence[Raw]) -> tuple[bool, bool]:
+    """Whether initialization is still to come, and whether a container of it has failed."""
+    ran_before = any(pod.newest(one.name) is not None for one in pod.view.spec.containers)
+    pending = failed = False
+    for container, status in zip(pod.view.spec.init_containers, init, strict=True):
+        state, last = status["state"], status["lastState"]
+        if container.is_sidecar:
+            pending |= not ran_before and not status["started"] and "terminated" not in {**state, **last}
+        elif "running" in state:
+            pending = True
+        elif "terminated" in state:
+            failed |= state["terminated"]["exitCode"] != 0
+        elif "terminated" in last:
+            failed |= last["terminated"]["exitCode"] != 0
+        else:
+            pending = True
+    return pending or (failed and not ran_before), failed
+
+
+# ---- Conditions
+
+
+def _conditions(pod: PodRecord, phase: str, init: Sequence[Raw], apps: Sequence[Raw]) -> list[dict[str, Any]]:
+    containers_ready = _containers_ready(pod, phase, init, apps)
+    conditions = [
+        {"type": "PodReadyToStartContainers", "status": _truth(pod.seen.sandbox is not None)},
+        _initialized_condition(pod, phase, init),
+        _ready(pod, containers_ready),
+        {"type": "ContainersReady", **containers_ready},
+        {"type": "PodScheduled", "status": "True"},
+    ]
+    if pod.ending is not None and pod.ending.condition is not None and _has_failed(pod):
+        conditions.append(dict(pod.ending.condition))
+    if pod.resize is not None:
+        conditions.append(
+            {"type": "PodResizePending", "status": "True", "reason": pod.resize.reason, "message": pod.resize.message}
+        )
+    elif pod.updates:
+        conditions.append({"type": "PodResizeInProgress", "status": "True"})
+    return conditions
+
+
+def _truth(yes: bool) -> str:
+    return "True" if yes else "False"
+
+
+def _containers_ready(pod: PodRecord, phase: str, init: Sequence[Raw], apps: Sequence[Raw]) -> dict[str, Any]:
+    if phase == SUCCEEDED:
+        return {"status": "False", "reason": "PodCompleted"}
+    if phase == FAILED:
+        return {"status": "False", "reason": "PodFailed"}
+    sidecars = {one.name for one in pod.sidecars}
+    unready = [status["name"] for status in init if status["name"] in sidecars and not status["started"]]
+    unready += [status["name"] for status in apps if not status["ready"]]
+    if unready:
+        message = f"containers with unready status: [{' '.join(unready)}]"
+        return {"status": "False", "reason": "ContainersNotReady", "message": message}
+    return {"status": "True"}
+
+
+def _ready(pod: PodRecord, containers_ready: Raw) -> dict[str, Any]:
+    if containers_ready["status"] != "True":
+        return {"type": "Ready", **containers_ready}
+    reported = {one["type"]: one.get("status") for one in (pod.raw.get("status") or {}).get("conditions") or ()}
+    problems = []
+    for gate in (pod.raw.get("spec") or {}).get("readinessGates") or ():
+        kind = gate.get("conditionType", "")
+        if kind not in reported:
+            problems.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
+        elif reported[kind] != "True":
+            problems.append(f'the status of pod readiness gate "{kind}" is not "True", but {reported[kind]}')
+    if problems:
+        message = ", ".join(problems)
+        return {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "message": message}
+    return {"type": "Ready", "status": "True"}
+
+
+def _initialized_condition(pod: PodRecord, phase: str, init: Sequence[Raw]) -> dict[str, Any]:
+    if phase == SUCCEEDED:
+        return {"type": "Initialized", "status": "True", "reason": "PodCompleted"}
+    if initialized(pod):
+        return {"type": "Initialized", "status": "True"}
+    done = {one.name: _init_done(pod, one) for one in pod.view.spec.init_containers}
+    missing = " ".join(status["name"] for status in init if not done[status["name"]])
+    message = f"containers with incomplete status: [{missing}]"
+    return {"type": "Initialized", "status": "False", "reason": "ContainersNotInitialized", "message": message}
+
+
+def _stamped(pod: PodRecord, conditions: list[dict[str, Any]], now: float) -> list[dict[str, Any]]:
+    """Conditions with the time of their last change; after a restart of the agent the API's times go on."""
+    if not pod.last_conditions:
+        for known in (pod.raw.get("status") or {}).get("conditions") or ():
+            if known.get("lastTransitionTime"):
+                pod.last_conditions[known["type"]] = (known.get("status", ""), known["lastTransitionTime"])
+    for condition in conditions:
+        known_status, since = pod.last_conditions.get(condition["type"], ("", ""))
+        if known_status != condition["status"]:
+            since = timestamp(now)
+            pod.last_conditions[condition["type"]] = (condition["status"], since)
+        condition["lastProbeTime"] = None
+        condition["lastTransitionTime"] = since
+    return conditions

@@ -1,0 +1,424 @@
+"""From pods to CRI: sandbox and container configurations, resource updates. Pure.
+
+The shell passes what it knows about the node (`Context`) and the grants of the managers; everything a runtime is told
+about a pod is decided here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.errors import InputError
+from kubeqos.model.objects import ContainerView
+from kubeqos.model.quantity import Quantity
+from kubeqos.node.pod.observed import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL
+from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Grant
+from kubeqos.rules.cgroups import CgroupSettings, NodeMemory, cgroup_parent, container_values, oom_score_adj
+from kubeqos.rules.classes import POD_QOS, Catalog, Level, container_classes, pod_classes
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The node, as far as configurations depend on it."""
+
+    log_dir: Path
+    state_dir: Path
+    memory: NodeMemory
+    cgroups: CgroupSettings = field(default_factory=CgroupSettings)
+    cgroup_driver: str = "cgroupfs"
+    cgroup_root: str = ""
+    cgroup_version: int = 2
+    catalog: Catalog = field(default_factory=Catalog)
+    host_ip: str = ""
+    node_name: str = ""
+    folders: bool = True
+    """Whether logs and volumes have folders; a fleet of simulated nodes does without."""
+
+
+class ConfigurationProblem(InputError):
+    """A container that cannot be configured as its pod describes it: CreateContainerConfigError."""
+
+
+# ---- Sandboxes
+
+
+def pod_cgroup(pod: AdmittedPod, context: Context) -> str:
+    """The pod's cgroup below the root of the hierarchy."""
+    return context.cgroup_root.rstrip("/") + cgroup_parent(pod.view, pod.qos, context.cgroup_driver)
+
+
+def pod_log_dir(pod: AdmittedPod, context: Context) -> Path:
+    metadata = pod.view.metadata
+    return context.log_dir / f"{metadata.namespace}_{metadata.name}_{metadata.uid}"
+
+
+def sandbox_config(pod: AdmittedPod, attempt: int, context: Context) -> cri.PodSandboxConfig:
+    """What RunPodSandbox and CreateContainer are told about the pod."""
+    metadata, spec = pod.view.metadata, pod.raw.get("spec") or {}
+    config = cri.PodSandboxConfig(
+        metadata=cri.PodSandboxMetadata(
+            name=metadata.name, uid=metadata.uid, namespace=metadata.namespace, attempt=attempt
+        ),
+        hostname="" if spec.get("hostNetwork") else (spec.get("hostname") or metadata.name)[:63],
+        log_directory=str(pod_log_dir(pod, context)),
+        labels={**metadata.labels, **_pod_labels(pod)},
+        annotations=metadata.annotations,
+    )
+    parent = pod_cgroup(pod, context)
+    # The systemd driver wants the slice alone: its name says where it stands.
+    config.linux.cgroup_parent = parent.rpartition("/")[2] if context.cgroup_driver == "systemd" else parent
+    config.linux.security_context.namespace_options.CopyFrom(_namespaces(spec))
+    for port in _ports(spec):
+        config.port_mappings.add(**port)
+    level = [kind.name for kind in context.catalog.of_level(Level.POD)]
+    for name, effective in pod_classes(pod.view.spec, level).items():
+        if effective.class_name is not None:
+            config.qos_resources.add(**{"name": name, "class": effective.class_name})
+    if context.catalog.types:
+        # For a runtime that knows classes, which need not guess it from cgroups (KEP-3008, Pass on Pod QoS class).
+        config.qos_resources.add(**{"name": POD_QOS, "class": pod.qos.value})
+    return config
+
+
+def _pod_labels(pod: AdmittedPod) -> dict[str, str]:
+    metadata = pod.view.metadata
+    return {
+        POD_NAME_LABEL: metadata.name,
+        POD_NAMESPACE_LABEL: metadata.namespace,
+        POD_UID_LABEL: metadata.uid,
+    }
+
+
+def _namespaces(spec: Raw) -> cri.NamespaceOption:
+    pid = cri.NODE if spec.get("hostPID") else cri.POD if spec.get("shareProcessNamespace") else cri.CONTAINER
+    return cri.NamespaceOption(
+        network=cri.NODE if spec.get("hostNetwork") else cri.POD,
+        pid=pid,
+        ipc=cri.NODE if spec.get("hostIPC") else cri.POD,
+    )
+
+
+def _ports(spec: Raw) -> Iterator[dict[str, Any]]:
+    if spec.get("hostNetwork"):
+        return
+    for container in spec.get("containers") or ():
+        for port in container.get("ports") or ():
+            yield {
+                "protocol": cri.Protocol.Value(port.get("protocol", "TCP")),
+                "container_port": port.get("containerPort", 0),
+                "host_port": port.get("hostPort", 0),
+                "host_ip": port.get("hostIP", ""),
+            }
+
+
+# ---- Containers
+
+
+def container_config(
+    pod: AdmittedPod,
+    ref: ContainerRef,
+    attempt: int,
+    grant: Grant,
+    context: Context,
+    *,
+    pod_ip: str = "",
+    lookup: Mapping[tuple[str, str], Mapping[str, str]] | None = None,
+) -> cri.ContainerConfig:
+    """What CreateContainer is told. `lookup` holds the ConfigMaps and Secrets that the environment refers to."""
+    raw, view = raw_container(pod, ref), container_view(pod, ref)
+    envs = dict(environment(pod, raw, context, pod_ip, lookup or {})) | dict(grant.envs)
+    config = cri.ContainerConfig(
+        metadata=cri.ContainerMetadata(name=ref.name, attempt=attempt),
+        image=cri.ImageSpec(image=view.image, user_specified_image=view.image),
+        command=[_expanded(word, envs) for word in raw.get("command") or ()],
+        args=[_expanded(word, envs) for word in raw.get("args") or ()],
+        working_dir=raw.get("workingDir", ""),
+        envs=[cri.KeyValue(key=key, value=value.encode()) for key, value in envs.items()],
+        labels={CONTAINER_NAME_LABEL: ref.name, **_pod_labels(pod)},
+        annotations={"io.kubernetes.container.restartCount": str(attempt), **grant.annotations},
+        log_path=f"{ref.name}/{attempt}.log",
+        stdin=raw.get("stdin", False),
+        stdin_once=raw.get("stdinOnce", False),
+        tty=raw.get("tty", False),
+    )
+    config.mounts.extend(_mounts(pod, raw, context))
+    if context.folders:
+        host = str(termination_log(pod, ref.name, attempt, context))
+        config.mounts.add(container_path=raw.get("terminationMessagePath") or TERMINATION_PATH, host_path=host)
+    for mount in grant.mounts:
+        config.mounts.add(container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only)
+    for device in grant.devices:
+        config.devices.add(
+            container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
+        )
+    config.linux.resources.CopyFrom(linux_resources(pod, view, grant, context))
+    config.linux.security_context.CopyFrom(_security_context(pod.raw.get("spec") or {}, raw))
+    config.qos_resources.extend(classes_of(pod, view, context.catalog))
+    return config
+
+
+def raw_container(pod: AdmittedPod, ref: ContainerRef) -> dict[str, Any]:
+    key = "containers" if ref.kind is ContainerKind.APP else "initContainers"
+    found: dict[str, Any] = (pod.raw.get("spec") or {})[key][ref.index]
+    return found
+
+
+def container_view(pod: AdmittedPod, ref: ContainerRef) -> ContainerView:
+    spec = pod.view.spec
+    return (spec.containers if ref.kind is ContainerKind.APP else spec.init_containers)[ref.index]
+
+
+def classes_of(pod: AdmittedPod, view: ContainerView, catalog: Catalog) -> list[cri.ContainerQOSResource]:
+    """The classes that a container asks for, itself or through its pod; defaults are the runtime's to choose."""
+    level = [kind.name for kind in catalog.of_level(Level.CONTAINER)]
+    return [
+        cri.ContainerQOSResource(**{"name": name, "class": effective.class_name})
+        for name, effective in container_classes(pod.view.spec, view, level).items()
+        if effective.class_name is not None
+    ]
+
+
+def linux_resources(
+    pod: AdmittedPod, view: ContainerView, grant: Grant, context: Context
+) -> cri.LinuxContainerResources:
+    """Cgroup values by QoS class, with what the managers grant above them."""
+    values = container_values(pod.view.spec, view, pod.qos, context.memory, context.cgroups)
+    score = oom_score_adj(pod.view.spec, view, pod.qos, context.memory.capacity_bytes)
+    resources = cri.LinuxContainerResources(
+        cpu_shares=values.cpu_shares or 0,
+        cpu_quota=values.cpu_quota_us or 0,
+        cpu_period=values.cpu_period_us or 0,
+        memory_limit_in_bytes=values.memory_limit_bytes or 0,
+        oom_score_adj=score,
+    )
+    if grant.properties.get("cpuset_cpus") and "kubeqos.io/exclusive-cpus" in grant.annotations:
+        resources.cpu_quota = -1  # a container with CPUs of its own is not throttled (kubernetes#70585)
+    if context.cgroup_version == 2:
+        resources.unified.update(values.unified)
+    apply_grant(resources, grant, context.cgroup_version)
+    return resources
+
+
+def apply_grant(resources: cri.LinuxContainerResources, grant: Grant, cgroup_version: int) -> None:
+    """Write what managers grant over what is there."""
+    for name, value in grant.properties.items():
+        kind, _, page_size = name.partition(".")
+        if page_size:
+            resources.hugepage_limits.add(page_size=page_size, limit=int(value))
+        else:
+            setattr(resources, kind, value)
+    if cgroup_version == 2:
+        resources.unified.update(grant.unified)
+
+
+def resource_update(
+    pod: AdmittedPod, ref: ContainerRef, container_id: str, grant: Grant, context: Context
+) -> cri.UpdateContainerResourcesRequest:
+    """What a running container is brought to."""
+    view = container_view(pod, ref)
+    return cri.UpdateContainerResourcesRequest(
+        container_id=container_id,
+        linux=linux_resources(pod, view, grant, context),
+        qos_resources=classes_of(pod, view, context.catalog),
+    )
+
+
+# ---- Environment
+
+
+def environment(
+    pod: AdmittedPod, raw: Raw, context: Context, pod_ip: str, lookup: Mapping[tuple[str, str], Mapping[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """A container's variables in order; later ones may refer to earlier ones."""
+    known: dict[str, str] = {}
+    for source in raw.get("envFrom") or ():
+        for kind, key in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
+            if source.get(kind):
+                data = _looked_up(lookup, key, source[kind])
+                known |= {source.get("prefix", "") + name: value for name, value in data.items()}
+    for entry in raw.get("env") or ():
+        value = _value(pod, raw, entry, context, pod_ip, lookup, known)
+        if value is not None:
+            known[entry["name"]] = value
+    yield from known.items()
+
+
+def references(raw: Raw) -> set[tuple[str, str]]:
+    """The ConfigMaps and Secrets that a container's environment needs: (kind, name)."""
+    found = set()
+    for source in raw.get("envFrom") or ():
+        for field_, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
+            if source.get(field_):
+                found.add((kind, source[field_].get("name", "")))
+    for entry in raw.get("env") or ():
+        origin = entry.get("valueFrom") or {}
+        for field_, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
+            if origin.get(field_):
+                found.add((kind, origin[field_].get("name", "")))
+    return found
+
+
+def _looked_up(lookup: Mapping[tuple[str, str], Mapping[str, str]], kind: str, reference: Raw) -> Mapping[str, str]:
+    name = reference.get("name", "")
+    data = lookup.get((kind, name))
+    if data is None and not reference.get("optional"):
+        raise ConfigurationProblem(f'{kind.lower()} "{name}" not found')
+    return data or {}
+
+
+def _value(
+    pod: AdmittedPod,
+    raw: Raw,
+    entry: Raw,
+    context: Context,
+    pod_ip: str,
+    lookup: Mapping[tuple[str, str], Mapping[str, str]],
+    known: Mapping[str, str],
+) -> str | None:
+    origin = entry.get("valueFrom")
+    if not origin:
+        return _expanded(entry.get("value", ""), known)
+    if origin.get("fieldRef"):
+        return field_value(pod, origin["fieldRef"].get("fieldPath", ""), context, pod_ip)
+    if origin.get("resourceFieldRef"):
+        return _resource_value(pod, raw, origin["resourceFieldRef"], context)
+    for field_, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
+        reference = origin.get(field_)
+        if reference:
+            data = _looked_up(lookup, kind, reference)
+            key = reference.get("key", "")
+            if key not in data and not reference.get("optional"):
+                text = f"couldn't find key {key} in {kind} {pod.view.metadata.namespace}/{reference.get('name', '')}"
+                raise ConfigurationProblem(text)
+            return data.get(key)
+    return ""
+
+
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+
+def field_value(pod: AdmittedPod, path: str, context: Context, pod_ip: str) -> str:
+    """A field of the pod, as the downward API offers it."""
+    metadata, spec = pod.view.metadata, pod.raw.get("spec") or {}
+    subscript = _SUBSCRIPT.fullmatch(path)
+    if subscript:
+        return str((metadata.labels if subscript[1] == "labels" else metadata.annotations).get(subscript[2], ""))
+    values = {
+        "metadata.name": metadata.name,
+        "metadata.namespace": metadata.namespace,
+        "metadata.uid": metadata.uid,
+        "spec.nodeName": spec.get("nodeName", context.node_name),
+        "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+        "status.podIP": pod_ip,
+        "status.podIPs": pod_ip,
+        "status.hostIP": context.host_ip,
+        "status.hostIPs": context.host_ip,
+    }
+    if path not in values:
+        raise ConfigurationProblem(f"unsupported fieldPath: {path}")
+    return str(values[path])
+
+
+def _resource_value(pod: AdmittedPod, raw: Raw, reference: Raw, context: Context) -> str:
+    """A request or limit of a container; a limit that is not set is what the node could give."""
+    name = reference.get("containerName") or raw.get("name")
+    containers = [*pod.view.spec.init_containers, *pod.view.spec.containers]
+    view = next((one for one in containers if one.name == name), None)
+    if view is None:
+        raise ConfigurationProblem(f"container {name} not found")
+    side, _, resource = reference.get("resource", "").partition(".")
+    table = view.resources.limits if side == "limits" else view.resources.requests
+    amount = table.get(resource, Quantity.ZERO)
+    if side == "limits" and amount.is_zero and resource == "memory":
+        amount = Quantity.from_int(context.memory.allocatable_bytes)
+    divisor = Quantity.parse(str(reference.get("divisor") or "1"))
+    unit = divisor.nanos or Quantity.from_int(1).nanos
+    return str(-(-amount.nanos // unit))
+
+
+_REFERENCE = re.compile(r"\$(\$|\([^()]*\))")
+
+
+def _expanded(text: str, known: Mapping[str, str]) -> str:
+    """`$(NAME)` becomes the variable's value, `$$` a dollar sign; unknown names stay as they are."""
+
+    def replace(match: re.Match[str]) -> str:
+        inner = match[1]
+        return "$" if inner == "$" else known.get(inner[1:-1], match[0])
+
+    return _REFERENCE.sub(replace, text)
+
+
+# ---- Files and rights
+
+
+TERMINATION_PATH = "/dev/termination-log"
+
+
+def termination_log(pod: AdmittedPod, container: str, attempt: int, context: Context) -> Path:
+    """The file in which a container may leave its last words."""
+    return context.state_dir / "pods" / pod.uid / "containers" / container / str(attempt)
+
+
+VOLUME_FOLDERS: Mapping[str, str] = {
+    "emptyDir": "kubernetes.io~empty-dir",
+    "configMap": "kubernetes.io~configmap",
+    "secret": "kubernetes.io~secret",
+    "downwardAPI": "kubernetes.io~downward-api",
+    "projected": "kubernetes.io~projected",
+}
+"""Volumes that live in the agent's own folder; `node.runtime.volumes` fills them."""
+
+
+def volume_paths(pod: AdmittedPod, context: Context) -> dict[str, Path]:
+    """Where each volume that needs no plugin lives on the host."""
+    paths: dict[str, Path] = {}
+    for volume in (pod.raw.get("spec") or {}).get("volumes") or ():
+        if "hostPath" in volume:
+            paths[volume["name"]] = Path(volume["hostPath"].get("path", "/"))
+            continue
+        for kind, folder in VOLUME_FOLDERS.items():
+            if kind in volume:
+                paths[volume["name"]] = context.state_dir / "pods" / pod.uid / "volumes" / folder / volume["name"]
+    return paths
+
+
+def _mounts(pod: AdmittedPod, raw: Raw, context: Context) -> Iterator[cri.Mount]:
+    paths = volume_paths(pod, context)
+    for mount in raw.get("volumeMounts") or ():
+        path = paths.get(mount.get("name", ""))
+        if path is not None:
+            host = path / mount["subPath"] if mount.get("subPath") else path
+            readonly = mount.get("readOnly", False)
+            yield cri.Mount(container_path=mount["mountPath"], host_path=str(host), readonly=readonly)
+
+
+def _security_context(spec: Raw, raw: Raw) -> cri.LinuxContainerSecurityContext:
+    merged: dict[str, Any] = {**(spec.get("securityContext") or {}), **(raw.get("securityContext") or {})}
+    out = cri.LinuxContainerSecurityContext(
+        privileged=bool(merged.get("privileged")),
+        readonly_rootfs=bool(merged.get("readOnlyRootFilesystem")),
+        no_new_privs=merged.get("allowPrivilegeEscalation") is False,
+        namespace_options=_namespaces(spec),
+        supplemental_groups=_groups(merged),
+    )
+    if merged.get("runAsUser") is not None:
+        out.run_as_user.value = merged["runAsUser"]
+    if merged.get("runAsGroup") is not None:
+        out.run_as_group.value = merged["runAsGroup"]
+    capabilities = merged.get("capabilities") or {}
+    out.capabilities.add_capabilities.extend(capabilities.get("add") or ())
+    out.capabilities.drop_capabilities.extend(capabilities.get("drop") or ())
+    return out
+
+
+def _groups(context: Raw) -> Sequence[int]:
+    groups = list(context.get("supplementalGroups") or ())
+    return groups + ([context["fsGroup"]] if context.get("fsGroup") is not None else [])

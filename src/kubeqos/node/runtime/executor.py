@@ -1,0 +1,389 @@
+"""Carries out the core's effects: calls to the runtime and to the managers, nothing decided here.
+
+Every call has the runtime client's deadline. What went wrong is raised as `KubeqosError`; the agent turns it into a
+`Failed`. Results are fresh looks at what was made, so that the core need not ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kubeqos.client.api import Api
+from kubeqos.client.errors import ApiError
+from kubeqos.client.resources import CONFIG_MAPS, SECRETS
+from kubeqos.cri.errors import CallError, Code
+from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.runtime import Runtime
+from kubeqos.errors import KubeqosError
+from kubeqos.node.admission.transaction import Admission
+from kubeqos.node.cgroups.keeper import CgroupKeeper
+from kubeqos.node.pod import effects as fx
+from kubeqos.node.pod.machine import Core
+from kubeqos.node.pod.observed import (
+    CONTAINER_NAME_LABEL,
+    POD_UID_LABEL,
+    SeenContainer,
+    SeenPod,
+    Stage,
+    seen_container,
+    seen_sandbox,
+)
+from kubeqos.node.pod.probes import FIELDS
+from kubeqos.node.pod.record import PodRecord
+from kubeqos.node.runtime import volumes
+from kubeqos.node.runtime.criconfig import (
+    ConfigurationProblem,
+    Context,
+    container_config,
+    pod_cgroup,
+    pod_log_dir,
+    raw_container,
+    references,
+    resource_update,
+    sandbox_config,
+    termination_log,
+)
+from kubeqos.node.runtime.prober import Prober
+from kubeqos.node.updates.teller import Adjusting, Spawn
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Refusal, StartHook
+
+LONGEST_MESSAGE = 4096
+Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]
+
+
+class StartError(KubeqosError):
+    """A container cannot be started, for a reason that Kubernetes has a name for."""
+
+    def __init__(self, reason: str, what: str) -> None:
+        super().__init__(what)
+        self.reason = reason
+
+
+async def no_claims(_raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}
+
+
+class Performer:
+    """One node's hands."""
+
+    def __init__(
+        self,
+        core: Core,
+        runtime: Runtime,
+        admission: Admission,
+        context: Callable[[], Context],
+        prober: Prober,
+        *,
+        api: Api | None = None,
+        claims: Claims = no_claims,
+        cgroups: CgroupKeeper | None = None,
+        threads: bool = True,
+        spawn: Spawn,
+    ) -> None:
+        """`threads`: work that may take long is done in one, as it can be wherever time is real."""
+        self._threads = threads
+        self._core = core
+        self._runtime = runtime
+        self._admission = admission
+        self._context = context
+        self._prober = prober
+        self._api = api
+        self._claims = claims
+        self._cgroups = cgroups
+        self.adjusting = Adjusting(core, runtime, admission, context, spawn)
+        self._handlers: dict[type, Callable[[PodRecord, Any], Awaitable[fx.Result]]] = {
+            fx.Admit: self._admit,
+            fx.Resize: self._resize,
+            fx.Release: self._release,
+            fx.RunSandbox: self._run_sandbox,
+            fx.StopSandbox: self._stop_sandbox,
+            fx.RemoveSandbox: self._remove_sandbox,
+            fx.EnsureImage: self._ensure_image,
+            fx.CreateContainer: self._create,
+            fx.StartContainer: self._start,
+            fx.StopContainer: self._stop,
+            fx.RemoveContainer: self._remove,
+            fx.UpdateResources: self._update,
+            fx.RunHook: self._hook,
+            fx.RunProbe: self._probe,
+        }
+
+    async def perform(self, pod: PodRecord, effect: fx.Effect) -> fx.Result:
+        return await self._handlers[type(effect)](pod, effect)
+
+    # ---- Managers
+
+    async def _admit(self, pod: PodRecord, _effect: fx.Admit) -> fx.Result:
+        raw = pod.raw
+        if self._admission.allocation(raw) is None:
+            claims = await self._claims(raw)
+            if isinstance(claims, Refusal):
+                return claims
+            known = pod.admitted_pod()
+            wanted = AdmittedPod(known.view, known.raw, known.qos, claims)
+            refusal = await self._admission.admit(wanted, static=pod.source == "file")
+            if refusal is not None:
+                await self.adjusting.adjust()  # others may have made room for it meanwhile
+                return refusal
+        # Whoever shares CPUs makes room before the first container of this pod can start.
+        await self.adjusting.adjust()
+        for ref, _ in pod.admitted_pod().containers():
+            await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
+        return self._admission.allocation(raw)
+
+    async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
+        wished = PodRecord(pod.uid, pod.raw, pod.view, pod.seen).admitted_pod()
+        refusal = await self._admission.resize(pod.admitted_pod(), wished)
+        return refusal if refusal is not None else self._admission.allocation(wished.raw)
+
+    async def _release(self, pod: PodRecord, _effect: fx.Release) -> fx.Result:
+        if self._cgroups is not None and pod.source != "runtime":
+            self._cgroups.remove(pod.admitted_pod())
+        await self._admission.release(pod.uid)
+        self.adjusting.gone(pod.uid)
+        context = self._context()
+        if pod.ending is not None and context.folders:
+            own = context.state_dir / "pods" / pod.uid
+            # Logs and last words of a pod that has ended stay; its volumes go, or evicting it would free no disk.
+            stay = not pod.ending.cause.cleans_up
+            folders = [own / "volumes"] if stay else [own, pod_log_dir(pod.admitted_pod(), context)]
+            if self._threads:
+                await asyncio.to_thread(_remove_all, folders)
+            else:
+                _remove_all(folders)
+        return None
+
+    def _keep_cgroups(self) -> None:
+        if self._cgroups is not None:
+            self._cgroups.reconcile()
+
+    # ---- Sandboxes
+
+    async def _run_sandbox(self, pod: PodRecord, effect: fx.RunSandbox) -> fx.Result:
+        context, admitted = self._context(), pod.admitted_pod()
+        if context.folders and pod.view.spec.volumes:
+            try:
+                volumes.write_all(admitted, context, await self._files(admitted, volumes.needs(admitted)))
+            except volumes.MountProblem as problem:
+                raise StartError("FailedMount", problem.what) from problem
+        self._keep_cgroups()
+        identity = await self._runtime.run_pod_sandbox(sandbox_config(admitted, effect.attempt, context))
+        return seen_sandbox((await self._runtime.pod_sandbox_status(identity)).status)
+
+    async def _stop_sandbox(self, _pod: PodRecord, effect: fx.StopSandbox) -> fx.Result:
+        await _if_there(self._runtime.stop_pod_sandbox(effect.id))
+        return None
+
+    async def _remove_sandbox(self, _pod: PodRecord, effect: fx.RemoveSandbox) -> fx.Result:
+        await _if_there(self._runtime.remove_pod_sandbox(effect.id))
+        return None
+
+    # ---- Containers
+
+    async def _ensure_image(self, pod: PodRecord, effect: fx.EnsureImage) -> fx.Result:
+        raw = pod.raw_container(effect.container)
+        image, policy = raw.get("image", ""), raw.get("imagePullPolicy") or _default_policy(raw.get("image", ""))
+        if policy != "Always" and await self._runtime.image_status(image) is not None:
+            return "present"
+        if policy == "Never":
+            text = f'Container image "{image}" is not present with pull policy of Never'
+            raise StartError("ErrImageNeverPull", text)
+        config = sandbox_config(pod.admitted_pod(), 0, self._context())
+        await self._runtime.pull_image(image, sandbox_config=config)
+        return "pulled"
+
+    async def _create(self, pod: PodRecord, effect: fx.CreateContainer) -> fx.Result:
+        context, admitted = self._context(), pod.admitted_pod()
+        ref = _ref(admitted, effect.container)
+        sandbox = pod.seen.newest_sandbox
+        assert sandbox is not None
+        grant = self._admission.grant(ref)
+        lookup = await self._lookup(admitted, ref)
+        ip = sandbox.ips[0] if sandbox.ips else context.host_ip
+        try:
+            config = container_config(admitted, ref, effect.attempt, grant, context, pod_ip=ip, lookup=lookup)
+        except ConfigurationProblem as problem:
+            raise StartError("CreateContainerConfigError", problem.what) from problem
+        if context.folders:
+            (pod_log_dir(admitted, context) / ref.name).mkdir(parents=True, exist_ok=True)
+            words = termination_log(admitted, ref.name, effect.attempt, context)
+            words.parent.mkdir(parents=True, exist_ok=True)
+            words.touch()
+        described = sandbox_config(admitted, sandbox.attempt, context)
+        identity = await self._runtime.create_container(effect.sandbox_id, config, described)
+        await self.adjusting.made(ref, identity, grant)
+        return await self._look_at(identity)
+
+    async def _lookup(self, pod: AdmittedPod, ref: ContainerRef) -> dict[tuple[str, str], dict[str, str]]:
+        """What a container's environment refers to."""
+        files = await self._files(pod, references(raw_container(pod, ref)))
+        return {
+            key: {name: data.decode(errors="replace") for name, data in found.items()} for key, found in files.items()
+        }
+
+    async def _files(self, pod: AdmittedPod, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], dict[str, bytes]]:
+        """ConfigMaps and Secrets of the pod's namespace; those that do not exist are left out."""
+        found: dict[tuple[str, str], dict[str, bytes]] = {}
+        for kind, name in sorted(wanted) if self._api is not None else ():
+            assert self._api is not None
+            try:
+                resource = CONFIG_MAPS if kind == "ConfigMap" else SECRETS
+                raw = await self._api.get(resource, name, pod.view.metadata.namespace)
+            except ApiError as error:
+                if not error.not_found:
+                    raise
+                continue
+            found[kind, name] = volumes.decoded(kind, raw)
+        return found
+
+    async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
+        admitted = pod.admitted_pod()
+        ref = _ref(admitted, effect.container)
+        await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
+        for manager in self._admission.managers:
+            if isinstance(manager, StartHook):
+                cgroup = pod_cgroup(admitted, self._context())
+                refusal = await manager.before_start(admitted, ref, effect.id, cgroup)
+                if refusal is not None:
+                    raise StartError(refusal.reason, refusal.message)
+        async with self.adjusting.alone(ref):
+            await self._runtime.start_container(effect.id)
+        return await self._look_at(effect.id)
+
+    async def _stop(self, _pod: PodRecord, effect: fx.StopContainer) -> fx.Result:
+        await _if_there(self._runtime.stop_container(effect.id, grace_seconds=effect.grace_seconds))
+        try:
+            return await self._look_at(effect.id)
+        except CallError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            return None
+
+    async def _remove(self, _pod: PodRecord, effect: fx.RemoveContainer) -> fx.Result:
+        await _if_there(self._runtime.remove_container(effect.id))
+        return None
+
+    async def _update(self, pod: PodRecord, effect: fx.UpdateResources) -> fx.Result:
+        admitted = pod.admitted_pod()
+        ref = _ref(admitted, effect.container)
+        await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
+        async with self.adjusting.alone(ref):
+            grant, void = self._admission.grant(ref), self.adjusting.owed.of((pod.uid, ref.name))
+            request = resource_update(admitted, ref, effect.id, grant, self._context())
+            self._keep_cgroups()
+            await self._runtime.update_container_resources(request)
+            self.adjusting.reached(ref, grant, void)
+        self._keep_cgroups()
+        await self._admission.told(pod.uid, effect.container)
+        return None
+
+    async def _look_at(self, container_id: str) -> SeenContainer:
+        return self._seen((await self._runtime.container_status(container_id)).status)
+
+    def _seen(self, status: cri.ContainerStatus) -> SeenContainer:
+        """A container with its last words, if it left any."""
+        found, context = seen_container(status), self._context()
+        pod = self._core.pods.get(status.labels.get(POD_UID_LABEL, ""))
+        if found.stage is not Stage.EXITED or found.message or pod is None or not context.folders:
+            return found
+        try:
+            with termination_log(pod.admitted_pod(), found.name, found.attempt, context).open("rb") as file:
+                said = file.read(LONGEST_MESSAGE).decode(errors="replace")
+        except OSError:
+            return found
+        return replace(found, message=said) if said else found
+
+    # ---- Hooks and probes
+
+    async def _hook(self, pod: PodRecord, effect: fx.RunHook) -> fx.Result:
+        raw = pod.raw_container(effect.container)
+        handler = (raw.get("lifecycle") or {}).get(effect.hook) or {}
+        await self._prober.run(handler, effect.id, raw, self._ip(pod), timeout=effect.deadline_seconds)
+        return None
+
+    async def _probe(self, pod: PodRecord, effect: fx.RunProbe) -> fx.Result:
+        raw = pod.raw_container(effect.container)
+        probe = raw.get(FIELDS[effect.probe]) or {}
+        timeout = float(probe.get("timeoutSeconds", 1))
+        await self._prober.run(probe, effect.id, raw, self._ip(pod), timeout=timeout)
+        return True
+
+    def _ip(self, pod: PodRecord) -> str:
+        sandbox = pod.seen.sandbox
+        return sandbox.ips[0] if sandbox is not None and sandbox.ips else self._context().host_ip
+
+    # ---- Looking
+
+    async def look(self, uid: str) -> SeenPod:
+        """Everything the runtime holds for one pod."""
+        labels = {POD_UID_LABEL: uid}
+        sandboxes = []
+        namespace = name = ""
+        for sandbox in await self._runtime.list_pod_sandboxes(cri.PodSandboxFilter(label_selector=labels)):
+            namespace, name = sandbox.metadata.namespace, sandbox.metadata.name
+            status = await _or_none(self._runtime.pod_sandbox_status(sandbox.id))
+            if status is not None:
+                sandboxes.append(seen_sandbox(status.status))
+        containers = []
+        for container in await self._runtime.list_containers(cri.ContainerFilter(label_selector=labels)):
+            answer = await _or_none(self._runtime.container_status(container.id))
+            if answer is not None:
+                containers.append(self._seen(answer.status))
+        return SeenPod(uid, namespace, name, tuple(sandboxes), tuple(containers))
+
+    async def stages(self) -> dict[str, dict[str, str]]:
+        """Every sandbox and container of ours and how far it is, by pod: two cheap calls for the whole node."""
+        found: dict[str, dict[str, str]] = {}
+        for sandbox in await self._runtime.list_pod_sandboxes():
+            uid = sandbox.labels.get(POD_UID_LABEL)
+            if uid:
+                found.setdefault(uid, {})[sandbox.id] = str(sandbox.state == cri.SANDBOX_READY)
+        for container in await self._runtime.list_containers():
+            uid = container.labels.get(POD_UID_LABEL)
+            if uid and CONTAINER_NAME_LABEL in container.labels:
+                found.setdefault(uid, {})[container.id] = _STAGES[container.state]
+        return found
+
+
+_STAGES = {
+    cri.CONTAINER_CREATED: Stage.CREATED.value,
+    cri.CONTAINER_RUNNING: Stage.RUNNING.value,
+    cri.CONTAINER_EXITED: Stage.EXITED.value,
+    cri.CONTAINER_UNKNOWN: Stage.EXITED.value,
+}
+
+
+def _remove_all(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ref(pod: AdmittedPod, name: str) -> ContainerRef:
+    return next(ref for ref, _ in pod.containers() if ref.name == name)
+
+
+def _default_policy(image: str) -> str:
+    tag = image.rpartition("/")[2].partition(":")[2]
+    return "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
+
+
+async def _if_there(call: Awaitable[None]) -> None:
+    try:
+        await call
+    except CallError as error:
+        if error.code is not Code.NOT_FOUND:
+            raise
+
+
+async def _or_none(call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except CallError as error:
+        if error.code is not Code.NOT_FOUND:
+            raise
+        return None

@@ -1,0 +1,144 @@
+"""Volumes that a node can make by itself: emptyDir, hostPath, configMap, secret, downwardAPI and projections of these.
+
+`content` decides what stands in a volume (pure); `write_all` puts it on disk. A volume of another kind keeps its pod
+from starting, with an event that says so, as a volume that cannot be mounted does in Kubernetes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kubeqos.errors import InputError
+from kubeqos.node.runtime.criconfig import Context, field_value, volume_paths
+from kubeqos.plugins.managers import AdmittedPod
+
+Raw = Mapping[str, Any]
+Lookup = Mapping[tuple[str, str], Mapping[str, bytes]]
+"""(ConfigMap or Secret, name) → its files."""
+
+
+class MountProblem(InputError):
+    """A volume that cannot be provided: FailedMount."""
+
+
+def check(pod: AdmittedPod, context: Context) -> None:
+    """Refuse a pod with a volume that this node cannot make."""
+    known = volume_paths(pod, context)
+    for volume in _volumes(pod):
+        if volume.get("name") not in known:
+            kinds = ", ".join(key for key in volume if key != "name") or "none"
+            text = f'Unable to attach or mount volumes: volume "{volume.get("name")}" has unsupported type {kinds}'
+            raise MountProblem(text)
+
+
+def needs(pod: AdmittedPod) -> set[tuple[str, str]]:
+    """The ConfigMaps and Secrets that the pod's volumes are filled from."""
+    return {found for volume in _volumes(pod) for source in _sources(volume) for found in _needed(source)}
+
+
+def write_all(pod: AdmittedPod, context: Context, lookup: Lookup) -> None:
+    """Make every volume of the pod; hostPath is left as it is."""
+    check(pod, context)
+    paths = volume_paths(pod, context)
+    filled = {volume["name"]: content(pod, volume, context, lookup) for volume in _volumes(pod)}
+    for volume in _volumes(pod):
+        if "emptyDir" in volume:
+            paths[volume["name"]].mkdir(parents=True, exist_ok=True)
+        elif "hostPath" not in volume:
+            write_volume(paths[volume["name"]], filled[volume["name"]])
+
+
+def content(pod: AdmittedPod, volume: Raw, context: Context, lookup: Lookup) -> dict[str, bytes]:
+    """The files of a filled volume."""
+    files: dict[str, bytes] = {}
+    if "emptyDir" in volume or "hostPath" in volume:
+        return files
+    for source in _sources(volume):
+        makers = [(kind, make) for kind, make in _MAKERS.items() if source.get(kind) is not None]
+        if not makers:
+            raise MountProblem(f'volume "{volume["name"]}": no node can project {", ".join(source)} yet')
+        for kind, make in makers:
+            files |= make(pod, source[kind], context, lookup)
+    return files
+
+
+def write_volume(path: Path, files: Mapping[str, bytes]) -> None:
+    """Make a folder hold exactly these files."""
+    path.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        file = path / name
+        if not file.resolve().is_relative_to(path.resolve()):
+            raise MountProblem(f"a volume's file would lie outside of it: {name}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    for file in path.rglob("*"):
+        if file.is_file() and str(file.relative_to(path)) not in files:
+            file.unlink()
+
+
+def decoded(kind: str, raw: Raw) -> dict[str, bytes]:
+    """The files of a ConfigMap or Secret."""
+    if kind == "Secret":
+        return {key: base64.b64decode(text) for key, text in (raw.get("data") or {}).items()}
+    plain = {key: text.encode() for key, text in (raw.get("data") or {}).items()}
+    return plain | {key: base64.b64decode(text) for key, text in (raw.get("binaryData") or {}).items()}
+
+
+def _volumes(pod: AdmittedPod) -> list[Raw]:
+    return (pod.raw.get("spec") or {}).get("volumes") or []
+
+
+def _sources(volume: Raw) -> list[Raw]:
+    if volume.get("projected") is not None:
+        return volume["projected"].get("sources") or []
+    return [volume]
+
+
+def _needed(source: Raw) -> Iterator[tuple[str, str]]:
+    if source.get("configMap") is not None:
+        yield "ConfigMap", source["configMap"].get("name", "")
+    if source.get("secret") is not None:
+        yield "Secret", source["secret"].get("secretName") or source["secret"].get("name", "")
+
+
+def _from_object(kind: str, name_field: str) -> Callable[[AdmittedPod, Raw, Context, Lookup], dict[str, bytes]]:
+    def make(pod: AdmittedPod, source: Raw, _context: Context, lookup: Lookup) -> dict[str, bytes]:
+        name = source.get(name_field) or source.get("name", "")
+        data = lookup.get((kind, name))
+        if data is None:
+            if source.get("optional"):
+                return {}
+            where = pod.view.metadata.namespace
+            raise MountProblem(f'MountVolume.SetUp failed: {kind.lower()} "{name}" not found in namespace {where}')
+        items = source.get("items")
+        if not items:
+            return dict(data)
+        missing = [item["key"] for item in items if item["key"] not in data]
+        if missing and not source.get("optional"):
+            raise MountProblem(f'MountVolume.SetUp failed: {kind.lower()} "{name}" has no key {missing[0]}')
+        return {item["path"]: data[item["key"]] for item in items if item["key"] in data}
+
+    return make
+
+
+def _from_fields(pod: AdmittedPod, source: Raw, context: Context, _lookup: Lookup) -> dict[str, bytes]:
+    files = {}
+    for item in source.get("items") or ():
+        path = (item.get("fieldRef") or {}).get("fieldPath", "")
+        if path in ("metadata.labels", "metadata.annotations"):
+            table = pod.view.metadata.labels if path.endswith("labels") else pod.view.metadata.annotations
+            text = "\n".join(f'{key}="{value}"' for key, value in sorted(table.items()))
+        else:
+            text = field_value(pod, path, context, "") if path else ""
+        files[item["path"]] = text.encode()
+    return files
+
+
+_MAKERS: Mapping[str, Callable[[AdmittedPod, Raw, Context, Lookup], dict[str, bytes]]] = {
+    "configMap": _from_object("ConfigMap", "name"),
+    "secret": _from_object("Secret", "secretName"),
+    "downwardAPI": _from_fields,
+}

@@ -1,0 +1,1 @@
+"""What a node answers to others: logs, exec, statistics, metrics, the Pod Resources API."""

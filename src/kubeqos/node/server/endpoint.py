@@ -1,0 +1,195 @@
+"""What a node agent answers to others: logs, exec, statistics, its pods, its metrics.
+
+The API server asks the door of an agent in its own process directly (`apiserver.nodes.proxy.NodeEndpoint`); everybody
+else comes through `node.server.routes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kubeqos.codec import JsonObject, encode_json
+from kubeqos.errors import InputError
+from kubeqos.node.agent import NodeAgent
+from kubeqos.node.pod.observed import SeenContainer, Stage
+from kubeqos.node.pod.record import PodRecord
+from kubeqos.node.pressure.housekeeping import Housekeeper
+from kubeqos.node.runtime.criconfig import pod_log_dir
+from kubeqos.node.server.exec import ERROR, ExecOptions, execute, failure_status, frame
+from kubeqos.node.server.logs import LogOptions, read_log
+from kubeqos.node.server.podresources import PodResourcesServicer
+from kubeqos.node.server.summary import resource_metrics, summary
+from kubeqos.web.messages import Query, Response
+from kubeqos.web.status import ApiError, bad_request
+from kubeqos.web.websockets import Socket
+
+TEXT = "text/plain"
+
+
+class NodeDoor:
+    """One agent's door."""
+
+    def __init__(self, agent: NodeAgent, housekeeper: Housekeeper, pod_resources: PodResourcesServicer) -> None:
+        self.agent = agent
+        self.housekeeper = housekeeper
+        self.registry = CollectorRegistry()
+        self.registry.register(_Counters(agent, housekeeper, pod_resources))
+        self._resources = CollectorRegistry()
+        self._resources.register(_Resources(housekeeper))
+
+    # ---- Logs
+
+    async def logs(self, namespace: str, pod: str, container: str, query: Query) -> Response:
+        """A container's log, whole or as it grows. A pod that has ended is answered from its files."""
+        try:
+            options = LogOptions.of(query, self.agent.now())
+        except InputError as error:
+            raise bad_request(error.what) from error
+        record = self._record(namespace, pod)
+        seen = _instance(record, container, previous=options.previous)
+        path = self._log_path(record, container, seen)
+        identity = seen.id
+
+        def runs() -> bool:
+            now = self.agent.core.pods.get(record.uid)
+            found = now.seen.newest(container) if now is not None else None
+            return found is not None and found.id == identity and found.live
+
+        return Response(200, content_type=TEXT, stream=read_log(path, options, runs))
+
+    def _record(self, namespace: str, name: str) -> PodRecord:
+        for pod in self.agent.core.pods.values():
+            metadata = pod.view.metadata
+            if (metadata.namespace, metadata.name) == (namespace, name):
+                return pod
+        raise ApiError(404, "NotFound", f'pods "{name}" not found', details={"name": name, "kind": "pods"})
+
+    def _log_path(self, pod: PodRecord, container: str, seen: SeenContainer) -> Path:
+        return pod_log_dir(pod.admitted_pod(), self.agent.context) / container / f"{seen.attempt}.log"
+
+    # ---- Exec
+
+    async def execute(self, namespace: str, pod: str, container: str, query: Query, socket: Socket) -> None:
+        try:
+            record = self._record(namespace, pod)
+        except ApiError as error:
+            await socket.send(frame(ERROR, failure_status(str(error))))
+            return
+        seen = record.newest(container)
+        if seen is None or seen.stage is not Stage.RUNNING:
+            await socket.send(frame(ERROR, failure_status(f'container not found ("{container}")')))
+            return
+        await execute(self.agent.runtime, seen.id, ExecOptions.of(query), socket)
+
+    # ---- Statistics
+
+    async def summary(self) -> JsonObject:
+        return summary(self.agent.settings.node_name, await self.housekeeper.latest())
+
+    def pods(self) -> bytes:
+        """The pods of this node as the agent knows them."""
+        known = [{**pod.raw, "status": pod.status or pod.raw.get("status") or {}} for pod in self._pods()]
+        return encode_json({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": known})
+
+    def _pods(self) -> Iterable[PodRecord]:
+        return [pod for pod in self.agent.core.pods.values() if pod.source != "runtime"]
+
+    def metrics(self) -> bytes:
+        """The agent's own counters, and those of managers that count."""
+        measured: list[Any] = [manager for manager in self.agent.managers if hasattr(manager, "metrics")]
+        return b"".join(map(generate_latest, (self.registry, *(one.metrics.registry for one in measured))))
+
+    def resource_metrics(self) -> bytes:
+        return generate_latest(self._resources)
+
+
+def _instance(pod: PodRecord, container: str, *, previous: bool) -> SeenContainer:
+    """The instance of a container whose log is meant, in Kubernetes' words when there is none."""
+    instances = pod.seen.instances(container)
+    name = pod.view.metadata.name
+    if previous:
+        if len(instances) < 2:
+            raise bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
+        return instances[1]
+    if not instances or instances[0].stage is Stage.CREATED:
+        waiting = pod.waits.get(container)
+        reason = waiting.reason if waiting is not None else "ContainerCreating"
+        if len(instances) > 1:
+            return instances[1]
+        raise bad_request(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
+    return instances[0]
+
+
+class _Resources(Collector):
+    def __init__(self, housekeeper: Housekeeper) -> None:
+        self._housekeeper = housekeeper
+
+    def collect(self) -> Iterable[Metric]:
+        return resource_metrics(self._housekeeper.last)
+
+
+class _Counters(Collector):
+    """The agent's own counters, under Kubernetes' names where it has them."""
+
+    def __init__(self, agent: NodeAgent, housekeeper: Housekeeper, pod_resources: PodResourcesServicer) -> None:
+        self._agent = agent
+        self._housekeeper = housekeeper
+        self._pod_resources = pod_resources
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._pressure()
+        yield from self._work()
+        yield from self._repairs()
+
+    def _pressure(self) -> Iterable[Metric]:
+        """Who had to go, and what was freed before."""
+        pressure, freed = self._housekeeper.pressure, self._housekeeper.freed
+        yield _counted("kubelet_evictions", "Pods evicted, by signal.", "eviction_signal", pressure.evictions)
+        text = "Pods that made room for a critical one."
+        yield _counted("kubelet_preemptions", text, "preemption_signal", self._agent.core.preemptions)
+        short = GaugeMetricFamily("kubeqos_node_pressure", "Whether the node is short of it.", labels=["condition"])
+        for kind, (status, _, _) in pressure.shown().items():
+            short.add_metric([kind], float(status == "True"))
+        yield short
+        removed = {"containers": freed.containers, "images": freed.images.total()}
+        yield _counted("kubeqos_node_reclaimed", "Things removed to free the disk.", "kind", removed)
+        text = "Unused images removed, by reason."
+        yield _counted("kubelet_image_garbage_collected", text, "reason", freed.images)
+
+    def _work(self) -> Iterable[Metric]:
+        counters = self._agent.counters
+        yield GaugeMetricFamily("kubelet_running_pods", "Pods with a sandbox.", value=_running(self._agent))
+        yield _counted("kubeqos_node_effects", "Calls to runtime and managers.", "kind", counters.effects)
+        yield _counted("kubeqos_node_effect_failures", "Those of them that failed.", "kind", counters.failures)
+        name = "kubelet_pod_resources_endpoint_requests"
+        yield _counted(name, "Calls of the Pod Resources API.", "kind", self._calls())
+
+    def _repairs(self) -> Iterable[Metric]:
+        """What others damaged and this agent put right, and what it cannot."""
+        damaged = self._agent.counters.damaged_checkpoints
+        yield CounterMetricFamily("kubeqos_node_damaged_checkpoints", "Checkpoints set aside.", value=damaged)
+        drifts = self._agent.cgroups.files.drifts if self._agent.cgroups is not None else 0
+        text = "Cgroup values that somebody else had changed, put right."
+        yield CounterMetricFamily("kubeqos_node_cgroup_drifts", text, value=drifts)
+        text = "Containers that lack a cgroup v2 file that a plugin sets: this node has cgroup v1."
+        yield _counted("kubeqos_node_unapplied_cgroup_files", text, "file", self._agent.unapplied.files)
+
+    def _calls(self) -> dict[str, int]:
+        return {**self._pod_resources.counts.calls, "refused": self._pod_resources.counts.refused}
+
+
+def _counted(name: str, text: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for kind, count in sorted(counts.items()):
+        family.add_metric([kind], count)
+    return family
+
+
+def _running(agent: NodeAgent) -> float:
+    return float(sum(pod.seen.sandbox is not None for pod in agent.core.pods.values()))

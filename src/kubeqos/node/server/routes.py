@@ -1,0 +1,101 @@
+"""The agent's HTTPS endpoint: what a kubelet answers on port 10250, for the API server and for administrators.
+
+    GET /healthz   /metrics   /metrics/resource   /pods   /stats/summary
+    GET /containerLogs/NAMESPACE/POD/CONTAINER?follow&tailLines&sinceSeconds&previous&timestamps
+    WebSocket /exec/NAMESPACE/POD/CONTAINER?command=…
+
+Only `/healthz` is for everybody; the rest needs a client certificate of the cluster in `system:masters`, which the API
+server has. It is known by the authority that the agent publishes on its Node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from kubeqos.codec import encode_json
+from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
+from kubeqos.node.server.endpoint import TEXT, NodeDoor
+from kubeqos.web.asgi import Receive, Scope, Send, respond
+from kubeqos.web.identity import MASTERS, Identity
+from kubeqos.web.messages import Response, parse_query
+from kubeqos.web.pki import Pki
+from kubeqos.web.serving import serve
+from kubeqos.web.sockets import listen
+from kubeqos.web.status import ApiError, bad_request
+from kubeqos.web.tls import SCOPE_KEY, server_context
+from kubeqos.web.websockets import Socket, choose_protocol
+
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+log = logging.getLogger("kubeqos.node.server.routes")
+
+
+class Endpoint:
+    """The ASGI application of one agent."""
+
+    def __init__(self, door: NodeDoor) -> None:
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._answer(scope)
+        except ApiError as error:
+            response = Response(error.code, encode_json(error.body()))
+        except Exception:  # a bug of ours: the client learns that, the log learns which
+            log.exception("%s", scope["path"])
+            response = Response(500, b"internal error\n", TEXT)
+        headers = [(b"content-type", response.content_type.encode()), *response.headers]
+        await respond(response, headers, scope, receive, send)
+
+    async def _answer(self, scope: Scope) -> Response:
+        path = [part for part in scope["path"].split("/") if part]
+        if path == ["healthz"]:
+            return Response(200, b"ok", TEXT)
+        _authorize(scope.get(SCOPE_KEY))
+        query = parse_query(scope["query_string"])
+        match path:
+            case ["pods"]:
+                return Response(200, self._door.pods())
+            case ["metrics"]:
+                return Response(200, self._door.metrics(), PROMETHEUS)
+            case ["metrics", "resource"]:
+                return Response(200, self._door.resource_metrics(), PROMETHEUS)
+            case ["stats", "summary"]:
+                return Response(200, encode_json(await self._door.summary()))
+            case ["containerLogs", namespace, pod, container]:
+                return await self._door.logs(namespace, pod, container, query)
+            case ["exec", namespace, pod, container]:
+                protocol = choose_protocol(scope.get("subprotocols", ()))
+                if protocol is None:
+                    raise bad_request("exec needs a WebSocket that speaks v5.channel.k8s.io or v4.channel.k8s.io")
+
+                async def streams(socket: Socket) -> None:
+                    await self._door.execute(namespace, pod, container, query, socket)
+
+                return Response(101, streams=streams, protocol=protocol)
+        return Response(404, b"404 page not found\n", TEXT)
+
+
+def _authorize(peer: Identity | None) -> None:
+    if peer is None:
+        raise ApiError(401, "Unauthorized", "Unauthorized", details={})
+    if MASTERS not in peer.groups:
+        raise ApiError(403, "Forbidden", f'Forbidden: user "{peer.user}" may not use the node agent', details={})
+
+
+@contextlib.asynccontextmanager
+async def serving(door: NodeDoor, address: str, port: int, client_authority: Path) -> AsyncIterator[int]:
+    """Serve on an address for the duration of a block, and let the Node say so; yields the port."""
+    agent = door.agent
+    pki = Pki(agent.settings.state_dir / "pki")
+    certificate, key = pki.server_files(list(agent.settings.addresses))
+    listener = listen(address, port)
+    agent.serving_port = listener.getsockname()[1]
+    agent.annotations[SERVING_CERTIFICATE_ANNOTATION] = pki.ca_pem.decode()
+    async with serve(Endpoint(door), listener, server_context(certificate, key, client_authority)):
+        if agent.ready.is_set():
+            await agent.write_node()
+        yield agent.serving_port

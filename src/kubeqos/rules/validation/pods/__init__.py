@@ -1,0 +1,1 @@
+"""Validation of pods: their spec when created, and what may change later."""

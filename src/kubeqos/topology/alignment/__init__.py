@@ -1,0 +1,1 @@
+"""NUMA alignment: hints of managers and plugins, and their merge."""

@@ -1,0 +1,83 @@
+"""TLS for the API server: optional client certificates, and the peer's certificate as an identity in the ASGI scope.
+
+uvicorn does not hand the peer certificate to the application (Kludex/uvicorn #3132), so its protocol is extended by
+the two hooks that do. A client without a certificate may still present a token. A certificate that our authority did
+not sign is refused in the handshake of its own connection and touches no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+
+from kubeqos.web.identity import Identity
+
+SCOPE_KEY = "kubeqos.peer"
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2; those of TLS 1.3 are all as good. Authenticated ones with forward secrecy only, so it does no harm that
+the client chooses among them: it knows what its processor is fast at. Go's clients take AES-128 where ours took 256."""
+
+
+def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+    """Serve this certificate; ask clients for one of the authority's, accept none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.load_cert_chain(certificate, key)
+    context.load_verify_locations(authority)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def client_context(certificate: Path, key: Path, authority_pem: str) -> ssl.SSLContext:
+    """Go to a server of this authority with our own certificate. The authority signs for one server only."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.load_verify_locations(cadata=authority_pem)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+class PeerCertificateProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol; `scope[SCOPE_KEY]` is the identity of the verified client certificate, or None."""
+
+    peer: Identity | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.peer = identity_of(tls.getpeercert() or {})
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[SCOPE_KEY] = self.peer  # type: ignore[literal-required]
+
+
+class PeerCertificateSocket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol with the same entry in its scope."""
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        tls = self.transport.get_extra_info("ssl_object")
+        if self.response.status_code == 101:  # otherwise there is no scope
+            self.scope[SCOPE_KEY] = identity_of(tls.getpeercert() or {}) if tls is not None else None  # type: ignore[literal-required]
+
+
+def identity_of(certificate: Mapping[str, Any]) -> Identity | None:
+    """CN is the user and every O a group; `certificate` is what `getpeercert` says of a verified peer."""
+    subject: Iterable[Iterable[tuple[str, str]]] = certificate.get("subject", ())
+    attributes = [pair for relative_name in subject for pair in relative_name]
+    user = next((value for kind, value in attributes if kind == "commonName"), "")
+    groups = [value for kind, value in attributes if kind == "organizationName"]
+    return Identity.authenticated(user, groups) if user else None

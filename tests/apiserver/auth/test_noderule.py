@@ -1,0 +1,90 @@
+"""A node agent writes what is its own, reads what it needs, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeqos.apiserver.auth import Attributes, Authorizer, NodeRule, Policy, default_objects, forbidden_message
+from kubeqos.web.identity import Identity
+
+N1 = Identity.authenticated("system:node:n1", ["system:nodes"])
+
+
+class Facts:
+    """`web` runs on n1 and mounts the secret `cert`; `db` runs on n2."""
+
+    def node_of_pod(self, namespace: str, name: str) -> str | None:
+        return {"web": "n1", "db": "n2"}.get(name)
+
+    def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        return (node, resource, name) == ("n1", "secrets", "cert")
+
+
+@pytest.fixture
+def authorizer() -> Authorizer:
+    return Authorizer(Policy(default_objects()), NodeRule(Facts()))
+
+
+def pods(verb: str, subresource: str, name: str) -> Attributes:
+    return Attributes(verb, "", "pods", subresource, "default", name)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed"),
+    [
+        (Attributes("patch", "", "nodes", "status", name="n1"), True),
+        (Attributes("patch", "", "nodes", "status", name="n2"), False),
+        (Attributes("update", "", "nodes", name="n1"), True),
+        (Attributes("update", "", "nodes", name="n2"), False),
+        (Attributes("delete", "", "nodes", name="n1"), False),
+        (Attributes("create", "", "nodes"), True),
+        (Attributes("list", "", "nodes"), True),
+        (pods("patch", "status", "web"), True),
+        (pods("patch", "status", "db"), False),
+        (pods("patch", "status", "ghost"), False),
+        (pods("update", "", "web"), False),
+        (pods("create", "binding", "web"), False),
+        (pods("delete", "", "web"), True),
+        (pods("delete", "", "db"), False),
+        (Attributes("watch", "", "pods"), True),
+        (Attributes("create", "", "pods", namespace="default"), False),
+        (Attributes("update", "coordination.k8s.io", "leases", namespace="kube-node-lease", name="n1"), True),
+        (Attributes("update", "coordination.k8s.io", "leases", namespace="kube-node-lease", name="n2"), False),
+        (Attributes("update", "coordination.k8s.io", "leases", namespace="default", name="n1"), False),
+        (Attributes("create", "", "events", namespace="default"), True),
+        (Attributes("get", "", "secrets", namespace="default", name="cert"), True),
+        (Attributes("get", "", "secrets", namespace="default", name="other"), False),
+        (Attributes("list", "", "secrets", namespace="default"), False),
+        (Attributes("create", "rbac.authorization.k8s.io", "clusterroles"), False),
+    ],
+)
+def test_what_a_node_may_do(authorizer: Authorizer, wanted: Attributes, allowed: bool) -> None:
+    assert authorizer.decide(N1, wanted).allowed is allowed
+
+
+def test_a_refusal_names_the_missing_relationship(authorizer: Authorizer) -> None:
+    wanted = pods("patch", "status", "db")
+    assert forbidden_message(N1, wanted, authorizer.decide(N1, wanted).because) == (
+        'pods "db" is forbidden: User "system:node:n1" cannot patch resource "pods/status" in API group ""'
+        " in the namespace \"default\": no relationship found between node 'n1' and this object"
+    )
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [Identity("system:node:n1"), Identity("n1", ("system:nodes",)), Identity("system:node:", ("system:nodes",))],
+)
+def test_only_both_the_name_and_the_group_make_a_node(authorizer: Authorizer, identity: Identity) -> None:
+    assert identity.node is None
+    assert not authorizer.decide(identity, Attributes("patch", "", "nodes", "status", name="n1")).allowed
+
+
+def test_a_created_object_must_carry_the_node_s_name() -> None:
+    rule, create = NodeRule(Facts()), Attributes("create", "", "nodes")
+    own = rule.admits(N1, create, {"metadata": {"name": "n1"}})
+    other = rule.admits(N1, create, {"metadata": {"name": "n2"}})
+    assert own is not None
+    assert own.allowed
+    assert other is not None
+    assert (other.allowed, other.because) == (False, 'node "n1" is not allowed to create node "n2"')
+    assert rule.admits(Identity("alice"), create, {}) is None

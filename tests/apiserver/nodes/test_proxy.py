@@ -1,0 +1,153 @@
+"""The API server's way to nodes: who may open streams, which container is meant, and what a missing agent means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import websockets
+from websockets.asyncio.client import connect
+
+from kubeqos.apiserver.nodes.proxy import address_of, container_of
+from kubeqos.codec import decode_json
+from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
+from kubeqos.web.messages import Response
+from kubeqos.web.status import ApiError
+from tests.apiserver.live import ADMIN_TOKEN, LiveServer, live_server
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with live_server(tmp_path_factory.mktemp("api")) as live:
+        for name, node in (("bound", "n1"), ("lost", "nowhere"), ("waiting", "")):
+            spec: dict[str, Any] = {"containers": [{"name": "main", "image": "x"}]}
+            if node:
+                spec["nodeName"] = node
+            live.call("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        live.server.nodes.local["n1"] = Door()
+        rules = [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get"]}]
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        live.call("POST", f"{rbac}/clusterroles", {"metadata": {"name": "peek"}, "rules": rules})
+        subject = {"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}
+        role = {"kind": "ClusterRole", "name": "peek", "apiGroup": "rbac.authorization.k8s.io"}
+        body = {"metadata": {"name": "peek"}, "subjects": [subject], "roleRef": role}
+        live.call("POST", f"{rbac}/clusterrolebindings", body)
+        yield live
+
+
+class Door:
+    """An agent that says what it was asked."""
+
+    async def logs(self, namespace: str, pod: str, container: str, query: Any) -> Response:
+        return Response(200, f"{namespace}/{pod}/{container} {query.get('tailLines')}".encode(), "text/plain")
+
+    async def execute(self, namespace: str, pod: str, container: str, query: Any, socket: Any) -> None:
+        await socket.send(b"\x01" + " ".join(query["command"]).encode())
+        data = await socket.receive()
+        await socket.send(b"\x01" + (data or b"")[1:].upper())
+
+    async def summary(self) -> Any:
+        return {"node": {"nodeName": "n1"}, "pods": []}
+
+
+async def say(
+    server: LiveServer, path: str, *, protocols: tuple[str, ...] = ("v5.channel.k8s.io",), **more: str
+) -> Any:
+    headers = {
+        "Authorization": f"Bearer {ADMIN_TOKEN}",
+        **{key.replace("_", "-"): value for key, value in more.items()},
+    }
+    names = [websockets.Subprotocol(name) for name in protocols]
+    uri = f"wss://{server.host}:{server.port}{path}"
+    async with connect(uri, ssl=server.tls, subprotocols=names, additional_headers=headers, proxy=None) as socket:
+        first = await socket.recv()
+        await socket.send(b"\x00loud")
+        return socket.subprotocol, first, await socket.recv()
+
+
+async def refused(server: LiveServer, path: str, **more: Any) -> tuple[int, str]:
+    with pytest.raises(websockets.InvalidStatus) as caught:
+        await say(server, path, **more)
+    return caught.value.response.status_code, decode_json(caught.value.response.body or b"{}")["message"]
+
+
+EXEC = f"{PODS}/bound/exec?command=echo&command=hi"
+
+
+async def test_streams_go_both_ways(server: LiveServer) -> None:
+    assert await say(server, EXEC) == ("v5.channel.k8s.io", b"\x01echo hi", b"\x01LOUD")
+    assert (await say(server, EXEC, protocols=("v4.channel.k8s.io",)))[0] == "v4.channel.k8s.io"
+
+
+async def test_who_may_only_get_cannot_run_commands(server: LiveServer) -> None:
+    code, message = await refused(server, EXEC, Impersonate_User="jane")
+    assert code == 403 and 'cannot create resource "pods/exec"' in message
+    code, _ = await refused(server, EXEC, Impersonate_User="john")
+    assert code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "protocols", "code", "told"),
+    [
+        (EXEC, ("v9.channel.k8s.io",), 400, "exec needs a WebSocket that speaks v5.channel.k8s.io"),
+        (f"{PODS}/nobody/exec?command=x", ("v5.channel.k8s.io",), 404, 'pods "nobody" not found'),
+        (f"{PODS}/waiting/exec?command=x", ("v5.channel.k8s.io",), 400, "pod waiting does not have a host assigned"),
+        (f"{PODS}/lost/exec?command=x", ("v5.channel.k8s.io",), 404, 'nodes "nowhere" not found'),
+        (f"{PODS}/bound/attach", ("v5.channel.k8s.io",), 400, "pods/attach is not supported"),
+        (
+            f"{PODS}/bound/exec?command=x&container=y",
+            ("v5.channel.k8s.io",),
+            400,
+            "container y is not valid for pod bound",
+        ),
+    ],
+)
+async def test_a_refused_handshake_says_why(
+    server: LiveServer, path: str, protocols: tuple[str, ...], code: int, told: str
+) -> None:
+    found, message = await refused(server, path, protocols=protocols)
+    assert found == code and told in message
+
+
+def test_an_old_client_without_websockets_is_told(server: LiveServer) -> None:
+    answer = server.call("POST", EXEC)
+    assert answer.code == 400 and "kubectl 1.31 or newer" in answer.body["message"]
+
+
+def test_logs_of_pods_with_and_without_a_node(server: LiveServer) -> None:
+    assert server.call("GET", f"{PODS}/bound/log?tailLines=3").body == "default/bound/main ['3']"
+    assert server.call("GET", f"{PODS}/waiting/log").code == 204
+    assert server.call("GET", f"{PODS}/lost/log").code == 404
+
+
+def test_metrics_of_nodes_that_do_not_answer_are_left_out(server: LiveServer) -> None:
+    assert server.call("GET", "/apis/metrics.k8s.io/v1beta1/nodes").body["items"] == []
+    answer = server.call("GET", "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/bound")
+    assert answer.code == 404 and answer.body["message"] == 'pods.metrics.k8s.io "bound" not found'
+    assert server.call("POST", "/apis/metrics.k8s.io/v1beta1/nodes", {}).code == 405
+    assert server.call("GET", "/apis/metrics.k8s.io/v1beta1").body["resources"][0]["kind"] == "NodeMetrics"
+
+
+def test_where_an_agent_listens() -> None:
+    node: dict[str, Any] = {"metadata": {}, "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}
+    with pytest.raises(ApiError) as caught:
+        address_of(node)
+    assert str(caught.value) == "no preferred addresses found; known addresses: [InternalIP:10.0.0.1]"
+    node["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 10250}}
+    assert address_of(node) == ("10.0.0.1", 10250, "")
+    node["metadata"]["annotations"] = {SERVING_CERTIFICATE_ANNOTATION: "PEM"}
+    assert address_of(node) == ("10.0.0.1", 10250, "PEM")
+
+
+def test_the_container_that_is_meant() -> None:
+    two = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "a"}, {"name": "b"}], "initContainers": [{"name": "i"}]},
+    }
+    assert container_of(two, "i") == "i"
+    with pytest.raises(ApiError) as caught:
+        container_of(two, None)
+    assert str(caught.value).endswith("choose one of: [a b] or one of the init containers: [i]")

@@ -14,16 +14,10 @@ import msgspec
 from msgspec import Struct, field
 
 from kubeqos.errors import InputError
-from kubeqos.model.quantity import Quantity
+from kubeqos.model.quantity import Quantity, decode_hook
 
 ResourceList = dict[str, Quantity]
 _T = TypeVar("_T")
-
-
-def _hook(kind: type, value: Any) -> Any:
-    if kind is Quantity:
-        return Quantity.parse(value)
-    raise TypeError(f"no conversion to {kind.__name__}")
 
 
 def convert(raw: Any, kind: type[_T]) -> _T:
@@ -33,7 +27,7 @@ def convert(raw: Any, kind: type[_T]) -> _T:
     where one was in the way.
     """
     try:
-        return msgspec.convert(raw, kind, dec_hook=_hook)
+        return msgspec.convert(raw, kind, dec_hook=decode_hook)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
         if "got `null`" in what and (given := without_nulls(raw)) != raw:
@@ -50,7 +44,7 @@ def without_nulls(raw: Any) -> Any:
 
 @cache
 def _reader(kind: type[_T]) -> msgspec.json.Decoder[_T]:
-    return msgspec.json.Decoder(kind, dec_hook=_hook)
+    return msgspec.json.Decoder(kind, dec_hook=decode_hook)
 
 
 def resource_list(raw: Any) -> ResourceList:

@@ -56,7 +56,7 @@ _BINARY_NAMES = {0: "", **{bits // 10: suffix for suffix, bits in _BINARY_SUFFIX
 class Quantity:
     """An exact amount, equal by value: `Quantity.parse("100m") == Quantity.parse("0.1")`."""
 
-    __slots__ = ("_big", "_format", "_mantissa", "_nanos", "_scale", "_text")
+    __slots__ = ("_big", "_mantissa", "_scale", "_text", "format", "nanos")
 
     ZERO: ClassVar[Quantity]
 
@@ -72,10 +72,11 @@ class Quantity:
         """`mantissa · 10**scale` with `scale >= -9`; use `parse` or the `from_…` constructors instead."""
         self._mantissa = mantissa
         self._scale = scale
-        self._format = format
+        self.format = format
         self._text = text
         self._big = big
-        self._nanos: int = mantissa * 10 ** (min(scale, _MAX_SCALE) - _NANO)
+        self.nanos: int = mantissa * 10 ** (min(scale, _MAX_SCALE) - _NANO)
+        """The exact value in billionths."""
 
     # -- making --------------------------------------------------------------------------------------------
 
@@ -87,6 +88,11 @@ class Quantity:
         if isinstance(text, bool) or not isinstance(text, int | float):
             raise QuantityError(FORMAT_WRONG)
         return _parse(str(text))
+
+    @staticmethod
+    def from_document(value: Any) -> Quantity:
+        """Read the value of a decoded document, which may have space around its text."""
+        return Quantity.parse(value.strip() if isinstance(value, str) else value)
 
     @staticmethod
     def from_json(token: bytes) -> Quantity:
@@ -113,25 +119,16 @@ class Quantity:
     # -- views ---------------------------------------------------------------------------------------------
 
     @property
-    def nanos(self) -> int:
-        """The exact value in billionths."""
-        return self._nanos
-
-    @property
-    def format(self) -> Format:
-        return self._format
-
-    @property
     def is_zero(self) -> bool:
         return self._mantissa == 0
 
     def value(self) -> int:
         """Whole units, rounded up."""
-        return -(-self._nanos // 1_000_000_000)
+        return -(-self.nanos // 1_000_000_000)
 
     def milli(self) -> int:
         """Thousandths, rounded up."""
-        return -(-self._nanos // 1_000_000)
+        return -(-self.nanos // 1_000_000)
 
     def milli_int64(self) -> int:
         """Thousandths as Kubernetes computes them in an int64, overflow included.
@@ -139,7 +136,7 @@ class Quantity:
         Amounts kept as big decimals wrap around. Amounts kept as int64 wrap too where the factor is one of the
         constants that have their own multiplication, and become 0 otherwise.
         """
-        exact = _away_from_zero(self._nanos, 1_000_000)
+        exact = _away_from_zero(self.nanos, 1_000_000)
         if -_MAX_INT64 - 1 <= exact <= _MAX_INT64:
             return exact
         if not self._big and self._scale - _MILLI not in (1, 2, 3, 6, 9):
@@ -155,27 +152,27 @@ class Quantity:
         """What remains of this amount in a resource list: thousandths, away from zero."""
         if self._scale >= _MILLI:
             return self
-        return Quantity(_away_from_zero(self._nanos, 1_000_000), _MILLI, self._format, big=self._big)
+        return Quantity(_away_from_zero(self.nanos, 1_000_000), _MILLI, self.format, big=self._big)
 
     # -- arithmetic ----------------------------------------------------------------------------------------
 
     def __add__(self, other: Quantity) -> Quantity:
-        return _exact(self._nanos + other._nanos, other._format if self._mantissa == 0 else self._format)
+        return _exact(self.nanos + other.nanos, other.format if self._mantissa == 0 else self.format)
 
     def __sub__(self, other: Quantity) -> Quantity:
-        return _exact(self._nanos - other._nanos, other._format if self._mantissa == 0 else self._format)
+        return _exact(self.nanos - other.nanos, other.format if self._mantissa == 0 else self.format)
 
     def __neg__(self) -> Quantity:
-        return Quantity(-self._mantissa, self._scale, self._format, big=self._big)
+        return Quantity(-self._mantissa, self._scale, self.format, big=self._big)
 
     def __eq__(self, other: object) -> bool:
-        return self._nanos == other._nanos if isinstance(other, Quantity) else NotImplemented
+        return self.nanos == other.nanos if isinstance(other, Quantity) else NotImplemented
 
     def __lt__(self, other: Quantity) -> bool:
-        return self._nanos < other._nanos
+        return self.nanos < other.nanos
 
     def __hash__(self) -> int:
-        return hash(self._nanos)
+        return hash(self.nanos)
 
     def __bool__(self) -> bool:
         return self._mantissa != 0
@@ -184,21 +181,21 @@ class Quantity:
 
     def __str__(self) -> str:
         if self._text is None:
-            self._text = _canonical(self._mantissa, self._scale, self._nanos, self._format)
+            self._text = _canonical(self._mantissa, self._scale, self.nanos, self.format)
         return self._text
 
     def text(self) -> str:
         """The canonical text, for a document that is still being worked on."""
         text = str(self)
         again = _parse(text)
-        alike = again._format is self._format and again._big == self._big
+        alike = again.format is self.format and again._big == self._big
         if self._mantissa and not (alike and (again._scale == self._scale or self._milli_fits)):
             return QuantityText(text, self)
         return text
 
     @property
     def _milli_fits(self) -> bool:
-        return -_MAX_INT64 - 1 <= _away_from_zero(self._nanos, 1_000_000) <= _MAX_INT64
+        return -_MAX_INT64 - 1 <= _away_from_zero(self.nanos, 1_000_000) <= _MAX_INT64
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
@@ -242,6 +239,13 @@ def parse_uncached(text: str) -> Quantity:
 
 # Objects repeat few distinct quantities many times; values are immutable, so they can be shared.
 _parse = lru_cache(maxsize=8192)(parse_uncached)
+
+
+def decode_hook(kind: type, value: Any) -> Any:
+    """What msgspec asks where a view has a type that it does not know: quantities are the only one."""
+    if kind is Quantity:
+        return Quantity.parse(value)
+    raise TypeError(f"no conversion to {kind.__name__}")
 
 
 def _decimal_exponent(suffix: str) -> tuple[int, Format]:

@@ -56,8 +56,8 @@ def apply_configuration(
 ) -> Applied:
     """Apply a configuration to an object, or create the object from it when `live` is None."""
     _check_configuration(config, schema, writer)
-    place = place_of_type(schema.key)
-    base = zero_object(schema.key) if live is None else {**live, "metadata": _without_managers(live)}
+    place = place_of_type(schema)
+    base = zero_object(schema) if live is None else {**live, "metadata": _without_managers(live)}
     entries = _entries(live, schema, writer)
     mine = Entry(writer.manager, "Apply", writer.api_version, {}, writer.now, writer.subresource)
     mine.fields = recursive_difference(_fields_applied(place, config), writer.ignored)

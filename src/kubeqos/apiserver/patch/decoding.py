@@ -52,7 +52,7 @@ def _apply_patch(
         head = {"apiVersion": base.get("apiVersion"), "kind": base.get("kind")}
         document = head | strategic_merge(base, patch, schema)
         found = check(document, schema)
-        problem = found.error and (conversion_error(document, Shape("object", ref=schema.key)) or found.error)
+        problem = found.error and (conversion_error(document, schema.shape) or found.error)
     else:
         document = _DOCUMENT_STYLES[style](base, patch)
         found, problem = _decode_document(document, schema)

@@ -15,7 +15,7 @@ import msgspec
 from kubeqos.apiserver.patch.fieldset import FieldSet, difference, is_field_set, recursive_difference, union
 from kubeqos.apiserver.patch.typed import Comparison, compare, place_of_type
 from kubeqos.codec import JsonObject
-from kubeqos.model.schema import TypeSchema, normalise, type_named
+from kubeqos.model.schema import TypeSchema, normalise
 
 MAX_UPDATE_MANAGERS = 10
 ANCIENT = "ancient-changes"
@@ -88,9 +88,9 @@ def changes_between(
     live: JsonObject | None, new: JsonObject, schema: TypeSchema, ignored: FieldSet | None = None
 ) -> Comparison:
     """What a write changes, without the server's own fields and those that the endpoint does not write."""
-    before = zero_object(schema.key) if live is None else live
+    before = zero_object(schema) if live is None else live
     left_out = _SYSTEM_FIELDS | {step[2:] for step, below in (ignored or {}).items() if not below}
-    changes = compare(place_of_type(schema.key), owned(before, left_out), owned(new, left_out))
+    changes = compare(place_of_type(schema), owned(before, left_out), owned(new, left_out))
     if ignored and any(ignored.values()):  # whole fields were left out above
         for name in Comparison.__slots__:
             setattr(changes, name, recursive_difference(getattr(changes, name), ignored))
@@ -195,6 +195,6 @@ def _capped(entries: list[Entry]) -> list[Entry]:
 
 
 @cache
-def zero_object(key: str) -> JsonObject:
+def zero_object(schema: TypeSchema) -> JsonObject:
     """An object of a type with nothing set, as it is before it is created."""
-    return normalise({}, type_named(key))
+    return normalise({}, schema)

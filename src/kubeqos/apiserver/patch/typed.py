@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeqos.apiserver.patch.fieldset import MEMBER, FieldSet, is_member
 from kubeqos.codec import JsonObject, encode_json, encode_json_sorted
-from kubeqos.model.schema import Field, Shape, TypeSchema, type_named
+from kubeqos.model.schema import Field, Shape, TypeSchema
 
 LEAF, STRUCT, MAP, ITEMS, VALUES = range(5)
 MISSING: Any = object()
@@ -21,14 +21,14 @@ MISSING: Any = object()
 class Place:
     """What may stand in one place of an object."""
 
-    __slots__ = ("_fields", "_item", "defaults", "keys", "kind", "schema", "shape")
+    __slots__ = ("_defaults", "_fields", "_item", "keys", "kind", "shape")
 
-    def __init__(self, kind: int, shape: Shape, schema: TypeSchema | None = None) -> None:
+    def __init__(self, kind: int, shape: Shape, keys: tuple[str, ...] = ()) -> None:
         self.kind = kind
         self.shape = shape
-        self.schema = schema
-        self.keys: tuple[str, ...] = ()
-        self.defaults: dict[str, Any] = {}
+        self.keys = keys
+        # Types hold each other, and a pod uses few of the many it could: what lies below is looked at when it is met.
+        self._defaults: dict[str, Any] | None = None
         self._fields: dict[str, Place] | None = None
         self._item: Place | None = None
 
@@ -36,9 +36,19 @@ class Place:
     def fields(self) -> dict[str, Place]:
         """Fields of a struct."""
         if self._fields is None:
-            assert self.schema
-            self._fields = {name: place_of_field(field) for name, field in self.schema.fields.items()}
+            schema = self.shape.object_type
+            assert schema
+            self._fields = {name: place_of_field(field) for name, field in schema.fields.items()}
         return self._fields
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What keys of items count as where they are left out."""
+        if self._defaults is None:
+            schema = self.shape.object_type
+            found = {key: _key_default(schema.fields[key]) for key in self.keys} if schema else {}
+            self._defaults = {key: default for key, default in found.items() if default is not None}
+        return self._defaults
 
     @property
     def item(self) -> Place:
@@ -65,23 +75,16 @@ class Place:
 ANYTHING = Place(LEAF, Shape("any"))
 
 
-@cache
-def place_of_type(key: str) -> Place:
+def place_of_type(schema: TypeSchema) -> Place:
     """The place of a whole object of this type."""
-    schema = type_named(key)
-    return Place(LEAF if schema.atomic else STRUCT, Shape("object", ref=key), schema)
+    return _place(schema.shape)
 
 
 def place_of_field(field: Field) -> Place:
     """The place of a field, with its list and map semantics."""
     shape = field.shape
     if shape.kind == "list" and field.list_type != "atomic":
-        place = Place(ITEMS if field.list_type == "map" else VALUES, shape)
-        place.keys = tuple(sorted(field.list_keys))
-        if inner := shape.object_type:
-            found = {key: _key_default(inner.fields[key]) for key in place.keys}
-            place.defaults = {key: default for key, default in found.items() if default is not None}
-        return place
+        return Place(ITEMS if field.list_type == "map" else VALUES, shape, tuple(sorted(field.list_keys)))
     if shape.kind == "map" and not field.atomic_map:
         return Place(MAP, shape)
     return _place(shape)
@@ -94,8 +97,10 @@ def _key_default(field: Field) -> Any:
     return "" if field.shape.kind == "string" else 0
 
 
+@cache
 def _place(shape: Shape) -> Place:
-    return place_of_type(shape.ref) if shape.kind == "object" else Place(LEAF, shape)
+    schema = shape.object_type if shape.kind == "object" else None
+    return Place(STRUCT if schema and not schema.atomic else LEAF, shape)
 
 
 def fields_set_by(place: Place, value: Any) -> FieldSet:

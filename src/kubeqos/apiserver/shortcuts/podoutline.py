@@ -309,6 +309,11 @@ def complete(outline: Outline, name: str) -> tuple[bytes, dict[bytes, int]]:
 # -- how a pod is read ---------------------------------------------------------------------------------------------
 
 
+def prepare() -> None:
+    """Build the reader of pods when a server starts: it takes milliseconds that the first pod should not wait for."""
+    _decoder()
+
+
 @cache
 def _decoder() -> Callable[[bytes], Any]:
     """Reads a pod as far as it is cut: all other fields stay text, and one that nobody knows is an error.

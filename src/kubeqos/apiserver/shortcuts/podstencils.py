@@ -19,7 +19,7 @@ import msgspec
 from kubeqos.apiserver.registry.core import Core, generated_name
 from kubeqos.apiserver.registry.writes import Write
 from kubeqos.apiserver.requests import Request
-from kubeqos.apiserver.shortcuts.podoutline import MARK, Outline, complete, outline
+from kubeqos.apiserver.shortcuts.podoutline import MARK, Outline, complete, outline, prepare
 from kubeqos.apiserver.shortcuts.stencils import (
     MARKS,
     NAME_MARK,
@@ -63,6 +63,7 @@ class PodStencils:
     """The stencils of new pods."""
 
     def __init__(self) -> None:
+        prepare()
         self._templates: Memo[tuple[Stencil, Charge]] = Memo()
         self._shapes: Memo[Shape | bool] = Memo()  # False: an outline that always goes the long way
         self._seen = Seen()

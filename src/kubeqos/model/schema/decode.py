@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import msgspec
 
 from kubeqos.codec import JsonNumber, JsonObject, decode_json_pairs
 from kubeqos.errors import InputError
-from kubeqos.model.quantity import FORMAT_WRONG, Quantity
+from kubeqos.model.quantity import Quantity
 from kubeqos.model.schema.gotime import parse_error
 from kubeqos.model.schema.types import Field, Shape, TypeSchema
 
@@ -103,9 +104,7 @@ class _Walk:
                 self.keys += len(value)
             elif code == _QUANTITIES:
                 self.keys += len(value)
-                for amount in value.values():
-                    if amount is not None:
-                        _check_quantity(amount)
+                _check_quantities(value.values())
             else:
                 self.value(value, field.shape, schema, (path, key))
 
@@ -149,7 +148,7 @@ class _Walk:
         """A value that is not of the one Python type of its shape: some shapes allow several."""
         kind, given = shape.kind, type(value)
         if kind == "quantity":
-            _check_quantity(value)
+            _check_quantities((value,))
         elif kind == "float" and given is int:
             return
         elif kind == "intstr":
@@ -215,11 +214,11 @@ def _written(number: float) -> str:
     return number.text if isinstance(number, JsonNumber) else f"{number:g}"
 
 
-def _check_quantity(value: Any) -> None:
-    if type(value) not in (str, int, float, JsonNumber):
-        raise _Abort(FORMAT_WRONG)
+def _check_quantities(values: Iterable[Any]) -> None:
     try:
-        Quantity.parse(value.strip() if isinstance(value, str) else value)
+        for value in values:
+            if value is not None:
+                Quantity.from_document(value)
     except InputError as error:
         raise _Abort(error.what) from error
 
@@ -301,7 +300,7 @@ def _with_duplicates(body: bytes, schema: TypeSchema) -> list[str]:
     """Unknown and duplicate fields in document order, read from the tokens of a JSON document."""
     out: list[str] = []
     with contextlib.suppress(RecursionError):  # deeper than any API type: what was found so far is all there is
-        _pairs(decode_json_pairs(body), Shape("object", ref=schema.key), None, out)
+        _pairs(decode_json_pairs(body), schema.shape, None, out)
     return out
 
 

@@ -85,7 +85,7 @@ def _conversion(shape: Shape) -> Convert | None:
         assert inner
         return lambda value: normalise(value, inner)
     if shape.kind == "quantity":
-        return lambda value: _quantity(value).text()
+        return lambda value: Quantity.from_document(value).text()
     if shape.kind == "time":
         return _canonical_time
     if shape.kind == "microtime":
@@ -117,14 +117,12 @@ def _map_conversion(item: Convert | None, empty: Any) -> Convert:
     return convert
 
 
-def _quantity(value: Any) -> Quantity:
-    """A quantity in a document may have space around it."""
-    return Quantity.parse(value.strip() if isinstance(value, str) else value)
-
-
 def _resource_list(values: JsonObject) -> JsonObject:
     """Amounts of resources are never finer than a thousandth."""
-    return {name: "0" if value is None else _quantity(value).round_up_milli().text() for name, value in values.items()}
+    return {
+        name: "0" if value is None else Quantity.from_document(value).round_up_milli().text()
+        for name, value in values.items()
+    }
 
 
 def _canonical_time(text: str | None) -> str | None:

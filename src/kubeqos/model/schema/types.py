@@ -8,8 +8,9 @@
 
 `!` marks a required field, `[]` a list, `{}` a map with string keys, `string(PullPolicy)` a named string type,
 `zero=keep` and `write=always` say how a field is written back. A type marked `atomic` is always replaced as a whole by
-apply. Reading the file takes well under a millisecond; a type is
-parsed when it is first asked for. `descriptions.txt` has the same order and is read only for documentation.
+apply. Reading the file takes well under a millisecond; the fields of a type are parsed when they are first asked for,
+and are values from then on: whoever walks a document follows attributes from type to type and calls nobody here.
+`descriptions.txt` has the same order and is read only for documentation.
 """
 
 from __future__ import annotations
@@ -39,12 +40,8 @@ class Shape(msgspec.Struct, frozen=True):
     """Shape of the items, for kinds `list` and `map`."""
     alias: str = ""
     """Name of a named string type, such as PullPolicy."""
-
-    @property
-    def object_type(self) -> TypeSchema | None:
-        """The type of the object, or of the objects inside a list or map; None if there is none."""
-        innermost = self.of or self
-        return type_named(innermost.ref) if innermost.kind == "object" else None
+    object_type: TypeSchema | None = None
+    """The type of the object, or of the objects inside a list or map; None if there is none."""
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -87,6 +84,11 @@ class TypeSchema:
     def fields(self) -> dict[str, Field]:
         """The fields by their JSON name."""
         return {field.name: field for field in map(_parse_field, self._lines)}
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The shape of a value of this type."""
+        return _parse_shape(self.key)
 
     @property
     def go_name(self) -> str:
@@ -181,11 +183,12 @@ def _parse_field(line: str) -> Field:
 
 @cache
 def _parse_shape(spec: str) -> Shape:
-    if spec.startswith("[]"):
-        return Shape("list", of=_parse_shape(spec[2:]))
-    if spec.startswith("{}"):
-        return Shape("map", of=_parse_shape(spec[2:]))
+    if spec.startswith(("[]", "{}")):
+        of = _parse_shape(spec[2:])
+        inner = of.object_type if of.kind == "object" else None
+        return Shape("list" if spec.startswith("[") else "map", of=of, object_type=inner)
     if "/" in spec:
-        return Shape("object", ref=spec)
+        # A type may hold itself further down: its fields are not parsed here, only pointed to.
+        return Shape("object", ref=spec, object_type=type_named(spec))
     name, _, alias = spec.partition("(")
     return Shape(name, alias=alias.rstrip(")"))  # type: ignore[arg-type]  # scalars are spelled as their kind

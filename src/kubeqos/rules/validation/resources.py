@@ -161,10 +161,10 @@ def _check_against_limit(out: Errors, path: str, name: str, request: Quantity, l
             return
         if not is_overcommit_allowed(name):
             out.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
-    elif request != limit:
+    elif request.nanos != limit.nanos:
         if not is_overcommit_allowed(name):
             out.append(invalid(f"{path}.requests", request, f"must be equal to {name} limit of {limit}"))
-        elif request > limit:
+        elif request.nanos > limit.nanos:
             out.append(invalid(f"{path}.requests", request, f"must be less than or equal to {name} limit of {limit}"))
 
 

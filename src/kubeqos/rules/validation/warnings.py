@@ -119,6 +119,7 @@ def _storage_warnings(path: str, spec: Raw) -> Iterator[str]:
 
 
 def _spec_warnings(path: str, spec: Raw, meta: Raw) -> Iterator[str]:
+    containers = all_containers(spec)
     for key in spec.get("nodeSelector") or NO_MAP:
         if key in _DEPRECATED_LABELS:
             yield f"{path}.nodeSelector[{key}]: {_DEPRECATED_LABELS[key]}"
@@ -148,10 +149,10 @@ def _spec_warnings(path: str, spec: Raw, meta: Raw) -> Iterator[str]:
             yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
     for resource in _WHOLE:
         yield from _fraction(f"{path}.overhead", spec.get("overhead") or NO_MAP, resource)
-    yield from _seccomp_warnings(path.removesuffix("spec"), spec, meta.get("annotations") or NO_MAP)
-    for where, container in all_containers(spec):
+    yield from _seccomp_warnings(path.removesuffix("spec"), spec, meta.get("annotations") or NO_MAP, containers)
+    for where, container in containers:
         yield from _container_warnings(f"{path}.{where}", container)
-    yield from _port_warnings(path, spec)
+    yield from _port_warnings(path, containers)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         where = f"{path}.terminationGracePeriodSeconds"
         yield f"{where}: must be >= 0; negative values are invalid and will be treated as 1"
@@ -174,10 +175,10 @@ def _fraction(path: str, amounts: Raw, resource: str) -> Iterator[str]:
         yield f"{path}[{resource}]: fractional byte value {shown} is invalid, must be an integer"
 
 
-def _seccomp_warnings(path: str, spec: Raw, annotations: Raw) -> Iterator[str]:
+def _seccomp_warnings(path: str, spec: Raw, annotations: Raw, containers: list[tuple[str, Raw]]) -> Iterator[str]:
     """Annotations that once chose a seccomp profile, where the field does not say the same."""
     keys = [] if _has_context(spec, "seccompProfile") else [_SECCOMP_POD]
-    for _, container in all_containers(spec):
+    for _, container in containers:
         if not _has_context(container, "seccompProfile"):
             keys.append(f"{_SECCOMP_CONTAINER}{container.get('name', '')}")
     for key in keys:
@@ -202,10 +203,10 @@ def _container_warnings(path: str, container: Raw) -> Iterator[str]:
         seen.add(name)
 
 
-def _port_warnings(path: str, spec: Raw) -> Iterator[str]:
+def _port_warnings(path: str, containers: list[tuple[str, Raw]]) -> Iterator[str]:
     """Ports that are defined twice, which is not always a conflict."""
     known: dict[tuple[int, str], _Ports] = {}
-    for where, container in all_containers(spec):
+    for where, container in containers:
         for index, port in enumerate(container.get("ports") or NO_LIST):
             here = f"{path}.{where}.ports[{index}]"
             if port.get("hostIP") and not port.get("hostPort"):

@@ -4,10 +4,11 @@
     python -m tools.walk --write    the same figures into docs/architecture.md
     python -m tools.walk --check    fail where a walk switches more than half as often as before
 
-The first walk goes from the create of a pod to its answer, on a fresh API server in this process. The second goes from the
-moment a node sees the pod to the moment it runs, on a real agent over a simulated runtime, in virtual time. A *switch* is
-a call of one of our functions whose predecessor, the last of our functions that was called, lies in another module. What a
-walk does for the first time counts too (types that are compiled, memos that are filled): a reader walks there as well.
+The first walk goes from the create of a pod to its answer, on a fresh API server in this process. The second goes from
+the moment a node sees the pod to the moment it runs, on a real agent over a simulated runtime, in virtual time. A
+*switch* is a call of one of our functions whose predecessor, the last of our functions that was called, lies in another
+module. What a walk does for the first time counts too (types that are compiled, memos that are filled): a reader walks
+there as well.
 """
 
 from __future__ import annotations

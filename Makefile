@@ -17,13 +17,14 @@ up: $(RUN) ## start a cluster on this machine
 test: $(DEV) ## run all tests
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: $(DEV) ## format, lint, types, import contracts, generated code
+check: $(DEV) ## format, lint, types, import contracts, generated code and pictures
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tools.protogen --check
 	@$(BIN)/python -m tools.docgen --check
+	@$(BIN)/python -m tools.rooms --check
 
 format: $(DEV) ## rewrite the sources in the house format
 	@$(BIN)/ruff format .

@@ -1,1 +1,1 @@
-"""A small live page of nodes, classes, quotas and decisions."""
+"""Kept for a live page of nodes, classes, quotas and decisions. Nothing lives here yet."""

@@ -1,7 +1,7 @@
 """Plugin registration: the one way by which resource plugins, compute drivers and class providers join a node.
 
-Holds both ends of the `pluginregistration` protocol: the watcher that the node agent runs and the endpoint that
-the SDKs serve.
+Holds both ends of the `pluginregistration` protocol (the watcher that the node agent runs, the endpoint that the SDKs
+serve) and the contract of resource managers. It knows no particular plugin.
 """
 
 from typing import Final

@@ -1,1 +1,5 @@
-"""Commands that look into a cluster: why, describe, map, top, classes, quota."""
+"""Commands that look into a cluster: why, describe, map, top, classes, quota.
+
+Called by `cli.main`, each imported when it is named. They read and print the reasons that the engines gave; they decide
+nothing and change nothing.
+"""

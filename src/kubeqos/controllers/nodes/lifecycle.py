@@ -1,6 +1,6 @@
 """Node lifecycle: silent nodes become Unknown, conditions become taints, taints evict. Pure.
 
-The loops are in `nodecontroller`. Times are told, not read: how long a node has been silent is what the caller has
+The loops are in `controllers.nodes.controller`. Times are told, not read: how long a node has been silent is what the caller has
 observed with its own clock, so that a node whose clock is wrong is not taken for dead.
 """
 

@@ -55,7 +55,7 @@ class Registry:
             name: Delta({key: amount for key, amount in delta.amounts.items() if amount.nanos * sign > 0}, {})
             for name, delta in outcome.deltas.items()
         }
-        self.cluster.ledger.revert(NAMESPACE, hidden)
+        self.cluster.ledger.apply(NAMESPACE, {name: -delta for name, delta in hidden.items()})
         self._withheld.append(hidden)
 
     def _ask(self, verb: str, path: str, body: Raw | None, content_type: str) -> tuple[int, Answer]:

@@ -17,6 +17,7 @@ from kubeqos.topology.distributed import take_distributed
 from kubeqos.topology.memory import Block, Kind, MemoryState
 from kubeqos.topology.packed import take_packed
 from tests.conformance.recorded import cases
+from tests.topology.strategies import machine_of_rows
 
 
 def case_id(value: object) -> str:
@@ -54,7 +55,7 @@ def machines_and_cases(name: str) -> list[tuple[Machine, dict[str, Any]]]:
     found = []
     for line in cases(name):
         if line["kind"] == "machine":
-            machines[line["name"]] = Machine.from_rows(map(tuple, line["cpus"]), name=line["name"])
+            machines[line["name"]] = machine_of_rows(map(tuple, line["cpus"]), line["name"])
         else:
             found.append((machines[line["machine"]], line))
     return found

@@ -26,7 +26,6 @@ from kubeqos.rules import fielderror as fe
         (fe.too_long("x", 128), "x: Too long: may not be more than 128 bytes"),
         (fe.too_many("x", 7, 4), "x: Too many: 7: must have at most 4 items"),
         (fe.internal("x", "oops"), "x: Internal error: oops"),
-        (fe.type_invalid("x", 5, "wants text"), "x: Invalid value: 5: wants text"),
     ],
 )
 def test_the_message_names_the_field_the_value_and_the_rule(error, message):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import strategies as st
 
 from kubeqos.model.cpuset import CpuSet
@@ -42,3 +44,9 @@ def machines_with_free(draw: st.DrawFn) -> tuple[Machine, CpuSet]:
     machine = draw(machines())
     free = machine.online if draw(st.booleans()) else draw(subsets(machine.online))
     return machine, free
+
+
+def machine_of_rows(rows: Iterable[tuple[int, ...]], name: str = "") -> Machine:
+    """A machine from rows (cpu, core, socket, numa, uncore), with nodes that have no memory."""
+    cpus = tuple(Cpu(*row) for row in rows)
+    return Machine(cpus, tuple(NumaNode(node) for node in sorted({cpu.numa for cpu in cpus})), name=name)

@@ -21,7 +21,7 @@ from kubeqos.topology.attributes import (
     violations,
 )
 from kubeqos.topology.compute import allocate, allocate_claim
-from tests.topology.strategies import machines_with_free
+from tests.topology.strategies import machine_of_rows, machines_with_free
 
 
 def cpus(text: str) -> CpuSet:
@@ -112,7 +112,7 @@ def test_interleave_covers_every_node_evenly() -> None:
 
 def test_interleave_in_whole_cores_of_different_size() -> None:
     rows = [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0), (2, 0, 0, 0, 0), (3, 3, 0, 1, 1), (4, 4, 0, 1, 1)]
-    machine = Machine.from_rows(rows)  # a core of three threads on node 0, two of one thread on node 1
+    machine = machine_of_rows(rows)  # a core of three threads on node 0, two of one thread on node 1
     wish = CpuRequest(4, siblings=Siblings.REQUIRED, memory=MemoryAffinity.INTERLEAVE_REQUIRED)
     assert got(allocate(machine, machine.online, wish)).cpus == cpus("0-3")
     even = CpuRequest(8, siblings=Siblings.REQUIRED, memory=MemoryAffinity.INTERLEAVE_REQUIRED)

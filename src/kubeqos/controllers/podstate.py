@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from kubeqos.codec import JsonObject
 from kubeqos.model.timestamps import seconds_of, timestamp
 
-CONTROLLER_KINDS = ("ReplicationController", "ReplicaSet")
-
 
 def phase(pod: JsonObject) -> str:
     return str((pod.get("status") or {}).get("phase") or "")

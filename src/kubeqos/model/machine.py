@@ -84,13 +84,6 @@ class Machine:
         for problem in _problems(self):
             raise InputError(problem, where=self.name or None)
 
-    @classmethod
-    def from_rows(cls, rows: Iterable[tuple[int, int, int, int, int]], **rest: object) -> Machine:
-        """A machine from rows (cpu, core, socket, numa, uncore) with memory-less nodes; handy in tests."""
-        cpus = tuple(Cpu(*row) for row in rows)
-        nodes = tuple(NumaNode(i) for i in sorted({cpu.numa for cpu in cpus}))
-        return cls(cpus, nodes, **rest)  # type: ignore[arg-type]
-
     @cached_property
     def online(self) -> CpuSet:
         """All CPUs that can run something."""

@@ -435,30 +435,11 @@ class LimitRangeSpec(View, frozen=True, kw_only=True):
     limits: list[LimitRangeItem] = []
 
 
-class LimitRangeView(View, frozen=True, kw_only=True):
-    metadata: ObjectMeta = EMPTY_META
-    spec: LimitRangeSpec = LimitRangeSpec()
-
-
 class PriorityClassView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     value: int = 0
     global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
-
-
-class ConfigMapView(View, frozen=True, kw_only=True):
-    metadata: ObjectMeta = EMPTY_META
-    data: dict[str, str] = {}
-
-
-class NamespaceStatus(View, frozen=True, kw_only=True):
-    phase: str = "Active"
-
-
-class NamespaceView(View, frozen=True, kw_only=True):
-    metadata: ObjectMeta = EMPTY_META
-    status: NamespaceStatus = NamespaceStatus()
 
 
 class ParametersReference(View, frozen=True, kw_only=True):

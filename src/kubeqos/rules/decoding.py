@@ -90,11 +90,12 @@ def decode(
     if problem := _kind_problem(found, group, version, kind):
         return problem
     api_version = f"{group}/{version}" if group else version
-    raw = {**found, "kind": kind, "apiVersion": api_version}
+    raw = {**found, "kind": kind, "apiVersion": api_version}  # a body may leave both out
     is_json = media_type(content_type) in ("", JSON)
     shape = schema.kind(group, version, kind)
     findings = schema.check(found, shape, body if is_json and field_validation != "Ignore" else None)
     error = findings.error
+    # Kubernetes reads a quantity from its token: one written with escapes is wrong although its text may be right.
     if error in (None, SUFFIX_WRONG, NUMBER_WRONG) and is_json and b"\\" in body and escapes_quantity(body, shape):
         error = FORMAT_WRONG
     prefix = f'{kind} in version "{version}" cannot be handled as a {kind}: '

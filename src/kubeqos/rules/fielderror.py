@@ -87,10 +87,6 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
     return FieldError(ErrorType.INVALID, path, value, detail)
 
 
-def type_invalid(path: str, value: Any, detail: str) -> FieldError:
-    return FieldError(ErrorType.TYPE_INVALID, path, value, detail)
-
-
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
     """`supported` is printed in the order given."""
     values = ", ".join(quote(one) for one in supported)

@@ -203,7 +203,7 @@ def aggregate(spec: PodSpec, side: str, missing: Mapping[str, Quantity] | None =
     Init containers run one at a time, each beside the sidecars that were started before it. `missing` stands in where a
     container says nothing about a resource.
     """
-    if len(spec.containers) == 1 and not spec.init_containers:
+    if len(spec.containers) == 1 and not spec.init_containers:  # most pods: nothing to add up
         return dict(_own(spec.containers[0], side, missing))
     totals: ResourceList = {}
     for container in spec.containers:

@@ -274,11 +274,12 @@ class Store:
     def _publish(self, batch: Batch) -> None:
         events = []
         for row in batch.rows:
-            events.append(self._apply(row))
-            if self._pending[row.key][0] == row.revision:
+            event = self._apply(row)
+            events.append(event)
+            if self._pending[row.key][0] == event.revision:  # a later write of the key is not durable yet
                 del self._pending[row.key]
-        if batch.rows:
-            self._feed.publish(events, batch.rows[-1].revision)
+        if events:
+            self._feed.publish(events, events[-1].revision)
 
     def _apply(self, row: Row) -> Event:
         key, value, revision = row.key, row.value, row.revision

@@ -9,7 +9,7 @@ The doors, by question:
   which memory?            `memory.MemoryState.allocate` and `.release`
   who has what?            `pools.Pools`, drawn by `map.render_map`
   in which order to write? `changes.plan_changes`
-  what if it does not fit? `fragmentation.fragmentation` and `.plan_moves`
+  how scattered is the rest? `fragmentation.fragmentation`
 
 Behind them, on int masks: `packed`, `distributed`, `wholecores`, `masks`, `andsets`, `numeric`.
 """

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
@@ -151,25 +150,6 @@ class Pools:
                 wrong += [f"{name} and {other} both hold {both}" for other, both in others]
             seen |= cpus
         return wrong
-
-    def entries(self) -> dict[str, Any]:
-        """Everything needed to derive this value again, as plain JSON for a checkpoint."""
-        return {
-            "reserved": str(self.reserved),
-            "named": {name: str(cpus) for name, cpus in self.named.items()},
-            "exclusive": {name: str(cpus) for name, cpus in self.exclusive.items()},
-            "members": dict(self.members),
-        }
-
-    @classmethod
-    def from_entries(cls, machine: Machine, entries: Mapping[str, Any]) -> Pools:
-        """The inverse of `entries`; call `validate` when the machine may have changed since."""
-        named, exclusive = (
-            {name: CpuSet.parse(cpus) for name, cpus in entries.get(table, {}).items()}
-            for table in ("named", "exclusive")
-        )
-        reserved = CpuSet.parse(entries.get("reserved", ""))
-        return cls(machine, reserved, named, exclusive, dict(entries.get("members", {})))
 
     def _with(self, name: str, cpus: CpuSet) -> Pools:
         if name == RESERVED:

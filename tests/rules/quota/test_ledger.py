@@ -65,18 +65,6 @@ def test_usage_is_printed_in_the_suffix_of_whoever_is_left() -> None:
     assert used(cluster, "q") == {"requests.memory": "128Mi"}
 
 
-def test_a_charge_that_did_not_commit_is_taken_back() -> None:
-    ledger = Ledger()
-    ledger.put(NAMESPACE, Quota.of(quota("q", {"pods": "1"})), ())
-    charge = charge_pod(PodView.of(pod("p")))
-    decision = ledger.decide(NAMESPACE, None, charge)
-    assert isinstance(decision, Admitted)
-    ledger.apply(NAMESPACE, decision.deltas)
-    assert isinstance(ledger.decide(NAMESPACE, None, charge), Denied)
-    ledger.revert(NAMESPACE, decision.deltas)
-    assert ledger.decide(NAMESPACE, None, charge) == decision
-
-
 def test_a_pod_that_outlives_its_grace_period_is_released_once() -> None:
     ledger = Ledger()
     raw = pod("p")

@@ -221,6 +221,8 @@ def _merge_items(place: Place, live: list[Any], config: list[Any]) -> list[Any]:
             shared.pop(0)
         out.append(merge(place.item, left_items.get(step, MISSING), right_items[step]))
 
+    # Two fingers, one on each list. `shared` holds what both have, in the order of the configuration: an item of the
+    # server that both have waits until the configuration has come to it.
     i = j = 0
     while i < len(lefts) or j < len(rights):
         if i < len(lefts):

@@ -1,7 +1,7 @@
 """Node lifecycle: silent nodes become Unknown, conditions become taints, taints evict. Pure.
 
-The loops are in `controllers.nodes.controller`. Times are told, not read: how long a node has been silent is what the caller has
-observed with its own clock, so that a node whose clock is wrong is not taken for dead.
+The loops are in `controllers.nodes.controller`. Times are told, not read: how long a node has been silent is what the
+caller has observed with its own clock, so that a node whose clock is wrong is not taken for dead.
 """
 
 from __future__ import annotations

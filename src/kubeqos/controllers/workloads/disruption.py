@@ -84,7 +84,7 @@ def standing(budget: JsonObject, pods: Iterable[JsonObject], scales: Mapping[str
     }
     changed = {name: value for name, value in after.items() if before.get(name) != value}
     gone = {name: None for name in before.get("disruptedPods") or {} if name not in disrupted}
-    if gone:
+    if gone:  # in a merge patch null takes an entry out, and the whole map once nothing is left in it
         changed["disruptedPods"] = gone if disrupted else None
     look_again = min((end - now for end in disrupted.values()), default=None)
     if not changed:

@@ -67,14 +67,15 @@ class ReplicaController(Controller):
             await self._create(owner, plan.create)
             await self._delete(owner, plan.delete)
         except Unreachable:
-            self._unsure.add(key)
+            self._unsure.add(key)  # it may have happened all the same
             raise
         except ApiError as refused:
+            # The status tells of it first; raised at the end, it makes the queue wait longer and longer.
             error = refused
             self._refused.add(key)
             failure = Failure("FailedCreate" if plan.create else "FailedDelete", refused.message)
         current = self.owners.get(key, owner["metadata"]["uid"])
-        if current is None:
+        if current is None:  # gone meanwhile, or another of the same name
             return None
         if plan.create or plan.delete:
             pods = self._mine(current)

@@ -54,7 +54,7 @@ class Layout:
             {key: cpus.mask for key, cpus in units.items()}
             for units in (machine.sockets, machine.uncores, machine.cores)
         )
-        numas = {k: v.mask for k, v in machine.numa_cpus.items() if v}
+        numas = {k: v.mask for k, v in machine.numa_cpus.items() if v}  # a node may have memory and no CPUs
         return cls(
             sockets=sockets,
             numas=numas,

@@ -75,6 +75,7 @@ def decide(
     incomplete: list[Reason] = []
     exceeded: list[Reason] = []
     for quota in quotas:
+        # Scopes may match on one side only: what leaves a scope gives back there all that it used.
         old = before if before is not None and quota.matches(before) else None
         new = after if after is not None and quota.matches(after) else None
         if old is None and new is None:
@@ -196,10 +197,6 @@ class Ledger:
         for name, delta in deltas.items():
             if name in quotas:  # a quota deleted meanwhile has nothing to charge
                 quotas[name].apply(delta)
-
-    def revert(self, namespace: str, deltas: Deltas) -> None:
-        """Take a charge back when the transaction did not commit."""
-        self.apply(namespace, {name: -delta for name, delta in deltas.items()})
 
     def release(self, namespace: str, charge: Charge) -> Deltas:
         """An object is gone: give back what it used."""

@@ -31,8 +31,6 @@ HUGE_PAGES = "hugepages-"
 _REQUESTS = "requests."
 _UNKNOWN = "must be a standard resource type or fully qualified"
 
-NameComplaints = Callable[[str], tuple[str, ...]]
-
 
 def is_native(name: str) -> bool:
     """Whether Kubernetes itself defines the resource."""

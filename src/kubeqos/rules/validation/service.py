@@ -95,6 +95,7 @@ def _check_ports(out: Errors, path: str, ports: Sequence[Raw], kind: str) -> Non
                 out.append(duplicate(f"{where}.nodePort", node_port))
             node_ports.add((protocol, node_port))
         if (protocol, number) in numbers:
+            # Kubernetes compares, and shows, a port of which only these two fields are set.
             shown = {
                 "Name": "",
                 "Protocol": protocol,

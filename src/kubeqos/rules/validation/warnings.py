@@ -137,6 +137,7 @@ def _spec_warnings(path: str, spec: Raw, meta: Raw) -> Iterator[str]:
     for index, volume in enumerate(spec.get("volumes") or NO_LIST):
         for source in volume:
             if source in _DEPRECATED_VOLUMES:
+                # Kubernetes writes this one as its documentation does, not as the field is called.
                 shown = "storageOS" if source == "storageos" else source
                 yield f"{path}.volumes[{index}].{shown}: {_DEPRECATED_VOLUMES[source]}"
         template = (volume.get("ephemeral") or NO_MAP).get("volumeClaimTemplate") or NO_MAP

@@ -35,6 +35,7 @@ def cpu_hints(
     if len(nodes) <= ENUMERATED:
         masks = [mask for mask in all_masks(nodes) if fits(mask)]
     else:
+        # So many nodes have too many subsets to list: of those that fit, only the smallest can win a merge.
         giving = sorted((node for node in nodes if have[node]), key=lambda n: (not kept >> n & 1, -have[n], n))
         masks = useful_masks(nodes, giving, smallest, fits)
     few_sockets = _fewest_sockets(machine, smallest) if align_by_socket else None

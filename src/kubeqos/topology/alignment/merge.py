@@ -8,7 +8,7 @@ linearly with the number of resources. Called by the node agent for each contain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kubeqos.model.cpuset import NumaSet, iterate_bits
@@ -16,8 +16,6 @@ from kubeqos.topology.alignment.hints import Distance, Forced, Hint, Merged, Off
 from kubeqos.topology.alignment.numeric import ALIGNED, merge_numeric
 
 SMALL = 4096  # pairs up to which Python sets beat the set-up cost of numpy
-
-Rank = Callable[[int], tuple[int, ...]]
 
 
 def merge(

@@ -113,6 +113,7 @@ def check_ephemeral_containers(out: Errors, path: str, spec: Raw, pod: PodContex
 
 def _check_container(out: Errors, path: str, container: Raw, pod: PodContext) -> None:
     """What is common to all kinds of containers."""
+    # In the order of Kubernetes, here and everywhere in validation: a refusal lists the errors as they were found.
     get = container.get
     name, image = get("name"), get("image")
     if not name:
@@ -121,7 +122,7 @@ def _check_container(out: Errors, path: str, container: Raw, pod: PodContext) ->
         complain(out, f"{path}.name", name, wrong)
     if not image:
         out.append(required(f"{path}.image"))
-    elif pod.is_pod and image != image.strip():
+    elif pod.is_pod and image != image.strip():  # in a template a space may be a mark for tools
         out.append(invalid(f"{path}.image", image, "must not have leading or trailing whitespace"))
     policy = get("terminationMessagePolicy", "")
     if policy not in _MESSAGE_POLICIES:

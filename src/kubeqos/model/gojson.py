@@ -5,6 +5,8 @@ Runs only after the fast decoder refused a document, so it is written for clarit
 
 from __future__ import annotations
 
+from kubeqos.model.gotext import quote_char
+
 _SPACE = " \t\r\n"
 _END = "unexpected end of JSON input"
 
@@ -22,22 +24,6 @@ def syntax_problem(data: bytes) -> str | None:
     except RecursionError:
         return "exceeded max depth"
     return None
-
-
-def quote_char(char: str) -> str:
-    """A character as Go quotes it in messages."""
-    match char:
-        case "'":
-            return "'\\''"
-        case '"':
-            return "'\"'"
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8
-        return f"'\\x{code - 0xDC00:02x}'"
-    named = {"\n": "'\\n'", "\t": "'\\t'", "\r": "'\\r'", "\\": "'\\\\'", "\0": "'\\x00'"}
-    if char in named:
-        return named[char]
-    return f"'\\x{code:02x}'" if code < 0x20 or code == 0x7F else f"'{char}'"
 
 
 class _Scanner:

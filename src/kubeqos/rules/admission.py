@@ -17,11 +17,12 @@ from typing import Any, Literal
 
 from kubeqos import gates
 from kubeqos.gates import FeatureGates
+from kubeqos.model.gotext import quote
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
 from kubeqos.rules.classes import WELL_KNOWN, Level, changed_annotations, request_errors, translate_annotations
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
-from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, quote, worth_telling
+from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, worth_telling
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_priority
 from kubeqos.rules.quota import Charge, Deltas, Quota

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeqos.codec import encode_json
+from kubeqos.model.gotext import quote
 from kubeqos.model.quantity import Quantity
 
 
@@ -116,28 +117,6 @@ def too_many(path: str, actual: int, at_most: int) -> FieldError:
 
 def internal(path: str, detail: str) -> FieldError:
     return FieldError(ErrorType.INTERNAL, path, OMITTED, detail)
-
-
-_ESCAPES = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
-_ESCAPES |= {'"': r"\"", "\\": r"\\"}
-
-
-def quote(text: str) -> str:
-    """`text` in double quotes, escaped as Go's `%q` does."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return '"' + "".join(_escaped(char) for char in text) + '"'
-
-
-def _escaped(char: str) -> str:
-    if char in _ESCAPES:
-        return _ESCAPES[char]
-    if char.isprintable():
-        return char
-    code = ord(char)
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def show(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeqos.errors import InputError
+from kubeqos.model.gotext import quote
 
 
 class PatchError(InputError):
@@ -32,15 +33,9 @@ def rejected() -> PatchError:
 
 def invalid(value: str, detail: str) -> PatchError:
     """The patched object cannot be decoded. Kubernetes reports the patch, or the result, as the bad value."""
-    text = f"Invalid value: {go_quote(value)}: {detail}"
+    text = f"Invalid value: {quote(value)}: {detail}"
     cause = {"reason": "FieldValueInvalid", "field": "patch", "message": text}
     return PatchError(422, "Invalid", f' "" is invalid: patch: {text}', [cause])
-
-
-def go_quote(text: str) -> str:
-    """A string as Go's %q prints it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return f'"{escaped}"'
 
 
 def go_print(value: Any) -> str:

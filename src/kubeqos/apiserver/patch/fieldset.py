@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kubeqos.apiserver.patch.errors import go_quote
 from kubeqos.codec import JsonError, decode_json
+from kubeqos.model.gotext import quote
 
 # A nested dict: step -> FieldSet.
 FieldSet = dict[str, Any]
@@ -124,7 +124,7 @@ def printed(step: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return go_quote(value) if isinstance(value, str) else str(value)
+    return quote(value) if isinstance(value, str) else str(value)
 
 
 def _below(node: FieldSet) -> FieldSet:

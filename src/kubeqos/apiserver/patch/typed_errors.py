@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeqos.apiserver.patch.errors import go_quote
 from kubeqos.apiserver.patch.fieldset import printed
 from kubeqos.apiserver.patch.typed import ITEMS, LEAF, Place, place_of_field
 from kubeqos.codec import JsonObject
+from kubeqos.model.gotext import quote
 from kubeqos.model.schema import Field, Shape, TypeSchema
 
 _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -63,7 +63,7 @@ def _keyed_list(items: list[Any], place: Place, path: str) -> list[str]:
             if missing:
                 out.append(
                     f"{path}: element {index}: associative list with keys has an element that omits key field "
-                    f"{go_quote(missing[0])} (and doesn't have default value)"
+                    f"{quote(missing[0])} (and doesn't have default value)"
                 )
                 continue
         step = place.step(item)
@@ -101,11 +101,11 @@ def _go_value(value: Any) -> str:
 def _go_syntax(value: Any) -> str:
     """A value as Go's %#v prints it."""
     if isinstance(value, dict):
-        return "map[string]interface {}{" + ", ".join(f"{go_quote(k)}:{_go_syntax(v)}" for k, v in value.items()) + "}"
+        return "map[string]interface {}{" + ", ".join(f"{quote(k)}:{_go_syntax(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
         return "[]interface {}{" + ", ".join(_go_syntax(item) for item in value) + "}"
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
         return "interface {}(nil)"
-    return go_quote(value) if isinstance(value, str) else f"{value}"
+    return quote(value) if isinstance(value, str) else f"{value}"

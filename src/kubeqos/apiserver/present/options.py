@@ -14,6 +14,7 @@ from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json
 from kubeqos.model import schema
 from kubeqos.model.gojson import syntax_problem
+from kubeqos.model.gotext import quote
 from kubeqos.model.schema.gotime import parse_error as time_problem
 from kubeqos.model.selectors import FieldSelector, LabelSelector, SelectorError
 from kubeqos.rules.decoding import check_write_options
@@ -165,9 +166,9 @@ def _decode_token(text: str) -> Token:
 def parse_int(text: str) -> int:
     """Go's ParseInt of a query value."""
     if not _INTEGER.fullmatch(text):
-        raise bad_request(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
+        raise bad_request(f"strconv.ParseInt: parsing {quote(text)}: invalid syntax")
     if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 63:
-        raise bad_request(f"strconv.ParseInt: parsing {go_quote(text)}: value out of range")
+        raise bad_request(f"strconv.ParseInt: parsing {quote(text)}: value out of range")
     return int(text)
 
 
@@ -179,7 +180,7 @@ def parse_version(text: str, prefix: str = "") -> int:
     elif len(text) > 20 or int(text) >= 1 << 64:
         problem = "value out of range"
     if problem:
-        quoted = go_quote(text)
+        quoted = quote(text)
         raise bad_request(
             f"{prefix}resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {problem}"
         )
@@ -217,19 +218,14 @@ def check_timeout(query: Query) -> None:
         return
     parts = _DURATION.findall(body)
     if not parts or "".join(number + unit for number, unit in parts) != body:
-        why = f"time: invalid duration {go_quote(text)}"
+        why = f"time: invalid duration {quote(text)}"
     elif "" in (units := [unit for _, unit in parts]):
-        why = f"time: missing unit in duration {go_quote(text)}"
+        why = f"time: missing unit in duration {quote(text)}"
     elif unknown := next((unit for unit in units if unit not in _UNITS), ""):
-        why = f"time: unknown unit {go_quote(unknown)} in duration {go_quote(text)}"
+        why = f"time: unknown unit {quote(unknown)} in duration {quote(text)}"
     else:
         return
     raise bad_request(f"invalid timeout specified in the request URL - {why}")
-
-
-def go_quote(text: str) -> str:
-    """A string as Go's %q writes it."""
-    return encode_json(text).decode()
 
 
 def check_options(request: Request, options_kind: str) -> None:
@@ -258,7 +254,7 @@ def dry_run(request: Request, options_kind: str, from_body: Sequence[str] | None
 def _dry_run_causes(asked: Sequence[str]) -> list[JsonObject]:
     if all(value == "All" for value in asked):
         return []
-    shown = "[" + ",".join(go_quote(str(v)) for v in asked) + "]"
+    shown = "[" + ",".join(quote(str(v)) for v in asked) + "]"
     return [_unsupported("dryRun", shown, ("All",))]
 
 
@@ -295,10 +291,10 @@ def delete_options(request: Request) -> DeleteOptions:
     causes = []
     policy, orphan = raw.get("propagationPolicy"), raw.get("orphanDependents")
     if policy is not None and orphan is not None:
-        why = f"Invalid value: {go_quote(str(policy))}: orphanDependents and deletionPropagation cannot be both set"
+        why = f"Invalid value: {quote(str(policy))}: orphanDependents and deletionPropagation cannot be both set"
         causes.append(cause("propagationPolicy", "FieldValueInvalid", why))
     if policy is not None and policy not in _PROPAGATIONS[:3]:
-        causes.append(_unsupported("propagationPolicy", go_quote(str(policy)), _PROPAGATIONS))
+        causes.append(_unsupported("propagationPolicy", quote(str(policy)), _PROPAGATIONS))
     asked = raw.get("dryRun") or request.query.get("dryRun") or []
     causes += _dry_run_causes(asked)
     if causes:

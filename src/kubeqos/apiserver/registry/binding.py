@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from kubeqos.apiserver.present.bodies import read_object
-from kubeqos.apiserver.present.options import check_options, dry_run, field_validation, go_quote
+from kubeqos.apiserver.present.options import check_options, dry_run, field_validation
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.apiserver.registry.writes import Write, update
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json, typed_decoder
+from kubeqos.model.gotext import quote
 from kubeqos.model.timestamps import timestamp
 from kubeqos.rules.fielderror import FieldError
 from kubeqos.rules.validation.meta import check_annotations
@@ -149,7 +150,7 @@ async def _bind_the_long_way(core: Core, request: Request, namespace: str, name:
 
 def _target_problem(target: JsonObject) -> str | None:
     if target.get("kind") not in (None, "", "Node"):
-        return f'target.kind: Unsupported value: {go_quote(str(target["kind"]))}: supported values: "Node", "<empty>"'
+        return f'target.kind: Unsupported value: {quote(str(target["kind"]))}: supported values: "Node", "<empty>"'
     return None if target.get("name") else "target.name: Required value"
 
 
@@ -161,7 +162,7 @@ def _assigned(pod: JsonObject, binding: JsonObject, node: str, now: float) -> Js
     if "deletionTimestamp" in pod["metadata"]:
         raise conflict("pods/binding", "", name, f"pod {name} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):
-        raise conflict("pods/binding", "", name, f"pod {name} is already assigned to node {go_quote(spec['nodeName'])}")
+        raise conflict("pods/binding", "", name, f"pod {name} is already assigned to node {quote(spec['nodeName'])}")
     if spec.get("schedulingGates"):
         raise conflict("pods/binding", "", name, f"pod {name} has non-empty .spec.schedulingGates")
     spec["nodeName"] = node

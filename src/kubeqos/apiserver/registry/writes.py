@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from kubeqos.apiserver.admission.contract import Admitted, Attempt
 from kubeqos.apiserver.patch import Writer, track
-from kubeqos.apiserver.present.options import go_quote
 from kubeqos.apiserver.registry.core import Core, generated_name
 from kubeqos.apiserver.registry.kinds import Kind
 from kubeqos.apiserver.registry.lifecycle import generated, keep_all_but_status, keep_status
 from kubeqos.apiserver.registry.objects import decode, renderer, unversioned
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
+from kubeqos.model.gotext import quote
 from kubeqos.model.timestamps import timestamp
 from kubeqos.rules.quota import Charge
 from kubeqos.store import Delete, Put, Stored
@@ -328,12 +328,12 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
     version = metadata.get("resourceVersion")
     if version and version != str(stored.revision):
         if not str(version).isdigit():
-            raise bad_request(f"strconv.ParseUint: parsing {go_quote(str(version))}: invalid syntax")
+            raise bad_request(f"strconv.ParseUint: parsing {quote(str(version))}: invalid syntax")
         raise conflict(kind.plural, kind.group, name, MODIFIED)
     uid = metadata.get("uid")
     if uid and uid != known["uid"]:
         if write.patching:
-            why = f"Invalid value: {go_quote(str(uid))}: field is immutable"
+            why = f"Invalid value: {quote(str(uid))}: field is immutable"
             raise invalid(kind.kind, kind.group, name, [cause("metadata.uid", "FieldValueInvalid", why)])
         place = kind.key(write.namespace, name).removeprefix("/registry/core")
         why = (
@@ -380,7 +380,7 @@ def _check_finalizers(kind: Kind, new: JsonObject, old: JsonObject) -> None:
     known = set(old["metadata"].get("finalizers") or ())
     added = sorted(f for f in new["metadata"].get("finalizers") or () if f not in known)
     if added:
-        shown = "[]string{" + ", ".join(go_quote(f) for f in added) + "}"
+        shown = "[]string{" + ", ".join(quote(f) for f in added) + "}"
         why = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {shown}"
         causes = [cause("metadata.finalizers", "FieldValueForbidden", why)]
         raise invalid(kind.kind, kind.group, old["metadata"]["name"], causes)

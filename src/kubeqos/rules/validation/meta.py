@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kubeqos.model import names
-from kubeqos.rules.fielderror import forbidden, invalid, quote, required, too_long
+from kubeqos.model.gotext import quote
+from kubeqos.rules.fielderror import forbidden, invalid, required, too_long
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,

@@ -8,8 +8,8 @@ from heapq import merge
 from itertools import islice
 
 from kubeqos.model import names
+from kubeqos.model.gotext import quote
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.fielderror import quote
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Raw
 from kubeqos.rules.validation.meta import meta_of
 from kubeqos.rules.validation.pods.containers import all_containers

@@ -45,7 +45,7 @@ from pathlib import Path
 from driver import {type}
 from kubeqos.cci.conformance import examine
 from kubeqos.cci.sdk import running
-from kubeqos.model.machines import laptop8
+from kubeqos.model.hardware.named import laptop8
 
 # What a driver that only counts cores does not promise yet; remove lines as the driver learns.
 NOT_YET = {{"honours sibling attributes", "honours memory attributes", "honours device attributes"}}

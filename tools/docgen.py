@@ -167,6 +167,7 @@ _METRICS = {
     "GaugeMetricFamily": "gauge",
     "HistogramMetricFamily": "histogram",
     "gauge": "gauge",
+    "counter": "counter",
     "_counted": "counter",
 }
 _METRIC_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
@@ -212,7 +213,7 @@ def events() -> str:
 def _events_in(path: Path) -> Iterator[Found]:
     """Calls of `record` and constructors of events: a reason, beside the words Normal or Warning or their default."""
     for call, text_of in _calls(path):
-        if _called(call) not in _EVENT_CALLS or _room(path) == "store":
+        if _called(call) not in _EVENT_CALLS or _room(path) in ("store", "client"):
             continue
         texts = [text_of(each) for each in (*call.args, *(each.value for each in call.keywords))]
         usual = "Warning" if _called(call) in ("record_node", "NodeEvent") or _room(path) == "qrm" else "Normal"

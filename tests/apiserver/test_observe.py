@@ -6,7 +6,7 @@ import time
 
 from kubeqos.apiserver.observe import Health
 from kubeqos.codec import decode_json
-from tests.apiserver.live import LiveServer
+from tests.apiserver.live import ADMIN_TOKEN, LiveServer
 
 ROOM = "/api/v1/namespaces/default"
 APPS = "/apis/apps/v1/namespaces/default/deployments"
@@ -34,6 +34,21 @@ def test_health_is_told_check_by_check() -> None:
     assert health.respond("/livez/nope", {}) is None
 
 
+def sample(metrics: str, name: str) -> float:
+    return next(float(line.rpartition(" ")[2]) for line in metrics.splitlines() if line.startswith(f"{name} "))
+
+
+def test_a_watch_is_long_running_and_not_in_flight(live: LiveServer) -> None:
+    connection = live.connect()
+    headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+    connection.request("GET", f"{ROOM}/pods?watch=true", headers=headers)
+    assert connection.getresponse().status == 200
+    metrics = live.call("GET", "/metrics").raw.decode()
+    assert sample(metrics, "apiserver_longrunning_requests") == 1
+    assert sample(metrics, 'apiserver_current_inflight_requests{request_kind="readOnly"}') == 1  # this very request
+    connection.close()
+
+
 def test_requests_are_counted_and_audited(live: LiveServer) -> None:
     assert live.call("GET", f"{ROOM}/pods/absent").code == 404
     metrics = live.call("GET", "/metrics").raw.decode()
@@ -44,6 +59,11 @@ def test_requests_are_counted_and_audited(live: LiveServer) -> None:
     assert 'resource="pods"' in line
     assert "apiserver_request_duration_seconds_bucket" in metrics
     assert "apiserver_storage_objects" in metrics
+    assert sample(metrics, 'apiserver_current_inflight_requests{request_kind="readOnly"}') == 1  # this very request
+    assert sample(metrics, 'apiserver_current_inflight_requests{request_kind="mutating"}') == 0
+    assert sample(metrics, "apiserver_storage_failed_batches_total") == 0
+    assert sample(metrics, "apiserver_storage_batches_total") > 0
+    assert sample(metrics, "apiserver_storage_sync_seconds_total") > 0
     time.sleep(1.2)
     lines = (live.server.settings.data_dir / "audit.log").read_bytes().splitlines()
     record = next(r for r in map(decode_json, lines) if r["path"] == f"{ROOM}/pods/absent")

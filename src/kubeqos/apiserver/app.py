@@ -10,7 +10,7 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +21,11 @@ from kubeqos.apiserver.auth.access import Access, attributes
 from kubeqos.apiserver.auth.reviews import Reviews
 from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.nodes.resourcemetrics import resource_metrics
-from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, version_info
+from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, request_kind, version_info
 from kubeqos.apiserver.present.discovery import discovery_response
 from kubeqos.apiserver.present.openapi import openapi_response
 from kubeqos.apiserver.present.openapi_v2 import openapi_v2_response
 from kubeqos.apiserver.present.options import check_timeout
-from kubeqos.apiserver.registry.binding import bind
 from kubeqos.apiserver.registry.kinds import GROUPS, METRICS
 from kubeqos.apiserver.requests import Request, Route, resolve
 from kubeqos.codec import encode_json
@@ -78,8 +77,18 @@ class Application:
             user_agent=headers.get(b"user-agent", b"").decode("latin-1"),
             protocols=tuple(scope.get("subprotocols", ())),
         )
-        route, response = await self._answer(request, scope.get(PEER), headers, receive)
-        await respond(response, _head(response, request), scope, receive, send)
+        kind, inflight = request_kind(request.method), self.metrics.inflight
+        inflight[kind] += 1
+        brief = True
+        try:
+            route, response = await self._answer(request, scope.get(PEER), headers, receive)
+            if response.stream is not None or response.streams is not None:
+                brief = False  # it lasts as long as the client likes: counted as long-running
+                inflight[kind] -= 1
+            await respond(response, _head(response, request), scope, receive, send)
+        finally:
+            if brief:
+                inflight[kind] -= 1
         seconds = time.perf_counter() - clock
         self.metrics.observe(route, request.method, response.code, seconds, dry_run="dryRun" in request.query)
         if self.audit is not None:
@@ -122,18 +131,23 @@ class Application:
             log.exception("%s %s", request.method, request.path)
             return route, _failure(ApiError(500, "InternalError", "Internal error occurred", details={}))
 
+    async def answer_all(self, requests: Iterable[Request]) -> list[Response]:
+        """The answers to many requests at once."""
+        answers = await self.handlers.hooks.together(self.answer(request) for request in requests)
+        return [response for _, response in answers]
+
     async def _dispatch(self, request: Request, route: Route) -> Response:
         kind = route.checked() if route.verb != "watch" or not route.watch_path else route.kind
         if not kind.stored:
             if kind.kind == "Binding":
-                return await bind(self.handlers.core, request, route.namespace, "")
+                return await self.handlers.bind(request, route)
             if kind.group == METRICS:
                 return await resource_metrics(
                     self.handlers.core, self.handlers.subresources.nodes, request, route, kind
                 )
             return await self.reviews.create(request, route, kind)
         if route.subresource:
-            return await self.handlers.subresources.handle(request, route, kind)
+            return await self.handlers.subresource(request, route, kind)
         response: Response = await self._verbs[route.verb](request, route, kind)
         return response
 

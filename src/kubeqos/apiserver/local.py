@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Sequence
 
 from kubeqos.apiserver.app import Application
 from kubeqos.apiserver.requests import Request
-from kubeqos.apiserver.shortcuts.batching import carry
 from kubeqos.client import Answer, ApiError, Call, Unreachable
 from kubeqos.web.identity import MASTERS, Identity
 from kubeqos.web.messages import JSON
@@ -35,8 +34,8 @@ class LocalTransport:
         return Answer(response.code, response.body)
 
     async def send_all(self, calls: Sequence[Call]) -> list[Answer | Unreachable]:
-        answers = await carry(self._application.answer(self._request(call)) for call in calls)
-        return [Answer(response.code, response.body) for _, response in answers]
+        answers = await self._application.answer_all(map(self._request, calls))
+        return [Answer(response.code, response.body) for response in answers]
 
     async def stream(self, call: Call) -> AsyncGenerator[bytes, None]:
         """The chunks of a watch; a refusal raises `ApiError`."""

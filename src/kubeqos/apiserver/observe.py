@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from kubeqos import __version__
 from kubeqos.apiserver.requests import Request, Route
@@ -18,8 +20,24 @@ from kubeqos.web.messages import Query, Response
 
 log = logging.getLogger("kubeqos.apiserver")
 TEXT = "text/plain; charset=utf-8"
+_READ_ONLY, _MUTATING = "readOnly", "mutating"
 _LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code")
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
+
+
+def request_kind(method: str) -> str:
+    """How Kubernetes divides requests that are being answered."""
+    return _READ_ONLY if method in ("GET", "HEAD", "OPTIONS") else _MUTATING
+
+
+@dataclass(frozen=True, slots=True)
+class _Total(Collector):
+    name: str
+    about: str
+    value: Callable[[], float]
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(self.name, self.about, value=self.value())
 
 
 class Metrics:
@@ -37,9 +55,16 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        self.inflight = Gauge(
-            "apiserver_current_inflight_requests", "Requests now.", ("request_kind",), registry=self.registry
+        self.inflight = {_READ_ONLY: 0, _MUTATING: 0}
+        """Requests that are being answered, by their kind; watches and other long ones are not among them."""
+        now = Gauge(
+            "apiserver_current_inflight_requests",
+            "Requests that are being answered now, watches excepted.",
+            ("request_kind",),
+            registry=self.registry,
         )
+        for kind in self.inflight:
+            now.labels(kind).set_function(lambda kind=kind: float(self.inflight[kind]))  # type: ignore[misc]
         self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
 
     def observe(self, route: Route | None, method: str, code: int, seconds: float, *, dry_run: bool) -> None:
@@ -54,6 +79,10 @@ class Metrics:
             )
         found[0].inc()
         found[1].observe(seconds)
+
+    def counter(self, name: str, about: str, value: Callable[[], float]) -> None:
+        """A total that somebody else keeps, read when the metrics are asked for."""
+        self.registry.register(_Total(name, about, value))
 
     def gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
         """A value read when the metrics are asked for."""

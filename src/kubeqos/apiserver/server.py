@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubeqos.apiserver.admission.chain import Chain
-from kubeqos.apiserver.admission.contract import Check
 from kubeqos.apiserver.app import Application
 from kubeqos.apiserver.auth import Authenticator, Authorizer, StaticTokens, TokenSigner, write_kubeconfig
 from kubeqos.apiserver.auth.access import Access, follow_policy, load_policy, node_rule
 from kubeqos.apiserver.auth.reviews import Reviews
-from kubeqos.apiserver.handlers import Handlers
+from kubeqos.apiserver.handlers import Handlers, hooks_of
 from kubeqos.apiserver.local import LOCAL, LocalTransport
-from kubeqos.apiserver.nodes.podindex import PodPlaces
+from kubeqos.apiserver.nodes.podindex import PodIndex
 from kubeqos.apiserver.nodes.proxy import NodeProxy
 from kubeqos.apiserver.observe import Audit, Health, Metrics
 from kubeqos.apiserver.registry.bootstrap import bootstrap
@@ -28,6 +27,7 @@ from kubeqos.apiserver.watch.watcher import Watching
 from kubeqos.client import TransportApi
 from kubeqos.errors import StateError
 from kubeqos.gates import FeatureGates
+from kubeqos.rules.admission import Check
 from kubeqos.store import Store
 from kubeqos.web.garbage import settle
 from kubeqos.web.identity import Identity
@@ -65,9 +65,9 @@ class ApiServer:
         sources: list[StaticTokens | TokenSigner] = [signer]
         if settings.token_file:
             sources.insert(0, StaticTokens.read(settings.token_file))
-        self.places = PodPlaces(store)
+        self.pod_index = PodIndex(store)
         self.policy, self._policy_at = load_policy(store), store.revision
-        self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store, self.places)))
+        self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store, self.pod_index)))
         self.watching = Watching(self.core)
         self.nodes = NodeProxy(self.core, pki)
         self.subresources = Subresources(self.core, self.nodes, tokens=signer)
@@ -76,22 +76,35 @@ class ApiServer:
         self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
         self.audit = Audit(settings.data_dir / "audit.log") if settings.audit else None
         self.application = Application(
-            Handlers(self.core, self.access, self.watching, self.subresources),
+            Handlers(self.core, self.access, self.watching, self.subresources, hooks_of(self.core, self.chain)),
             Reviews(self.access),
             self.access,
             self.metrics,
             self.health,
             self.audit,
         )
-        self._register_gauges()
+        self._register_metrics()
 
-    def _register_gauges(self) -> None:
+    def _register_metrics(self) -> None:
         self.metrics.gauge("apiserver_storage_objects", "Objects in the store.", lambda: float(len(self.store)))
         self.metrics.gauge("apiserver_longrunning_requests", "Open watches.", lambda: float(self.watching.active))
-        self.metrics.gauge(
-            "apiserver_watch_events_total", "Watch events delivered.", lambda: float(self.watching.delivered)
+        self.metrics.counter(
+            "apiserver_watch_events", "Watch events delivered.", lambda: float(self.watching.delivered)
         )
         self.metrics.gauge("etcd_current_revision", "The store's revision.", lambda: float(self.store.revision))
+
+        counted = self.store.statistics
+        self.metrics.counter(
+            "apiserver_storage_batches", "Trips to the disk, each with many writes.", lambda: float(counted.batches)
+        )
+        self.metrics.counter(
+            "apiserver_storage_failed_batches",
+            "Those that failed, and all their writes with them.",
+            lambda: float(counted.failed_batches),
+        )
+        self.metrics.counter(
+            "apiserver_storage_sync_seconds", "Time spent on trips to the disk.", lambda: counted.sync_seconds
+        )
 
     def local(self, identity: Identity = LOCAL) -> TransportApi:
         """The API for a component in this process: the same handlers, without sockets."""
@@ -126,7 +139,7 @@ class ApiServer:
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(follow_policy(store, server.policy, server._policy_at)),
-                tasks.create_task(server.places.follow()),
+                tasks.create_task(server.pod_index.follow()),
                 tasks.create_task(Expiry(store, server.chain, server.core.clock).run()),
                 tasks.create_task(server._flush_audit()),
                 tasks.create_task(expire_events(store, server.core.clock)),

@@ -18,6 +18,7 @@ import msgspec
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.resources import Resource
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json, typed_decoder
+from kubeqos.model.messages import Message
 
 JSON = "application/json"
 T = TypeVar("T")
@@ -130,7 +131,7 @@ class SendsTogether(Protocol):
 class Submission(msgspec.Struct, frozen=True, gc=False):
     """A new object, or a subresource that is created (`binding`) of a named one."""
 
-    body: JsonObject
+    body: JsonObject | Message
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -334,8 +335,11 @@ def _refused(answer: Answer | Unreachable) -> Refused:
     return ApiError.of(answer.status, answer.body) if answer.status >= 400 else None
 
 
-def _creation(resource: Resource, body: JsonObject, namespace: str, name: str, subresource: str) -> Call:
-    namespace = namespace or (body.get("metadata") or {}).get("namespace", "")
+def _creation(resource: Resource, body: JsonObject | Message, namespace: str, name: str, subresource: str) -> Call:
+    if not namespace:
+        namespace = (
+            (body.get("metadata") or {}).get("namespace", "") if isinstance(body, dict) else body.metadata.namespace
+        )
     return Call("POST", resource.path(namespace, name, subresource), body=encode_json(body))
 
 

@@ -15,10 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import UNSET
+
 from kubeqos.client.api import Api, Refused, Submission
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.resources import EVENTS
 from kubeqos.codec import JsonObject
+from kubeqos.model.messages import Event, EventMetadata, EventSource, ObjectReference
 from kubeqos.model.timestamps import timestamp
 
 REMEMBERED = 4096  # series
@@ -70,7 +73,7 @@ class EventRecorder:
         clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
         self._api = api
-        self._source = {"component": component, "host": host} if host else {"component": component}
+        self._source = EventSource(component, host or UNSET)
         self._clock = clock
         self._series: OrderedDict[tuple[Reference, str, str, str], Series] = OrderedDict()
         self._texts: OrderedDict[tuple[Reference, str, str], set[str]] = OrderedDict()
@@ -199,25 +202,36 @@ class EventRecorder:
         found = [Submission(self._body(series, count), namespace_of(series)) for series, count in batch]
         return await self._api.submit(EVENTS, found)
 
-    def _body(self, series: Series, count: int) -> JsonObject:
-        metadata: JsonObject = {"name": series.name, "namespace": namespace_of(series)}
-        if series.annotations:
-            metadata["annotations"] = dict(series.annotations)
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": metadata,
-            "involvedObject": series.regarding,
-            "type": series.type,
-            "reason": series.reason,
-            "message": series.message,
-            "source": self._source,
-            "reportingComponent": self._source["component"],
-            "reportingInstance": self._source.get("host", ""),
-            "firstTimestamp": series.first,
-            "lastTimestamp": series.last,
-            "count": count,
-        }
+    def _body(self, series: Series, count: int) -> Event:
+        source = self._source
+        return Event(
+            api_version="v1",
+            kind="Event",
+            metadata=EventMetadata(series.name, namespace_of(series), dict(series.annotations or {}) or UNSET),
+            involved_object=_subject(series.regarding),
+            type=series.type,
+            reason=series.reason,
+            message=series.message,
+            source=source,
+            reporting_component=source.component,
+            reporting_instance=source.host or "",
+            first_timestamp=series.first,
+            last_timestamp=series.last,
+            count=count,
+        )
+
+
+def _subject(reference: JsonObject) -> ObjectReference:
+    part = reference.get
+    return ObjectReference(
+        api_version=part("apiVersion", UNSET),
+        kind=part("kind", UNSET),
+        namespace=part("namespace", UNSET),
+        name=part("name", UNSET),
+        uid=part("uid", UNSET),
+        resource_version=part("resourceVersion", UNSET),
+        field_path=part("fieldPath", UNSET),
+    )
 
 
 def shortened(message: str) -> str:

@@ -10,10 +10,10 @@ the bounds of LimitRanges, and last the quotas, so that nothing is charged for a
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from kubeqos import gates
 from kubeqos.gates import FeatureGates
@@ -42,7 +42,11 @@ class Operation(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A write. `new` belongs to admission from here on and is changed in place; `old` is only read."""
+    """A write that wants to be admitted: what the API server, `kubeqos check` and every further check are asked about.
+
+    `new` belongs to admission from here on and is changed in place, and is None for a delete; `old` is only read, and
+    is None for a create.
+    """
 
     operation: Operation
     resource: str
@@ -55,6 +59,7 @@ class Request:
 
     @property
     def qualified(self) -> str:
+        """The resource as messages and tables of steps name it."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     @property
@@ -62,6 +67,19 @@ class Request:
         """The name for messages; a name that is yet to be generated is known by its prefix."""
         metadata = ((self.new if self.new is not None else self.old) or {}).get("metadata") or {}
         return str(metadata.get("name") or metadata.get("generateName") or "")
+
+
+class Lookup(Protocol):
+    """Objects as they are stored, or about to be, for checks that have to look beyond the one in hand."""
+
+    def get(self, kind: str, group: str, namespace: str, name: str) -> Raw | None: ...
+
+    def all(self, kind: str, group: str, namespace: str) -> Iterable[Raw]: ...
+
+
+Check = Callable[[Request, Raw, Lookup], Sequence[FieldError]]
+"""A further opinion on an object that passed everything else, for rooms that the server does not know. It must have
+nothing to say about a new pod without claims and annotations, so that such pods need not be shown to it."""
 
 
 @dataclass(frozen=True, slots=True)

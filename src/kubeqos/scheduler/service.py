@@ -28,6 +28,7 @@ from kubeqos.client.resources import (
     Resource,
 )
 from kubeqos.codec import JsonObject, decode_json
+from kubeqos.model.messages import Binding, BindingMetadata
 from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.model.timestamps import timestamp
 from kubeqos.model.wellknown import PLACEMENT_ANNOTATION
@@ -246,20 +247,11 @@ class SchedulerService:
             self._wake.set()
 
 
-def binding_of(bind: Bind) -> JsonObject:
-    """What the API is asked for; in this form and order it takes the server's short way."""
+def binding_of(bind: Bind) -> Binding:
+    """What the API is asked for."""
     pod = bind.pod
-    return {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {
-            "name": pod.name,
-            "namespace": pod.namespace,
-            "uid": pod.uid,
-            "annotations": {PLACEMENT_ANNOTATION: bind.because},
-        },
-        "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
-    }
+    metadata = BindingMetadata(pod.name, pod.namespace, pod.uid, {PLACEMENT_ANNOTATION: bind.because})
+    return Binding.to_node(bind.node, metadata)
 
 
 def _reference(pod: PodKey) -> JsonObject:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubeqos.apiserver.auth.access import StoredFacts
-from kubeqos.apiserver.nodes.podindex import PodPlaces
+from kubeqos.apiserver.nodes.podindex import PodIndex
 from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.codec import encode_json
 from kubeqos.store import Delete, Put, Store
@@ -31,8 +31,8 @@ def pod(name: str, node: str = "", secret: str = "", **labels: str) -> Put:
     return Put(PODS.key("default", name), encode_json(raw))
 
 
-def on(places: PodPlaces, node: str, namespace: str = "default") -> list[str]:
-    return sorted(stored.key.rpartition("/")[2] for stored in places.pods(node, PODS.range_prefix(namespace)))
+def on(index: PodIndex, node: str, namespace: str = "default") -> list[str]:
+    return sorted(stored.key.rpartition("/")[2] for stored in index.pods(node, PODS.range_prefix(namespace)))
 
 
 async def until(found: Any, wanted: object) -> None:
@@ -45,24 +45,24 @@ async def until(found: Any, wanted: object) -> None:
 
 async def test_pods_are_found_by_their_node_from_binding_to_deletion(store: Store) -> None:
     await store.commit([pod("old", "n1")])
-    places = PodPlaces(store)
-    assert on(places, "n1") == ["old"]
-    following = asyncio.create_task(places.follow())
+    index = PodIndex(store)
+    assert on(index, "n1") == ["old"]
+    following = asyncio.create_task(index.follow())
     await store.commit([pod("waits")])
     await store.commit([pod("waits", "n1"), pod("other", "n2")])
-    await until(lambda: (on(places, "n1"), on(places, "n2")), (["old", "waits"], ["other"]))
-    assert on(places, "n1", "elsewhere") == []
+    await until(lambda: (on(index, "n1"), on(index, "n2")), (["old", "waits"], ["other"]))
+    assert on(index, "n1", "elsewhere") == []
     await store.commit([Delete(PODS.key("default", "old"))])
-    await until(lambda: on(places, "n1"), ["waits"])
+    await until(lambda: on(index, "n1"), ["waits"])
     await store.commit([Delete(PODS.key("default", "waits"))])
-    await until(lambda: on(places, "n1"), [])
+    await until(lambda: on(index, "n1"), [])
     following.cancel()
 
 
 async def test_a_node_reads_what_its_pods_name_and_nothing_else(store: Store) -> None:
-    facts = StoredFacts(store, PodPlaces(store))  # an index that never follows: what it lacks is looked for
+    facts = StoredFacts(store, PodIndex(store))  # an index that never follows: what it lacks is looked for
     await store.commit([pod("mine", "n1", secret="key"), pod("claims-to-be", "n2", secret="other", nodeName="n1")])
-    followed = StoredFacts(store, PodPlaces(store))
+    followed = StoredFacts(store, PodIndex(store))
     for asked in (facts, followed):
         assert asked.uses("n1", "secrets", "default", "key")
         assert not asked.uses("n2", "secrets", "default", "key")

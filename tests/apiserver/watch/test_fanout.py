@@ -1,4 +1,4 @@
-"""Watchers that are carried together get exactly what each would have got alone: fast, slow, early and late ones."""
+"""Watchers that are served together get exactly what each would have got alone: fast, slow, early and late ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.apiserver.watch import batches
-from kubeqos.apiserver.watch import fanout as crowds
+from kubeqos.apiserver.watch import batches, fanout
 from kubeqos.apiserver.watch.batches import Batch, frames, wrapped
-from kubeqos.apiserver.watch.fanout import Crowds, Rider
+from kubeqos.apiserver.watch.fanout import FanOuts, Member
 from kubeqos.store import Event, Put, Store
 from kubeqos.store import watch as watch_module
 from tests.apiserver.live import ADMIN_TOKEN, LiveServer
@@ -90,13 +89,13 @@ SELECTIONS: dict[str, Any] = {"": Batch.lines, "even": even}
 
 
 class Client:
-    """A watcher in the crowd, and where it began."""
+    """A watcher in the fan-out, and where it began."""
 
-    def __init__(self, all_crowds: Crowds, after: int, selection: str, room: int) -> None:
+    def __init__(self, fanouts: FanOuts, after: int, selection: str, room: int) -> None:
         self.after, self.selection, self.pipe = after, selection, Pipe(room)
-        self.watch = all_crowds.store.watch("/pods/", after)
-        rider = Rider("/pods/", self.watch, self.pipe, selection, SELECTIONS[selection])
-        self.task = asyncio.ensure_future(all_crowds.carry(rider, asyncio.get_running_loop().time() + 60))
+        self.watch = fanouts.store.watch("/pods/", after)
+        member = Member("/pods/", self.watch, self.pipe, selection, SELECTIONS[selection])
+        self.task = asyncio.ensure_future(fanouts.serve(member, asyncio.get_running_loop().time() + 60))
 
     def expected(self, happened: list[Event]) -> bytes:
         own = [event for event in happened if event.revision > self.after]
@@ -133,7 +132,7 @@ async def write(store: Store, keys: list[str], value: bytes) -> list[Event]:
 
 
 async def play(store: Store, script: list[tuple[Any, ...]]) -> None:
-    together = Crowds(store)
+    together = FanOuts(store)
     clients: list[Client] = []
     happened: list[Event] = []
     for number, step in enumerate(script):
@@ -160,8 +159,8 @@ async def play(store: Store, script: list[tuple[Any, ...]]) -> None:
     async with asyncio.timeout(30):
         await asyncio.gather(*(client.task for client in clients))
     await asyncio.sleep(0)
-    assert together.by_prefix == {}, "a crowd without members is gone"
-    assert together.riding == 0
+    assert together.by_prefix == {}, "a fan-out without members is gone"
+    assert together.joined == 0
 
 
 @pytest.mark.parametrize("log", [8192, 4])
@@ -173,8 +172,8 @@ def test_everybody_gets_their_part_and_nothing_else(log: int, few: int, script: 
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
         patch.setattr(watch_module, "RECENT_EVENTS", log)
         patch.setattr(watch_module, "PAGE_EVENTS", 3)
-        patch.setattr(crowds, "FEW_WATCHERS", few)
-        patch.setattr(crowds, "TURN_SECONDS", 0.0)  # everybody else has a turn after every write
+        patch.setattr(fanout, "FEW_WATCHERS", few)
+        patch.setattr(fanout, "TURN_SECONDS", 0.0)  # everybody else has a turn after every write
         patch.setattr(batches.frames, "__defaults__", (100,))
 
         async def run() -> None:
@@ -191,7 +190,7 @@ async def until(reached: Callable[[], bool]) -> None:
 
 async def test_one_framing_serves_all_who_stand_at_the_same_place(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "state.db")
-    together = Crowds(store)
+    together = FanOuts(store)
     clients = [Client(together, store.revision, "", 10**6) for _ in range(20)]
     written: list[bytes] = []
     for client in clients:
@@ -209,10 +208,10 @@ async def test_a_mistake_in_one_watch_ends_that_watch_alone(tmp_path: Path) -> N
         raise ValueError("no such label")
 
     store = Store.open(tmp_path / "state.db")
-    together = Crowds(store)
+    together = FanOuts(store)
     good = Client(together, store.revision, "", 10**6)
-    rider = Rider("/pods/", store.watch("/pods/", store.revision), Pipe(10**6), "broken", broken)
-    bad = asyncio.ensure_future(together.carry(rider, asyncio.get_running_loop().time() + 60))
+    member = Member("/pods/", store.watch("/pods/", store.revision), Pipe(10**6), "broken", broken)
+    bad = asyncio.ensure_future(together.serve(member, asyncio.get_running_loop().time() + 60))
     await asyncio.sleep(0)
     await store.commit([Put("/pods/a", b"{}")])
     with pytest.raises(ValueError, match="no such label"):
@@ -245,7 +244,7 @@ def names(tls: ssl.SSLSocket, count: int) -> list[str]:
     return found
 
 
-def test_a_crowd_over_real_connections(live: LiveServer) -> None:
+def test_a_fan_out_over_real_connections(live: LiveServer) -> None:
     """Sixty watchers, some of them with a selector, and one that joins in the middle."""
     version = live.call("GET", BASE).body["metadata"]["resourceVersion"]
     with ExitStack() as stack:
@@ -267,7 +266,7 @@ def test_a_crowd_over_real_connections(live: LiveServer) -> None:
         live.call("DELETE", f"{BASE}/c{number}")
 
 
-def test_who_never_reads_is_cut_off_and_the_rest_of_the_crowd_does_not_notice(
+def test_who_never_reads_is_cut_off_and_the_rest_does_not_notice(
     live: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kubeqos.web.serving.UNREAD_SECONDS", 2.0)
@@ -294,7 +293,7 @@ def test_who_never_reads_is_cut_off_and_the_rest_of_the_crowd_does_not_notice(
         live.call("DELETE", f"{BASE}/b{number}")
 
 
-def test_a_carried_watch_ends_in_time_with_a_fresh_bookmark(live: LiveServer) -> None:
+def test_a_watch_served_with_others_ends_in_time_with_a_fresh_bookmark(live: LiveServer) -> None:
     """Fresh: also what happened to others since its last event has been passed."""
     version = live.call("GET", BASE).body["metadata"]["resourceVersion"]
     with watching(live, version, "&timeoutSeconds=3&allowWatchBookmarks=true") as tls:

@@ -9,29 +9,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
-from kubeqos.apiserver.admission.contract import Admitted, Attempt, Check, Coalesced
+from kubeqos.apiserver.admission.contract import Admitted, Coalesced
 from kubeqos.apiserver.registry.kinds import KINDS, Kind, kind_named
-from kubeqos.apiserver.registry.objects import renderer
+from kubeqos.apiserver.registry.objects import decode, renderer
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
 from kubeqos.rules import admission
-from kubeqos.rules.admission import Operation, Refused, Request, Surroundings
+from kubeqos.rules.admission import Check, Operation, Refused, Request, Surroundings
 from kubeqos.rules.classes import WELL_KNOWN
 from kubeqos.rules.fielderror import Invalid
-from kubeqos.rules.limits import Defaulted, Limits, check_pod
+from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
-from kubeqos.rules.quota import Charge, Denied, Ledger, Quota, charge_of, charge_pod, decide
+from kubeqos.rules.quota import Charge, Ledger, Quota, charge_of, charge_pod
 from kubeqos.store import Store
 from kubeqos.web.status import ApiError
 
 _LIMIT_RANGE, _QUOTA, _NODE = kind_named("LimitRange"), kind_named("ResourceQuota"), kind_named("Node")
 _PRIORITY_CLASS = kind_named("PriorityClass", "scheduling.k8s.io")
-Key = tuple[str, str]
-_NOTHING_DEFAULTED = Defaulted()
+_FOLLOWED = {"limitranges": _LIMIT_RANGE, "priorityclasses.scheduling.k8s.io": _PRIORITY_CLASS, "nodes": _NODE}
+"""Kinds that admission looks at, by their qualified names."""
 _COUNTED_AT_ONCE = 250  # objects: a few milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What checks may look at: what is stored, and what is on its way to the disk."""
+
+    store: Store
+
+    def get(self, kind: str, group: str, namespace: str, name: str) -> JsonObject | None:
+        stored = self.store.get(kind_named(kind, group).key(namespace, name), pending=True)
+        return decode(stored) if stored is not None else None
+
+    def all(self, kind: str, group: str, namespace: str) -> Iterator[JsonObject]:
+        return map(decode, self.store.range(kind_named(kind, group).range_prefix(namespace)).items)
 
 
 class Chain:
@@ -41,6 +55,7 @@ class Chain:
         self._store = store
         self._gates = gates
         self._checks = tuple(checks)
+        self._stored = _Stored(store)
         self._expired: set[str] = set()
         self._counted: dict[str, dict[str, tuple[bytes, Charge | None]]] = {}
         self._followed = 0
@@ -57,7 +72,7 @@ class Chain:
         self._offers: dict[str, frozenset[str]] = {}
         self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
         self._followed += 1
-        for kind in (_LIMIT_RANGE, _PRIORITY_CLASS, _NODE):
+        for kind in _FOLLOWED.values():
             for stored in self._store.range(kind.prefix).items:
                 obj = decode_json(stored.value)
                 self._remember(kind, obj["metadata"].get("namespace", ""), obj)
@@ -74,79 +89,53 @@ class Chain:
         return self._followed
 
     @property
-    def is_checked(self) -> bool:
-        """Whether there are further opinions."""
-        return bool(self._checks)
+    def checks(self) -> tuple[Check, ...]:
+        """Further opinions on what is about to be stored."""
+        return self._checks
 
-    def defaulted(self, namespace: str) -> Defaulted | None:
-        """The amounts that LimitRanges fill in; None where they fill in more than amounts."""
-        ranges = self._limits.get(namespace)
-        return Defaulted.by(tuple(ranges.values())) if ranges else _NOTHING_DEFAULTED
+    @property
+    def container_level(self) -> frozenset[str]:
+        """The QoS-class resources that nodes offer to containers."""
+        return self._container_level
 
-    def admit_charged(self, namespace: str, charge: Charge | None) -> Admitted | None:
-        """Judge a new object that is known to pass everything but bounds and quota; None refuses it."""
-        ranges = self._limits.get(namespace)
-        spec = charge.spec if charge is not None else None
-        if ranges and spec is not None and check_pod(spec, ranges.values(), self._container_level):
-            return None
-        decision = decide(self.ledger.quotas(namespace), None, charge, container_level=self._container_level)
-        if isinstance(decision, Denied):
-            return None
-        deltas = decision.deltas
-        return Admitted(
-            {}, coalesced=self._statuses(namespace, deltas), accepted=lambda: self.ledger.apply(namespace, deltas)
-        )
+    def limits(self, namespace: str) -> tuple[Limits, ...]:
+        """The LimitRanges of a namespace, by their names."""
+        return tuple(self._limits.get(namespace, {}).values())
 
-    def rehearse(self, attempt: Attempt, *, limited: bool) -> Admitted:
-        """Complete and validate a create as if there were no quotas, nor, unless `limited`, LimitRanges."""
-        around = replace(self._surroundings(attempt), quotas=())
-        return self._decided(attempt, around if limited else replace(around, limits=()))
+    def admit(self, request: Request) -> Admitted:
+        return self.admit_in(request, self.surroundings(request))
 
-    def admit(self, attempt: Attempt) -> Admitted:
-        return self._decided(attempt, self._surroundings(attempt))
-
-    def _decided(self, attempt: Attempt, around: Surroundings) -> Admitted:
-        kind = attempt.kind
-        request = Request(
-            Operation(attempt.operation),
-            kind.plural,
-            kind.kind,
-            kind.group,
-            attempt.namespace if kind.namespaced else "",
-            attempt.subresource,
-            attempt.old,
-            attempt.new,
-        )
+    def admit_in(self, request: Request, around: Surroundings) -> Admitted:
+        """Admit a write as if these were its surroundings."""
         outcome = admission.admit(request, around)
         if isinstance(outcome, admission.Admitted) and outcome.object is not None:
-            errors = [error for check in self._checks for error in check(attempt, outcome.object, self._store)]
+            errors = [error for check in self._checks for error in check(request, outcome.object, self._stored)]
             if errors:
-                refusal = Invalid(kind.kind, kind.group, attempt.name, errors)
+                refusal = Invalid(request.kind, request.group, request.name, errors)
                 raise ApiError(refusal.code, refusal.reason, refusal.message, details=refusal.details)
-        return self._admitted(attempt, outcome)
+        return self._admitted(request, outcome)
 
-    def _admitted(self, attempt: Attempt, outcome: admission.Admitted | Refused) -> Admitted:
-        kind = attempt.kind
+    def _admitted(self, request: Request, outcome: admission.Admitted | Refused) -> Admitted:
         if isinstance(outcome, Refused):
             raise ApiError(outcome.code, outcome.reason, outcome.message, details=dict(outcome.details))
-        obj = outcome.object if outcome.object is not None else attempt.old
+        obj = outcome.object if outcome.object is not None else request.old
         assert obj is not None  # a delete has an old object
-        follow = self._quota_written(attempt, obj) if kind is _QUOTA else None
-        coalesced = self._statuses(attempt.namespace, outcome.deltas)
+        follow = self._quota_written(request, obj) if request.qualified == _QUOTA.plural else None
 
         def accepted() -> None:
-            self.ledger.apply(attempt.namespace, outcome.deltas)
+            self.ledger.apply(request.namespace, outcome.deltas)
             if follow is not None:
                 follow()
-            self._changed(attempt, obj)
+            self._changed(request, obj)
 
-        return Admitted(obj, list(outcome.warnings), coalesced, accepted)
+        return Admitted(obj, list(outcome.warnings), self.statuses(request.namespace, outcome.deltas), accepted)
 
-    def _surroundings(self, attempt: Attempt) -> Surroundings:
+    def surroundings(self, request: Request) -> Surroundings:
+        """What the rules need to know beside the object."""
         return Surroundings(
-            limits=tuple(self._limits.get(attempt.namespace, {}).values()),
+            limits=self.limits(request.namespace),
             priorities=self._compiled_priorities,
-            quotas=self.ledger.quotas(attempt.namespace) if attempt.kind.namespaced else (),
+            quotas=self.ledger.quotas(request.namespace) if request.namespace else (),
             gates=self._gates,
             container_level=self._container_level,
             nodes=self._offers,
@@ -156,21 +145,22 @@ class Chain:
 
     # following accepted writes
 
-    def _changed(self, attempt: Attempt, obj: JsonObject) -> None:
-        if attempt.kind not in (_LIMIT_RANGE, _PRIORITY_CLASS, _NODE):
+    def _changed(self, request: Request, obj: JsonObject) -> None:
+        kind = _FOLLOWED.get(request.qualified)
+        if kind is None:
             return
-        if attempt.kind is not _NODE:
+        if kind is not _NODE:
             self._followed += 1
-        if attempt.operation != "DELETE":
-            self._remember(attempt.kind, attempt.namespace, obj)
+        if request.operation is not Operation.DELETE:
+            self._remember(kind, request.namespace, obj)
             return
-        if attempt.kind is _LIMIT_RANGE:
-            self._limits.get(attempt.namespace, {}).pop(attempt.name, None)
-        elif attempt.kind is _NODE:
-            self._offers.pop(attempt.name, None)
+        if kind is _LIMIT_RANGE:
+            self._limits.get(request.namespace, {}).pop(request.name, None)
+        elif kind is _NODE:
+            self._offers.pop(request.name, None)
             self._followed += 1
         else:
-            self._priorities.pop(attempt.name, None)
+            self._priorities.pop(request.name, None)
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
 
     def _remember(self, kind: Kind, namespace: str, obj: JsonObject) -> None:
@@ -191,18 +181,20 @@ class Chain:
 
     # quotas
 
-    def _quota_written(self, attempt: Attempt, obj: JsonObject) -> Callable[[], None]:
+    def _quota_written(self, request: Request, obj: JsonObject) -> Callable[[], None]:
         """A quota's status is what the ledger says, from the moment the quota exists."""
-        namespace, name = attempt.namespace, attempt.name
-        if attempt.operation == "DELETE":
+        namespace, name = request.namespace, request.name
+        if request.operation is Operation.DELETE:
             return lambda: self.ledger.drop(namespace, name)
         known = self.ledger.quota(namespace, name)
-        if known is not None and (attempt.old or {}).get("spec") == obj.get("spec"):
+        if known is not None and (request.old or {}).get("spec") == obj.get("spec"):
             obj["status"] = known.status()
             return lambda: None
         quota = Quota.of(obj)
         sketch = Ledger()
-        sketch.put(namespace, quota, self._charges(namespace, created=obj if attempt.operation == "CREATE" else None))
+        sketch.put(
+            namespace, quota, self._charges(namespace, created=obj if request.operation is Operation.CREATE else None)
+        )
         obj["status"] = quota.status()
         return lambda: self.ledger.put(namespace, quota, ())
 
@@ -252,9 +244,9 @@ class Chain:
         self._counted.pop(namespace, None)  # the pod costs less now, though it did not change
         deltas = self.ledger.expire(namespace, view)
         if deltas:
-            await self._store.commit([], self._statuses(namespace, deltas))
+            await self._store.commit([], self.statuses(namespace, deltas))
 
-    def _statuses(self, namespace: str, names: Iterable[str]) -> Coalesced:
+    def statuses(self, namespace: str, names: Iterable[str]) -> Coalesced:
         """The quotas to be written in a transaction."""
         return {_QUOTA.key(namespace, name): self._status_of(namespace, name) for name in names}
 

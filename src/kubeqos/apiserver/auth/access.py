@@ -15,7 +15,7 @@ from kubeqos.apiserver.auth import (
     Unauthenticated,
     forbidden_message,
 )
-from kubeqos.apiserver.nodes.podindex import PodPlaces
+from kubeqos.apiserver.nodes.podindex import PodIndex
 from kubeqos.apiserver.registry.kinds import RBAC, kind_named
 from kubeqos.apiserver.requests import Route
 from kubeqos.codec import JsonObject, decode_json
@@ -99,9 +99,9 @@ _RESOURCE_GROUP = "resource.k8s.io"
 class StoredFacts:
     """The node rule's questions, answered from the store."""
 
-    def __init__(self, store: Store, places: PodPlaces) -> None:
+    def __init__(self, store: Store, pod_index: PodIndex) -> None:
         self._store = store
-        self._places = places
+        self._pod_index = pod_index
         self._pods = kind_named("Pod")
 
     def node_of_pod(self, namespace: str, name: str) -> str | None:
@@ -110,7 +110,7 @@ class StoredFacts:
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
         prefix = self._pods.range_prefix(namespace)
-        if any(self._refers(stored, node, resource, namespace, name) for stored in self._places.pods(node, prefix)):
+        if any(self._refers(stored, node, resource, namespace, name) for stored in self._pod_index.pods(node, prefix)):
             return True
         # A node may have heard of its pod before the index has.
         late = (stored for stored in self._store.range(prefix).items if node.encode() in stored.value)
@@ -208,5 +208,5 @@ async def follow_policy(store: Store, policy: Policy, after: int) -> None:
         await asyncio.sleep(0)
 
 
-def node_rule(store: Store, places: PodPlaces) -> NodeRule:
-    return NodeRule(StoredFacts(store, places))
+def node_rule(store: Store, pod_index: PodIndex) -> NodeRule:
+    return NodeRule(StoredFacts(store, pod_index))

@@ -16,7 +16,7 @@ from kubeqos.store import Compacted, Event, Store, Stored
 NODE_NAME = re.compile(rb'"nodeName":"([^"\\]*)"')
 
 
-class PodPlaces:
+class PodIndex:
     """The keys of the pods of every node."""
 
     def __init__(self, store: Store) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeqos.apiserver.admission.contract import Attempt
 from kubeqos.apiserver.present.options import DeleteOptions, ListOptions
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import Kind
@@ -13,6 +12,7 @@ from kubeqos.apiserver.registry.reads import Listing, list_objects
 from kubeqos.apiserver.registry.writes import Written, finished
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.timestamps import timestamp
+from kubeqos.rules.admission import Operation
 from kubeqos.store import Delete, Put, Stored
 from kubeqos.web.status import ApiError, about, conflict, forbidden, success
 
@@ -41,7 +41,7 @@ async def delete(core: Core, kind: Kind, namespace: str, name: str, options: Del
         current = core.store.get(stored.key, pending=True)
         assert current is not None  # written above
         stored = current
-    released = core.admission.admit(Attempt("DELETE", kind, namespace, name, None, obj))
+    released = core.admission.admit(kind.request(Operation.DELETE, namespace, None, obj))
     commit = core.store.commit([Delete(stored.key, final=final, expect=stored.revision)], released.coalesced)
     released.accepted()
     revision = await commit

@@ -14,6 +14,7 @@ from kubeqos.apiserver.present.columns import Column
 from kubeqos.apiserver.registry import lifecycle
 from kubeqos.apiserver.registry.lifecycle import Lifecycle
 from kubeqos.codec import JsonObject
+from kubeqos.rules.admission import Operation, Request
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 NO_COLLECTION_DELETE = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
@@ -90,6 +91,18 @@ class Kind:
 
     def range_prefix(self, namespace: str) -> str:
         return f"{self.prefix}{namespace}/" if self.namespaced and namespace else self.prefix
+
+    def request(
+        self,
+        operation: Operation,
+        namespace: str,
+        new: JsonObject | None,
+        old: JsonObject | None = None,
+        subresource: str = "",
+    ) -> Request:
+        """What admission is asked about a write of this kind."""
+        namespace = namespace if self.namespaced else ""
+        return Request(operation, self.plural, self.kind, self.group, namespace, subresource, old, new)
 
     def read_field(self, obj: JsonObject, name: str) -> str:
         """The value a field selector compares."""

@@ -1,4 +1,4 @@
-"""What lives below an object: status, scale, binding, eviction, resize, logs and exec.
+"""What lives below an object: status, scale, eviction, resize, tokens, logs and exec; `binding` has its own module.
 
 `status`, `resize` and `ephemeralcontainers` are views of the object and go through the ordinary writes; the others have
 bodies of their own kind and are handled here.
@@ -23,7 +23,7 @@ from kubeqos.apiserver.present.options import (
 )
 from kubeqos.apiserver.present.tables import object_response
 from kubeqos.apiserver.registry import scale as scales
-from kubeqos.apiserver.registry.binding import bind, set_condition
+from kubeqos.apiserver.registry.binding import set_condition
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.deletes import delete
 from kubeqos.apiserver.registry.kinds import Kind, kind_named
@@ -57,8 +57,6 @@ class Subresources:
             written = await self._view(request, route, kind)
             return object_response(kind, written.value, form, request, self.core.clock())
         match route.subresource:
-            case "binding":
-                return await bind(self.core, request, route.namespace, route.name)
             case "eviction":
                 return await self._evict(request, route)
             case "scale":

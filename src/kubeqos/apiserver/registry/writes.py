@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from kubeqos.apiserver.admission.contract import Admitted, Attempt
+from kubeqos.apiserver.admission.contract import Admitted
 from kubeqos.apiserver.patch import Writer, track
 from kubeqos.apiserver.registry.core import Core, generated_name
 from kubeqos.apiserver.registry.kinds import Kind
@@ -19,7 +19,7 @@ from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.gotext import quote
 from kubeqos.model.timestamps import timestamp
-from kubeqos.rules.quota import Charge
+from kubeqos.rules.admission import Operation, Request
 from kubeqos.store import Delete, Put, Stored
 from kubeqos.web.status import (
     MODIFIED,
@@ -33,6 +33,7 @@ from kubeqos.web.status import (
     not_found,
 )
 
+_METADATA = schema.type_named("meta/v1.ObjectMeta")
 Transform = Callable[[JsonObject], JsonObject]
 
 
@@ -114,10 +115,10 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     kind = write.kind
     if kind.kind == "ResourceQuota":
         await core.admission.count(write.namespace)
-    admitted = _completed(core, write, obj, core.admission.admit)
+    admitted = completed(core, write, obj)
     name = admitted.obj["metadata"].get("name", "")
     key = kind.key(write.namespace, name)
-    _check_absent(core, kind, key, name)
+    check_absent(core, kind, key, name)
     write.record_owner(core, admitted.obj, None)
     if write.dry_run:
         return Written(unversioned(kind, admitted.obj), created=True)
@@ -127,14 +128,7 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     return Written(render(await commit), created=True)
 
 
-def rehearse(core: Core, write: Write, obj: JsonObject, *, limited: bool) -> JsonObject:
-    """What a new object would be stored as if it met no quota, nor, unless `limited`, the bounds of a LimitRange."""
-    admitted = _completed(core, write, obj, lambda attempt: core.admission.rehearse(attempt, limited=limited))
-    write.record_owner(core, admitted.obj, None)
-    return admitted.obj
-
-
-def _completed(core: Core, write: Write, obj: JsonObject, admit: Callable[[Attempt], Admitted]) -> Admitted:
+def completed(core: Core, write: Write, obj: JsonObject) -> Admitted:
     """Everything that happens to a new object before it is known whether there is one of its name."""
     kind, namespace = write.kind, write.namespace
     _fit_url(kind, namespace, obj)
@@ -143,40 +137,15 @@ def _completed(core: Core, write: Write, obj: JsonObject, admit: Callable[[Attem
         raise bad_request("resourceVersion should not be set on objects to be created")
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = generated_name(metadata["generateName"], core.new_suffix())
+        obj["metadata"] = metadata = schema.normalise(metadata, _METADATA)  # the name stands where a given one would
     name = metadata.get("name", "")
     check_namespace(core, kind, namespace, name)
     _stamp(core, kind, obj)
-    return _admit(write, Attempt("CREATE", kind, namespace, name, obj), admit)
+    return _admit(core, write, kind.request(Operation.CREATE, namespace, obj))
 
 
-async def create_stamped(core: Core, write: Write, name: str, tail: bytes, charge: Charge | None) -> Written | None:
-    """Store a new object whose text is known; only its name, its namespace and what it costs are still to be judged.
-
-    None when it costs too much: the long way says why.
-    """
-    kind, namespace = write.kind, write.namespace
-    if write.guard is not None:
-        write.guard({"metadata": {"name": name}})
-    check_namespace(core, kind, namespace, name)
-    admitted = core.admission.admit_charged(namespace, charge)
-    if admitted is None:
-        return None
-    key = kind.key(namespace, name)
-    _check_absent(core, kind, key, name)
-    value = b""
-
-    def render(revision: int) -> bytes:
-        nonlocal value
-        value = b"%b%d%b" % (kind.head, revision, tail)
-        return value
-
-    commit = core.store.commit([Put(key, render, expect=0)], admitted.coalesced)
-    admitted.accepted()
-    await commit
-    return Written(value, created=True)
-
-
-def _check_absent(core: Core, kind: Kind, key: str, name: str) -> None:
+def check_absent(core: Core, kind: Kind, key: str, name: str) -> None:
+    """A name is given once."""
     existing = core.store.get(key, pending=True)
     if existing is not None:
         raise already_exists(kind.plural, kind.group, name, terminating=b'"deletionTimestamp":' in existing.value)
@@ -219,10 +188,10 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
         metadata.pop("namespace", None)
 
 
-def _admit(write: Write, attempt: Attempt, admit: Callable[[Attempt], Admitted]) -> Admitted:
-    if write.guard is not None and attempt.new is not None:
-        write.guard(attempt.new)
-    admitted = admit(attempt)
+def _admit(core: Core, write: Write, request: Request) -> Admitted:
+    if write.guard is not None and request.new is not None:
+        write.guard(request.new)
+    admitted = core.admission.admit(request)
     if write.warnings is not None:
         write.warnings.extend(admitted.warnings)
     return admitted
@@ -271,8 +240,7 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     new = transform(decode_json(stored.value))
     _check_identity(write, stored, old, new)
     _carry_over(kind, write.subresource, new, old)
-    attempt = Attempt("UPDATE", kind, write.namespace, write.name, new, old, write.subresource)
-    admitted = _admit(write, attempt, core.admission.admit)
+    admitted = _admit(core, write, kind.request(Operation.UPDATE, write.namespace, new, old, write.subresource))
     new = admitted.obj
     _check_finalizers(kind, new, old)
     if kind.lifecycle.generation and write.subresource not in ("status", "binding") and generated(old, new):
@@ -288,7 +256,7 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
         admitted.accepted()
         return _written(commit, render)
     # The last finalizer or the last second of grace is gone: this write is the object's end.
-    released = core.admission.admit(Attempt("DELETE", kind, write.namespace, write.name, None, old))
+    released = core.admission.admit(kind.request(Operation.DELETE, write.namespace, None, old))
     commit = core.store.commit([Delete(stored.key, final=render, expect=stored.revision)], released.coalesced)
     released.accepted()
     return _written(commit, render)

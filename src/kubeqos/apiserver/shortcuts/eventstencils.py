@@ -1,7 +1,7 @@
 """What one event has in common with the next: the same thing happened, to another object, at another time.
 
-`Handlers.create` asks for the stamp of an event before it takes one apart; see `stencils`. Only events in the form in
-which our own components write them have an outline.
+Only events of the form in which our own components write them (`model.messages.Event`) have an outline, with their
+fields in any order.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
+from kubeqos.apiserver.admission.chain import Chain
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.writes import Write
 from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.shortcuts.podoutline import MARK
+from kubeqos.apiserver.shortcuts.stamping import Stamp, rehearsed
 from kubeqos.apiserver.shortcuts.stencils import (
     MARKS,
     MOMENT,
@@ -25,18 +26,16 @@ from kubeqos.apiserver.shortcuts.stencils import (
     Key,
     Memo,
     Seen,
-    Stamp,
     Stencil,
-    rehearsed,
     text_of,
 )
 from kubeqos.codec import JsonError, JsonObject, encode_json, typed_decoder
+from kubeqos.model.messages import Event, says_all
 from kubeqos.model.names import dns_subdomain
 from kubeqos.model.timestamps import seconds_of, timestamp
 from kubeqos.web.messages import JSON
 
 _LARGEST_COUNT = 2**31 - 1
-Text = str | UnsetType
 Path = tuple[str, ...]
 
 
@@ -53,21 +52,24 @@ class Outline:
 class EventStencils:
     """The stencils of new events."""
 
-    def __init__(self) -> None:
+    def __init__(self, core: Core, chain: Chain) -> None:
+        self._core = core
+        self._chain = chain
         self._kept: Memo[Stencil] = Memo()
         self._seen = Seen()
 
     def get(self, outline: Outline) -> Stencil | None:
         return self._kept.get(outline.key)
 
-    def stamp(self, core: Core, write: Write, request: Request) -> Stamp | None:
-        """The event that a request makes, unless it has to go the long way."""
-        outline = event_outline(request, write.namespace, core.admission.version)
+    def stamp(self, write: Write, request: Request) -> Stamp | None:
+        """The event that a request makes, unless it has to go the ordinary way."""
+        core, chain = self._core, self._chain
+        outline = event_outline(request, write.namespace, write.manager, chain.version)
         if outline is None:
             return None
         stencil = self.get(outline)
         if stencil is None:
-            stencil = learn(core, write, request, outline) if self._seen.before(outline.key) else None
+            stencil = learn(core, chain, write, request, outline) if self._seen.before(outline.key) else None
             if stencil is None:
                 return None
             self._kept.put(outline.key, stencil)
@@ -75,9 +77,9 @@ class EventStencils:
         return Stamp(outline.name, stencil.fill((outline.name.encode(), *fresh, *outline.values)), None)
 
 
-def learn(core: Core, write: Write, request: Request, outline: Outline) -> Stencil | None:
-    """Rehearse the long way for an event, and cut its own values out of what it becomes."""
-    obj = rehearsed(core, write, request, request.body)
+def learn(core: Core, chain: Chain, write: Write, request: Request, outline: Outline) -> Stencil | None:
+    """Rehearse the ordinary way for an event, and cut its own values out of what it becomes."""
+    obj = rehearsed(core, chain, write, request, request.body)
     if obj is None:
         return None
     marks = {f'"{MARK}{number:04}"': OWN + number for number in range(len(outline.paths))}
@@ -97,44 +99,7 @@ def _put(obj: JsonObject, path: Path, value: str) -> None:
     obj[path[-1]] = value
 
 
-class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    namespace: str
-
-
-class _Subject(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    api_version: Text = UNSET
-    kind: Text = UNSET
-    namespace: Text = UNSET
-    name: Text = UNSET
-    uid: Text = UNSET
-    resource_version: Text = UNSET
-
-
-class _Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    component: str
-    host: Text = UNSET
-
-
-class _Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An Event, its fields in the order in which `client.events` writes them."""
-
-    api_version: str
-    kind: str
-    metadata: _Metadata
-    involved_object: _Subject
-    type: str
-    reason: str
-    message: str
-    source: _Source
-    reporting_component: str
-    reporting_instance: str
-    first_timestamp: str
-    last_timestamp: str
-    count: int
-
-
-_decode = typed_decoder(_Event)
+_decode = typed_decoder(Event)
 _SUBJECT: tuple[Path, ...] = (
     ("involvedObject", "name"),
     ("involvedObject", "uid"),
@@ -148,7 +113,7 @@ _PATHS = {
 """What is each event's own, by whether its subject has a name, a uid and a version."""
 
 
-def event_outline(request: Request, namespace: str, version: object) -> Outline | None:
+def event_outline(request: Request, namespace: str, manager: str, version: object) -> Outline | None:
     """Cut out what is one event's own; None for one that is written in another form, or that may be refused."""
     if request.query or request.content_type != JSON:
         return None
@@ -156,28 +121,28 @@ def event_outline(request: Request, namespace: str, version: object) -> Outline 
         event = _decode(request.body)
     except (JsonError, UnicodeDecodeError):
         return None
-    # A body that says anything twice, or in another form, is not the text of what was understood.
-    if not _is_ordinary(event) or encode_json(event) != request.body:
+    if not _is_ordinary(event) or not says_all(event, request.body):
         return None
     subject, source = event.involved_object, event.source
     own = subject.name, subject.uid, subject.resource_version
     given = tuple(value is not UNSET for value in own)
     key = (
         (event.api_version, event.kind, event.type, event.reason, event.metadata.namespace, namespace),
-        (subject.api_version, subject.kind, subject.namespace, given),
+        (subject.api_version, subject.kind, subject.namespace, subject.field_path, given),
         (source.component, source.host, event.reporting_component, event.reporting_instance),
-        (request.user_agent.partition("/")[0], version),
+        (manager, version),
     )
     values = [encode_json(value) for value in own if value is not UNSET]
     values += map(encode_json, (event.message, event.first_timestamp, event.last_timestamp, event.count))
     return Outline(key, event.metadata.name, _PATHS[given], tuple(values))
 
 
-def _is_ordinary(event: _Event) -> bool:
+def _is_ordinary(event: Event) -> bool:
     """Whether nothing that is cut out of the event can change what becomes of it."""
     subject = event.involved_object
     return bool(
         event.message
+        and event.metadata.annotations is UNSET
         and "" not in (subject.name, subject.uid, subject.resource_version)
         and 1 <= event.count <= _LARGEST_COUNT
         and _is_canonical(event.first_timestamp)

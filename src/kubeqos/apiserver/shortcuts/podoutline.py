@@ -5,7 +5,7 @@ each of them is valid by itself they change nothing about the rest of the object
 refused, not who owns which field. `cut` takes these parts out of a body, judges them with the rules' own functions and
 prints them in canonical form; what remains is the outline, by which `stencils` finds what surrounds the parts.
 
-Pure. Whatever is in any way unusual stays in the outline, or gives none: then the long way decides.
+Pure. Whatever is in any way unusual stays in the outline, or gives none: then the ordinary way decides.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def outline(
     out = Outline(pod, new_name(prefix) if name is UNSET else name, keys=name is not UNSET)
     containers = spec.containers + spec.initContainers if spec.initContainers else spec.containers
     if dns_label(out.name) or (len(containers) > 1 and len({one.name for one in containers}) != len(containers)):
-        return None  # refused, or accepted with a warning: the long way says which
+        return None  # refused, or accepted with a warning: the ordinary way says which
     metadata.name = UNSET
     if not _cut_metadata(out, metadata, checked) or (checked and spec.resourceClaims is not UNSET):
         return None
@@ -248,7 +248,7 @@ def _amounts_of(containers: list[Any], floor: Defaulted | None) -> list[Amounts 
 
 
 def _amounts(raw: Any) -> Amounts | None:
-    """None for whatever the long way should look at: odd resources, fractions of bytes, requests above limits."""
+    """None for whatever the ordinary way should look at: odd resources, fractions of bytes, requests above limits."""
     if raw.claims is not UNSET or raw.qosResources is not UNSET:
         return None
     given_limits, given_requests = raw.limits or {}, raw.requests or {}
@@ -318,7 +318,7 @@ def prepare() -> None:
 def _decoder() -> Callable[[bytes], Any]:
     """Reads a pod as far as it is cut: all other fields stay text, and one that nobody knows is an error.
 
-    Some valid pods are errors too, with variables of odd names for example: these go the long way.
+    Some valid pods are errors too, with variables of odd names for example: these go the ordinary way.
     """
     label = dict[str, str] | None | UnsetType
     words = list[str] | None | UnsetType

@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from kubeqos.apiserver.admission.chain import Chain
 from kubeqos.apiserver.registry.core import Core, generated_name
 from kubeqos.apiserver.registry.writes import Write
 from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.shortcuts.podoutline import MARK, Outline, complete, outline, prepare
+from kubeqos.apiserver.shortcuts.stamping import Stamp, defaulted, rehearsed
 from kubeqos.apiserver.shortcuts.stencils import (
     MARKS,
     NAME_MARK,
@@ -27,9 +29,7 @@ from kubeqos.apiserver.shortcuts.stencils import (
     Key,
     Memo,
     Seen,
-    Stamp,
     Stencil,
-    rehearsed,
     text_of,
 )
 from kubeqos.codec import decode_json, encode_json
@@ -62,17 +62,19 @@ class Shape:
 class PodStencils:
     """The stencils of new pods."""
 
-    def __init__(self) -> None:
+    def __init__(self, core: Core, chain: Chain) -> None:
         prepare()
+        self._core = core
+        self._chain = chain
         self._templates: Memo[tuple[Stencil, Charge]] = Memo()
-        self._shapes: Memo[Shape | bool] = Memo()  # False: an outline that always goes the long way
+        self._shapes: Memo[Shape | bool] = Memo()  # False: an outline that always goes the ordinary way
         self._seen = Seen()
 
-    def stamp(self, core: Core, write: Write, request: Request) -> Stamp | None:
-        """The pod that a request makes, unless it has to go the long way."""
+    def stamp(self, write: Write, request: Request) -> Stamp | None:
+        """The pod that a request makes, unless it has to go the ordinary way."""
         if not request.content_type.startswith("application/json") or len(request.body) > _LARGEST_BODY:
             return None
-        around = _around(core, write, request)
+        core, around = self._core, self._around(write, request)
         found = template(request.body)
         kept = self._templates.get((found.key, around)) if found is not None else None
         now = timestamp(core.clock()).encode()
@@ -80,20 +82,24 @@ class PodStencils:
             stencil, charge = kept
             tail = stencil.fill((found.name, core.new_uid().encode(), now))
             return Stamp(found.name.decode(), tail, charge)
-        return self._shaped(core, write, request, around, found, now)
+        return self._shaped(write, request, around, found, now)
 
-    def _shaped(
-        self, core: Core, write: Write, request: Request, around: Key, found: Template | None, now: bytes
-    ) -> Stamp | None:
+    def _around(self, write: Write, request: Request) -> Key:
+        """Everything beside the body that the outcome depends on, quotas excepted."""
+        query = tuple((key, tuple(values)) for key, values in request.query.items()) if request.query else ()
+        return write.namespace, write.manager, query, self._chain.version
+
+    def _shaped(self, write: Write, request: Request, around: Key, found: Template | None, now: bytes) -> Stamp | None:
+        core = self._core
         cut = outline(
             request.body,
             lambda prefix: generated_name(prefix, core.new_suffix()),
-            core.admission.defaulted(write.namespace),
-            checked=core.admission.is_checked,
+            defaulted(self._chain, write.namespace),
+            checked=bool(self._chain.checks),
         )
         if cut is None:
             return None
-        shape = self._shape(core, write, request, cut, around)
+        shape = self._shape(write, request, cut, around)
         if shape is None or not _is_sound(request.body, cut, shape):
             return None
         qos, charge = _priced(cut, shape.pod)
@@ -102,11 +108,11 @@ class PodStencils:
             self._templates.put((found.key, around), (shape.stencil.narrowed(values), charge))
         return Stamp(cut.name, shape.stencil.fill(values), charge)
 
-    def _shape(self, core: Core, write: Write, request: Request, cut: Outline, around: Key) -> Shape | None:
+    def _shape(self, write: Write, request: Request, cut: Outline, around: Key) -> Shape | None:
         key = (*cut.key, around)
         shape = self._shapes.get(key)
         if shape is None and self._seen.before(key):
-            shape = learn(core, write, request, cut) or False
+            shape = learn(self._core, self._chain, write, request, cut) or False
             self._shapes.put(key, shape)
         return shape if isinstance(shape, Shape) else None
 
@@ -132,12 +138,6 @@ def template(body: bytes) -> Template | None:
     return Template((body[: found.start(1)], body[found.end(1) :]), found[1])
 
 
-def _around(core: Core, write: Write, request: Request) -> Key:
-    """Everything beside the body that the outcome depends on, quotas excepted."""
-    query = tuple((key, tuple(values)) for key, values in request.query.items()) if request.query else ()
-    return write.namespace, write.manager, query, core.admission.version
-
-
 def _is_sound(body: bytes, cut: Outline, shape: Shape) -> bool:
     """Whether the body has no field twice, and no escapes in its quantities: what a decoded tree cannot tell."""
     pod = schema.kind("", "v1", "Pod")
@@ -161,11 +161,11 @@ def _priced(cut: Outline, pod: PodView) -> tuple[str, Charge]:
     return qos, charge_pod(PodView(spec=spec, status=PodStatus(phase="Pending", qos_class=qos)))
 
 
-def learn(core: Core, write: Write, request: Request, cut: Outline) -> Shape | None:
-    """Rehearse the long way for an outline; None when that refuses it, or has something to say about it."""
+def learn(core: Core, chain: Chain, write: Write, request: Request, cut: Outline) -> Shape | None:
+    """Rehearse the ordinary way for an outline; None when that refuses it, or has something to say about it."""
     keys = _count_keys(decode_json(encode_json(cut.pod)))
     body, holes = complete(cut, NAME_MARK)
-    obj = rehearsed(core, write, request, body, limited=not cut.has_amounts)
+    obj = rehearsed(core, chain, write, request, body, limited=not cut.has_amounts)
     if obj is None:
         return None
     view = PodView.of(obj)

@@ -2,9 +2,9 @@
 
 Decoding, defaulting, validating, every admission step but quota, and field ownership are functions of the body and of
 what surrounds it. Objects that clients create by the hundred, pods and events, have most of that in common: the whole
-long way is rehearsed once, with marks in place of what differs, and the stored text is cut at these marks. The next
-ones are stamped. Something that is seen for the first time goes the long way itself: what is used once is not worth a
-rehearsal.
+ordinary way is rehearsed once, with marks in place of what differs, and the stored text is cut at these marks. The next
+ones are stamped (`stamping`). Something that is seen for the first time goes the ordinary way itself: what is used once
+is not worth a rehearsal.
 
 Everything that an outcome depends on is part of the key that a stencil is found by, so it can never answer for another
 body or another configuration. What is cut out of a pod is said in `podoutline`, of an event in `eventstencils`.
@@ -15,42 +15,27 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kubeqos.apiserver.present.bodies import object_body
-from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import Kind
 from kubeqos.apiserver.registry.objects import ordered
-from kubeqos.apiserver.registry.writes import Write, rehearse
-from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.shortcuts.podoutline import MARK
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.timestamps import timestamp
-from kubeqos.rules.quota import Charge
-from kubeqos.web.status import ApiError
 
 _KEPT = 1024
 _SEEN = 8192
 NAME, UID, TIME, OWN = range(4)
 """The holes that every stencil has; what else is an object's own follows."""
 NAME_MARK, UID_MARK = f"{MARK}name", f"{MARK}uid"
-_MOMENT = 4086543217.0
-MOMENT = timestamp(_MOMENT).encode()
+MOMENT_SECONDS = 4086543217.0
+MOMENT = timestamp(MOMENT_SECONDS).encode()
 """When rehearsals take place."""
 MARKS = {NAME_MARK.encode(): NAME, UID_MARK.encode(): UID, MOMENT: TIME}
 
 Key = Hashable
 Kept = TypeVar("Kept")
-
-
-@dataclass(slots=True)
-class Stamp:
-    """A new object: its stored form behind the revision, and what it costs; None is what no quota counts."""
-
-    name: str
-    tail: bytes
-    charge: Charge | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +109,6 @@ class Seen:
             return True
         self._hashes[place] = number
         return False
-
-
-def rehearsed(core: Core, write: Write, request: Request, body: bytes, *, limited: bool = True) -> JsonObject | None:
-    """What the long way would store for a body; None when it refuses it, or warns about it."""
-    if MOMENT in body:
-        return None
-    stage = replace(core, clock=lambda: _MOMENT, new_uid=lambda: UID_MARK)
-    asked = replace(request, body=body, warnings=[])
-    try:
-        obj = object_body(asked, write.kind)
-        obj = rehearse(stage, replace(write, warnings=asked.warnings), obj, limited=limited)
-    except ApiError:
-        return None
-    return None if asked.warnings else obj
 
 
 def text_of(kind: Kind, obj: JsonObject) -> bytes:

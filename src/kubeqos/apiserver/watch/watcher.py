@@ -2,7 +2,7 @@
 
 A watcher is a cursor into the store's shared log; nothing is queued for it here. What is expensive (decoding an event
 for selectors, wrapping its bytes) is done once per batch of events (`batches`), and watchers over connections are
-carried together (`fanout`). Those in this process, with a Table, or of one node's pods are served one by one.
+served together (`fanout`). Those in this process, with a Table, or of one node's pods are served one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import Kind
 from kubeqos.apiserver.registry.reads import list_objects, matches
 from kubeqos.apiserver.watch.batches import Batch, SharedBatches, nodes_of, wrapped
-from kubeqos.apiserver.watch.fanout import Crowds, Rider, next_events, rest_between
+from kubeqos.apiserver.watch.fanout import FanOuts, Member, next_events, rest_between
 from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.store import Compacted, Event, FutureRevision, Interest, Watch
 from kubeqos.web.messages import Outlet, Response
@@ -36,25 +36,25 @@ class Watching:
 
     core: Core
     batches: SharedBatches = field(default_factory=SharedBatches)
-    crowds: Crowds = field(init=False)
+    fanouts: FanOuts = field(init=False)
     active: int = 0
     delivered_alone: int = 0
 
     def __post_init__(self) -> None:
-        self.crowds = Crowds(self.core.store)
+        self.fanouts = FanOuts(self.core.store)
 
     @property
     def delivered(self) -> int:
         """How many events watchers got."""
-        return self.delivered_alone + self.crowds.delivered
+        return self.delivered_alone + self.fanouts.delivered
 
     async def pause(self) -> None:
-        """Between two deliveries of a watcher that is not carried with others.
+        """Between two deliveries of a watcher that is not served with others.
 
         All of them wait for the same next moment, so that they stand at the same place and share one encoding of what
         came meanwhile.
         """
-        interval = rest_between(self.active - self.crowds.riding)
+        interval = rest_between(self.active - self.fanouts.joined)
         if interval:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(interval - now % interval)
@@ -130,7 +130,7 @@ class Watcher:
         timeout = self.options.timeout
         end = loop.time() + (timeout if timeout else MIN_TIMEOUT_SECONDS * (1 + random.random()))
         bookmark_at = loop.time() + BOOKMARK_SECONDS
-        rider = self._rider(watch)
+        member = self._member(watch)
         self.shared.active += 1
         try:
             yield b""  # the answer's head goes out before the first event
@@ -143,8 +143,8 @@ class Watcher:
                     bookmark_at = loop.time() + BOOKMARK_SECONDS
                 if watch.ended:
                     return
-                if rider is not None:
-                    await self.shared.crowds.carry(rider, min(end, bookmark_at))
+                if member is not None:
+                    await self.shared.fanouts.serve(member, min(end, bookmark_at))
                     continue
                 # Among a thousand watchers there is something to read after every pause: no timer is needed for that.
                 events = watch.ready() or await next_events(watch, min(end, bookmark_at))
@@ -161,12 +161,12 @@ class Watcher:
             watch.close()
             self.shared.active -= 1
 
-    def _rider(self, watch: Watch) -> Rider | None:
+    def _member(self, watch: Watch) -> Member | None:
         if self.outlet is None:
             return None
         if not self.options.selects:
-            return Rider(self._prefix, watch, self.outlet, None, Batch.lines)
-        return Rider(self._prefix, watch, self.outlet, (self.options.labels, self.options.fields), self._selected)
+            return Member(self._prefix, watch, self.outlet, None, Batch.lines)
+        return Member(self._prefix, watch, self.outlet, (self.options.labels, self.options.fields), self._selected)
 
     async def _too_old(self, asked: int) -> AsyncIterator[bytes]:
         yield self._error(expired(f"too old resource version: {asked} ({self.shared.core.store.compacted})"))

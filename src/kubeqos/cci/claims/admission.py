@@ -10,43 +10,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubeqos.apiserver.admission.contract import Attempt
-from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.cci.claims.asks import check_config, check_pod
 from kubeqos.cci.claims.parameters import CONFIG_KEY
 from kubeqos.cci.claims.resolving import Key, Objects, resolve
-from kubeqos.codec import decode_json
 from kubeqos.model.objects import PodView
 from kubeqos.model.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
+from kubeqos.rules.admission import Lookup, Operation, Request
 from kubeqos.rules.fielderror import FieldError, invalid
-from kubeqos.store import Store
 
 _RESOURCE = "resource.k8s.io"
-_CONFIG_MAP = kind_named("ConfigMap")
-_HOLDERS = {
-    "ResourceClaim": (kind_named("ResourceClaim", _RESOURCE), ("spec",)),
-    "ResourceClaimTemplate": (kind_named("ResourceClaimTemplate", _RESOURCE), ("spec", "spec")),
-}
+_HOLDERS = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
+"""Who refers to parameters, and where."""
 Raw = Mapping[str, Any]
 
 
-def check_claims(attempt: Attempt, obj: Raw, store: Store) -> tuple[FieldError, ...]:
+def check_claims(request: Request, obj: Raw, stored: Lookup) -> tuple[FieldError, ...]:
     """What is wrong with an object that is about to be stored, as far as claims are concerned."""
-    if attempt.subresource or attempt.operation == "DELETE":
+    if request.subresource or request.operation is Operation.DELETE:
         return ()
-    kind = attempt.kind.kind
-    if kind == "Pod" and attempt.operation == "CREATE":
-        return _pod(dict(obj), store)
-    if kind in _HOLDERS and attempt.operation == "CREATE":
-        return _holder(kind, attempt.namespace, obj, store)
+    kind = request.kind
+    if kind == "Pod" and request.operation is Operation.CREATE:
+        return _pod(dict(obj), stored)
+    if kind in _HOLDERS and request.operation is Operation.CREATE:
+        return _holder(kind, request.namespace, obj, stored)
     if kind == "ConfigMap" and CONFIG_KEY in (obj.get("data") or {}):
         name = (obj.get("metadata") or {}).get("name", "")
-        if any(reference == name for reference in _referred(attempt.namespace, store)):
+        if any(reference == name for reference in _referred(request.namespace, stored)):
             return check_config(obj["data"])
     return ()
 
 
-def _pod(obj: dict[str, Any], store: Store) -> tuple[FieldError, ...]:
+def _pod(obj: dict[str, Any], stored: Lookup) -> tuple[FieldError, ...]:
     annotations = (obj.get("metadata") or {}).get("annotations") or {}
     by_policy = any(key == POLICY_ANNOTATION or key.startswith(CONTAINER_POLICY_ANNOTATION) for key in annotations)
     if not by_policy and not (obj.get("spec") or {}).get("resourceClaims"):
@@ -55,16 +49,16 @@ def _pod(obj: dict[str, Any], store: Store) -> tuple[FieldError, ...]:
     objects: Objects = {}
     while not isinstance(found := resolve(view, objects), dict):
         for key in found:
-            objects[key] = _read(key, store)
+            objects[key] = _read(key, stored)
     return check_pod(view, found)
 
 
-def _holder(kind: str, namespace: str, obj: Raw, store: Store) -> tuple[FieldError, ...]:
+def _holder(kind: str, namespace: str, obj: Raw, stored: Lookup) -> tuple[FieldError, ...]:
     """A claim or template whose parameters are there already and cannot be understood."""
-    path = _HOLDERS[kind][1]
+    path = _HOLDERS[kind]
     name = _reference(obj, path)
-    stored = store.get(_CONFIG_MAP.key(namespace, name), pending=True) if name else None
-    data = (decode_json(stored.value).get("data") or {}) if stored else {}
+    found = stored.get("ConfigMap", "", namespace, name) if name else None
+    data = (found or {}).get("data") or {}
     errors = check_config(data) if CONFIG_KEY in data else ()
     return tuple(
         invalid(
@@ -74,11 +68,11 @@ def _holder(kind: str, namespace: str, obj: Raw, store: Store) -> tuple[FieldErr
     )
 
 
-def _referred(namespace: str, store: Store) -> Iterator[str]:
+def _referred(namespace: str, stored: Lookup) -> Iterator[str]:
     """Names of the ConfigMaps that claims of a namespace refer to."""
-    for kind, path in _HOLDERS.values():
-        for stored in store.range(kind.range_prefix(namespace)).items:
-            yield _reference(decode_json(stored.value), path)
+    for kind, path in _HOLDERS.items():
+        for holder in stored.all(kind, _RESOURCE, namespace):
+            yield _reference(holder, path)
 
 
 def _reference(obj: Raw, path: tuple[str, ...]) -> str:
@@ -88,7 +82,6 @@ def _reference(obj: Raw, path: tuple[str, ...]) -> str:
     return str(found.get("name", "")) if found and found.get("kind") == "ConfigMap" else ""
 
 
-def _read(key: Key, store: Store) -> dict[str, Any] | None:
+def _read(key: Key, stored: Lookup) -> dict[str, Any] | None:
     resource, namespace, name = key
-    stored = store.get(kind_named(resource.kind, resource.group).key(namespace, name), pending=True)
-    return decode_json(stored.value) if stored else None
+    return stored.get(resource.kind, resource.group, namespace, name)

@@ -21,18 +21,27 @@ Convert = Callable[[Any], Any]
 
 
 def normalise(raw: JsonObject, schema: TypeSchema) -> JsonObject:
-    """The canonical form of a document that fits its type. The result shares nothing that could be modified."""
+    """The canonical form of a document that fits its type. The result shares nothing that could be modified.
+
+    Fields stand in the order of their type, whatever order a client wrote them in.
+    """
     plan = _plan(schema)
     out: JsonObject = {}
+    last, ordered = -1, True
     for key, value in raw.items():
         entry = plan.fields.get(key)
         if entry is None or value is None:
             continue
-        convert, droppable = entry
+        convert, droppable, place = entry
         if convert is not None:
             value = convert(value)
         if value or not droppable:
             out[key] = value
+            if place < last:
+                ordered = False
+            last = place
+    if not ordered:
+        out = {key: out[key] for key in plan.fields if key in out}
     for key, zero in plan.written:
         if key not in out:
             out[key] = zero() if zero else None
@@ -40,12 +49,15 @@ def normalise(raw: JsonObject, schema: TypeSchema) -> JsonObject:
 
 
 class _Plan:
-    """A type compiled: per field a conversion and whether an empty value is dropped; then what is always written."""
+    """A type compiled: per field a conversion, whether an empty value is dropped, and its place among the fields; then
+    what is always written."""
 
     __slots__ = ("fields", "written")
 
     def __init__(self, schema: TypeSchema) -> None:
-        self.fields = {f.name: (_conversion(f.shape), _droppable(f)) for f in schema.fields.values()}
+        self.fields = {
+            f.name: (_conversion(f.shape), _droppable(f), place) for place, f in enumerate(schema.fields.values())
+        }
         self.written = [(f.name, _zero(f)) for f in schema.fields.values() if _is_written(f)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.apiserver.local import LocalTransport
-from kubeqos.apiserver.registry.binding import plain_binding, spliced
 from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.server import ApiServer, Settings
+from kubeqos.apiserver.shortcuts.binding import plain_binding, spliced
 from kubeqos.client.api import Answer, Call
 from kubeqos.codec import decode_json, encode_json
 from kubeqos.gates import FeatureGates
@@ -227,6 +228,58 @@ async def test_quotas_see_nothing_of_a_binding(tmp_path: Path) -> None:
         before = (await two.same("GET", "resourcequotas/q", b"")).body
         assert (await two.same("POST", "pods/web/binding", binding())).status == 201
         assert (await two.same("GET", "resourcequotas/q", b"")).body == before
+
+    await both(tmp_path, steps)
+
+
+def shuffled(draw: st.DrawFn, value: Any) -> Any:
+    """The same value with the members of all its objects in some order."""
+    if not isinstance(value, dict):
+        return value
+    return {key: shuffled(draw, inner) for key, inner in draw(st.permutations(list(value.items())))}
+
+
+@st.composite
+def any_order(draw: st.DrawFn, value: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = shuffled(draw, value)
+    return found
+
+
+ANNOTATED = binding(namespace=SHORT, uid="7d1c", annotations={"a": 'say "é"', "b": "\n"})
+
+
+@given(body=any_order(ANNOTATED))
+def test_the_order_of_a_bindings_fields_does_not_matter(body: dict[str, Any]) -> None:
+    raw = encode_json(body)
+    found = plain_binding(Request("POST", "", content_type="application/json", body=raw), "web")
+    assert found == plain_binding(Request("POST", "", content_type="application/json", body=encode_json(ANNOTATED)), "")
+    assert found is not None
+    assert found.target.name == "n1"
+
+
+@settings(max_examples=25)
+@given(body=any_order(ANNOTATED), twice=st.sampled_from(["target", "kind", "metadata", "apiVersion"]))
+def test_a_binding_that_says_something_twice_is_left_to_the_ordinary_way(body: dict[str, Any], twice: str) -> None:
+    """Who reads it gets the last one; the client is to be warned."""
+    raw = b"{" + encode_json({twice: body[twice]})[1:-1] + b"," + encode_json(body)[1:]
+    assert decode_json(raw) == body
+    assert plain_binding(Request("POST", "", content_type="application/json", body=raw), "web") is None
+
+
+def turned(value: Any) -> Any:
+    return dict(reversed(value.items())) if isinstance(value, dict) else value
+
+
+async def test_bindings_in_every_order_of_their_fields_are_made_alike(tmp_path: Path) -> None:
+    async def steps(two: TwoWays) -> None:
+        for number, order in enumerate(permutations(binding())):
+            name = f"p{number}"
+            await two.same("POST", "pods", pod(name))
+            raw = binding(name, annotations={"kubeqos.io/placement": "best"})
+            body = {key: turned(raw[key]) if number % 2 else raw[key] for key in order}
+            assert two.is_short(body, name)
+            assert (await two.same("POST", f"pods/{name}/binding", body)).status == 201
+            two.agree(name)
 
     await both(tmp_path, steps)
 

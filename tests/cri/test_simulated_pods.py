@@ -310,7 +310,7 @@ async def test_a_long_churn_of_pods_leaves_nothing(node: Node) -> None:
     core.validate()
     assert not core.sandboxes
     assert not core.containers
-    assert len(core._timers) <= 100
+    assert len(core.timers) <= 100
     assert not [path for path in (node.folder / "cgroup").rglob("*") if path.is_file()]
 
 

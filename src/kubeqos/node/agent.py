@@ -41,10 +41,10 @@ from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.parts import Counters, Surroundings
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.machine import Core, describe
-from kubeqos.node.pod.observed import live_containers
 from kubeqos.node.pod.status import StatusFacts
 from kubeqos.node.runtime.executor import Claims, Performer, StartError, no_claims
 from kubeqos.node.runtime.follower import RuntimeWatch
+from kubeqos.node.runtime.observer import live_containers
 from kubeqos.node.runtime.prober import Prober
 from kubeqos.plugins.managers import AdmittedPod, NodeResource, ResourceManager
 from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
@@ -150,6 +150,7 @@ class NodeAgent:
         self._writing = asyncio.Lock()
         self._writing_soon = False
         self._written_ns = 0
+        self._known_fit: tuple[tuple[Any, ...], NodeFit] | None = None
 
     # ---- Running
 
@@ -249,7 +250,11 @@ class NodeAgent:
         """Do something to the runtime or the managers; whoever waits for quiet waits for it."""
         task = self._start(work)
         if task is not None:
-            self._activity.add(task)
+            self._activity.count += 1
+            task.add_done_callback(self._acted)
+
+    def _acted(self, _task: asyncio.Task[None]) -> None:
+        self._activity.count -= 1
 
     async def _carry_out(self, effect: fx.Effect) -> None:
         pod = self.core.pods.get(effect.uid)
@@ -292,7 +297,7 @@ class NodeAgent:
 
     def _arm(self) -> None:
         """One timer for everything the core wants to be woken for."""
-        due = self.core.next_wake()
+        due = self.core.due
         if due == self._timer_at:
             return
         if self._timer is not None:
@@ -355,7 +360,7 @@ class NodeAgent:
         core = Core()
         for raw in self.pods.known():
             core.step(fx.PodSet(raw), 0.0)
-        return {uid: pod.admitted_pod() for uid, pod in core.pods.items()}
+        return {uid: pod.admitted for uid, pod in core.pods.items()}
 
     async def _follow_folder(self, folder: StaticFolder) -> None:
         while True:
@@ -416,11 +421,11 @@ class NodeAgent:
         self.classes.catalog = found
         self.context = replace(self.context, catalog=found)
         for uid, pod in list(self.core.pods.items()):
-            missing = self.classes.unavailable(pod.admitted_pod()) if self.settings.qos_class_eviction else []
+            missing = self.classes.unavailable(pod.admitted) if self.settings.qos_class_eviction else []
             if missing:
                 message = f"The node no longer offers what the pod asks for: {'; '.join(missing)}"
                 self.feed(fx.Evict(uid, "QOSResourcesUnavailable", message))
-            elif pod.seen.live:
+            elif pod.live:
                 self.watch.look(uid)  # implicit defaults may have changed
 
     async def _keep_cgroups(self) -> None:
@@ -451,7 +456,7 @@ class NodeAgent:
         if self._registration is None:
             return
         try:
-            pods = [pod.admitted_pod() for pod in self.core.pods.values()]
+            pods = [pod.admitted for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, self.managers, self.drivers())
             found |= nodestatus.map_annotations(self.machine, self.managers, pods) | self.annotations
             async with self._writing:
@@ -484,7 +489,11 @@ class NodeAgent:
         node = (self._registration.node if self._registration is not None else None) or {}
         labels = {**((node.get("metadata") or {}).get("labels") or {}), **self.labels}
         taints = (node.get("spec") or {}).get("taints") or ()
-        return nodestatus.node_fit(self.machine, self.settings, labels, taints, self._node_resources())
+        asked = labels, taints, self._node_resources()
+        # Every admission asks, and the answer changes a few times in a node's life.
+        if self._known_fit is None or self._known_fit[0] != asked:
+            self._known_fit = asked, nodestatus.node_fit(self.machine, self.settings, *asked)
+        return self._known_fit[1]
 
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""

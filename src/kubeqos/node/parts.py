@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,14 +15,6 @@ class Activity:
     """How many effects are being carried out; nodes of a fleet share one."""
 
     count: int = 0
-
-    def add(self, task: asyncio.Task[None]) -> None:
-        """Count a task from now until it ends, however it does."""
-        self.count += 1
-        task.add_done_callback(self._ended)
-
-    def _ended(self, _task: asyncio.Task[None]) -> None:
-        self.count -= 1
 
 
 @dataclass(slots=True)

@@ -87,14 +87,14 @@ class AgentView:
         for pod in self.agent.core.pods.values():
             if pod.state is PodState.FINISHED:
                 continue
-            for container in pod.containers():
-                found |= {one.id for one in pod.seen.instances(container.name)[:2]}
+            for container in pod.containers.values():
+                found |= {one.id for one in container.instances[:2]}
         return found
 
     def images_in_use(self) -> set[str]:
         """Also of pods whose containers are only about to be made."""
         pods = [pod for pod in self.agent.core.pods.values() if pod.ending is None]
-        return {one.image for pod in pods for one in pod.containers()}
+        return {one.view.image for pod in pods for one in pod.containers.values()}
 
     def evict(self, effect: EvictPod) -> None:
         grace, condition = effect.grace_seconds, dict(effect.condition)
@@ -113,7 +113,7 @@ class AgentView:
         if pod is None:
             return {}
         own = {one["name"] for one in pod.view.spec.volumes if "emptyDir" in one}
-        paths = volume_paths(pod.admitted_pod(), self.agent.context)
+        paths = volume_paths(pod.admitted, self.agent.context)
         return {name: path for name, path in paths.items() if name in own}
 
 
@@ -124,7 +124,7 @@ class GrantView:
         self.agent = agent
 
     def active_pods(self) -> Iterable[AdmittedPod]:
-        return [pod.admitted_pod() for pod in self.agent.core.pods.values() if _holds(pod)]
+        return [pod.admitted for pod in self.agent.core.pods.values() if _holds(pod)]
 
     async def of_container(self, pod_uid: str, container: str) -> ContainerHolding:
         memory = self.agent.memory

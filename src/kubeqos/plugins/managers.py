@@ -48,10 +48,14 @@ class AdmittedPod:
     qos: QosClass
     claims: Mapping[str, Any] = field(default_factory=dict)
     """For CCI: claim name as the pod spells it → resolved claim (class name, driver, parameters text)."""
+    uid: str = field(init=False)
+    refs: Mapping[str, ContainerRef] = field(init=False, repr=False, compare=False)
+    """Every container by its name."""
 
-    @property
-    def uid(self) -> str:
-        return self.view.metadata.uid
+    def __post_init__(self) -> None:
+        # Worked out once: everybody who has to do with the pod asks for both again and again.
+        object.__setattr__(self, "uid", self.view.metadata.uid)
+        object.__setattr__(self, "refs", {ref.name: ref for ref, _ in self.containers()})
 
     def containers(self) -> list[tuple[ContainerRef, ContainerView]]:
         """Every container in the order in which it starts: init containers, then app containers."""

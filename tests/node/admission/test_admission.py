@@ -415,7 +415,7 @@ async def test_who_only_looks_keeps_nobody_from_being_told(tmp_path: Path) -> No
     """The pool has shrunk, and somebody looks at a container of it before that is told."""
     async with World(tmp_path, cpu_manager_policy="static", reserved_cpus=CpuSet.of(0)) as node:
         uid = await node.start(pod("shared"))
-        admission, [(ref, _)] = node.agent.admission, node.agent.core.pods[uid].admitted_pod().containers()
+        admission, [(ref, _)] = node.agent.admission, node.agent.core.pods[uid].admitted.containers()
         assert await admission.admit(_admitted(pod("owner", guaranteed("2"), uid="owner"))) is None
         assert admission.show(ref).properties == {"cpuset_cpus": "0-1,4-7"}
         assert admission.cpus_of(ref) == CpuSet.parse("0-1,4-7")

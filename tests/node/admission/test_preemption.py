@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.codec import encode_yaml
-from kubeqos.node.admission.preemption import MESSAGE, Peer, victims
+from kubeqos.node.pod.preemption import MESSAGE, Peer, victims
 from kubeqos.rules.podqos import QosClass
 from tests.node.pods import container, pod, resources
 from tests.node.world import World

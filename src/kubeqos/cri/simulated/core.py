@@ -68,18 +68,19 @@ class Core:
         self._story: deque[tuple[int, str, str, str]] = deque(maxlen=REMEMBERED)
         self._names: dict[tuple[object, ...], str] = {}
         self._failed: Counter[tuple[str, str, str]] = Counter()
-        self._timers: list[tuple[int, int, str, int]] = []
+        self.timers: list[tuple[int, int, str, int]] = []
+        """A heap of what containers do by themselves: when, a serial number, whose, and of which plan of it."""
         self._serial = itertools.count(1)
         self._addresses = _Addresses(pod_cidr)
 
     # ---- Time
 
-    def next_ns(self) -> int | None:
+    def _next_ns(self) -> int | None:
         """When something will happen by itself, or None."""
-        while self._timers:
-            if self._is_current(self._timers[0]):
-                return self._timers[0][0]
-            heapq.heappop(self._timers)
+        while self.timers:
+            if self._is_current(self.timers[0]):
+                return self.timers[0][0]
+            heapq.heappop(self.timers)
         return None
 
     def _is_current(self, timer: tuple[int, int, str, int]) -> bool:
@@ -89,8 +90,8 @@ class Core:
 
     def advance(self, now_ns: int) -> None:
         """Let everything happen that is due, each at its own time."""
-        while (due := self.next_ns()) is not None and due <= now_ns:
-            self._play(self.containers[heapq.heappop(self._timers)[2]], due)
+        while (due := self._next_ns()) is not None and due <= now_ns:
+            self._play(self.containers[heapq.heappop(self.timers)[2]], due)
 
     def _play(self, container: Container, at_ns: int) -> None:
         """What a running container does up to a time."""
@@ -117,10 +118,10 @@ class Core:
         if container.outputs_done < len(container.program.outputs):
             times.append(container.started_ns + container.program.outputs[container.outputs_done].after_ns)
         if times:
-            heapq.heappush(self._timers, (min(times), next(self._serial), container.id, container.plan))
-        if len(self._timers) > 2 * len(self.containers) + SPARE_TIMERS:
-            self._timers = [timer for timer in self._timers if self._is_current(timer)]
-            heapq.heapify(self._timers)
+            heapq.heappush(self.timers, (min(times), next(self._serial), container.id, container.plan))
+        if len(self.timers) > 2 * len(self.containers) + SPARE_TIMERS:
+            self.timers = [timer for timer in self.timers if self._is_current(timer)]
+            heapq.heapify(self.timers)
 
     def _ending(self, container: Container) -> Ending | None:
         """The first of: out of memory, asked to stop, scripted exit, end of the program."""
@@ -238,7 +239,7 @@ class Core:
         self.book.take(classes)
         self.containers[container.id] = container
         sandbox.containers.append(container.id)
-        self.image(config.image.image)
+        container.image_id = self.image(config.image.image)
         self._happened(now_ns, container, cri.CONTAINER_CREATED_EVENT, "created")
         return cri.CreateContainerResponse(container_id=container.id)
 

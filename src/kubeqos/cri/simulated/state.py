@@ -7,6 +7,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated.program import SERVER, Program
 from kubeqos.cri.simulated.script import NO_SCRIPT, Script
@@ -41,11 +43,12 @@ class Sandbox:
     ready: bool = True
     settled: Mapping[str, str] | None = None
     containers: list[str] = field(default_factory=list)
+    name: tuple[str, str, str, int] = field(init=False)
+    """What no other sandbox may be called: namespace, name and uid of its pod, and the attempt."""
 
-    @property
-    def name(self) -> tuple[str, str, str, int]:
+    def __post_init__(self) -> None:
         meta = self.config.metadata
-        return (meta.namespace, meta.name, meta.uid, meta.attempt)
+        self.name = (meta.namespace, meta.name, meta.uid, meta.attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +88,11 @@ class Container:
     plan: int = 0
     settled: Mapping[str, str] | None = None
     """Implicit classes that cannot change any more, from the start on."""
+    image_id: str = ""
+    name: str = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return self.config.metadata.name
+    def __post_init__(self) -> None:
+        self.name = self.config.metadata.name
 
     @property
     def state_name(self) -> str:
@@ -99,8 +103,7 @@ class Container:
         return self.ended is not None and self.ended.reason == OOM_KILLED
 
 
-@dataclass(frozen=True, slots=True)
-class Happened:
+class Happened(Struct, frozen=True):
     """An event for subscribers: something was created, started, stopped or deleted."""
 
     at_ns: int
@@ -109,8 +112,7 @@ class Happened:
     kind: cri.ContainerEventType.ValueType
 
 
-@dataclass(frozen=True, slots=True)
-class Wrote:
+class Wrote(Struct, frozen=True):
     """A container wrote text."""
 
     at_ns: int
@@ -119,8 +121,7 @@ class Wrote:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cgroup:
+class Cgroup(Struct, frozen=True):
     """A container's cgroup is to be written anew, or removed when `files` is None."""
 
     path: str

@@ -35,8 +35,9 @@ def sandbox_status(core: Core, sandbox: Sandbox) -> cri.PodSandboxStatus:
         runtime_handler=sandbox.runtime_handler,
     )
     status.linux.namespaces.options.CopyFrom(config.linux.security_context.namespace_options)
-    for name, cls in core.book.assigned(Level.POD, sandbox.classes, sandbox.settled):
-        status.qos_resources.add(**{"name": name, "class": cls})
+    if core.book.offers:
+        for name, cls in core.book.assigned(Level.POD, sandbox.classes, sandbox.settled):
+            status.qos_resources.add(**{"name": name, "class": cls})
     return status
 
 
@@ -49,8 +50,8 @@ def container_status(core: Core, container: Container) -> cri.ContainerStatus:
         created_at=container.created_ns,
         started_at=container.started_ns,
         image=config.image,
-        image_ref=core.image(config.image.image),
-        image_id=core.image(config.image.image),
+        image_ref=container.image_id,
+        image_id=container.image_id,
         labels=config.labels,
         annotations=config.annotations,
         mounts=config.mounts,
@@ -63,8 +64,9 @@ def container_status(core: Core, container: Container) -> cri.ContainerStatus:
         status.exit_code = container.ended.code
         status.reason = container.ended.reason
         status.message = container.ended.message
-    for name, cls in core.book.assigned(Level.CONTAINER, container.classes, container.settled):
-        status.resources.qos_resources.add(**{"name": name, "class": cls})
+    if core.book.offers:
+        for name, cls in core.book.assigned(Level.CONTAINER, container.classes, container.settled):
+            status.resources.qos_resources.add(**{"name": name, "class": cls})
     return status
 
 
@@ -143,8 +145,8 @@ def list_containers(core: Core, request: cri.ListContainersRequest, _now_ns: int
             pod_sandbox_id=container.sandbox_id,
             metadata=container.config.metadata,
             image=container.config.image,
-            image_ref=core.image(container.config.image.image),
-            image_id=core.image(container.config.image.image),
+            image_ref=container.image_id,
+            image_id=container.image_id,
             state=container.state.value,
             created_at=container.created_ns,
             labels=container.config.labels,

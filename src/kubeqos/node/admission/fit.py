@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.model.objects import NodeSelectorTerm, PodSpec, PodView, Taint
+from kubeqos.node.pod.effects import Shortage
 from kubeqos.placement.fit import tolerates
 from kubeqos.placement.selectors import value_predicate
 from kubeqos.placement.shape import HostPort, pod_amounts
@@ -35,13 +36,6 @@ class Occupant:
         names = self.amounts.keys() | other.amounts.keys()
         most = {name: max(self.amounts.get(name, 0), other.amounts.get(name, 0)) for name in names}
         return Occupant(most, tuple({*self.ports, *other.ports}))
-
-
-@dataclass(frozen=True, slots=True)
-class Shortage(Refusal):
-    """Too little of a resource is left; `missing` says of which ones, and how much."""
-
-    missing: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

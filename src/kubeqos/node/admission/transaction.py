@@ -18,13 +18,13 @@ from kubeqos.errors import KubeqosError, StateError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
-from kubeqos.node.admission.fit import NodeFit, Occupancy, Shortage, occupant_of, refuse, shortage
+from kubeqos.node.admission.fit import NodeFit, Occupancy, occupant_of, refuse, shortage
 from kubeqos.node.admission.grants import Conflict, combine
 from kubeqos.node.admission.ledger import Entry, Ledger
 from kubeqos.node.admission.managers import Adopts, HearsOfUpdates, OffersForPods, Resizes, ShowsGrants
-from kubeqos.node.admission.preemption import is_critical
 from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
-from kubeqos.node.pod.effects import Allocation
+from kubeqos.node.pod.effects import Allocation, Shortage
+from kubeqos.node.pod.preemption import is_critical
 from kubeqos.node.pod.resize import changed_containers, resources_of, with_resources
 from kubeqos.plugins.managers import (
     NOTHING,

@@ -14,8 +14,8 @@ from kubeqos.client.api import Api
 from kubeqos.client.informer import Change, Informer
 from kubeqos.client.resources import PODS
 from kubeqos.codec import JsonObject
+from kubeqos.model.timestamps import timestamp
 from kubeqos.node.pod.effects import PodGone, PodSet, Raw
-from kubeqos.node.pod.status import timestamp
 
 Handler = Callable[[PodSet | PodGone], None]
 

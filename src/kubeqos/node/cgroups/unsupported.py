@@ -52,7 +52,7 @@ class Unapplied:
         self._told.discard(uid)
 
     def _lacks(self, pod: PodRecord) -> dict[str, dict[str, str]]:
-        grants = {ref.name: self._grant(ref).unified for ref, _ in pod.admitted_pod().containers()}
+        grants = {ref.name: self._grant(ref).unified for ref, _ in pod.admitted.containers()}
         return {name: dict(files) for name, files in grants.items() if files}
 
     def _words(self, lacks: dict[str, dict[str, str]]) -> str:

@@ -1,14 +1,17 @@
-"""What goes into the node agent's core and what comes out of it: stimuli and effects, as plain values.
+"""What goes into the pod machine and what comes out of it: stimuli and effects, as plain values.
 
 The shell (`node.agent`) turns the world into stimuli and performs the effects. Every effect that takes time is answered
-by one `Done` or `Failed` that carries the effect itself, so that the core knows what is under way.
+by one `Done` or `Failed` that carries the effect itself, so that the machine knows what is under way. All of them are
+tagged structs: they compare by value, and a journal of them can be written down, read back and replayed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, SeenSandbox
 from kubeqos.plugins.managers import Refusal
@@ -16,51 +19,69 @@ from kubeqos.plugins.managers import Refusal
 Raw = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class _Value(Struct, frozen=True, tag=True, tag_field="kind", omit_defaults=True):
+    """Base of everything that a journal writes down. The tag is `kind`: `type` is a field of events."""
+
+
+# ---- What effects make
+
+
+class Allocation(_Value, frozen=True):
     """A pod with the resources that were reserved for it, and the containers that have not been told yet."""
 
     raw: Raw
     untold: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage(Refusal):
+    """Too little of a resource is left; `missing` says of which ones, and how much."""
+
+    missing: Mapping[str, int] = field(default_factory=dict)
+
+
+class Refused(_Value, frozen=True):
+    """A `Refusal` or `Shortage` as it is written down: those are the managers' own type."""
+
+    reason: str
+    message: str
+    retry: bool = False
+    missing: dict[str, int] | None = None
+
+
 Result = SeenContainer | SeenSandbox | Refusal | Allocation | str | bool | None
 """What an effect made: a container, a sandbox, an allocation or refusal, a word, a probe's verdict."""
+Written = SeenContainer | SeenSandbox | Refused | Allocation | str | bool | None
 
 
 # ---- Stimuli
 
 
-@dataclass(frozen=True, slots=True)
-class PodSet:
+class PodSet(_Value, frozen=True):
     """A pod of this node as the API server (or a static pod file) has it now."""
 
     raw: Raw
     source: Literal["api", "file"] = "api"
 
 
-@dataclass(frozen=True, slots=True)
-class PodGone:
+class PodGone(_Value, frozen=True):
     """The pod is no longer in the API (or its file is gone)."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodsListed:
+class PodsListed(_Value, frozen=True):
     """Every pod that the API and the files have has been told: what only the runtime knows is an orphan."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """The runtime's view of one pod, asked for when the core's `serial` of that pod was `since`."""
+class Observed(_Value, frozen=True):
+    """The runtime's view of one pod, asked for when the machine's `serial` of that pod was `since`."""
 
     seen: SeenPod
     since: int
 
 
-@dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(_Value, frozen=True):
     """End the pod for good: node pressure, a vanished class."""
 
     uid: str
@@ -72,78 +93,50 @@ class Evict:
     """Of the event: what was short, and who used it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(_Value, frozen=True):
     """Time has passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """An effect was carried out; `result` is what it made."""
-
-    effect: Effect
-    result: Result = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """An effect failed. `reason` is a Kubernetes reason (`ErrImagePull`) where the effect has several ways to fail."""
-
-    effect: Effect
-    message: str
-    reason: str = ""
-
-
-Stimulus = PodSet | PodGone | PodsListed | Observed | Evict | Tick | Done | Failed
 
 
 # ---- Effects
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """Reserve everything the pod asks for, or refuse it; answered by Done(None) or Done(Refusal)."""
+class Admit(_Value, frozen=True):
+    """Reserve everything the pod asks for, or refuse it; answered by Done(Allocation) or Done(Refusal)."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(_Value, frozen=True):
     """Reserve what a changed spec asks for; answered as `Admit`. On success the new spec is the allocated one."""
 
     uid: str
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunSandbox:
+class RunSandbox(_Value, frozen=True):
     uid: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class EnsureImage:
+class EnsureImage(_Value, frozen=True):
     uid: str
     container: str
 
 
-@dataclass(frozen=True, slots=True)
-class CreateContainer:
+class CreateContainer(_Value, frozen=True):
     uid: str
     container: str
     attempt: int
     sandbox_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class StartContainer:
+class StartContainer(_Value, frozen=True):
     uid: str
     container: str
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunHook:
+class RunHook(_Value, frozen=True):
     uid: str
     container: str
     id: str
@@ -151,43 +144,37 @@ class RunHook:
     deadline_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class RunProbe:
+class RunProbe(_Value, frozen=True):
     uid: str
     container: str
     id: str
     probe: Literal["startup", "liveness", "readiness"]
 
 
-@dataclass(frozen=True, slots=True)
-class StopContainer:
+class StopContainer(_Value, frozen=True):
     uid: str
     container: str
     id: str
     grace_seconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveContainer:
+class RemoveContainer(_Value, frozen=True):
     uid: str
     container: str
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class StopSandbox:
+class StopSandbox(_Value, frozen=True):
     uid: str
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveSandbox:
+class RemoveSandbox(_Value, frozen=True):
     uid: str
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateResources:
+class UpdateResources(_Value, frozen=True):
     """Bring a running container to what its pod's allocated spec and its grants say."""
 
     uid: str
@@ -195,30 +182,26 @@ class UpdateResources:
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(_Value, frozen=True):
     """Give back everything that the pod holds."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(_Value, frozen=True):
     """Ask the runtime about this pod; answered by `Observed`."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class WriteStatus:
+class WriteStatus(_Value, frozen=True):
     """Make this the pod's status. Not answered: only the newest counts."""
 
     uid: str
     status: Raw
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(_Value, frozen=True):
     """Tell people. Not answered."""
 
     uid: str
@@ -229,15 +212,13 @@ class Record:
     annotations: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePod:
+class DeletePod(_Value, frozen=True):
     """The pod has ended as asked: let the API server forget it. Not answered; `PodGone` follows."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(_Value, frozen=True):
     """Nothing of this pod is left on the node."""
 
     uid: str
@@ -265,24 +246,23 @@ Effect = (
     | Forget
 )
 
-UNANSWERED = (Look, WriteStatus, Record, DeletePod, Forget)
-"""Effects that the core does not wait for."""
+
+# ---- Answers to effects: stimuli again
 
 
-def target(effect: Effect) -> str:
-    """What an effect keeps busy: at most one effect per pod and target is under way."""
-    match effect:
-        case RunProbe():
-            return f"probe/{effect.container}/{effect.probe}"
-        case Admit() | Release() | Resize():
-            return "managers"
-        case RunSandbox() | StopSandbox() | RemoveSandbox():
-            return "sandbox"
-        case RemoveContainer():
-            return f"remove/{effect.id}"
-        case StopContainer() | RunHook(hook="preStop"):
-            return f"stop/{effect.container}"
-        case UpdateResources():
-            return f"update/{effect.container}"
-        case _:
-            return f"container/{getattr(effect, 'container', '')}"
+class Done(Struct, frozen=True):
+    """An effect was carried out; `result` is what it made."""
+
+    effect: Effect
+    result: Result = None
+
+
+class Failed(_Value, frozen=True):
+    """An effect failed. `reason` is a Kubernetes reason (`ErrImagePull`) where the effect has several ways to fail."""
+
+    effect: Effect
+    message: str
+    reason: str = ""
+
+
+Stimulus = PodSet | PodGone | PodsListed | Observed | Evict | Tick | Done | Failed

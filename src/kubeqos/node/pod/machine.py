@@ -1,9 +1,10 @@
 """The node agent's decisions: stimuli in, effects out. No I/O, no clock, no await.
 
 One `PodRecord` per pod; one method per stimulus; `_move` is the only place that changes a pod's state. After every
-stimulus the pod's next effects are derived from what the runtime holds and what is under way (`node.pod.lifecycle`),
-and its status is written if it differs from the last one. `story(uid)` tells what happened to a pod; `validate()`
-states the invariants and is on in every test. The shell around it is `node.agent`.
+stimulus the record says how far everything is (`PodRecord.assess`), the pod's next effects are derived from that and
+from what is under way (`node.pod.lifecycle`), and its status is written if it differs from the last one. `story(uid)`
+tells what happened to a pod; `validate()` states the invariants and is on in every test. The shell around it is
+`node.agent`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,13 @@ from dataclasses import replace
 from typing import Any
 
 from kubeqos.model.objects import PodView
-from kubeqos.node.admission import preemption
-from kubeqos.node.admission.fit import Shortage
+from kubeqos.model.timestamps import seconds_of
 from kubeqos.node.pod import effects as fx
+from kubeqos.node.pod import outcomes, preemption
 from kubeqos.node.pod.lifecycle import Plan, grace_seconds, keep_running, wind_down
-from kubeqos.node.pod.observed import SeenPod, Stage
-from kubeqos.node.pod.outcomes import Outcomes
+from kubeqos.node.pod.observed import Stage
 from kubeqos.node.pod.record import ACTIVE, Cause, Ending, PodRecord, PodState
 from kubeqos.node.pod.resize import resources_changed
-from kubeqos.node.pod.restarts import active_deadline
 from kubeqos.node.pod.status import NO_EPHEMERAL, TERMINAL, StatusFacts, pod_status
 from kubeqos.placement.shape import pod_amounts
 from kubeqos.plugins.managers import Refusal
@@ -44,7 +43,8 @@ class Core:
         self.listed = False
         self.preemptions: Counter[str] = Counter()
         """Pods that made room for a critical one, by what was missing."""
-        self._outcomes = Outcomes()
+        self.due: float | None = None
+        """When something is to be done by itself: a `Tick` is wanted then."""
         self._wakes: list[tuple[float, str]] = []
         self._gone_stories: dict[str, list[str]] = {}
         self._handlers: dict[type, Callable[[Any, float], Iterable[str]]] = {
@@ -66,12 +66,12 @@ class Core:
         for uid in self._handlers[type(stimulus)](stimulus, now):
             pod = self.pods.get(uid)
             if pod is not None:
-                out += self._outcomes.take(uid)
+                pod.assess()
                 out += self._advance(pod, now)
+        self.due = self._next_wake() if self._wakes else None
         return out
 
-    def next_wake(self) -> float | None:
-        """When something is to be done by itself."""
+    def _next_wake(self) -> float | None:
         while self._wakes:
             at, uid = self._wakes[0]
             pod = self.pods.get(uid)
@@ -93,32 +93,34 @@ class Core:
         uid = metadata["uid"]
         if stimulus.source == "api" and MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
             return ()  # the copy of a static pod: its file decides
-        view = PodView.of(dict(raw))
         pod = self.pods.get(uid)
+        ephemeral = set() if pod is None else {one.name for one in pod.view.spec.ephemeral_containers}
         if pod is None:
-            seen = SeenPod(uid, view.metadata.namespace, view.metadata.name)
-            pod = self.pods[uid] = PodRecord(uid, raw, view, seen, stimulus.source)
+            pod = self.pods[uid] = PodRecord.of(raw, stimulus.source)
             self._tell(pod, now, "known")
-        elif pod.source == "runtime":
-            pod.source, pod.ending = stimulus.source, None
-            self._move(pod, PodState.WAITING, now, "the API knows it")
-        if pod.allocated is not None and not resources_changed(pod.allocated, raw):
-            pod.allocated = raw
-        before = {one.name for one in pod.view.spec.ephemeral_containers} if pod.raw is not raw else set()
-        for one in view.spec.ephemeral_containers:
-            if one.name not in before:
-                self._outcomes.record(pod, "Warning", "Failed", f"Error: {NO_EPHEMERAL}", one.name)
-        pod.raw, pod.view = raw, view
+        else:
+            self._described_anew(pod, stimulus, now)
+        for one in pod.view.spec.ephemeral_containers:
+            if one.name not in ephemeral:
+                outcomes.record(pod, "Warning", "Failed", f"Error: {NO_EPHEMERAL}", one.name)
         self._learn_status(pod, now)
-        if view.metadata.deletion_timestamp:
+        if pod.view.metadata.deletion_timestamp:
             self._end(pod, Cause.DELETED, now)
         return (uid,)
+
+    def _described_anew(self, pod: PodRecord, stimulus: fx.PodSet, now: float) -> None:
+        if pod.source == "runtime":
+            pod.source, pod.ending = stimulus.source, None
+            self._move(pod, PodState.WAITING, now, "the API knows it")
+        if pod.allocated is not None and not resources_changed(pod.allocated, stimulus.raw):
+            pod.allocated = stimulus.raw
+        pod.describe(stimulus.raw, PodView.of(dict(stimulus.raw)))
 
     def _learn_status(self, pod: PodRecord, now: float) -> None:
         """What an earlier life of this agent wrote."""
         status = pod.raw.get("status") or {}
         if status.get("startTime") and not pod.started_at:
-            pod.started_at = parse_time(status["startTime"])
+            pod.begin(seconds_of(status["startTime"]) or now)
         if status.get("phase") in TERMINAL and pod.state is PodState.WAITING and "managers" not in pod.busy:
             rejected = not status.get("containerStatuses") and status["phase"] == "Failed"
             cause = Cause.REJECTED if rejected else Cause.COMPLETED
@@ -142,7 +144,7 @@ class Core:
                 pod.gone = True
                 self._end(pod, Cause.REMOVED, now)
         # Who already runs is admitted again before who is new.
-        return sorted(self.pods, key=lambda uid: (not self.pods[uid].seen.live, uid))
+        return sorted(self.pods, key=lambda uid: (not self.pods[uid].live, uid))
 
     def _observed(self, stimulus: fx.Observed, now: float) -> Iterable[str]:
         seen = stimulus.seen
@@ -150,16 +152,17 @@ class Core:
         if pod is None:
             if seen.empty:
                 return ()
-            pod = self.pods[seen.uid] = _orphan(seen)
+            metadata = {"uid": seen.uid, "namespace": seen.namespace, "name": seen.name}
+            pod = PodRecord.of({"metadata": metadata, "spec": {"containers": []}}, "runtime", seen)
+            self.pods[seen.uid] = pod
             self._tell(pod, now, "found in the runtime")
             if self.listed:
                 pod.gone = True
                 self._end(pod, Cause.REMOVED, now)
         elif stimulus.since < pod.serial:
-            self._outcomes.add(pod.uid, fx.Look(pod.uid))  # asked before our last own change: ask again
+            pod.told.append(fx.Look(pod.uid))  # asked before our last own change: ask again
             return (seen.uid,)
-        self._outcomes.observed(pod, seen)
-        pod.seen = seen
+        outcomes.observed(pod, seen)
         return (seen.uid,)
 
     def _evict(self, stimulus: fx.Evict, now: float) -> Iterable[str]:
@@ -169,13 +172,12 @@ class Core:
         grace = grace_seconds(pod, Cause.EVICTED, stimulus.grace_seconds)
         reason, message, condition = stimulus.reason, stimulus.message, stimulus.condition
         self._begin_end(pod, Ending(Cause.EVICTED, now, grace, reason, message, condition, fails=True))
-        told = fx.Record(pod.uid, "Warning", reason, message, annotations=stimulus.annotations)
-        self._outcomes.add(pod.uid, told)
+        pod.told.append(fx.Record(pod.uid, "Warning", reason, message, annotations=stimulus.annotations))
         return (stimulus.uid,)
 
     def _tick(self, _stimulus: fx.Tick, now: float) -> Iterable[str]:
         due = []
-        while (at := self.next_wake()) is not None and at <= now:
+        while (at := self._next_wake()) is not None and at <= now:
             due.append(heapq.heappop(self._wakes)[1])
         return due
 
@@ -184,13 +186,11 @@ class Core:
         pod = self.pods.get(effect.uid)
         if pod is None:
             return ()
-        pod.finish(effect)
-        pod.succeeded(fx.target(effect))
         self._tell(pod, now, f"done: {describe(effect)}")
         result = stimulus.result
-        if isinstance(result, Shortage) and _peer(pod).is_critical and pod.state is PodState.WAITING:
+        if isinstance(result, fx.Shortage) and _peer(pod).is_critical and pod.state is PodState.WAITING:
             result = self._make_room(pod, result, now)
-        self._outcomes.done(pod, effect, result, now)
+        outcomes.done(pod, effect, result, now)
         if isinstance(effect, fx.Admit) and pod.state is PodState.WAITING:
             self._answered(pod, now)
         if isinstance(effect, fx.Release):
@@ -204,7 +204,7 @@ class Core:
             one.room_from = frozenset()
         return [one.uid for one in waiting]
 
-    def _make_room(self, pod: PodRecord, short: Shortage, now: float) -> Refusal | None:
+    def _make_room(self, pod: PodRecord, short: fx.Shortage, now: float) -> Refusal | None:
         """Let others go for a critical pod; it is admitted when they have left. None while it waits for them."""
         holders = [one for one in self.pods.values() if one.holds and one is not pod]
         leaving = [one for one in holders if one.ending is not None]  # these make room anyway
@@ -240,9 +240,8 @@ class Core:
         pod = self.pods.get(effect.uid)
         if pod is None:
             return ()
-        pod.finish(effect)
         self._tell(pod, now, f"failed: {describe(effect)}: {stimulus.message}")
-        self._outcomes.failed(pod, stimulus, now)
+        outcomes.failed(pod, stimulus, now)
         return (effect.uid,)
 
     # ---- Moving on
@@ -250,7 +249,7 @@ class Core:
     def _advance(self, pod: PodRecord, now: float) -> list[fx.Effect]:
         """Derive what is to be done for one pod now."""
         plan = self._plan(pod, now)
-        out = self._outcomes.take(pod.uid) + plan.effects
+        out, pod.told = pod.told + plan.effects, []
         if pod.state is PodState.GONE:
             self._gone_stories[pod.uid] = list(pod.story)
             del self.pods[pod.uid]
@@ -258,9 +257,10 @@ class Core:
                 del self._gone_stories[next(iter(self._gone_stories))]
             return [*out, fx.Forget(pod.uid)]
         self._sleep(pod, plan.wake)
-        deleting = [one for one in out if isinstance(one, fx.DeletePod)]
-        written = self._status(pod, now)
-        return [one for one in out if one not in deleting] + written + deleting
+        out += self._status(pod, now)
+        if plan.deletes:
+            out.append(fx.DeletePod(pod.uid))  # after its last status: nobody could write that any more
+        return out
 
     def _plan(self, pod: PodRecord, now: float) -> Plan:
         if pod.state in (PodState.TERMINATING, PodState.FINISHED, PodState.REJECTED):
@@ -269,12 +269,13 @@ class Core:
             return Plan()  # static pods do not wait for an API server
         if pod.state is PodState.WAITING:
             return self._plan_admission(pod, now)
-        deadline = active_deadline(pod)
+        seconds = pod.view.spec.active_deadline_seconds
+        deadline = None if seconds is None or not pod.started_at else pod.started_at + seconds
         if deadline is not None and deadline <= now:
             message = "Pod was active on the node longer than the specified deadline"
             grace = grace_seconds(pod, Cause.DEADLINE)
             self._begin_end(pod, Ending(Cause.DEADLINE, now, grace, "DeadlineExceeded", message, fails=True))
-            self._outcomes.record(pod, "Normal", "DeadlineExceeded", message)
+            outcomes.record(pod, "Normal", "DeadlineExceeded", message)
             return self._plan_end(pod, now)
         plan = keep_running(pod, now)
         if plan.completed:
@@ -287,16 +288,17 @@ class Core:
         return plan
 
     def _plan_admission(self, pod: PodRecord, now: float) -> Plan:
+        if not pod.started_at:
+            pod.begin(now)
         plan = Plan()
-        pod.started_at = pod.started_at or now
         if pod.room_from:
-            return plan
+            return plan  # those who make room for it have not left yet
         plan.start(pod, fx.Admit(pod.uid), now)
         return plan
 
     def _plan_resize(self, pod: PodRecord, plan: Plan, now: float) -> None:
         """A changed spec is reserved first and applied then; a refusal waits for the next change, or for room."""
-        if pod.allocated is None or not resources_changed(pod.allocated, pod.raw):
+        if pod.allocated is None or pod.allocated is pod.raw or not resources_changed(pod.allocated, pod.raw):
             pod.resize = None
             return
         generation = (pod.raw.get("metadata") or {}).get("generation", 0)
@@ -319,15 +321,14 @@ class Core:
         elif cause is Cause.DELETED and pod.source == "api":
             if pod.state is not PodState.FINISHED:
                 self._move(pod, PodState.FINISHED, now, "waits to be forgotten")
-                self._outcomes.add(pod.uid, fx.DeletePod(pod.uid))
+                plan.deletes = True
         elif pod.state is PodState.TERMINATING:
             self._move(pod, PodState.FINISHED, now, cause.value)
         return plan
 
     def _note_progress(self, pod: PodRecord, now: float) -> None:
-        names = [one.name for one in pod.view.spec.containers]
-        up = [one for name in names if (one := pod.newest(name)) is not None and one.stage is Stage.RUNNING]
-        if len(up) == len(names) and pod.state is not PodState.RUNNING:
+        up = all(one.newest is not None and one.newest.stage is Stage.RUNNING for one in pod.apps)
+        if up and pod.state is not PodState.RUNNING:
             self._move(pod, PodState.RUNNING, now)
         elif pod.state is PodState.ADMITTED and (pod.seen.sandboxes or pod.busy):
             self._move(pod, PodState.STARTING, now)
@@ -349,14 +350,14 @@ class Core:
             pod.ending = replace(pod.ending, since=now, grace_seconds=grace)
             for key in [key for key in pod.busy if key.startswith("stop/")]:
                 del pod.busy[key]
-            pod.hooked.update(one.id for one in pod.seen.live)
+            pod.hooked.update(one.id for one in pod.live)
 
     def _begin_end(self, pod: PodRecord, ending: Ending) -> None:
         pod.ending = ending
         pod.waits.clear()
         if pod.state in ACTIVE and ending.cause is not Cause.COMPLETED:
-            for container in pod.seen.live:
-                self._outcomes.record(pod, "Normal", "Killing", f"Stopping container {container.name}", container.name)
+            for container in pod.live:
+                outcomes.record(pod, "Normal", "Killing", f"Stopping container {container.name}", container.name)
         self._move(pod, PodState.TERMINATING, ending.since, ending.cause.value)
 
     def _move(self, pod: PodRecord, state: PodState, now: float, why: str = "") -> None:
@@ -376,7 +377,7 @@ class Core:
         """Write the status if it says something new. Nothing is said about a pod that is not admitted yet."""
         if pod.source == "runtime" or pod.gone or (pod.state is PodState.WAITING and pod.refused is None):
             return []
-        if pod.ending is not None and pod.ending.since == 0.0 and pod.status is not None and not pod.seen.live:
+        if pod.ending is not None and pod.ending.since == 0.0 and pod.status is not None and not pod.live:
             return []  # it ended in an earlier life of this agent, which has written all there is to say
         if pod.told_end:
             return []  # its containers may be gone by now, and say nothing any more
@@ -398,7 +399,7 @@ class Core:
 
 
 def _problems(pod: PodRecord) -> Iterable[str]:
-    live = [one.name for one in pod.seen.live]
+    live = [one.name for one in pod.live]
     if len(set(live)) != len(live):
         yield f"two live instances of one container: {live}"
     if pod.state in (PodState.REJECTED, PodState.FINISHED) and live:
@@ -416,15 +417,8 @@ def _problems(pod: PodRecord) -> Iterable[str]:
 
 def _peer(pod: PodRecord) -> preemption.Peer:
     """A pod as the choice of who makes room sees it."""
-    admitted = pod.admitted_pod()
-    spec = admitted.view.spec
-    return preemption.Peer(pod.uid, admitted.qos, pod_amounts(spec), spec.priority, pod.source == "file")
-
-
-def _orphan(seen: SeenPod) -> PodRecord:
-    """A pod that only the runtime knows."""
-    raw = {"metadata": {"uid": seen.uid, "namespace": seen.namespace, "name": seen.name}, "spec": {"containers": []}}
-    return PodRecord(seen.uid, raw, PodView.of(raw), seen, "runtime")
+    spec = pod.admitted.view.spec
+    return preemption.Peer(pod.uid, pod.admitted.qos, pod_amounts(spec), spec.priority, pod.source == "file")
 
 
 def describe(effect: fx.Effect) -> str:
@@ -435,13 +429,3 @@ def describe(effect: fx.Effect) -> str:
         if value not in (None, ""):
             words.append(f"{name}={value}" if not isinstance(value, str) else value)
     return " ".join(words)
-
-
-def parse_time(text: str) -> float:
-    """Seconds of an API timestamp."""
-    import datetime
-
-    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-
-
-__all__ = ["MIRROR_ANNOTATION", "SOURCE_ANNOTATION", "Core", "describe", "parse_time"]

@@ -1,20 +1,35 @@
-"""One pod on this node as the core keeps it: where it stands, what the runtime holds for it, what is under way."""
+"""One pod on this node as the machine keeps it: where it stands, what the runtime holds for it, what is under way.
+
+The record works out once what the others ask again and again: when the pod is described anew (`describe`, `allocate`),
+which containers it has and what managers see of it; after every stimulus (`assess`), how far each container is. The
+rest of this room reads plain attributes.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from msgspec.structs import replace
 
 from kubeqos.model.objects import ContainerView, PodView
-from kubeqos.node.pod.effects import Effect, Raw, UpdateResources, target
-from kubeqos.node.pod.observed import SeenContainer, SeenPod, Stage
+from kubeqos.model.timestamps import timestamp
+from kubeqos.node.pod.effects import Effect, Raw
+from kubeqos.node.pod.observed import SeenContainer, SeenPod, SeenSandbox, Stage
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.podqos import effective_class
 
+ProbeKind = Literal["startup", "liveness", "readiness"]
 STORY_LENGTH = 64
+PROBES: dict[ProbeKind, str] = {
+    "startup": "startupProbe",
+    "liveness": "livenessProbe",
+    "readiness": "readinessProbe",
+}
+"""Kinds of probes, in the order in which they matter, and where a container describes them."""
 FIRST_RESTART_DELAY, LONGEST_RESTART_DELAY = 10.0, 300.0
 FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY = 1.0, 30.0
 
@@ -100,20 +115,57 @@ class ProbeState:
     passed: bool | None = None
 
 
+@dataclass(slots=True, eq=False)
+class ContainerRecord:
+    """One container of a pod: what the pod says of it, and how far it was at the end of the last step."""
+
+    view: ContainerView
+    raw: Raw
+    is_init: bool
+    """Runs before the app containers, once; a sidecar does not."""
+    probes: dict[ProbeKind, Raw]
+    instances: Sequence[SeenContainer] = ()
+    """All that the runtime holds, newest first."""
+    newest: SeenContainer | None = None
+    """The newest instance that could be started, or may be."""
+    live: bool = False
+    """Whether the newest instance was made and has not ended."""
+    started: bool = False
+    """Running, and past its startup probe where it has one."""
+    ready: bool = False
+    """Whether it serves. An init container that is no sidecar is ready once it has succeeded."""
+
+
 @dataclass(slots=True)
 class PodRecord:
-    """Everything the core knows about one pod."""
+    """Everything the machine knows about one pod. Made by `PodRecord.of`."""
 
     uid: str
     raw: Raw
     view: PodView
     seen: SeenPod
+    admitted: AdmittedPod
+    """The pod as managers see it, with the resources that it has now."""
     source: Literal["api", "file", "runtime"] = "api"
     state: PodState = PodState.WAITING
     serial: int = 0
     """Counts completed runtime effects, so that an older look at the runtime can be told from a newer one."""
     allocated: Raw | None = None
     """The pod as last admitted or resized: the resources that hold, while `raw` says what is wished for."""
+    containers: dict[str, ContainerRecord] = field(default_factory=dict)
+    """By name, in the order in which they start."""
+    init: tuple[ContainerRecord, ...] = ()
+    apps: tuple[ContainerRecord, ...] = ()
+    sidecars: tuple[ContainerRecord, ...] = ()
+    newest_sandbox: SeenSandbox | None = None
+    sandbox: SeenSandbox | None = None
+    """The sandbox the pod lives in, if it has one that is ready."""
+    live: Sequence[SeenContainer] = ()
+    """Every instance that has not ended."""
+    app_ran: bool = False
+    """Whether an app container was ever made: initialization is over then, whatever is left of it."""
+    initialized: bool = False
+    """Whether the app containers may run."""
     gone: bool = False
     released: bool = False
     ending: Ending | None = None
@@ -123,6 +175,9 @@ class PodRecord:
     resize: Wait | None = None
     resize_refused_generation: int = -1
     busy: dict[str, Effect] = field(default_factory=dict)
+    """What is under way, by what it keeps busy (`lifecycle.target`)."""
+    told: list[Effect] = field(default_factory=list)
+    """Effects that the present step has decided on before it came to plan the next ones: events, looks."""
     waits: dict[str, Wait] = field(default_factory=dict)
     backoffs: dict[str, Backoff] = field(default_factory=dict)
     retry_at: dict[str, float] = field(default_factory=dict)
@@ -140,10 +195,12 @@ class PodRecord:
     """A call to the runtime failed, and may have been carried out all the same: look before anything else is done."""
     kill: dict[str, str] = field(default_factory=dict)
     """Containers to be stopped while the pod lives on: a failed liveness probe or hook (id → why)."""
-    probes: dict[tuple[str, str], ProbeState] = field(default_factory=dict)
+    probes: dict[tuple[str, ProbeKind], ProbeState] = field(default_factory=dict)
     updates: set[str] = field(default_factory=set)
     """Containers whose resources differ from what was last written."""
     started_at: float = 0.0
+    start_time: str = ""
+    """The same, as the API writes it."""
     status: Raw | None = None
     told_end: bool = False
     """Whether its status says how it ended: what is said then stays."""
@@ -151,7 +208,16 @@ class PodRecord:
     """Condition type → (status, last transition time)."""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
     wake: float | None = None
-    shown_to_managers: AdmittedPod | None = None
+
+    @classmethod
+    def of(cls, raw: Raw, source: Literal["api", "file", "runtime"] = "api", seen: SeenPod | None = None) -> PodRecord:
+        """A pod that was not known before."""
+        view = PodView.of(dict(raw))
+        metadata = view.metadata
+        seen = seen or SeenPod(metadata.uid, metadata.namespace, metadata.name)
+        pod = cls(metadata.uid, raw, view, seen, AdmittedPod(view, raw, effective_class(view)), source)
+        pod._list_containers()
+        return pod
 
     @property
     def key(self) -> str:
@@ -176,27 +242,40 @@ class PodRecord:
         """
         return all(one.id in self.unremovable for one in self.seen.containers or self.seen.sandboxes)
 
-    @property
-    def in_force(self) -> Raw:
-        """The pod with the resources that it has now."""
-        return self.raw if self.allocated is None else self.allocated
+    # ---- What the pod says
 
-    def admitted_pod(self) -> AdmittedPod:
-        """The pod as managers see it, with the resources that it has now."""
-        raw = self.in_force
-        if self.shown_to_managers is None or self.shown_to_managers.raw is not raw:
-            view = self.view if raw is self.raw else PodView.of(dict(raw))
-            self.shown_to_managers = AdmittedPod(view, raw, effective_class(view))
-        return self.shown_to_managers
+    def describe(self, raw: Raw, view: PodView) -> None:
+        """The pod is described anew. What it holds stays as it is until it is resized."""
+        self.raw, self.view = raw, view
+        if self.allocated is None or self.allocated is raw:
+            self.admitted = AdmittedPod(view, raw, effective_class(view))
+        self._list_containers()
 
-    def raw_container(self, name: str) -> dict[str, Any]:
-        spec = self.raw.get("spec") or {}
-        for key in ("initContainers", "containers"):
-            for container in spec.get(key) or ():
-                if container.get("name") == name:
-                    found: dict[str, Any] = container
-                    return found
-        return {}
+    def allocate(self, raw: Raw | None) -> None:
+        """What is reserved for the pod, or None when nothing is any more: then it is shown as it wishes to be."""
+        self.allocated = raw
+        held = self.raw if raw is None else raw
+        if held is not self.admitted.raw:
+            view = self.view if held is self.raw else PodView.of(dict(held))
+            self.admitted = AdmittedPod(view, held, effective_class(view))
+
+    def wished(self) -> AdmittedPod:
+        """The pod as managers would see it if it had what it asks for now."""
+        return AdmittedPod(self.view, self.raw, effective_class(self.view))
+
+    def _list_containers(self) -> None:
+        spec, raw = self.view.spec, self.raw.get("spec") or {}
+        init = zip(spec.init_containers, raw.get("initContainers") or (), strict=True)
+        apps = zip(spec.containers, raw.get("containers") or (), strict=True)
+        self.init = tuple(ContainerRecord(view, one, not view.is_sidecar, _probes(one)) for view, one in init)
+        self.apps = tuple(ContainerRecord(view, one, False, _probes(one)) for view, one in apps)
+        self.sidecars = tuple(one for one in self.init if not one.is_init)
+        self.containers = {one.view.name: one for one in (*self.init, *self.apps)}
+        self.assess()
+
+    def begin(self, at: float) -> None:
+        """When the node took notice of the pod, perhaps in an earlier life: its deadline counts from there."""
+        self.started_at, self.start_time = at, timestamp(at)
 
     def attempts_told(self, name: str) -> int:
         """How many instances of a container its status tells of: the count goes on when the runtime has forgotten."""
@@ -207,33 +286,67 @@ class PodRecord:
                     return int(one.get("restartCount", 0)) + 1
         return 0
 
-    def containers(self) -> Iterator[ContainerView]:
-        yield from self.view.spec.init_containers
-        yield from self.view.spec.containers
+    # ---- What the runtime shows
 
-    @property
-    def sidecars(self) -> list[ContainerView]:
-        return [one for one in self.view.spec.init_containers if one.is_sidecar]
+    def put_container(self, container: SeenContainer) -> None:
+        others = tuple(one for one in self.seen.containers if one.id != container.id)
+        self.seen = replace(self.seen, containers=(*others, container))
 
-    def newest(self, name: str) -> SeenContainer | None:
-        """The newest instance that could be started, or may be."""
-        if not self.broken:
-            return self.seen.newest(name)
-        return next((one for one in self.seen.instances(name) if not self.is_broken(one)), None)
+    def put_sandbox(self, sandbox: SeenSandbox) -> None:
+        others = tuple(one for one in self.seen.sandboxes if one.id != sandbox.id)
+        self.seen = replace(self.seen, sandboxes=(*others, sandbox))
+
+    def drop(self, identity: str) -> None:
+        """A container or sandbox is there no more."""
+        self.seen = replace(
+            self.seen,
+            sandboxes=tuple(one for one in self.seen.sandboxes if one.id != identity),
+            containers=tuple(one for one in self.seen.containers if one.id != identity),
+        )
 
     def is_broken(self, container: SeenContainer) -> bool:
         return container.stage is Stage.CREATED and container.id in self.broken
 
-    def is_busy(self, *prefixes: str) -> bool:
-        return any(key.startswith(prefixes) for key in self.busy)
+    def assess(self) -> None:
+        """Work out how far everything is. The machine calls this once per step, when a stimulus has been taken in."""
+        seen = self.seen
+        self.live = [one for one in seen.containers if one.stage is not Stage.EXITED]
+        self.newest_sandbox = max(seen.sandboxes, key=lambda one: (one.attempt, one.created), default=None)
+        self.sandbox = self.newest_sandbox if self.newest_sandbox and self.newest_sandbox.ready else None
+        instances: dict[str, list[SeenContainer]] = {}
+        for one in seen.containers:
+            instances.setdefault(one.name, []).append(one)
+        for name, container in self.containers.items():
+            found = instances.get(name, [])
+            found.sort(key=lambda one: (one.attempt, one.created), reverse=True)
+            self._assess(name, container, found)
+        self.app_ran = any(one.newest is not None for one in self.apps)
+        # A sidecar has done its part of the initialization when it is up, any other init container when it is through.
+        self.initialized = self.app_ran or all(one.ready if one.is_init else one.started for one in self.init)
 
-    def finish(self, effect: Effect) -> bool:
-        """An effect is no longer under way; False when a newer one has taken its place."""
-        key = target(effect)
-        if self.busy.get(key) != effect:
-            return False
-        del self.busy[key]
-        return True
+    def _assess(self, name: str, container: ContainerRecord, instances: list[SeenContainer]) -> None:
+        container.instances = instances
+        startable = [one for one in instances if not self.is_broken(one)] if self.broken else instances
+        newest = container.newest = startable[0] if startable else None
+        if newest is None:
+            container.live = container.started = container.ready = False
+            return
+        container.live = newest.stage is not Stage.EXITED
+        container.started = newest.stage is Stage.RUNNING and self._passes(container, name, "startup", newest.id)
+        if container.is_init:
+            container.ready = newest.stage is Stage.EXITED and newest.exit_code == 0
+        else:
+            serves = container.started and newest.id not in self.kill
+            container.ready = serves and self._passes(container, name, "readiness", newest.id)
+
+    def _passes(self, container: ContainerRecord, name: str, kind: ProbeKind, identity: str) -> bool:
+        """Whether a probe of this instance has passed; one that is not described cannot fail."""
+        if kind not in container.probes:
+            return True
+        state = self.probes.get((name, kind))
+        return state is not None and state.id == identity and bool(state.passed)
+
+    # ---- What is under way
 
     def retry_later(self, key: str, now: float) -> float:
         """A runtime call failed: when to try again, later each time."""
@@ -242,14 +355,6 @@ class PodRecord:
         self.retry_at[key] = now + self.backoffs[key].delay
         return self.retry_at[key]
 
-    def succeeded(self, key: str) -> None:
-        self.backoffs.pop(key, None)
-        self.retry_at.pop(key, None)
 
-    def update_pending(self) -> list[UpdateResources]:
-        found = []
-        for name in sorted(self.updates):
-            seen = self.newest(name)
-            if seen is not None and seen.live:
-                found.append(UpdateResources(self.uid, name, seen.id))
-        return found
+def _probes(container: Raw) -> dict[ProbeKind, Raw]:
+    return {kind: found for kind, key in PROBES.items() if (found := container.get(key)) is not None}

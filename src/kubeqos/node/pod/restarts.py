@@ -1,27 +1,28 @@
-"""Whether and when a container runs again: restart policies, crash back-off, deadlines. Pure."""
+"""Whether and when a container runs again: restart policies and crash back-off. Pure."""
 
 from __future__ import annotations
 
-from kubeqos.model.objects import ContainerView
 from kubeqos.node.pod.observed import SeenContainer
-from kubeqos.node.pod.record import FIRST_RESTART_DELAY, LONGEST_RESTART_DELAY, Backoff, PodRecord
+from kubeqos.node.pod.record import (
+    FIRST_RESTART_DELAY,
+    LONGEST_RESTART_DELAY,
+    Backoff,
+    ContainerRecord,
+    PodRecord,
+)
 
 ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
 
 
-def policy_of(pod: PodRecord, container: ContainerView) -> str:
-    """A container's own policy, else the pod's; an init container runs until it succeeds, unless the pod says Never."""
-    if container.restart_policy:
-        return container.restart_policy
-    policy = pod.view.spec.restart_policy
-    if container in pod.view.spec.init_containers and policy == ALWAYS:
-        return ON_FAILURE
-    return policy
+def runs_again(pod: PodRecord, container: ContainerRecord, ended: SeenContainer) -> bool:
+    """Whether a container that has ended is to be started again.
 
-
-def runs_again(pod: PodRecord, container: ContainerView, ended: SeenContainer) -> bool:
-    """Whether a container that has ended is to be started again."""
-    policy = policy_of(pod, container)
+    A container's own policy decides, else the pod's; an init container runs until it succeeds, unless the pod says
+    Never.
+    """
+    policy = container.view.restart_policy or pod.view.spec.restart_policy
+    if container.is_init and policy == ALWAYS:
+        policy = ON_FAILURE
     return policy == ALWAYS or (policy == ON_FAILURE and ended.exit_code != 0)
 
 
@@ -55,12 +56,6 @@ def duration_text(seconds: float) -> str:
     """A duration as Go prints it: 10s, 1m20s, 5m0s."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
-
-
-def active_deadline(pod: PodRecord) -> float | None:
-    """When the pod has been active for too long."""
-    seconds = pod.view.spec.active_deadline_seconds
-    return None if seconds is None or not pod.started_at else pod.started_at + seconds
 
 
 def _expired(backoff: Backoff, at: float) -> bool:

@@ -1,20 +1,19 @@
 """The status of a pod: phase, conditions and container statuses, computed as Kubernetes computes them. Pure.
 
-Called by the core after every step; what does not differ from the last one is not written.
+Called by the machine after every step; what does not differ from the last one is not written.
 """
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.model.objects import ContainerView
+from kubeqos.model.timestamps import timestamp
 from kubeqos.node.pod.effects import Raw
 from kubeqos.node.pod.observed import Classes, SeenContainer, Stage
-from kubeqos.node.pod.probes import is_ready, is_started
-from kubeqos.node.pod.record import PodRecord, PodState, Wait
+from kubeqos.node.pod.record import ContainerRecord, PodRecord, PodState, Wait
 from kubeqos.node.pod.restarts import ALWAYS, NEVER, runs_again
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
@@ -31,30 +30,25 @@ class StatusFacts:
     """Whether QoS classes are told at all; not with the gate off (KEP-3008, Version Skew Strategy)."""
 
 
-def timestamp(seconds: float) -> str:
-    """A time as the API writes it."""
-    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]:
     """The whole status."""
-    init = [_container_status(pod, one, facts) for one in pod.view.spec.init_containers]
-    apps = [_container_status(pod, one, facts) for one in pod.view.spec.containers]
     if pod.refused is not None:
         return _rejected_status(pod, pod.refused)
+    init = [_container_status(pod, one, facts) for one in pod.init]
+    apps = [_container_status(pod, one, facts) for one in pod.apps]
     phase = _phase(pod, init, apps)
     status: dict[str, Any] = {
         "phase": phase,
         "conditions": _stamped(pod, _conditions(pod, phase, init, apps), now),
-        "qosClass": str(pod.admitted_pod().qos),
+        "qosClass": pod.admitted.qos.value,
     }
     if pod.ending is not None and _has_failed(pod):
         status |= {"reason": pod.ending.reason, "message": pod.ending.message}
     generation = (pod.raw.get("metadata") or {}).get("generation")
     if generation:
         status["observedGeneration"] = generation
-    if pod.started_at:
-        status["startTime"] = timestamp(pod.started_at)
+    if pod.start_time:
+        status["startTime"] = pod.start_time
     if facts.host_ips:
         status |= {"hostIP": facts.host_ips[0], "hostIPs": [{"ip": ip} for ip in facts.host_ips]}
     status |= _addresses(pod, facts)
@@ -64,7 +58,7 @@ def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]
         status["initContainerStatuses"] = init
     if pod.view.spec.ephemeral_containers:
         status["ephemeralContainerStatuses"] = [_not_run(one) for one in pod.view.spec.ephemeral_containers]
-    sandbox = pod.seen.newest_sandbox
+    sandbox = pod.newest_sandbox
     if sandbox is not None and sandbox.classes and facts.classes:
         status["qosResources"] = _qos_resources(sandbox.classes)
     return status
@@ -93,10 +87,10 @@ def _rejected_status(pod: PodRecord, refused: Wait) -> dict[str, Any]:
         "phase": FAILED,
         "reason": refused.reason,
         "message": f"Pod was rejected: {refused.message}",
-        "qosClass": str(pod.admitted_pod().qos),
+        "qosClass": pod.admitted.qos.value,
     }
-    if pod.started_at:
-        status["startTime"] = timestamp(pod.started_at)
+    if pod.start_time:
+        status["startTime"] = pod.start_time
     return status
 
 
@@ -104,8 +98,7 @@ def _addresses(pod: PodRecord, facts: StatusFacts) -> dict[str, Any]:
     if pod.view.spec.host_network:
         ips = facts.host_ips if pod.seen.sandboxes else ()
     else:
-        sandbox = pod.seen.sandbox
-        ips = sandbox.ips if sandbox is not None else ()
+        ips = pod.sandbox.ips if pod.sandbox is not None else ()
     return {"podIP": ips[0], "podIPs": [{"ip": ip} for ip in ips]} if ips else {}
 
 
@@ -116,35 +109,30 @@ def _qos_resources(classes: Classes) -> list[dict[str, str]]:
 # ---- Containers
 
 
-def _container_status(pod: PodRecord, container: ContainerView, facts: StatusFacts) -> dict[str, Any]:
-    newest = pod.newest(container.name)
-    previous = _previous(pod, container.name)
-    ready, started = is_ready(pod, container), is_started(pod, container)
-    if newest is None:
-        state, last = {"waiting": _not_created(pod, container)}, {}
-    else:
-        state = _state(newest, facts)
-        last = _state(previous, facts) if previous is not None and newest.live else {}
-    wait = pod.waits.get(container.name)
+def _container_status(pod: PodRecord, container: ContainerRecord, facts: StatusFacts) -> dict[str, Any]:
+    name, newest = container.view.name, container.newest
+    state: dict[str, Any] = {"waiting": _not_created(pod, container)} if newest is None else _state(newest, facts)
+    last = _last_state(container, facts) if container.live else {}
+    wait = pod.waits.get(name)
     if wait is not None and (newest is None or "running" not in state) and _still_wanted(pod, container, newest):
         if "terminated" in state:
             last = state
         state = {"waiting": {"reason": wait.reason, "message": wait.message}}
     status: dict[str, Any] = {
-        "name": container.name,
+        "name": name,
         "state": state,
         "lastState": last,
-        "ready": ready,
+        "ready": container.ready,
         "restartCount": newest.attempt if newest else 0,
-        "image": newest.image if newest and newest.image else container.image,
+        "image": newest.image if newest and newest.image else container.view.image,
         "imageID": newest.image_id if newest else "",
-        "started": started,
+        "started": container.started,
     }
     if newest is not None:
         status["containerID"] = f"{facts.runtime_name}://{newest.id}"
         if newest.classes and facts.classes:
             status["qosResources"] = _qos_resources(newest.classes)
-    resources = _allocated_resources(pod, container.name)
+    resources = _allocated_resources(pod, name)
     if resources.get("requests"):
         status["allocatedResources"] = resources["requests"]
     if newest is not None and newest.stage is Stage.RUNNING:
@@ -153,7 +141,7 @@ def _container_status(pod: PodRecord, container: ContainerView, facts: StatusFac
 
 
 def _allocated_resources(pod: PodRecord, name: str) -> dict[str, Any]:
-    spec = pod.in_force.get("spec") or {}
+    spec = pod.admitted.raw.get("spec") or {}
     for key in ("initContainers", "containers"):
         for container in spec.get(key) or ():
             if container.get("name") == name:
@@ -162,23 +150,21 @@ def _allocated_resources(pod: PodRecord, name: str) -> dict[str, Any]:
     return {}
 
 
-def _previous(pod: PodRecord, name: str) -> SeenContainer | None:
-    """The last instance that ended before the present one."""
-    instances = pod.seen.instances(name)
-    return next((one for one in instances[1:] if one.stage is Stage.EXITED), None)
+def _last_state(container: ContainerRecord, facts: StatusFacts) -> dict[str, Any]:
+    """How the last instance ended before the present one."""
+    for one in container.instances[1:]:
+        if one.stage is Stage.EXITED:
+            return _state(one, facts)
+    return {}
 
 
-def _not_created(pod: PodRecord, container: ContainerView) -> dict[str, str]:
+def _not_created(pod: PodRecord, container: ContainerRecord) -> dict[str, str]:
     """Kubernetes' words for a container that is still to come."""
-    waits_for_init = container in pod.view.spec.containers and pod.view.spec.init_containers
-    if waits_for_init and not initialized(pod):
-        return {"reason": "PodInitializing"}
-    if pod.view.spec.init_containers and container in pod.view.spec.init_containers:
-        return {"reason": "PodInitializing"}
-    return {"reason": "ContainerCreating"}
+    waits_for_init = pod.init and not pod.initialized
+    return {"reason": "PodInitializing" if container in pod.init or waits_for_init else "ContainerCreating"}
 
 
-def _still_wanted(pod: PodRecord, container: ContainerView, newest: SeenContainer | None) -> bool:
+def _still_wanted(pod: PodRecord, container: ContainerRecord, newest: SeenContainer | None) -> bool:
     if pod.ending is not None:
         return False
     return newest is None or newest.stage is Stage.CREATED or runs_again(pod, container, newest)
@@ -201,20 +187,6 @@ def _state(container: SeenContainer, facts: StatusFacts) -> dict[str, Any]:
     return {"terminated": ended}
 
 
-def initialized(pod: PodRecord) -> bool:
-    """Whether the app containers may run: every init container has done its part, or they have run already."""
-    if any(pod.newest(one.name) is not None for one in pod.view.spec.containers):
-        return True
-    return all(_init_done(pod, one) for one in pod.view.spec.init_containers)
-
-
-def _init_done(pod: PodRecord, container: ContainerView) -> bool:
-    if container.is_sidecar:
-        return is_started(pod, container)
-    newest = pod.newest(container.name)
-    return newest is not None and newest.stage is Stage.EXITED and newest.exit_code == 0
-
-
 # ---- Phase
 
 
@@ -224,18 +196,18 @@ def _has_failed(pod: PodRecord) -> bool:
     Until then nobody may take its place. What is on record stays so.
     """
     recorded = (pod.raw.get("status") or {}).get("phase")
-    return pod.ending is not None and pod.ending.fails and (recorded == FAILED or not pod.seen.live)
+    return pod.ending is not None and pod.ending.fails and (recorded == FAILED or not pod.live)
 
 
 def _phase(pod: PodRecord, init: Sequence[Raw], apps: Sequence[Raw]) -> str:
     if _has_failed(pod):
         return FAILED
     recorded = (pod.raw.get("status") or {}).get("phase")
-    if recorded in TERMINAL and not pod.seen.live:
+    if recorded in TERMINAL and not pod.live:
         return str(recorded)
     phase = _container_phase(pod, init, apps)
     # A pod that has ended on request is over, even if some of its containers never ran.
-    over = pod.ending is not None and not pod.seen.live and pod.state in (PodState.TERMINATING, PodState.FINISHED)
+    over = pod.ending is not None and not pod.live and pod.state in (PodState.TERMINATING, PodState.FINISHED)
     return FAILED if over and phase not in TERMINAL else phase
 
 
@@ -261,7 +233,7 @@ def _container_phase(pod: PodRecord, init: Sequence[Raw], apps: Sequence[Raw]) -
         return RUNNING
     if not stopped:
         return PENDING
-    over = pod.ending is not None and not pod.seen.live
+    over = pod.ending is not None and not pod.live
     if not over and spec.restart_policy == ALWAYS:
         return RUNNING
     if stopped == succeeded:
@@ -271,11 +243,11 @@ def _container_phase(pod: PodRecord, init: Sequence[Raw], apps: Sequence[Raw]) -
 
 def _init_progress(pod: PodRecord, init: Sequence[Raw]) -> tuple[bool, bool]:
     """Whether initialization is still to come, and whether a container of it has failed."""
-    ran_before = any(pod.newest(one.name) is not None for one in pod.view.spec.containers)
+    ran_before = pod.app_ran
     pending = failed = False
-    for container, status in zip(pod.view.spec.init_containers, init, strict=True):
+    for container, status in zip(pod.init, init, strict=True):
         state, last = status["state"], status["lastState"]
-        if container.is_sidecar:
+        if not container.is_init:
             pending |= not ran_before and not status["started"] and "terminated" not in {**state, **last}
         elif "running" in state:
             pending = True
@@ -294,8 +266,8 @@ def _init_progress(pod: PodRecord, init: Sequence[Raw]) -> tuple[bool, bool]:
 def _conditions(pod: PodRecord, phase: str, init: Sequence[Raw], apps: Sequence[Raw]) -> list[dict[str, Any]]:
     containers_ready = _containers_ready(pod, phase, init, apps)
     conditions = [
-        {"type": "PodReadyToStartContainers", "status": _truth(pod.seen.sandbox is not None)},
-        _initialized_condition(pod, phase, init),
+        {"type": "PodReadyToStartContainers", "status": _truth(pod.sandbox is not None)},
+        _initialized_condition(pod, phase),
         _ready(pod, containers_ready),
         {"type": "ContainersReady", **containers_ready},
         {"type": "PodScheduled", "status": "True"},
@@ -320,7 +292,7 @@ def _containers_ready(pod: PodRecord, phase: str, init: Sequence[Raw], apps: Seq
         return {"status": "False", "reason": "PodCompleted"}
     if phase == FAILED:
         return {"status": "False", "reason": "PodFailed"}
-    sidecars = {one.name for one in pod.sidecars}
+    sidecars = {one.view.name for one in pod.sidecars}
     unready = [status["name"] for status in init if status["name"] in sidecars and not status["started"]]
     unready += [status["name"] for status in apps if not status["ready"]]
     if unready:
@@ -346,13 +318,12 @@ def _ready(pod: PodRecord, containers_ready: Raw) -> dict[str, Any]:
     return {"type": "Ready", "status": "True"}
 
 
-def _initialized_condition(pod: PodRecord, phase: str, init: Sequence[Raw]) -> dict[str, Any]:
+def _initialized_condition(pod: PodRecord, phase: str) -> dict[str, Any]:
     if phase == SUCCEEDED:
         return {"type": "Initialized", "status": "True", "reason": "PodCompleted"}
-    if initialized(pod):
+    if pod.initialized:
         return {"type": "Initialized", "status": "True"}
-    done = {one.name: _init_done(pod, one) for one in pod.view.spec.init_containers}
-    missing = " ".join(status["name"] for status in init if not done[status["name"]])
+    missing = " ".join(one.view.name for one in pod.init if not (one.ready if one.is_init else one.started))
     message = f"containers with incomplete status: [{missing}]"
     return {"type": "Initialized", "status": "False", "reason": "ContainersNotInitialized", "message": message}
 
@@ -363,10 +334,11 @@ def _stamped(pod: PodRecord, conditions: list[dict[str, Any]], now: float) -> li
         for known in (pod.raw.get("status") or {}).get("conditions") or ():
             if known.get("lastTransitionTime"):
                 pod.last_conditions[known["type"]] = (known.get("status", ""), known["lastTransitionTime"])
+    stamp = ""
     for condition in conditions:
         known_status, since = pod.last_conditions.get(condition["type"], ("", ""))
         if known_status != condition["status"]:
-            since = timestamp(now)
+            since = stamp = stamp or timestamp(now)
             pod.last_conditions[condition["type"]] = (condition["status"], since)
         condition["lastProbeTime"] = None
         condition["lastTransitionTime"] = since

@@ -24,17 +24,8 @@ from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.cgroups.keeper import CgroupKeeper
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.machine import Core
-from kubeqos.node.pod.observed import (
-    CONTAINER_NAME_LABEL,
-    POD_UID_LABEL,
-    SeenContainer,
-    SeenPod,
-    Stage,
-    seen_container,
-    seen_sandbox,
-)
-from kubeqos.node.pod.probes import FIELDS
-from kubeqos.node.pod.record import PodRecord
+from kubeqos.node.pod.observed import SeenContainer, SeenPod, Stage
+from kubeqos.node.pod.record import PROBES, PodRecord
 from kubeqos.node.runtime import volumes
 from kubeqos.node.runtime.criconfig import (
     ConfigurationProblem,
@@ -48,9 +39,17 @@ from kubeqos.node.runtime.criconfig import (
     sandbox_config,
     termination_log,
 )
+from kubeqos.node.runtime.observer import (
+    CONTAINER_NAME_LABEL,
+    POD_UID_LABEL,
+    STAGES,
+    seen_container,
+    seen_sandbox,
+)
 from kubeqos.node.runtime.prober import Prober
 from kubeqos.node.updates.teller import Adjusting, Spawn
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Refusal, StartHook
+from kubeqos.rules.defaults import pull_policy
 
 LONGEST_MESSAGE = 4096
 Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]
@@ -124,7 +123,7 @@ class Performer:
             claims = await self._claims(raw)
             if isinstance(claims, Refusal):
                 return claims
-            known = pod.admitted_pod()
+            known = pod.admitted
             wanted = AdmittedPod(known.view, known.raw, known.qos, claims)
             refusal = await self._admission.admit(wanted, static=pod.source == "file")
             if refusal is not None:
@@ -132,18 +131,18 @@ class Performer:
                 return refusal
         # Whoever shares CPUs makes room before the first container of this pod can start.
         await self.adjusting.adjust()
-        for ref, _ in pod.admitted_pod().containers():
+        for ref in pod.admitted.refs.values():
             await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
         return self._admission.allocation(raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
-        wished = PodRecord(pod.uid, pod.raw, pod.view, pod.seen).admitted_pod()
-        refusal = await self._admission.resize(pod.admitted_pod(), wished)
+        wished = pod.wished()
+        refusal = await self._admission.resize(pod.admitted, wished)
         return refusal if refusal is not None else self._admission.allocation(wished.raw)
 
     async def _release(self, pod: PodRecord, _effect: fx.Release) -> fx.Result:
         if self._cgroups is not None and pod.source != "runtime":
-            self._cgroups.remove(pod.admitted_pod())
+            self._cgroups.remove(pod.admitted)
         await self._admission.release(pod.uid)
         self.adjusting.gone(pod.uid)
         context = self._context()
@@ -151,7 +150,7 @@ class Performer:
             own = context.state_dir / "pods" / pod.uid
             # Logs and last words of a pod that has ended stay; its volumes go, or evicting it would free no disk.
             stay = not pod.ending.cause.cleans_up
-            folders = [own / "volumes"] if stay else [own, pod_log_dir(pod.admitted_pod(), context)]
+            folders = [own / "volumes"] if stay else [own, pod_log_dir(pod.admitted, context)]
             if self._threads:
                 await asyncio.to_thread(_remove_all, folders)
             else:
@@ -165,7 +164,7 @@ class Performer:
     # ---- Sandboxes
 
     async def _run_sandbox(self, pod: PodRecord, effect: fx.RunSandbox) -> fx.Result:
-        context, admitted = self._context(), pod.admitted_pod()
+        context, admitted = self._context(), pod.admitted
         if context.folders and pod.view.spec.volumes:
             try:
                 volumes.write_all(admitted, context, await self._files(admitted, volumes.needs(admitted)))
@@ -186,21 +185,22 @@ class Performer:
     # ---- Containers
 
     async def _ensure_image(self, pod: PodRecord, effect: fx.EnsureImage) -> fx.Result:
-        raw = pod.raw_container(effect.container)
-        image, policy = raw.get("image", ""), raw.get("imagePullPolicy") or _default_policy(raw.get("image", ""))
+        raw = pod.containers[effect.container].raw
+        image = raw.get("image", "")
+        policy = raw.get("imagePullPolicy") or pull_policy(image)
         if policy != "Always" and await self._runtime.image_status(image) is not None:
             return "present"
         if policy == "Never":
             text = f'Container image "{image}" is not present with pull policy of Never'
             raise StartError("ErrImageNeverPull", text)
-        config = sandbox_config(pod.admitted_pod(), 0, self._context())
+        config = sandbox_config(pod.admitted, 0, self._context())
         await self._runtime.pull_image(image, sandbox_config=config)
         return "pulled"
 
     async def _create(self, pod: PodRecord, effect: fx.CreateContainer) -> fx.Result:
-        context, admitted = self._context(), pod.admitted_pod()
-        ref = _ref(admitted, effect.container)
-        sandbox = pod.seen.newest_sandbox
+        context, admitted = self._context(), pod.admitted
+        ref = admitted.refs[effect.container]
+        sandbox = pod.newest_sandbox
         assert sandbox is not None
         grant = self._admission.grant(ref)
         lookup = await self._lookup(admitted, ref)
@@ -242,8 +242,8 @@ class Performer:
         return found
 
     async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
-        admitted = pod.admitted_pod()
-        ref = _ref(admitted, effect.container)
+        admitted = pod.admitted
+        ref = admitted.refs[effect.container]
         await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
         for manager in self._admission.managers:
             if isinstance(manager, StartHook):
@@ -269,8 +269,8 @@ class Performer:
         return None
 
     async def _update(self, pod: PodRecord, effect: fx.UpdateResources) -> fx.Result:
-        admitted = pod.admitted_pod()
-        ref = _ref(admitted, effect.container)
+        admitted = pod.admitted
+        ref = admitted.refs[effect.container]
         await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
         async with self.adjusting.alone(ref):
             grant, void = self._admission.grant(ref), self.adjusting.owed.of((pod.uid, ref.name))
@@ -292,7 +292,7 @@ class Performer:
         if found.stage is not Stage.EXITED or found.message or pod is None or not context.folders:
             return found
         try:
-            with termination_log(pod.admitted_pod(), found.name, found.attempt, context).open("rb") as file:
+            with termination_log(pod.admitted, found.name, found.attempt, context).open("rb") as file:
                 said = file.read(LONGEST_MESSAGE).decode(errors="replace")
         except OSError:
             return found
@@ -301,21 +301,21 @@ class Performer:
     # ---- Hooks and probes
 
     async def _hook(self, pod: PodRecord, effect: fx.RunHook) -> fx.Result:
-        raw = pod.raw_container(effect.container)
+        raw = pod.containers[effect.container].raw
         handler = (raw.get("lifecycle") or {}).get(effect.hook) or {}
         await self._prober.run(handler, effect.id, raw, self._ip(pod), timeout=effect.deadline_seconds)
         return None
 
     async def _probe(self, pod: PodRecord, effect: fx.RunProbe) -> fx.Result:
-        raw = pod.raw_container(effect.container)
-        probe = raw.get(FIELDS[effect.probe]) or {}
+        raw = pod.containers[effect.container].raw
+        probe = raw.get(PROBES[effect.probe]) or {}
         timeout = float(probe.get("timeoutSeconds", 1))
         await self._prober.run(probe, effect.id, raw, self._ip(pod), timeout=timeout)
         return True
 
     def _ip(self, pod: PodRecord) -> str:
-        sandbox = pod.seen.sandbox
-        return sandbox.ips[0] if sandbox is not None and sandbox.ips else self._context().host_ip
+        ips = pod.sandbox.ips if pod.sandbox is not None else ()
+        return ips[0] if ips else self._context().host_ip
 
     # ---- Looking
 
@@ -346,30 +346,13 @@ class Performer:
         for container in await self._runtime.list_containers():
             uid = container.labels.get(POD_UID_LABEL)
             if uid and CONTAINER_NAME_LABEL in container.labels:
-                found.setdefault(uid, {})[container.id] = _STAGES[container.state]
+                found.setdefault(uid, {})[container.id] = STAGES[container.state].value
         return found
-
-
-_STAGES = {
-    cri.CONTAINER_CREATED: Stage.CREATED.value,
-    cri.CONTAINER_RUNNING: Stage.RUNNING.value,
-    cri.CONTAINER_EXITED: Stage.EXITED.value,
-    cri.CONTAINER_UNKNOWN: Stage.EXITED.value,
-}
 
 
 def _remove_all(folders: Iterable[Path]) -> None:
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _ref(pod: AdmittedPod, name: str) -> ContainerRef:
-    return next(ref for ref, _ in pod.containers() if ref.name == name)
-
-
-def _default_policy(image: str) -> str:
-    tag = image.rpartition("/")[2].partition(":")[2]
-    return "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
 
 
 async def _if_there(call: Awaitable[None]) -> None:

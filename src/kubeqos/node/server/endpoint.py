@@ -71,7 +71,7 @@ class NodeDoor:
         raise ApiError(404, "NotFound", f'pods "{name}" not found', details={"name": name, "kind": "pods"})
 
     def _log_path(self, pod: PodRecord, container: str, seen: SeenContainer) -> Path:
-        return pod_log_dir(pod.admitted_pod(), self.agent.context) / container / f"{seen.attempt}.log"
+        return pod_log_dir(pod.admitted, self.agent.context) / container / f"{seen.attempt}.log"
 
     # ---- Exec
 
@@ -81,7 +81,8 @@ class NodeDoor:
         except ApiError as error:
             await socket.send(frame(ERROR, failure_status(str(error))))
             return
-        seen = record.newest(container)
+        known = record.containers.get(container)
+        seen = known.newest if known is not None else None
         if seen is None or seen.stage is not Stage.RUNNING:
             await socket.send(frame(ERROR, failure_status(f'container not found ("{container}")')))
             return
@@ -111,7 +112,8 @@ class NodeDoor:
 
 def _instance(pod: PodRecord, container: str, *, previous: bool) -> SeenContainer:
     """The instance of a container whose log is meant, in Kubernetes' words when there is none."""
-    instances = pod.seen.instances(container)
+    known = pod.containers.get(container)
+    instances = known.instances if known is not None else ()
     name = pod.view.metadata.name
     if previous:
         if len(instances) < 2:
@@ -192,4 +194,4 @@ def _counted(name: str, text: str, label: str, counts: Mapping[str, int]) -> Cou
 
 
 def _running(agent: NodeAgent) -> float:
-    return float(sum(pod.seen.sandbox is not None for pod in agent.core.pods.values()))
+    return float(sum(pod.sandbox is not None for pod in agent.core.pods.values()))

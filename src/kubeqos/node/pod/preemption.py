@@ -2,7 +2,7 @@
 
 As few Guaranteed pods as possible, supposing that every Burstable and BestEffort pod went; then as few Burstable ones;
 then BestEffort. Inside a class the pod whose requests come nearest to what is missing goes first, so that few go.
-Called by `node.pod.machine` when admission finds too little of a resource.
+Called by the machine when admission finds too little of a resource.
 """
 
 from __future__ import annotations

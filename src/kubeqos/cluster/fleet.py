@@ -82,7 +82,8 @@ class Fleet:
 
     def _start(self, name: str, shape: NodeShape, managers: Sequence[ResourceManager]) -> FleetNode:
         state = self._folder / name
-        chosen = {"relist_seconds": QUIET_SECONDS, "status_seconds": QUIET_SECONDS, **(shape.settings or {})}
+        quiet = {"relist_seconds": QUIET_SECONDS, "status_seconds": QUIET_SECONDS, "journal_steps": 0}
+        chosen = {**quiet, **(shape.settings or {})}
         settings = NodeSettings(name, state, log_dir=state / "logs", **chosen)
         runtime = SimulatedRuntime(shape.machine, shape.offers, name=name, clock=self.clock, logs=False)
         pods = LocalPods()

@@ -80,7 +80,8 @@ class NodeAgent:
         self.clock: Clock = around.clock or WallClock()
         self.counters = Counters()
         self.ready = asyncio.Event()
-        self.core = Core(StatusFacts(settings.addresses, classes=settings.gates.enabled(QOS_RESOURCES)))
+        facts = StatusFacts(settings.addresses, classes=settings.gates.enabled(QOS_RESOURCES))
+        self.core = Core(facts, journal_steps=settings.journal_steps)
         self.context = context_of(settings, runtime, machine)
         self._activity = around.activity
         self._tasks: set[asyncio.Task[None]] = set()
@@ -357,7 +358,7 @@ class NodeAgent:
 
     def _known_pods(self) -> dict[str, AdmittedPod]:
         """Pods of this node, as managers see them."""
-        core = Core()
+        core = Core(journal_steps=0)
         for raw in self.pods.known():
             core.step(fx.PodSet(raw), 0.0)
         return {uid: pod.admitted for uid, pod in core.pods.items()}

@@ -61,6 +61,8 @@ class NodeSettings:
     lease_seconds: int = 40
     status_seconds: float = 10.0
     relist_seconds: float = 10.0
+    journal_steps: int = 64
+    """Of how many steps of each pod the agent can give an account that replays; 0 for none."""
 
     def check(self) -> None:
         """Refuse settings that contradict each other."""

@@ -40,6 +40,12 @@ class Shortage(Refusal):
     missing: Mapping[str, int] = field(default_factory=dict)
 
 
+class Promised(_Value, frozen=True):
+    """Instead of a shortage: the machine lets other pods go, so that a critical one can be admitted later."""
+
+    by: frozenset[str]
+
+
 class Refused(_Value, frozen=True):
     """A `Refusal` or `Shortage` as it is written down: those are the managers' own type."""
 
@@ -49,9 +55,9 @@ class Refused(_Value, frozen=True):
     missing: dict[str, int] | None = None
 
 
-Result = SeenContainer | SeenSandbox | Refusal | Allocation | str | bool | None
+Result = SeenContainer | SeenSandbox | Refusal | Allocation | Promised | str | bool | None
 """What an effect made: a container, a sandbox, an allocation or refusal, a word, a probe's verdict."""
-Written = SeenContainer | SeenSandbox | Refused | Allocation | str | bool | None
+Written = SeenContainer | SeenSandbox | Refused | Allocation | Promised | str | bool | None
 
 
 # ---- Stimuli
@@ -91,6 +97,12 @@ class Evict(_Value, frozen=True):
     condition: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
     """Of the event: what was short, and who used it."""
+
+
+class RoomMade(_Value, frozen=True):
+    """One of those for whom a critical pod waits has left. Only the machine says this, of one pod to another."""
+
+    uid: str
 
 
 class Tick(_Value, frozen=True):
@@ -265,4 +277,4 @@ class Failed(_Value, frozen=True):
     reason: str = ""
 
 
-Stimulus = PodSet | PodGone | PodsListed | Observed | Evict | Tick | Done | Failed
+Stimulus = PodSet | PodGone | PodsListed | Observed | Evict | RoomMade | Tick | Done | Failed

@@ -19,12 +19,12 @@ from kubeqos.model.objects import PodView
 from kubeqos.model.timestamps import seconds_of
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod import outcomes, preemption
+from kubeqos.node.pod.journal import STEPS, Journal, Recorded, Told
 from kubeqos.node.pod.lifecycle import Plan, grace_seconds, keep_running, wind_down
 from kubeqos.node.pod.observed import Stage
 from kubeqos.node.pod.record import ACTIVE, Cause, Ending, PodRecord, PodState
 from kubeqos.node.pod.resize import resources_changed
 from kubeqos.node.pod.status import NO_EPHEMERAL, TERMINAL, StatusFacts, pod_status
-from kubeqos.placement.shape import pod_amounts
 from kubeqos.plugins.managers import Refusal
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -37,7 +37,8 @@ GONE_STORIES = 32
 class Core:
     """All pods of one node."""
 
-    def __init__(self, facts: StatusFacts | None = None) -> None:
+    def __init__(self, facts: StatusFacts | None = None, *, journal_steps: int = STEPS) -> None:
+        """`journal_steps`: of how many steps of each pod a journal is kept; 0 for none."""
         self.facts = facts or StatusFacts()
         self.pods: dict[str, PodRecord] = {}
         self.listed = False
@@ -45,14 +46,18 @@ class Core:
         """Pods that made room for a critical one, by what was missing."""
         self.due: float | None = None
         """When something is to be done by itself: a `Tick` is wanted then."""
+        self._journal_steps = journal_steps
+        self._heard: dict[str, fx.Stimulus] = {}
+        """Within a step: what it means to pods other than the one that it is about. Their journals say that."""
         self._wakes: list[tuple[float, str]] = []
-        self._gone_stories: dict[str, list[str]] = {}
+        self._gone: dict[str, Told] = {}
         self._handlers: dict[type, Callable[[Any, float], Iterable[str]]] = {
             fx.PodSet: self._pod_set,
             fx.PodGone: self._pod_gone,
             fx.PodsListed: self._pods_listed,
             fx.Observed: self._observed,
             fx.Evict: self._evict,
+            fx.RoomMade: self._room_made,
             fx.Tick: self._tick,
             fx.Done: self._done,
             fx.Failed: self._failed,
@@ -67,7 +72,10 @@ class Core:
             pod = self.pods.get(uid)
             if pod is not None:
                 pod.assess()
-                out += self._advance(pod, now)
+                effects = self._advance(pod, now)
+                if pod.journal is not None:
+                    pod.journal.note(now, self._heard.pop(uid, stimulus), effects)
+                out += effects
         self.due = self._next_wake() if self._wakes else None
         return out
 
@@ -82,8 +90,21 @@ class Core:
 
     def story(self, uid: str) -> list[str]:
         """What happened to a pod, oldest first."""
-        pod = self.pods.get(uid)
-        return list(pod.story) if pod is not None else self._gone_stories.get(uid, [])
+        pod = self.pods.get(uid) or self._gone.get(uid)
+        return list(pod.story) if pod is not None else []
+
+    def recorded(self, namespace: str, name: str) -> Recorded | None:
+        """The story of the newest pod of this name, with the steps that can be replayed; None when there is none."""
+        known = [*self._gone.values(), *map(Told.of, self.pods.values())]
+        found = [one for one in known if (one.namespace, one.name) == (namespace, name)]
+        return found[-1].recorded() if found else None
+
+    def _meet(self, pod: PodRecord, now: float, how: str) -> PodRecord:
+        self.pods[pod.uid] = pod
+        if self._journal_steps:
+            pod.journal = Journal(self._journal_steps, listed=self.listed, facts=self.facts)
+        self._tell(pod, now, how)
+        return pod
 
     # ---- Stimuli
 
@@ -96,8 +117,7 @@ class Core:
         pod = self.pods.get(uid)
         ephemeral = set() if pod is None else {one.name for one in pod.view.spec.ephemeral_containers}
         if pod is None:
-            pod = self.pods[uid] = PodRecord.of(raw, stimulus.source)
-            self._tell(pod, now, "known")
+            pod = self._meet(PodRecord.of(raw, stimulus.source), now, "known")
         else:
             self._described_anew(pod, stimulus, now)
         for one in pod.view.spec.ephemeral_containers:
@@ -153,9 +173,8 @@ class Core:
             if seen.empty:
                 return ()
             metadata = {"uid": seen.uid, "namespace": seen.namespace, "name": seen.name}
-            pod = PodRecord.of({"metadata": metadata, "spec": {"containers": []}}, "runtime", seen)
-            self.pods[seen.uid] = pod
-            self._tell(pod, now, "found in the runtime")
+            orphan = PodRecord.of({"metadata": metadata, "spec": {"containers": []}}, "runtime", seen)
+            pod = self._meet(orphan, now, "found in the runtime")
             if self.listed:
                 pod.gone = True
                 self._end(pod, Cause.REMOVED, now)
@@ -188,41 +207,47 @@ class Core:
             return ()
         self._tell(pod, now, f"done: {describe(effect)}")
         result = stimulus.result
-        if isinstance(result, fx.Shortage) and _peer(pod).is_critical and pod.state is PodState.WAITING:
-            result = self._make_room(pod, result, now)
+        evicted: tuple[str, ...] = ()
+        if isinstance(result, fx.Shortage) and pod.state is PodState.WAITING and preemption.peer(pod).is_critical:
+            result, evicted = self._make_room(pod, result, now)
+            self._heard[pod.uid] = fx.Done(effect, result)
         outcomes.done(pod, effect, result, now)
         if isinstance(effect, fx.Admit) and pod.state is PodState.WAITING:
             self._answered(pod, now)
         if isinstance(effect, fx.Release):
-            return (effect.uid, *self._room_made(effect.uid))
-        return (effect.uid, *sorted(pod.room_from))
+            return (effect.uid, *self._pass_on(effect.uid))
+        return (effect.uid, *evicted)
 
-    def _room_made(self, uid: str) -> list[str]:
+    def _pass_on(self, uid: str) -> list[str]:
         """Whoever waits for room tries again with every pod that leaves."""
-        waiting = [one for one in self.pods.values() if uid in one.room_from]
+        waiting = [one.uid for one in self.pods.values() if uid in one.room_from]
         for one in waiting:
-            one.room_from = frozenset()
-        return [one.uid for one in waiting]
+            self._heard[one] = fx.RoomMade(one)
+            self._room_made(fx.RoomMade(one), 0.0)
+        return waiting
 
-    def _make_room(self, pod: PodRecord, short: fx.Shortage, now: float) -> Refusal | None:
-        """Let others go for a critical pod; it is admitted when they have left. None while it waits for them."""
-        holders = [one for one in self.pods.values() if one.holds and one is not pod]
-        leaving = [one for one in holders if one.ending is not None]  # these make room anyway
-        staying = [_peer(one) for one in holders if one.ending is None]
-        missing = preemption.without(short.missing, [_peer(one) for one in leaving])
-        chosen = preemption.victims(_peer(pod), staying, missing)
-        if isinstance(chosen, str) and leaving:
-            chosen = ()  # perhaps they hold more than we know
-        if isinstance(chosen, str):
-            failure = f"preemption: error finding a set of pods to preempt: {chosen}"
+    def _room_made(self, stimulus: fx.RoomMade, _now: float) -> Iterable[str]:
+        pod = self.pods.get(stimulus.uid)
+        if pod is None:
+            return ()
+        pod.room_from = frozenset()
+        return (stimulus.uid,)
+
+    def _make_room(self, pod: PodRecord, short: fx.Shortage, now: float) -> tuple[fx.Result, tuple[str, ...]]:
+        """Let others go for a critical pod; it is admitted when they have left. Returns also who was sent away."""
+        room = preemption.room_for(pod, self.pods.values(), short.missing)
+        if isinstance(room, str):
+            failure = f"preemption: error finding a set of pods to preempt: {room}"
             text = f"Unexpected error while attempting to recover from admission failure: {failure}"
-            return Refusal("UnexpectedAdmissionError", text)
-        pod.room_from = frozenset({*chosen, *(one.uid for one in leaving)})
-        self._tell(pod, now, f"{short.message}: {len(pod.room_from)} pods make room")
-        for uid in chosen:
-            if self._evict(fx.Evict(uid, preemption.REASON, preemption.MESSAGE, condition=preemption.CONDITION), now):
+            return Refusal("UnexpectedAdmissionError", text), ()
+        by = frozenset({*room.chosen, *room.leaving})
+        self._tell(pod, now, f"{short.message}: {len(by)} pods make room")
+        for uid in room.chosen:
+            evict = fx.Evict(uid, preemption.REASON, preemption.MESSAGE, condition=preemption.CONDITION)
+            if self._evict(evict, now):
+                self._heard[uid] = evict
                 self.preemptions[next(iter(short.missing))] += 1
-        return None
+        return fx.Promised(by), tuple(sorted(room.chosen))
 
     def _answered(self, pod: PodRecord, now: float) -> None:
         if pod.refused is None:
@@ -251,10 +276,9 @@ class Core:
         plan = self._plan(pod, now)
         out, pod.told = pod.told + plan.effects, []
         if pod.state is PodState.GONE:
-            self._gone_stories[pod.uid] = list(pod.story)
-            del self.pods[pod.uid]
-            if len(self._gone_stories) > GONE_STORIES:
-                del self._gone_stories[next(iter(self._gone_stories))]
+            self._gone[pod.uid] = Told.of(self.pods.pop(pod.uid))
+            if len(self._gone) > GONE_STORIES:
+                del self._gone[next(iter(self._gone))]
             return [*out, fx.Forget(pod.uid)]
         self._sleep(pod, plan.wake)
         out += self._status(pod, now)
@@ -413,12 +437,6 @@ def _problems(pod: PodRecord) -> Iterable[str]:
     starting = [key for key in pod.busy if key.startswith("container/")]
     if len(starting) > 1:
         yield f"starts two containers at once: {starting}"
-
-
-def _peer(pod: PodRecord) -> preemption.Peer:
-    """A pod as the choice of who makes room sees it."""
-    spec = pod.admitted.view.spec
-    return preemption.Peer(pod.uid, pod.admitted.qos, pod_amounts(spec), spec.priority, pod.source == "file")
 
 
 def describe(effect: fx.Effect) -> str:

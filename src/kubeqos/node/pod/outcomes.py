@@ -73,6 +73,8 @@ def _admitted(pod: PodRecord, _effect: fx.Admit, result: fx.Result, now: float) 
     elif isinstance(result, Refusal):
         pod.refused = Wait(result.reason, result.message)
         record(pod, "Warning", result.reason, result.message)
+    elif isinstance(result, fx.Promised):
+        pod.room_from = result.by
     elif isinstance(result, fx.Allocation):
         _allocate(pod, result)
 

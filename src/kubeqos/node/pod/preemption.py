@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kubeqos.node.pod.record import PodRecord
+from kubeqos.placement.shape import pod_amounts
 from kubeqos.rules.eviction import CRITICAL_PRIORITY
 from kubeqos.rules.podqos import QosClass
 
@@ -47,6 +49,31 @@ class Peer:
         if other.is_critical and not self.is_critical:
             return True
         return self.priority is not None and other.priority is not None and other.priority > self.priority
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Who makes room for a critical pod: those who are chosen to go, and those who leave anyway."""
+
+    chosen: tuple[str, ...]
+    leaving: tuple[str, ...]
+
+
+def peer(pod: PodRecord) -> Peer:
+    """A pod as this choice sees it."""
+    spec = pod.admitted.view.spec
+    return Peer(pod.uid, pod.admitted.qos, pod_amounts(spec), spec.priority, pod.source == "file")
+
+
+def room_for(pod: PodRecord, others: Iterable[PodRecord], missing: Missing) -> Room | str:
+    """Whom a critical pod has to wait for; or why waiting would be in vain."""
+    holders = [one for one in others if one.holds and one is not pod]
+    leaving = [one for one in holders if one.ending is not None]
+    staying = [peer(one) for one in holders if one.ending is None]
+    chosen = victims(peer(pod), staying, without(missing, [peer(one) for one in leaving]))
+    if isinstance(chosen, str) and leaving:
+        chosen = ()  # perhaps they hold more than we know
+    return chosen if isinstance(chosen, str) else Room(chosen, tuple(one.uid for one in leaving))
 
 
 def is_critical(priority: int | None, *, static: bool) -> bool:

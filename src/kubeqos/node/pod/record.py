@@ -11,7 +11,7 @@ import enum
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
@@ -21,6 +21,9 @@ from kubeqos.node.pod.effects import Effect, Raw
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, SeenSandbox, Stage
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.podqos import effective_class
+
+if TYPE_CHECKING:  # a journal knows statuses, which know records
+    from kubeqos.node.pod.journal import Journal
 
 ProbeKind = Literal["startup", "liveness", "readiness"]
 STORY_LENGTH = 64
@@ -207,6 +210,8 @@ class PodRecord:
     last_conditions: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Condition type → (status, last transition time)."""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+    journal: Journal | None = None
+    """What the story tells in words, as steps that can be replayed; None where nobody will ask."""
     wake: float | None = None
 
     @classmethod

@@ -48,6 +48,8 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
     subresource: str = ""
     watch_path: bool = False
+    tail: str = ""
+    """What follows `nodes/NAME/proxy`: a path of the node's own."""
 
     @property
     def kind(self) -> Kind:
@@ -115,6 +117,9 @@ def _resource_route(method: str, group: str, version: str, rest: list[str], watc
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
+    tail = ""
+    if group == "" and rest[0] == "nodes" and len(rest) > 3 and rest[2] == "proxy":
+        tail, rest = "/".join(rest[3:]), rest[:3]
     if len(rest) > 3:
         raise no_such_resource()
     resource, name, subresource = [*rest, "", ""][:3]
@@ -125,4 +130,4 @@ def _resource_route(method: str, group: str, version: str, rest: list[str], watc
     if verb is None:
         Route("get", group, version, resource, namespace, name, subresource).kind  # noqa: B018 - 404 before 405
         raise method_not_allowed()
-    return Route(verb, group, version, resource, namespace, name, subresource, watch_path)
+    return Route(verb, group, version, resource, namespace, name, subresource, watch_path, tail)

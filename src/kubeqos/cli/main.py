@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "quota": ("kubeqos.cli.inspect.quota", "Show quotas as bars, with their scopes and classes."),
     "describe": ("kubeqos.cli.inspect.describe", "Describe a node, a pod or a quota, with classes."),
     "why": ("kubeqos.cli.inspect.why", "Tell why a pod is where it is, waits, failed or was evicted."),
+    "story": ("kubeqos.cli.inspect.story", "Tell what the node of a pod did for it, step by step."),
     "map": ("kubeqos.cli.inspect.map", "Draw a node's NUMA nodes, caches and cores with their owners."),
     "top": ("kubeqos.cli.inspect.top", "Show what nodes, pods and classes use."),
     "simulate": ("kubeqos.cli.rehearse.simulate", "Rehearse a change on a copy of the cluster."),

@@ -49,6 +49,9 @@ class Door:
         data = await socket.receive()
         await socket.send(b"\x01" + (data or b"")[1:].upper())
 
+    async def get(self, path: str, query: Any) -> Response:
+        return Response(200, f"{path} {dict(query)}".encode(), "text/plain")
+
     async def summary(self) -> Any:
         return {"node": {"nodeName": "n1"}, "pods": []}
 
@@ -121,6 +124,29 @@ def test_logs_of_pods_with_and_without_a_node(server: LiveServer) -> None:
     assert server.call("GET", f"{PODS}/bound/log?tailLines=3").body == "default/bound/main ['3']"
     assert server.call("GET", f"{PODS}/waiting/log").code == 204
     assert server.call("GET", f"{PODS}/lost/log").code == 404
+
+
+def test_questions_to_a_node_go_through_its_proxy(server: LiveServer) -> None:
+    node = "/api/v1/nodes/n1/proxy"
+    assert server.call("GET", f"{node}/stats/summary?only=cpu").body == "stats/summary {'only': ['cpu']}"
+    assert server.call("GET", f"{node}/stories/default/web").body == "stories/default/web {}"
+    assert server.call("GET", "/api/v1/nodes/nowhere/proxy/pods").code == 404
+    assert server.call("POST", f"{node}/pods", {}).code == 405
+    assert server.call("GET", f"{PODS}/bound/proxy/x").code == 404
+    resources = {one["name"]: one for one in server.call("GET", "/api/v1").body["resources"]}
+    assert resources["nodes/proxy"]["kind"] == "NodeProxyOptions" and resources["nodes/proxy"]["verbs"] == ["get"]
+
+
+def test_who_may_read_nodes_may_not_ask_them(server: LiveServer) -> None:
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    server.call("POST", f"{rbac}/clusterroles", {"metadata": {"name": "nodes"}, "rules": rules})
+    subject = {"kind": "User", "name": "joe", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"kind": "ClusterRole", "name": "nodes", "apiGroup": "rbac.authorization.k8s.io"}
+    body = {"metadata": {"name": "nodes"}, "subjects": [subject], "roleRef": role}
+    server.call("POST", f"{rbac}/clusterrolebindings", body)
+    answer = server.call("GET", "/api/v1/nodes/n1/proxy/pods", headers={"Impersonate-User": "joe"})
+    assert answer.code == 403 and 'cannot get resource "nodes/proxy"' in answer.body["message"]
 
 
 def test_metrics_of_nodes_that_do_not_answer_are_left_out(server: LiveServer) -> None:

@@ -1,4 +1,4 @@
-"""The API server's way to node agents: logs and exec of pods, and what nodes and pods use.
+"""The API server's way to node agents: logs and exec of pods, what nodes and pods use, and `nodes/NAME/proxy/…`.
 
 An agent in this process is asked directly (`NodeEndpoint`), any other by HTTPS as kube-apiserver asks a kubelet: at the
 address and port that its Node object names, with a client certificate of the cluster's own authority. The agent's
@@ -12,7 +12,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import httpx2
 import websockets
@@ -42,6 +42,9 @@ class NodeEndpoint(Protocol):
 
     async def execute(self, namespace: str, pod: str, container: str, query: Query, socket: Socket) -> None:
         """Run a command with its streams on the socket."""
+
+    async def get(self, path: str, query: Query) -> Response:
+        """Answer a question as the node's own endpoint does: its pods, metrics, statistics, stories."""
 
     async def summary(self) -> JsonObject:
         """The stats summary of the node and its pods."""
@@ -155,9 +158,12 @@ class HttpEndpoint:
         )
 
     async def logs(self, namespace: str, pod: str, container: str, query: Query) -> Response:
-        path = f"/containerLogs/{namespace}/{pod}/{container}?{urlencode(query, doseq=True)}"
+        return await self.get(f"containerLogs/{namespace}/{pod}/{container}", query)
+
+    async def get(self, path: str, query: Query) -> Response:
+        target = f"/{quote(path)}?{urlencode(query, doseq=True)}"
         try:
-            answer = await self._client.send(self._client.build_request("GET", path), stream=True)
+            answer = await self._client.send(self._client.build_request("GET", target), stream=True)
         except httpx2.RequestError as error:
             raise self._unreachable(error) from error
         kind = answer.headers.get("content-type", "text/plain")

@@ -186,6 +186,7 @@ POD_SUBRESOURCES = (
     Subresource("resize"),
     STATUS,
 )
+NODE_SUBRESOURCES = (Subresource("proxy", ("get",), "NodeProxyOptions", "", "v1", answers="text"), STATUS)
 NAMESPACE_SUBRESOURCES = (Subresource("finalize", ("update",)), STATUS)
 RESOURCE, RBAC = "resource.k8s.io", "rbac.authorization.k8s.io"
 METRICS = "metrics.k8s.io"
@@ -207,7 +208,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("", "v1", "namespaces", "Namespace", False, short=("ns",), verbs=NO_COLLECTION_DELETE,
          subresources=NAMESPACE_SUBRESOURCES, columns=columns.NAMESPACE,
          fields={"status.phase": at("status", "phase")}, declares_fields=True, lifecycle=lifecycle.NAMESPACE),
-    Kind("", "v1", "nodes", "Node", False, short=("no",), subresources=(STATUS,), columns=columns.NODE,
+    Kind("", "v1", "nodes", "Node", False, short=("no",), subresources=NODE_SUBRESOURCES, columns=columns.NODE,
          fields={"spec.unschedulable": flag("spec", "unschedulable")}, declares_fields=True,
          lifecycle=lifecycle.NODE),
     Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short=("pvc",), subresources=(STATUS,),

@@ -63,6 +63,8 @@ class Subresources:
                 return await scales.handle(self.core, request, route, kind)
             case "token":
                 return self._token(request, route, kind)
+            case "proxy":
+                return await self.nodes.endpoint(route.name).get(route.tail, request.query)
         return await self._node_side(request, route)
 
     def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:

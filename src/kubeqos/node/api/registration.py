@@ -6,7 +6,6 @@ renewed at a quarter of its duration. An API server without the proposals' field
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import LEASES, NODES
 from kubeqos.clock import NS, Clock
 from kubeqos.codec import JsonObject
+from kubeqos.model.timestamps import micro_timestamp, timestamp
 
 LEASE_NAMESPACE = "kube-node-lease"
 HEARTBEAT_SECONDS = 300.0
@@ -63,7 +63,7 @@ class Registration:
         self, labels: Mapping[str, str], annotations: Mapping[str, str], status: Status, now: float
     ) -> None:
         assert self.node is not None
-        stamp = _time(now)
+        stamp = timestamp(now)
         built = status((self.node.get("status") or {}).get("conditions") or [], stamp)
         told = {"labels": dict(labels), "annotations": dict(annotations), "status": _without_heartbeat(built)}
         if told == self._written and now - self._written_at < HEARTBEAT_SECONDS:
@@ -83,11 +83,10 @@ class Registration:
         self._written, self._written_at = told, now
 
     async def _renew(self) -> None:
-        now = datetime.datetime.fromtimestamp(self._clock.now_ns() / NS, datetime.UTC)
         spec = {
             "holderIdentity": self._name,
             "leaseDurationSeconds": self._lease_seconds,
-            "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "renewTime": micro_timestamp(self._clock.now_ns() / NS),
         }
         try:
             await self._api.patch(LEASES, self._name, {"spec": spec}, LEASE_NAMESPACE)
@@ -131,7 +130,3 @@ def _with_removals(status: dict[str, Any], known: Mapping[str, Any]) -> dict[str
     if classes or known.get("qosResources"):
         out["qosResources"] = classes
     return out
-
-
-def _time(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.errors import InputError
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.pod.journal import encode
 from kubeqos.node.pod.observed import SeenContainer, Stage
 from kubeqos.node.pod.record import PodRecord
 from kubeqos.node.pressure.housekeeping import Housekeeper
@@ -30,6 +31,7 @@ from kubeqos.web.status import ApiError, bad_request
 from kubeqos.web.websockets import Socket
 
 TEXT = "text/plain"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class NodeDoor:
@@ -42,6 +44,32 @@ class NodeDoor:
         self.registry.register(_Counters(agent, housekeeper, pod_resources))
         self._resources = CollectorRegistry()
         self._resources.register(_Resources(housekeeper))
+
+    async def get(self, path: str, query: Query) -> Response:
+        """Whatever can be read: pods, metrics, statistics, logs, what happened to a pod."""
+        match path.split("/"):
+            case ["healthz"]:
+                return Response(200, b"ok", TEXT)
+            case ["pods"]:
+                return Response(200, self.pods())
+            case ["metrics"]:
+                return Response(200, self.metrics(), PROMETHEUS)
+            case ["metrics", "resource"]:
+                return Response(200, self.resource_metrics(), PROMETHEUS)
+            case ["stats", "summary"]:
+                return Response(200, encode_json(await self.summary()))
+            case ["stories", namespace, pod]:
+                return Response(200, self.story(namespace, pod))
+            case ["containerLogs", namespace, pod, container]:
+                return await self.logs(namespace, pod, container, query)
+        return Response(404, b"404 page not found\n", TEXT)
+
+    def story(self, namespace: str, name: str) -> bytes:
+        """What happened to a pod, in words and in steps that can be replayed."""
+        found = self.agent.core.recorded(namespace, name)
+        if found is None:
+            raise _no_pod(name)
+        return encode(found)
 
     # ---- Logs
 
@@ -68,7 +96,7 @@ class NodeDoor:
             metadata = pod.view.metadata
             if (metadata.namespace, metadata.name) == (namespace, name):
                 return pod
-        raise ApiError(404, "NotFound", f'pods "{name}" not found', details={"name": name, "kind": "pods"})
+        raise _no_pod(name)
 
     def _log_path(self, pod: PodRecord, container: str, seen: SeenContainer) -> Path:
         return pod_log_dir(pod.admitted, self.agent.context) / container / f"{seen.attempt}.log"
@@ -108,6 +136,10 @@ class NodeDoor:
 
     def resource_metrics(self) -> bytes:
         return generate_latest(self._resources)
+
+
+def _no_pod(name: str) -> ApiError:
+    return ApiError(404, "NotFound", f'pods "{name}" not found', details={"name": name, "kind": "pods"})
 
 
 def _instance(pod: PodRecord, container: str, *, previous: bool) -> SeenContainer:

@@ -1,6 +1,6 @@
 """The agent's HTTPS endpoint: what a kubelet answers on port 10250, for the API server and for administrators.
 
-    GET /healthz   /metrics   /metrics/resource   /pods   /stats/summary
+    GET /healthz   /metrics   /metrics/resource   /pods   /stats/summary   /stories/NAMESPACE/POD
     GET /containerLogs/NAMESPACE/POD/CONTAINER?follow&tailLines&sinceSeconds&previous&timestamps
     WebSocket /exec/NAMESPACE/POD/CONTAINER?command=…
 
@@ -27,8 +27,6 @@ from kubeqos.web.sockets import listen
 from kubeqos.web.status import ApiError, bad_request
 from kubeqos.web.tls import SCOPE_KEY, server_context
 from kubeqos.web.websockets import Socket, choose_protocol
-
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 log = logging.getLogger("kubeqos.node.server.routes")
 
@@ -57,16 +55,6 @@ class Endpoint:
         _authorize(scope.get(SCOPE_KEY))
         query = parse_query(scope["query_string"])
         match path:
-            case ["pods"]:
-                return Response(200, self._door.pods())
-            case ["metrics"]:
-                return Response(200, self._door.metrics(), PROMETHEUS)
-            case ["metrics", "resource"]:
-                return Response(200, self._door.resource_metrics(), PROMETHEUS)
-            case ["stats", "summary"]:
-                return Response(200, encode_json(await self._door.summary()))
-            case ["containerLogs", namespace, pod, container]:
-                return await self._door.logs(namespace, pod, container, query)
             case ["exec", namespace, pod, container]:
                 protocol = choose_protocol(scope.get("subprotocols", ()))
                 if protocol is None:
@@ -76,7 +64,7 @@ class Endpoint:
                     await self._door.execute(namespace, pod, container, query, socket)
 
                 return Response(101, streams=streams, protocol=protocol)
-        return Response(404, b"404 page not found\n", TEXT)
+        return await self._door.get("/".join(path), query)
 
 
 def _authorize(peer: Identity | None) -> None:

@@ -24,6 +24,7 @@ from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
 from kubeqos.model.hardware.named import big384
 from kubeqos.model.objects import PodView
+from kubeqos.node.updates.pending import PendingUpdates
 from kubeqos.plugins.managers import AdmittedPod, Grant
 from kubeqos.plugins.registration import Watcher
 from kubeqos.rules.podqos import effective_class
@@ -75,14 +76,17 @@ async def node(folder: Path) -> AsyncIterator[CciManager]:
         await asyncio.wait([watcher])
 
 
-async def admit(manager: CciManager, wanted: AdmittedPod) -> float:
+async def admit(manager: CciManager, pending: PendingUpdates, wanted: AdmittedPod) -> float:
     """Milliseconds to admit a pod and to know what others have to be told."""
     [(ref, _)] = wanted.containers()
     start = time.perf_counter()
     answer = await manager.allocate(wanted, ref, ANYWHERE)
-    await manager.updates()
+    pending.require(manager.grants())
     spent = (time.perf_counter() - start) * 1000
     assert isinstance(answer, Grant), answer
+    for update, _ in pending.unrecorded():
+        pending.has(update.key, update.grant)
+    pending.has((wanted.uid, ref.name), answer)
     return spent
 
 
@@ -117,15 +121,17 @@ def verdict(value: float, target: float) -> str:
 
 async def measure(folder: Path) -> None:
     async with node(folder) as manager:
+        pending = PendingUpdates(manager.machine.online)
         for number in range(STANDARD_PODS):
-            await admit(manager, pod(f"standard-{number}"))
+            await admit(manager, pending, pod(f"standard-{number}"))
         size = manager.path.stat().st_size
         times, removals = [], []
         for number in range(ADMISSIONS):
             wanted = pod(f"claim-{number}", CLAIM)
-            times.append(await admit(manager, wanted))
+            times.append(await admit(manager, pending, wanted))
             start = time.perf_counter()
             await manager.release(wanted.uid)
+            pending.removed(wanted.uid)
             removals.append((time.perf_counter() - start) * 1000)
         p50, p99 = quantiles(times)
         print(f"  admission of the proposal's claim, {STANDARD_PODS} standard pods beside it, 384 CPUs")
@@ -140,12 +146,12 @@ async def measure(folder: Path) -> None:
         print(f"  first 100 / last 100   p50 {first:7.2f} / {last:.2f} ms after {ADMISSIONS} admissions and removals")
         grown = manager.path.stat().st_size - size
         print(f"  store                  {size} bytes before, {size + grown} after")
-        await packed(manager)
+        await packed(manager, pending)
 
 
-async def packed(manager: CciManager) -> None:
+async def packed(manager: CciManager, pending: PendingUpdates) -> None:
     """Fill the machine: latency as the store grows."""
-    times = [await admit(manager, pod(f"fill-{number}", CLAIM)) for number in range(60)]
+    times = [await admit(manager, pending, pod(f"fill-{number}", CLAIM)) for number in range(60)]
     p50, p99 = quantiles(times)
     print(f"  60 claims side by side p50 {p50:7.2f} ms   p99 {p99:7.2f} ms (300 exclusive CPUs)")
 

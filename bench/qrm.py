@@ -146,15 +146,23 @@ async def fill(agent: NodeAgent, count: int) -> None:
         await asyncio.sleep(0.05)
 
 
+async def update_all(agent: NodeAgent) -> None:
+    """Wait until every container has what it should have."""
+    updater = agent.performer.updater
+    await updater.reconcile()
+    while updater.pending:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
 async def quiet_reconciles(agent: NodeAgent, manager: QosResourceManager, calls: list[str]) -> float:
     await manager.reconcile()
-    await agent.performer.adjusting.settle()
+    await update_all(agent)
     calls.clear()
     rounds = 20
     started = time.process_time()
     for _ in range(rounds):
         if await manager.reconcile():
-            await agent.performer.adjusting.settle()
+            await update_all(agent)
     spent = (time.process_time() - started) * 1000 / rounds
     assert calls == [], "an unchanged reconcile called the runtime"
     return spent
@@ -166,7 +174,7 @@ async def resize(agent: NodeAgent, manager: QosResourceManager, calls: list[str]
     started = time.perf_counter()
     await call(channel, f"/{POOLS_SERVICE}/SetPools", request, pb.PoolsResponse, seconds=10)
     assert await manager.reconcile()
-    await agent.performer.adjusting.settle()
+    await update_all(agent)
     taken = (time.perf_counter() - started) * 1000
     await channel.close(None)
     assert len(calls) >= RESIZED

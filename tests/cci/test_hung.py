@@ -19,7 +19,7 @@ from kubeqos.cci.sdk import Ask, End, Start
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import laptop8
-from kubeqos.node.updates import teller as adjusting
+from kubeqos.node.updates import updater
 from tests.cci.test_agent import AgentNode, agent_node, claiming
 from tests.cci.world import cpus, exclusive
 
@@ -157,7 +157,7 @@ async def test_only_the_new_owner_waits_for_a_container_that_cannot_be_told(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`web` hangs as it starts, or as it is narrowed: the owner of its cores waits, and everybody else starts."""
-    monkeypatch.setattr(adjusting, "ROOM_SECONDS", ENDLESS)
+    monkeypatch.setattr(updater, "ROOM_SECONDS", ENDLESS)
     runtime = StuckRuntime(where, "web")
     async with agent_node(laptop8(), runtime) as node:
         node.pods.set(claiming("web"))
@@ -183,7 +183,7 @@ async def test_only_the_new_owner_waits_for_a_container_that_cannot_be_told(
 
 
 async def test_a_pod_that_waits_for_cores_is_told_who_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adjusting, "ROOM_SECONDS", 0.05)
+    monkeypatch.setattr(updater, "ROOM_SECONDS", 0.05)
     runtime = StuckRuntime("start", "web")
     async with agent_node(laptop8(), runtime) as node:
         node.pods.set(claiming("web"))

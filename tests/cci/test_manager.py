@@ -10,7 +10,7 @@ import pytest
 
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.manager import CciManager, Settings
-from kubeqos.errors import ConfigurationError
+from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.gates import FeatureGates
 from kubeqos.model.hardware.named import kep80, laptop8
 from kubeqos.model.objects import PodView
@@ -90,27 +90,16 @@ async def test_exclusive_cores_wait_until_everybody_has_left_them(tmp_path: Path
         owner = pod("owner", exclusive(2))
         [(ref, _)] = owner.containers()
         await node.manager.allocate(owner, ref, None)  # type: ignore[arg-type]
-        refusal = await node.manager.before_start(owner, ref, "id", "/pod")
-        assert refusal is not None and refusal.retry
-        assert refusal.message == "default/web/main still runs on cores of default/owner/main"
+        updates = node.told.updates(node.manager.grants())
+        assert next(updates).key == (web.uid, "main")
+        for _ in range(2):
+            [busy] = node.told.pending.in_the_way(owner.uid, cpus("0-1"))
+            assert busy.key == (web.uid, "main") and busy.gives_up == cpus("0-1")
+            node.told.pending.failed(busy, RemoteError("no"))
+            node.told.pending.retry()
         node.pods[owner.uid] = owner
         await node.apply()
-        assert await node.manager.before_start(owner, ref, "id", "/pod") is None
-
-
-async def test_an_update_that_failed_is_told_again(tmp_path: Path) -> None:
-    async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
-        web, owner = pod("web"), pod("owner", exclusive(2))
-        await node.start(web)
-        await node.start(owner)
-        [(ref, _)] = web.containers()
-        assert list(await node.manager.updates()) == []
-        node.manager.not_applied(ref)
-        [(mine, _)] = owner.containers()
-        refusal = await node.manager.before_start(owner, mine, "id", "/pod")
-        assert refusal is not None and "still runs on cores" in refusal.message
-        [again] = await node.manager.updates()
-        assert again.container == ref and again.grant.properties["cpuset_cpus"] == "2-7"
+        assert node.told.pending.in_the_way(owner.uid, cpus("0-1")) == [] and node.cpus(web) == cpus("2-7")
 
 
 async def test_admission_is_idempotent_and_a_restarted_container_keeps_its_cores(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from kubeqos.plugins.managers import AdmittedPod, Grant
 from kubeqos.topology.alignment.hints import ANYWHERE
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings, violations
 from tests.cci.world import DRIVER, overlaps, owned_by, pod
+from tests.node.updates.told import Told
 from tests.topology.strategies import machines
 
 
@@ -94,12 +95,14 @@ async def _live(machine: Machine, plan: list[Any], reserved: CpuSet) -> None:
         )
         Direct(manager, machine)
         running: list[AdmittedPod] = []
-        told: dict[str, CpuSet] = {}
+        has: dict[str, CpuSet] = {}
+        told = Told(machine.online)
         for number, step in enumerate(plan):
             if isinstance(step, int):
                 if running:
                     gone = running.pop(step % len(running))
-                    told.pop(gone.uid)
+                    has.pop(gone.uid)
+                    told.removed(gone.uid)
                     await manager.release(gone.uid)
             else:
                 wanted = pod(f"p{number}", step)
@@ -108,18 +111,26 @@ async def _live(machine: Machine, plan: list[Any], reserved: CpuSet) -> None:
                     running.append(wanted)
                 else:
                     await manager.release(wanted.uid)
-            for update in await manager.updates():
-                told[update.container.pod_uid] = CpuSet.parse(str(update.grant.properties["cpuset_cpus"]))
-                _no_overlap(manager, told)
+            for update in told.updates(manager.grants()):
+                assert update.cpus
+                has[update.key[0]] = update.cpus
+                _no_overlap(manager, has)
+            assert told.refused is None and list(told.updates(manager.grants())) == []
             for each in running:
                 [(ref, _)] = each.containers()
                 grant = manager.grant(ref)
                 assert grant is not None
-                told[each.uid] = CpuSet.parse(str(grant.properties["cpuset_cpus"]))
-            _laws(manager, machine, reserved, told)
+                if each.uid not in has:
+                    told.created((each.uid, ref.name), grant)
+                    has[each.uid] = CpuSet.parse(str(grant.properties["cpuset_cpus"]))
+                assert has[each.uid] == CpuSet.parse(str(grant.properties["cpuset_cpus"]))
+            _laws(manager, machine, reserved, has)
         again = CciManager(machine, Path(folder), Settings(reserved=reserved))
         await again.restore(None, {each.uid: each for each in running})
         assert again.store.dump() == manager.store.dump(), "a restart changes nothing"
+        after = Told(machine.online)
+        after.found(told.has, again.grants())
+        assert list(after.updates(again.grants())) == [], "nor does it call the runtime"
 
 
 class Several(Direct):
@@ -171,7 +182,6 @@ async def _live_together(machine: Machine, plan: list[list[Any]], pauses: Iterat
                 elif running:
                     steps.append(manager.release(running.pop(step % len(running)).uid))
             await asyncio.gather(*steps)
-            await manager.updates()
             owned = [entry.whole for entry in manager.store.entries.values()]
             assert manager.validate() == [] and not manager.store.reservations and not manager.store.departures
             assert sum(map(len, owned)) == len(machine.online) - len(manager.store.available_resources())

@@ -37,6 +37,7 @@ from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
 from kubeqos.plugins.registration import Watcher
 from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.alignment.hints import ANYWHERE
+from tests.node.updates.told import Told
 
 QUICK = Deadlines(call=0.5, health=0.3, probe_every=0.3, probe_sick_every=0.05)
 """For drivers that hang."""
@@ -183,6 +184,8 @@ class Node:
         await self._stack.enter_async_context(serve_state(self.manager.store, self.sockets / SOCKET_NAME))
         task = asyncio.create_task(watcher.run())
         self._stack.push_async_callback(_cancel, task)
+        self.told = Told(self.machine.online)
+        self.told.found({key: self._has(identity) for key, identity in self.ids.items()}, self.manager.grants())
         await self.apply()
         return repaired
 
@@ -236,6 +239,7 @@ class Node:
         )
         identity = await self.runtime.create_container(self.sandboxes[wanted.uid], described, config)
         self.ids[wanted.uid, ref.name] = identity
+        self.told.created((wanted.uid, ref.name), grant)
         self.boundary(f"add {ref.name}")
         refusal = await self.manager.before_start(wanted, ref, identity, f"/kubepods/pod{wanted.uid}")
         if refusal is None:
@@ -250,6 +254,7 @@ class Node:
             await self.runtime.stop_pod_sandbox(self.sandboxes[wanted.uid])
             await self.runtime.remove_pod_sandbox(self.sandboxes.pop(wanted.uid))
         self.ids = {key: identity for key, identity in self.ids.items() if key[0] != wanted.uid}
+        self.told.removed(wanted.uid)
         self.boundary("release")
         await self.manager.release(wanted.uid)
         self.boundary("forget")
@@ -258,13 +263,17 @@ class Node:
 
     async def apply(self) -> None:
         """Tell running containers what changed."""
-        for update in await self.manager.updates():
-            self.boundary(f"update {update.container.name}")
-            identity = self.ids.get((update.container.pod_uid, update.container.name))
-            if identity is not None:
-                await self._write(identity, update.grant)
-                name = self.pods[update.container.pod_uid].view.metadata.name
-                self.writes.append((name, str(update.grant.properties["cpuset_cpus"])))
+        for update in self.told.updates(self.manager.grants()):
+            uid, name = update.key
+            self.boundary(f"update {name}")
+            await self._write(self.ids[update.key], update.grant)
+            self.writes.append((self.pods[uid].view.metadata.name, str(update.grant.properties["cpuset_cpus"])))
+
+    def _has(self, identity: str) -> Grant:
+        """What the runtime says that a container has."""
+        resources = self.runtime.core.containers[identity].resources
+        values = {name: getattr(resources, name) for name in ("cpuset_cpus", "cpuset_mems")}
+        return Grant({name: value for name, value in values.items() if value})
 
     async def _write(self, identity: str, grant: Grant) -> None:
         linux = cri.LinuxContainerResources(**dict(grant.properties))

@@ -13,7 +13,7 @@ import grpc.aio
 
 from kubeqos.model.hardware.named import kep80
 from kubeqos.model.machine import Machine
-from kubeqos.plugins.managers import Grant, Refusal
+from kubeqos.plugins.managers import AdmittedPod, Grant, Refusal
 from kubeqos.plugins.registration import Introduction, serve_registration
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.messages import METHODS, PLUGIN_TYPE, SERVICE, VERSION
@@ -23,6 +23,7 @@ from kubeqos.qrm.sdk import Allocation, Options, Request, running
 from kubeqos.qrm.settings import Event, Settings
 from kubeqos.topology.alignment.hints import Hint, Policy
 from kubeqos.topology.alignment.merge import merge
+from tests.node.updates.told import Told
 from tests.qrm.harness import admitted, refs, until
 
 QUICK = Settings(reconcile_seconds=0.05, capacity_seconds=0, stranger_seconds=0)
@@ -68,6 +69,7 @@ class Bench:
         self.manager = manager
         self.folder = folder
         self.events = events
+        self.containers = Told((manager.machine or kep80()).online)
 
     async def usable(self, *names: str) -> None:
         for name in names:
@@ -92,15 +94,21 @@ class Bench:
                 await self.manager.release(known.uid)
                 return outcome
             grants.append(outcome)
+        for ref, grant in zip(refs(known), grants, strict=True):
+            self.containers.created((known.uid, ref.name), grant)
         return grants
+
+    async def restore(self, saved: Any, pods: Mapping[str, AdmittedPod], before: Bench) -> list[str]:
+        """An agent starts where the containers of the one before run."""
+        repaired = await self.manager.restore(saved, pods)
+        self.containers.found(before.containers.has, self.manager.grants())
+        return repaired
 
     async def told(self) -> list[tuple[str, str]]:
         """One period: whom it would tell which CPUs, in order."""
         await self.manager.reconcile()
-        return [
-            (one.container.pod_uid, str(one.grant.properties.get("cpuset_cpus")))
-            for one in await self.manager.updates()
-        ]
+        updates = self.containers.updates(self.manager.grants())
+        return [(one.key[0], str(one.grant.properties.get("cpuset_cpus"))) for one in updates]
 
     @contextlib.asynccontextmanager
     async def plugin(self, plugin: Any, *, name: str = "", state: Path | None = None) -> AsyncIterator[Any]:

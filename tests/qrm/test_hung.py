@@ -148,7 +148,7 @@ async def test_pods_come_and_go_while_a_plugin_hangs_in_a_release(folder: Path) 
         assert slow.released == []
         slow.freed.set()
         await until("it has heard of all", lambda: {"uid-first", "uid-bare", "uid-web"} <= {*slow.released})
-        await until("nothing is owed", lambda: not node.manager.endpoints.owed)
+        await until("everything is released", lambda: not node.manager.endpoints.unreleased)
 
 
 async def test_the_room_of_a_pod_that_goes_is_there_for_the_next(folder: Path) -> None:

@@ -460,7 +460,7 @@ async def test_t15_a_container_is_created_with_what_it_would_be_told(folder: Pat
         [created] = await node.admit(pod("web", cpu="1"))
         plugin.book["uid-web"]["container0"]["cpu"] = cpus("4-7")
         await node.manager.reconcile()
-        [update] = await node.manager.updates()
+        [update] = node.containers.updates(node.manager.grants())
         assert update.grant.properties == {**created.properties, "cpuset_cpus": "4-7"}
 
 
@@ -469,9 +469,9 @@ async def test_t19_a_plugin_that_forgot_is_asked_again_under_the_same_hint(folde
     known = admitted(pod("web", cpu="1"))
     async with bench(folder) as node, node.plugin(plugin):
         await node.admit(known.raw)
-        saved = node.manager.save()
+        saved, before = node.manager.save(), node
     async with bench(folder) as node:
-        await node.manager.restore(saved, {known.uid: known})
+        await node.restore(saved, {known.uid: known}, before)
         plugin.book.clear()
         async with node.plugin(plugin):
             assert [one.hint for one in plugin.asked] == [NUMA_0] * 2
@@ -513,7 +513,7 @@ async def test_strangers_are_sent_away(folder: Path) -> None:
 
 
 async def test_an_interrupted_change_is_finished_after_a_restart(folder: Path) -> None:
-    """The agent died somewhere between two updates: everybody first keeps what is both old and new."""
+    """The agent died before anybody was told: who gains is told after who loses, as if nothing had happened."""
     plugin = Scripted("cpu", lambda request: cpus("0-3" if request.pod == "one" else "4-7", exclusive=True))
     pods = {f"uid-{name}": admitted(pod(name, cpu="1")) for name in ("one", "two")}
     async with bench(folder) as node, node.plugin(plugin):
@@ -521,13 +521,12 @@ async def test_an_interrupted_change_is_finished_after_a_restart(folder: Path) -
             await node.admit(known.raw)
         plugin.book["uid-one"]["container0"]["cpu"] = cpus("0-1", exclusive=True)
         plugin.book["uid-two"]["container0"]["cpu"] = cpus("2-7", exclusive=True)
-        assert await node.told() == [("uid-one", "0-1"), ("uid-two", "2-7")]
-        saved = node.manager.save()
+        await node.manager.reconcile()
+        saved, before = node.manager.save(), node
     async with bench(folder) as node:
-        await node.manager.restore(saved, pods)
+        await node.restore(saved, pods, before)
         async with node.plugin(plugin):
-            again = await node.told()
-            assert again == [("uid-two", "4-7"), ("uid-one", "0-1"), ("uid-two", "2-7")]
+            assert await node.told() == [("uid-one", "0-1"), ("uid-two", "2-7")]
             assert await node.told() == []
 
 
@@ -666,13 +665,15 @@ async def test_an_update_that_was_not_made_is_told_again_after_a_restart(folder:
         for name in ("web", "db"):
             assert isinstance(await node.admit(pod(name, cpu="1")), list)
         plugin.book["uid-web"]["container0"]["cpu"] = cpus("0-1")
-        assert await node.told() == [("uid-web", "0-1")]
+        await node.manager.reconcile()
+        node.containers.pending.require(node.manager.grants())
+        node.containers.pending.pause(("uid-web", "container0"))
         plugin.book["uid-db"]["container0"]["cpu"] = cpus("6-7")
         await node.manager.reconcile()
-        [update] = await node.manager.updates()
-        node.manager.applied(update.container, update.grant)
-        saved = node.manager.save()
+        assert [next(node.containers.updates(node.manager.grants())).key[0]] == ["uid-db"]
+        node.containers.has["uid-db", "container0"] = node.manager.grants()["uid-db", "container0"]
+        saved, before = node.manager.save(), node
     async with bench(folder) as node:
-        await node.manager.restore(saved, pods)
-        told = await node.manager.updates()
-        assert [(one.container.pod_uid, one.grant.properties["cpuset_cpus"]) for one in told] == [("uid-web", "0-1")]
+        await node.restore(saved, pods, before)
+        told = node.containers.updates(node.manager.grants())
+        assert [(one.key[0], one.grant.properties["cpuset_cpus"]) for one in told] == [("uid-web", "0-1")]

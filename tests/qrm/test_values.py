@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.codec import decode_json, encode_json
-from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.cpuset import NumaSet
 from kubeqos.plugins.managers import ContainerKind, ContainerRef
 from kubeqos.qrm.asking import Placement
 from kubeqos.qrm.ledger import Ledger
@@ -21,13 +21,10 @@ from kubeqos.qrm.messages import (
     hints_from_wire,
     hints_to_wire,
 )
-from kubeqos.qrm.ordering import clashes, order
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.values import quantity_of
 from kubeqos.qrm.settings import parse_names
 from kubeqos.topology.alignment.hints import Hint
-from kubeqos.topology.answers import Refused
-from kubeqos.topology.changes import Held
 
 texts = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3)
 hints = st.builds(NumaHint, st.lists(st.integers(0, 7), unique=True, max_size=3).map(tuple), st.booleans())
@@ -122,42 +119,3 @@ def test_names_map() -> None:
     assert parse_names("a=b,c=d") == {"a": "b", "c": "d"}
     with pytest.raises(Exception, match="'c' is not a pair"):
         parse_names("a=b,c")
-
-
-Table = dict[int, tuple[int, bool]]
-sets = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(1, 255), st.booleans()), max_size=6)
-
-
-@settings(max_examples=150, deadline=None)
-@given(sets, sets)
-def test_no_cpu_has_two_owners_at_any_moment(
-    before: dict[int, tuple[int, bool]], after: dict[int, tuple[int, bool]]
-) -> None:
-    """Groups are planned as one, and every write on the way is as good as the ends."""
-
-    def held(table: Table) -> dict[tuple[str, str], Held]:
-        return {(f"p{n}", "c"): Held(CpuSet(mask), f"p{n}" if own else None) for n, (mask, own) in table.items()}
-
-    old, new = held(before), held(after)
-    old = {key: one for key, one in old.items() if key in new}
-    if clashes(old) or clashes(new):
-        return
-    steps = order(old, new)
-    if isinstance(steps, Refused):
-        return
-    now = dict(old)
-    for key, cpus in steps:
-        assert cpus
-        owner = new[key].owner or (old[key].owner if key in old else None)
-        now[key] = Held(cpus, owner)
-        assert clashes(now) == []
-    assert {key: one.cpus for key, one in now.items()} == {key: one.cpus for key, one in new.items()}
-
-
-def test_a_resize_of_hundreds_is_planned_by_groups() -> None:
-    keys = [(f"p{n}", "c") for n in range(400)]
-    old = {key: Held(CpuSet.parse("0-37" if n % 2 else "38-39")) for n, key in enumerate(keys)}
-    new = {key: Held(CpuSet.parse("0-13" if n % 2 else "14-39")) for n, key in enumerate(keys)}
-    steps = order(old, new)
-    assert not isinstance(steps, Refused)
-    assert [str(cpus) for _, cpus in steps] == ["0-13"] * 200 + ["14-39"] * 200

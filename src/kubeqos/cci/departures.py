@@ -32,7 +32,7 @@ class Departures:
     patience_seconds: float
     clock: Callable[[], float]
     since: dict[Departure, float] = field(default_factory=dict)
-    _telling: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    _delivering: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     """Each driver hears one thing after the other; no driver waits for another."""
 
     def add(self, holding: Holding, container_id: str = "") -> None:
@@ -62,7 +62,7 @@ class Departures:
     async def deliver(self, driver: str) -> bool:
         """Tell one driver what it has still to hear; whether anything was settled."""
         found = False
-        async with self._telling[driver]:
+        async with self._delivering[driver]:
             for departure in [one for one in self.store.departures if one.driver == driver]:
                 first = self.since.setdefault(departure, self.clock())
                 heard = await self._heard(departure)

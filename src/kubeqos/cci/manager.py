@@ -25,10 +25,9 @@ from kubeqos.cci.departures import Departures
 from kubeqos.cci.drivers import Deadlines, Driver, Drivers, watched
 from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
-from kubeqos.cci.sharing import memory_nodes, place, pool_of, running_on
+from kubeqos.cci.sharing import because, memory_nodes, place, pool_of, running_on
 from kubeqos.cci.startup import check_reserved
 from kubeqos.cci.store import FILE_NAME, Entry, Holding, Key, Store
-from kubeqos.cci.telling import Telling, because
 from kubeqos.errors import RemoteError, StateError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
@@ -42,7 +41,6 @@ from kubeqos.plugins.managers import (
     Grant,
     NodeResource,
     Refusal,
-    Update,
 )
 from kubeqos.topology.alignment.hints import Hint, Offer
 from kubeqos.topology.answers import Refused
@@ -99,7 +97,8 @@ class CciManager:
         self.departures = Departures(self.store, self.drivers, self.settings.departure_seconds, clock)
         self._claiming = Claiming(self.store, self.drivers, self.departures, self.metrics, locate_devices)
         self._clock = clock
-        self._telling = Telling(self.store)
+        self._standard = Grant()
+        self._claimed: dict[Key, tuple[Entry, Grant]] = {}
         self._unsaved = False
         self._waiting_since: dict[str, float] = {}
         self._story: dict[str, list[str]] = {}
@@ -124,7 +123,7 @@ class CciManager:
                 return self._refused(pod, answer)
             known = answer
         self._waiting_since.pop(pod.uid, None)
-        return self._telling.tell(known, container)
+        return self._grant(known, self._pool())
 
     async def _admit(self, pod: AdmittedPod, container: ContainerRef) -> Entry | Refusal:
         view, path = _find(pod, container)
@@ -199,10 +198,6 @@ class CciManager:
         entry = self.store.entries.get(key)
         if entry is None:
             return Refusal(REFUSED, f"container {container.name!r} was not admitted", retry=True)
-        other = self._telling.in_the_way_of(entry)
-        if other is not None:
-            text = f"{other.label}/{other.container} still runs on cores of {entry.label}/{entry.container}"
-            return Refusal(REFUSED, text, retry=True)
         for name in dict.fromkeys(holding.driver for holding in entry.holdings):
             driver = self.drivers.choose(name)
             if isinstance(driver, str):
@@ -251,20 +246,33 @@ class CciManager:
 
     def grant(self, container: ContainerRef) -> Grant | None:
         entry = self.store.entries.get((container.pod_uid, container.name))
-        return self._telling.tell(entry, container) if entry else None
+        return self._grant(entry, self._pool()) if entry else None
 
-    def show(self, container: ContainerRef) -> Grant | None:
-        entry = self.store.entries.get((container.pod_uid, container.name))
-        return self._telling.show(entry) if entry else None
+    def grants(self) -> Mapping[Key, Grant]:
+        pool = self._pool()
+        return {key: self._grant(entry, pool) for key, entry in self.store.entries.items()}
 
-    async def updates(self) -> Sequence[Update]:
-        """Writes for containers whose set has changed since they were told, in a safe order."""
-        return self._telling.updates()
+    def _pool(self) -> CpuSet:
+        return pool_of(self.machine, self.store.available_resources())
 
-    def not_applied(self, container: ContainerRef) -> None:
-        """An update of this container failed: it may have any CPUs until it is told again."""
-        if (container.pod_uid, container.name) in self.store.entries:
-            self._telling.doubt(container)
+    def _grant(self, entry: Entry, pool: CpuSet) -> Grant:
+        """What a container should have; who has no claim has the same as all others without one."""
+        if entry.standard:
+            if self._standard.properties.get("cpuset_cpus") != str(pool):
+                self._standard = Grant({"cpuset_cpus": str(pool)}, because=because(entry))
+            return self._standard
+        known = self._claimed.get(entry.key)
+        if known is None or known[0] is not entry:
+            known = self._claimed[entry.key] = entry, self._grant_by_claims(entry)
+        return known[1]
+
+    def _grant_by_claims(self, entry: Entry) -> Grant:
+        properties: dict[str, str | int] = {"cpuset_cpus": str(entry.cpus)}
+        memory = memory_nodes(self.machine, entry)
+        if memory:
+            properties["cpuset_mems"] = str(memory)
+        marks = {HOLDINGS_ANNOTATION: self.store.dump_entry(entry)}
+        return Grant(properties, annotations=marks, because=because(entry), exclusive=entry.whole)
 
     # ---- State
 
@@ -282,25 +290,19 @@ class CciManager:
                 for holding in entry.holdings:
                     self.departures.add(holding, entry.container_id)
         for pod in running.values():
-            repaired += [self._adopt(pod, ref, view) for ref, view in pod.containers() if not self._adopted(ref)]
+            for ref, view in pod.containers():
+                if (ref.pod_uid, ref.name) not in self.store.entries:
+                    repaired.append(self._adopt(pod, ref, view))
         self.metrics.repaired(len(repaired))
         self._measure()
         self._save()
         return [told for told in repaired if told]
-
-    def _adopted(self, ref: ContainerRef) -> bool:
-        """Whether a running container is in the store; it is told its set again in any case."""
-        if (ref.pod_uid, ref.name) not in self.store.entries:
-            return False
-        self._telling.doubt(ref)
-        return True
 
     def _adopt(self, pod: AdmittedPod, ref: ContainerRef, view: ContainerView) -> str:
         """Take a running container in that the store does not know."""
         if view.resources.claims:
             return f"{_label(pod)}/{ref.name} has claims and no stored CPUs: it must be admitted again"
         self.store.add_resource(Entry(pod.uid, ref.name, _label(pod), ref.kind is ContainerKind.INIT))
-        self._adopted(ref)
         return f"{_label(pod)}/{ref.name} was not in the store and runs as a standard container"
 
     def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
@@ -313,7 +315,6 @@ class CciManager:
         if self.store.impossible(found):
             return False
         self.store.add_resource(found)
-        self._adopted(container)
         self._save()
         return True
 
@@ -350,7 +351,6 @@ class CciManager:
 
     def validate(self) -> list[str]:
         wrong = self.store.validate()
-        wrong += [f"{key} was told CPUs and is unknown" for key in self._telling.told if key not in self.store.entries]
         wrong += [f"{key} would have no CPUs" for key, cpus in running_on(self.store).items() if not cpus]
         return wrong
 
@@ -403,7 +403,7 @@ class CciManager:
 
     def _forget(self, key: Key) -> None:
         self.store.remove_resource(key)
-        self._telling.forget(key)
+        self._claimed.pop(key, None)
 
     def _note(self, pod_uid: str, what: str) -> None:
         told = self._story.setdefault(pod_uid, [])

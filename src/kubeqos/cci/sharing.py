@@ -1,4 +1,4 @@
-"""Who runs where: what a new exclusive owner means for everybody else, and in which order to tell them.
+"""Who runs where: what a new exclusive owner means for everybody else, and what each container should have.
 
 Standard containers run on the pool: what is available, without kernel-isolated CPUs. Shared groups of claims keep
 their number of cores and their attributes when an exclusive claim takes some of their CPUs: they get others. Pure
@@ -7,8 +7,7 @@ functions on entries of the store; called by the manager.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kubeqos.cci.claims.parameters import Group
 from kubeqos.cci.store import Entry, Holding, Key, ResourceSet, Store
@@ -16,7 +15,6 @@ from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Allocated, Refused, Violation
 from kubeqos.topology.attributes import violations
-from kubeqos.topology.changes import Held, plan_changes
 from kubeqos.topology.compute import allocate
 
 
@@ -100,50 +98,12 @@ def memory_nodes(machine: Machine, entry: Entry) -> NumaSet:
     return NumaSet(mask) & NumaSet.from_ids(node.id for node in machine.nodes if node.memory_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One write of one container's cpuset."""
-
-    key: Key
-    cpus: CpuSet
-
-
-def steps(store: Store, told: Mapping[Key, CpuSet]) -> tuple[Step, ...] | Refused:
-    """The writes that lead from what containers were told to what they should have, in a safe order.
-
-    Exclusive CPUs of a container never change while it lives, so only the shared part of each moves.
-    """
-    pool = pool_of(store.machine, store.available_resources()).mask
-    alike: dict[tuple[int, int], list[tuple[Key, int]]] = {}
-    owned_before = owned_after = 0
-    for key, entry in store.entries.items():
-        own, wanted = (entry.whole.mask, entry.cpus.mask) if entry.holdings else (0, pool)
-        owned_after |= own
-        if key in told:
-            owned_before |= own
-            if wanted & ~own and told[key].mask != wanted:
-                alike.setdefault((told[key].mask & ~own, wanted & ~own), []).append((key, wanted & own))
-    if not alike:
-        return ()
-    before = {str(index): Held(CpuSet(pair[0])) for index, pair in enumerate(alike)}
-    after = {str(index): Held(CpuSet(pair[1])) for index, pair in enumerate(alike)}
-    # Containers with the same old and new set move as one, and so do all owners: a plan of hundreds stays small.
-    for name, mask in (("owners", owned_before), ("new owners", owned_after & ~owned_before)):
-        if mask:
-            after[name] = Held(CpuSet(mask), name)
-    if owned_before:
-        before["owners"] = after["owners"]
-    plan = plan_changes(before, after)
-    if isinstance(plan, Refused):
-        return plan
-    members = list(alike.values())
-    moves = [(each.cpus, members[int(each.container)]) for each in plan if each.container in before.keys() - {"owners"}]
-    return tuple(Step(key, CpuSet(cpus.mask | own)) for cpus, group in moves for key, own in group)
-
-
-def trespassers(store: Store, told: Mapping[Key, CpuSet], entry: Entry) -> Iterable[Entry]:
-    """Containers of other pods that may still run on CPUs which `entry` owns."""
-    for key, cpus in told.items():
-        other = store.entries.get(key)
-        if other is not None and other.pod != entry.pod and cpus & entry.whole:
-            yield other
+def because(entry: Entry) -> str:
+    """Why a container has the CPUs that it has."""
+    if entry.standard:
+        return "no claim: all CPUs that nobody holds exclusively"
+    said = []
+    for holding in entry.holdings:
+        sets = " and ".join(f"{'exclusive' if one.exclusive else 'shared'} {one.cpus}" for one in holding.sets)
+        said.append(f"claim {holding.claim_name} by driver {holding.driver}: {sets}")
+    return "; ".join(said)

@@ -120,6 +120,7 @@ class NodeAgent:
             cgroups=self.cgroups,
             threads=isinstance(self.clock, WallClock),
             spawn=self._act,
+            record_node=lambda reason, message: self.record_node(reason, message),
         )
         self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
 
@@ -128,7 +129,7 @@ class NodeAgent:
         api, settings = self.api, self.settings
         self._teller = Teller(api, settings.node_name, on_event)
         self.record_node = self._teller.node
-        self.unapplied = Unapplied(self.admission.show, lambda: self.context, self._teller.pod)
+        self.unapplied = Unapplied(self.admission.grant, lambda: self.context, self._teller.pod)
         self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
         writer = PodWriter(api, self._spawn) if api else None
         self._sink: PodSink = writer or cast(LocalPods, self.pods)
@@ -292,7 +293,7 @@ class NodeAgent:
     async def settle(self) -> None:
         """Let containers have what others gave back; what fails is tried again at the next relist."""
         try:
-            await self.performer.adjusting.adjust()
+            await self.performer.updater.reconcile()
         except StateError as error:
             log.warning("containers are told later what has changed: %s", error)
 
@@ -324,7 +325,7 @@ class NodeAgent:
 
     async def _take_over(self) -> None:
         """Find out what runs, take over the ledger, then listen to the API."""
-        seen = [await self.performer.look(uid) for uid in await self.performer.stages()]
+        seen = await self.performer.look_at_all()
         pods = self._known_pods()
         live = dict(live_containers(pods, seen))
         restored = await self.admission.restore(pods, live)
@@ -388,7 +389,7 @@ class NodeAgent:
                 await self.watch.compare()
             except CallError as error:
                 log.warning("cannot list what runs: %s", error)
-            if self.performer.adjusting.owed:
+            if self.performer.updater.pending:
                 await self.settle()
 
     async def _reconcile(self, manager: Reconciles) -> None:
@@ -498,4 +499,4 @@ class NodeAgent:
 
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""
-        return self.core.validate() + self.admission.validate() + self.performer.adjusting.owed.validate()
+        return self.core.validate() + self.admission.validate() + self.performer.updater.pending.validate()

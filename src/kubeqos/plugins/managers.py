@@ -3,7 +3,8 @@
 The built-in CPU, memory and class managers, the QoS Resource Manager (KEP-3461) and the CCI manager
 (KEP-3675) all implement `ResourceManager`. Admission of a pod is one transaction over all of them: the agent
 collects offers, merges them, allocates container by container, and either checkpoints everything or releases
-everything (DESIGN §3, one ledger per node).
+everything (DESIGN §3, one ledger per node). Managers only declare what each container should have; what containers were
+told, and in which order they may be told something new, is known to `node.updates` alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.model.topologysummary import ByNuma, Division
 from kubeqos.rules.podqos import QosClass
 from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Scope
+
+ContainerKey = tuple[str, str]
+"""Pod uid and container name: one container of this node, through all its restarts."""
 
 
 class ContainerKind(enum.StrEnum):
@@ -99,6 +103,8 @@ class Grant:
     mounts: Sequence[Mount] = ()
     devices: Sequence[DeviceNode] = ()
     because: str = ""
+    exclusive: CpuSet = NO_CPUS
+    """CPUs that containers of other pods must not use, whether this one runs on all of them or not."""
 
 
 NOTHING = Grant()
@@ -115,14 +121,6 @@ class Refusal:
     reason: str
     message: str
     retry: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """A change of a running container, to be applied before any later update of the same list."""
-
-    container: ContainerRef
-    grant: Grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +152,10 @@ class ResourceManager(Protocol):
         """Give back everything the pod holds; unknown pods are fine."""
 
     def grant(self, container: ContainerRef) -> Grant | None:
-        """What the container holds now, for creating it (again)."""
+        """What the container should have now, whether it runs or is to be created. Changes nothing."""
 
-    async def updates(self) -> Sequence[Update]:
-        """What running containers should get now, differing from what `grant` said when they were last told.
-
-        In an order in which no CPU has two exclusive owners and no container an empty set at any moment.
-        """
+    def grants(self) -> Mapping[ContainerKey, Grant]:
+        """The same for every container that it gives something. What did not change should be the same object."""
 
     def save(self) -> Any:
         """Its state as JSON values, stored in the node's ledger before any container starts."""

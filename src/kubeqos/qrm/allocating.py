@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.errors import RemoteError
-from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerRef, Grant, Refusal
+from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerKey, ContainerRef, Grant, Refusal
 from kubeqos.qrm.answers import Nonsense, cpus_of, own_of, satisfies
 from kubeqos.qrm.asking import Catalogue, Placement, Question, pod_request_for, request_for, wire_kind
 from kubeqos.qrm.endpoint import Endpoint, PluginFailure, Unusable
-from kubeqos.qrm.ledger import Holding
+from kubeqos.qrm.ledger import Holding, clashes
 from kubeqos.qrm.messages import WHOLE_POD, Allocation, hints_from_wire
-from kubeqos.qrm.ordering import Key, clashes
 from kubeqos.qrm.patience import Patience
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reconcile import Reconciler, judged
@@ -323,7 +322,7 @@ class Allocator:
         return endpoint
 
 
-def _clashes_of(key: Key, mine: Held, others: Mapping[Key, Held]) -> list[str]:
+def _clashes_of(key: ContainerKey, mine: Held, others: Mapping[ContainerKey, Held]) -> list[str]:
     """What is wrong between one container and the others."""
     rest = {other: held for other, held in others.items() if other != key}
     near = {other: held for other, held in rest.items() if held.cpus & mine.cpus}

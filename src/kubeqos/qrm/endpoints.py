@@ -26,7 +26,7 @@ from kubeqos.qrm.settings import Settings
 
 log = structlog.get_logger("kubeqos.qrm")
 
-MOST_OWED = 10_000
+MOST_UNRELEASED = 10_000
 RELEASE_SECONDS = 2.0
 Synchronise = Callable[[Endpoint], Awaitable[None]]
 
@@ -40,11 +40,11 @@ class Endpoints:
         self.clock = clock
         self._by_name: dict[str, Endpoint] = {}
         self._catalogue: tuple[dict[str, pb.ResourcePluginOptions], Catalogue] = {}, Catalogue({}, settings.names)
-        self._owed: dict[str, dict[str, None]] = {}
+        self._unreleased: dict[str, dict[str, None]] = {}
         self._releasing: dict[asyncio.Task[bool], str] = {}
         self._tardy: set[asyncio.Task[bool]] = set()
         """Releases that took too long: nobody waits for their plugins until they are over."""
-        self._telling: set[tuple[str, str]] = set()
+        self._being_told: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(list(self._by_name.values()))
@@ -148,16 +148,16 @@ class Endpoints:
     # ---- Releases
 
     @property
-    def owed(self) -> dict[str, list[str]]:
+    def unreleased(self) -> dict[str, list[str]]:
         """Releases that plugins have not acknowledged."""
-        return {name: list(pods) for name, pods in self._owed.items() if pods}
+        return {name: list(pods) for name, pods in self._unreleased.items() if pods}
 
-    def owe(self, name: str, pod_uid: str) -> None:
+    def release_later(self, name: str, pod_uid: str) -> None:
         """Remember a release until it is acknowledged; a plugin that never comes back is not remembered for ever."""
-        owed = self._owed.setdefault(name, {})
-        owed[pod_uid] = None
-        if len(owed) > MOST_OWED:
-            owed.pop(next(iter(owed)))
+        late = self._unreleased.setdefault(name, {})
+        late[pod_uid] = None
+        if len(late) > MOST_UNRELEASED:
+            late.pop(next(iter(late)))
 
     async def release(self, pod_uid: str, asked: Collection[str], but: Collection[str] = ()) -> None:
         """Tell every plugin that a pod is gone; who cannot be told now is told later, and holds up nobody.
@@ -166,7 +166,7 @@ class Endpoints:
         """
         others = [endpoint for endpoint in self if endpoint.name not in but]
         for endpoint in others:
-            self.owe(endpoint.name, pod_uid)
+            self.release_later(endpoint.name, pod_uid)
         for endpoint in others:
             task = asyncio.create_task(self._tell_gone(endpoint, pod_uid), name=f"release {pod_uid}: {endpoint.name}")
             self._releasing[task] = endpoint.name
@@ -192,38 +192,38 @@ class Endpoints:
         """
         if self._releasing:
             await self._caught_up((endpoint.name,))
-        if (endpoint.name, request.pod_uid) in self._telling:
+        if (endpoint.name, request.pod_uid) in self._being_told:
             raise Unusable(endpoint.name, "has not acknowledged yet that the pod's last attempt is over")
         return await endpoint.call(method, request)
 
     async def settle(self, endpoint: Endpoint) -> None:
         """Tell one plugin everything that it has missed."""
-        for pod_uid in list(self._owed.get(endpoint.name, ())):
-            busy = (endpoint.name, pod_uid) in self._telling
-            if not busy and pod_uid in self._owed[endpoint.name] and not await self._tell_gone(endpoint, pod_uid):
+        for pod_uid in list(self._unreleased.get(endpoint.name, ())):
+            busy = (endpoint.name, pod_uid) in self._being_told
+            if not busy and pod_uid in self._unreleased[endpoint.name] and not await self._tell_gone(endpoint, pod_uid):
                 return
 
     def withdraw(self, name: str, pod_uid: str) -> None:
         """The pod is tried again: a release of its last attempt must not reach the plugin after the new one."""
-        self._owed.get(name, {}).pop(pod_uid, None)
+        self._unreleased.get(name, {}).pop(pod_uid, None)
 
     async def _tell_gone(self, endpoint: Endpoint, pod_uid: str) -> bool:
-        owed = self._owed.setdefault(endpoint.name, {})
-        self._telling.add((endpoint.name, pod_uid))
+        late = self._unreleased.setdefault(endpoint.name, {})
+        self._being_told.add((endpoint.name, pod_uid))
         try:
             await endpoint.call("RemovePod", pb.RemovePodRequest(pod_uid=pod_uid))
-            owed.pop(pod_uid, None)
+            late.pop(pod_uid, None)
             return True
         except PluginFailure as error:
             if error.unimplemented:
-                owed.pop(pod_uid, None)
+                late.pop(pod_uid, None)
                 return True
             log.warning("release is not acknowledged", resource=endpoint.name, pod=pod_uid, error=error.what)
         except RemoteError:
             return False  # away or silent: it has said so once, and is told when it is back
         finally:
-            self._telling.discard((endpoint.name, pod_uid))
-            self.metrics.owed.labels(endpoint.name).set(len(owed))
+            self._being_told.discard((endpoint.name, pod_uid))
+            self.metrics.unreleased.labels(endpoint.name).set(len(late))
         return False
 
     # ---- Capacity

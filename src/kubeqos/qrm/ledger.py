@@ -12,13 +12,11 @@ from typing import Any
 import msgspec
 
 from kubeqos.errors import InputError
-from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.plugins.managers import ContainerKind, ContainerRef, Grant
+from kubeqos.plugins.managers import ContainerKey, ContainerKind, ContainerRef, Grant
 from kubeqos.qrm.answers import Nonsense, check_allocation, cpus_of, grant_of
 from kubeqos.qrm.asking import Placement
 from kubeqos.qrm.messages import WHOLE_POD, Allocation, NumaHint
-from kubeqos.qrm.ordering import Key, clashes
 from kubeqos.topology.changes import Held
 
 Report = Mapping[
@@ -30,8 +28,7 @@ Report = Mapping[
 class Holding:
     """What one container holds, under which hint, and which plugin gave it.
 
-    `whole` are the plugins that gave it to the pod as a whole, which its containers share. `was` are the CPUs that it
-    had before all changes that the runtime may not have made yet.
+    `whole` are the plugins that gave it to the pod as a whole, which its containers share.
     """
 
     ref: ContainerRef
@@ -41,15 +38,26 @@ class Holding:
     whole: frozenset[str] = frozenset()
     asked: frozenset[str] = frozenset()
     """The plugins that have answered for it, those that gave nothing included."""
-    was: CpuSet | None = None
     rest: dict[str, Any] = field(default_factory=dict)
     """Fields of its entry that a newer version wrote (reference, regression T24)."""
+    _granted: Grant | Nonsense | None = field(default=None, compare=False)
 
     def of_plugin(self, plugin: str) -> dict[str, Allocation]:
         return {name: self.resources[name] for name, owner in self.plugins.items() if owner == plugin}
 
+    def with_given(self, plugin: str, given: Mapping[str, Allocation]) -> dict[str, Allocation]:
+        """What it would hold if this plugin gave this in place of what it gave before."""
+        return {name: one for name, one in self.resources.items() if self.plugins[name] != plugin} | dict(given)
+
+    def grant_with(self, plugin: str, given: Mapping[str, Allocation]) -> Grant | Nonsense:
+        """What the runtime would be to give it then."""
+        return _granted(self.with_given(plugin, given))
+
     def grant(self) -> Grant | Nonsense:
-        return grant_of(self.resources)
+        """What the runtime is to give it; put together when what it holds changes, not each time."""
+        if self._granted is None:
+            self._granted = _granted(self.resources)
+        return self._granted
 
     def held(self) -> Held | None:
         """Its CPUs, in the form that changes are planned with."""
@@ -61,7 +69,7 @@ class Holding:
 class Findings:
     """How a plugin's report differs from the ledger."""
 
-    changed: Mapping[Key, Mapping[str, Allocation]]
+    changed: Mapping[ContainerKey, Mapping[str, Allocation]]
     missing: tuple[ContainerRef, ...]
     strangers: frozenset[str]
     nonsense: tuple[str, ...]
@@ -104,12 +112,10 @@ class Ledger:
             if other != plugin:
                 return Nonsense(f"plugins {other} and {plugin} both allocate {name} for container {holding.ref.name}")
         self.revision += 1
-        for name in holding.of_plugin(plugin):
-            if name not in given:
-                del holding.resources[name], holding.plugins[name]
-        holding.resources.update(given)
-        holding.plugins.update(dict.fromkeys(given, plugin))
+        holding.resources = holding.with_given(plugin, given)
+        holding.plugins = {name: holding.plugins.get(name, plugin) for name in holding.resources}
         holding.asked |= {plugin}
+        holding._granted = None
         return None
 
     def drop(self, pod_uid: str) -> None:
@@ -119,7 +125,7 @@ class Ledger:
     def copy_of(self, ref: ContainerRef) -> Holding | None:
         """The container's entry as it is now, to come back to."""
         holding = self.get(ref.pod_uid, ref.name)
-        return holding and replace(holding, resources=dict(holding.resources), plugins=dict(holding.plugins))
+        return holding and replace(holding)
 
     def reset(self, ref: ContainerRef, before: Holding | None) -> None:
         """Undo what happened to a container since `before` was copied: it was not admitted after all."""
@@ -133,7 +139,7 @@ class Ledger:
 
     def compare(self, plugin: str, report: Report, machine: Machine | None) -> Findings:
         """What to change after a plugin reported everything that it has given."""
-        changed: dict[Key, dict[str, Allocation]] = {}
+        changed: dict[ContainerKey, dict[str, Allocation]] = {}
         missing, nonsense = [], []
         for holding in self:
             held = holding.of_plugin(plugin)
@@ -154,7 +160,7 @@ class Ledger:
         strangers = frozenset(uid for uid in report if uid not in self._pods)
         return Findings(changed, tuple(missing), strangers, tuple(nonsense))
 
-    def cpus(self) -> dict[Key, Held]:
+    def cpus(self) -> dict[ContainerKey, Held]:
         """The CPUs of every container that has some."""
         found = (((h.ref.pod_uid, h.ref.name), h.held()) for h in self)
         return {key: held for key, held in found if held is not None}
@@ -185,6 +191,33 @@ class Ledger:
         return damaged
 
 
+def _granted(resources: Mapping[str, Allocation]) -> Grant | Nonsense:
+    """What a container gets by all its resources, with the CPUs that are its pod's alone."""
+    grant = grant_of(resources)
+    try:
+        found = cpus_of(resources.values())
+    except InputError as error:
+        return Nonsense(str(error))
+    if found is None or not found[1] or isinstance(grant, Nonsense):
+        return grant
+    return replace(grant, exclusive=found[0])
+
+
+def clashes(held: Mapping[ContainerKey, Held]) -> list[str]:
+    """CPUs that are one pod's alone and somebody else's too, in words."""
+    groups: dict[Held, ContainerKey] = {}
+    for key, one in held.items():
+        groups.setdefault(one, key)
+    alone = [(one, key) for one, key in groups.items() if one.owner is not None]
+    wrong: dict[frozenset[ContainerKey], str] = {}
+    for one, key in alone:
+        for two, other in groups.items():
+            if one.owner != two.owner and one.cpus & two.cpus:
+                text = f"{'/'.join(key)} and {'/'.join(other)} both hold {one.cpus & two.cpus}, which is exclusive"
+                wrong.setdefault(frozenset((key, other)), text)
+    return list(wrong.values())
+
+
 def _keep_hints(given: Allocation, held: Allocation | None) -> Allocation:
     """Reports come without hints; the one it was allocated under still stands (reference, regression T12)."""
     if held is None or given.hints or not held.hints:
@@ -199,6 +232,7 @@ class _Entry(msgspec.Struct, omit_defaults=True):
     resources: dict[str, Allocation]
     plugins: dict[str, str]
     was: str | None = None
+    """Read no more: versions before wrote here what the container had before changes that were not made yet."""
     hints: dict[str, NumaHint] = {}
     whole: tuple[str, ...] = ()
     asked: tuple[str, ...] | None = None
@@ -212,7 +246,7 @@ def _to_json(holding: Holding) -> Any:
         NumaHint.of(placement.hint),
         holding.resources,
         holding.plugins,
-        None if holding.was is None else str(holding.was),
+        None,
         {resource: NumaHint.of(hint) for resource, hint in placement.by_resource.items()},
         tuple(sorted(holding.whole)),
         None if holding.asked == set(holding.plugins.values()) else tuple(sorted(holding.asked)),
@@ -226,7 +260,6 @@ def _from_json(uid: str, name: str, entry: Any) -> Holding:
         raise InputError("resources without a plugin")
     ref = ContainerRef(uid, name, read.kind, read.index)
     placement = Placement(read.hint.value, {resource: hint.value for resource, hint in read.hints.items()})
-    was = None if read.was is None else CpuSet.parse(read.was)
     rest = {key: value for key, value in entry.items() if key not in _Entry.__struct_fields__}
     asked = frozenset(read.plugins.values() if read.asked is None else read.asked)
-    return Holding(ref, placement, read.resources, read.plugins, frozenset(read.whole), asked, was, rest)
+    return Holding(ref, placement, read.resources, read.plugins, frozenset(read.whole), asked, rest)

@@ -1,9 +1,8 @@
 """The QoS Resource Manager: hands out whatever plugins manage, through the contract of `plugins.managers`.
 
 The node agent owns the transaction: when a container is refused it releases the whole pod, which reaches every plugin.
-A grant may rest on changes of other containers that `updates` tells next; the agent applies these before it starts the
-new container. The agent calls `reconcile` every period (KEP-3461: 3 s), outside of its lock, and `updates` when that
-found something.
+A grant may rest on changes of other containers, which are in `grants` at once; the agent sees to these before it
+starts the new container. The agent calls `reconcile` every period (KEP-3461: 3 s), outside of its lock.
 """
 
 from __future__ import annotations
@@ -20,27 +19,24 @@ from kubeqos.model.topologysummary import Division
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
+    ContainerKey,
     ContainerRef,
     CpuHolding,
     Grant,
     NodeResource,
     Refusal,
-    Update,
 )
 from kubeqos.qrm.allocating import REASON, Allocator, Unit
-from kubeqos.qrm.answers import CPUS, Nonsense, grant_of
+from kubeqos.qrm.answers import Nonsense
 from kubeqos.qrm.asking import Placement, marks_of, why_skipped, with_marks, wrong_annotation
 from kubeqos.qrm.endpoint import Capacity, options_from_json
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.ledger import Ledger
 from kubeqos.qrm.metrics import Metrics
-from kubeqos.qrm.ordering import Key, order
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reconcile import Reconciler
 from kubeqos.qrm.settings import Event, EventSink, OnError, Settings
 from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Scope
-from kubeqos.topology.answers import Refused
-from kubeqos.topology.changes import Held
 
 START_REASON = "PreStartHookError"
 CONDITION = "ResourcePluginsReady"
@@ -68,10 +64,8 @@ class QosResourceManager:
         self.endpoints = Endpoints(self.settings, self.metrics, clock)
         self.ledger = Ledger()
         self._pods: dict[str, AdmittedPod] = {}
-        self._told: dict[Key, tuple[Grant, Held | None]] = {}
-        self._told_at = -1
-        self._resume: list[Update] = []
-        self._conflict = ""
+        self._reconciled = -1
+        """The ledger's revision after the last period."""
         self._admitting: dict[str, int] = {}
         told: EventSink = lambda event: self.emit(event)  # noqa: E731  # who listens changes
         self.reconciler = Reconciler(self.ledger, self.endpoints, self._pods, machine, told, self._busy)
@@ -146,16 +140,11 @@ class QosResourceManager:
         self._pods[pod.uid] = pod
         self._admitting[pod.uid] = self._admitting.get(pod.uid, 0) + 1
         try:
-            grants = await self.allocator.allocate(unit)
+            return await self.allocator.allocate(unit)
         finally:
             self._admitting[pod.uid] -= 1
             if not self._admitting[pod.uid]:
                 del self._admitting[pod.uid]
-        if not isinstance(grants, Refusal) and not unit.again:  # a running container is told by `updates`
-            for name, grant in grants.items():
-                holding = self.ledger.get(pod.uid, name)
-                self._told[pod.uid, name] = grant, holding.held() if holding else None
-        return grants
 
     def _awaited(self, unit: Unit) -> list[str]:
         """What containers ask for of plugins that have yet to come: without them they would run unpinned."""
@@ -191,25 +180,17 @@ class QosResourceManager:
         asked |= self.allocator.forget(pod_uid)
         self.ledger.drop(pod_uid)
         self._pods.pop(pod_uid, None)
-        for key in [key for key in self._told if key[0] == pod_uid]:
-            del self._told[key]
         # A plugin that is still busy with the pod keeps its answer for the next attempt, see `patience`.
         await self.endpoints.release(pod_uid, asked, but=self.allocator.patience.plugins_of(pod_uid))
 
     def grant(self, container: ContainerRef) -> Grant | None:
         holding = self.ledger.get(container.pod_uid, container.name)
-        if holding is None:
-            return None
-        grant = holding.grant()
-        if isinstance(grant, Nonsense):
-            return self._told.get((container.pod_uid, container.name), (None, None))[0]
-        self._told[container.pod_uid, container.name] = grant, holding.held()
-        return grant
-
-    def show(self, container: ContainerRef) -> Grant | None:
-        holding = self.ledger.get(container.pod_uid, container.name)
         grant = holding.grant() if holding is not None else None
         return None if isinstance(grant, Nonsense) else grant
+
+    def grants(self) -> Mapping[ContainerKey, Grant]:
+        found = {(one.ref.pod_uid, one.ref.name): one.grant() for one in self.ledger}
+        return {key: grant for key, grant in found.items() if not isinstance(grant, Nonsense)}
 
     def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
         holding = self.ledger.get(container.pod_uid, container.name)
@@ -222,72 +203,14 @@ class QosResourceManager:
     # ---- Adjustment of running containers
 
     async def reconcile(self) -> bool:
-        """Ask every plugin how things stand; whether there is something to tell containers. Runs beside admissions."""
+        """Ask every plugin how things stand; whether the ledger has changed. Runs beside admissions."""
         for plugin, pod_uid in self.allocator.patience.forgotten():
             if pod_uid not in self.ledger:
-                self.endpoints.owe(plugin, pod_uid)
+                self.endpoints.release_later(plugin, pod_uid)
         with self.metrics.reconciles.time():
             await self.reconciler.round()
-        return bool(self._resume) or self.ledger.revision != self._told_at
-
-    async def updates(self) -> Sequence[Update]:
-        told = [*self._resume, *self._changes()]
-        self._resume = []
-        self.metrics.updates.inc(len(told))
-        return told
-
-    def _changes(self) -> list[Update]:
-        """The difference between the ledger and what containers were told, in a safe order."""
-        if self.ledger.revision == self._told_at:
-            return []
-        after = {key: held for key, held in self.ledger.cpus().items() if key in self._told}
-        before = {key: held for key in after if (held := self._told[key][1]) is not None}
-        steps = order(before, after, self.machine)
-        if isinstance(steps, Refused):
-            if self._conflict != str(steps):  # told once, not every period
-                self._conflict = str(steps)
-                self.emit(Event("ResourceConflict", f"running containers stay as they are: {steps}"))
-            return []
-        self._conflict = ""
-        changes = self._cpu_changes(steps, after) + self._other_changes()
-        self._told_at = self.ledger.revision
-        return changes
-
-    def _cpu_changes(self, steps: Sequence[tuple[Key, Any]], after: Mapping[Key, Held]) -> list[Update]:
-        changes = []
-        for key in {key for key, _ in steps}:
-            holding, held = self.ledger.get(*key), self._told[key][1]
-            if holding is not None and held is not None:
-                holding.was = held.cpus if holding.was is None else holding.was & held.cpus
-        for key, cpus in steps:
-            changing = self.ledger.get(*key)
-            grant = changing.grant() if changing else None
-            if changing is None or grant is None or isinstance(grant, Nonsense):
-                continue
-            step = replace(grant, properties={**grant.properties, CPUS: str(cpus)})
-            changes.append(Update(changing.ref, step))
-            self._told[key] = step, after[key]
-        return changes
-
-    def applied(self, container: ContainerRef, grant: Grant) -> None:
-        """A container has its CPUs; a restart need not tell it again."""
-        holding = self.ledger.get(container.pod_uid, container.name)
-        held = holding.held() if holding is not None and holding.was is not None else None
-        if holding is not None and held is not None and grant.properties.get(CPUS) == str(held.cpus):
-            holding.was = None
-
-    def _other_changes(self) -> list[Update]:
-        changes = []
-        for holding in self.ledger:
-            key = holding.ref.pod_uid, holding.ref.name
-            grant = holding.grant()
-            if key not in self._told or isinstance(grant, Nonsense):
-                continue
-            told = self._told[key][0]
-            if (grant.properties, grant.unified) != (told.properties, told.unified):
-                changes.append(Update(holding.ref, grant))
-                self._told[key] = grant, holding.held()
-        return changes
+        before, self._reconciled = self._reconciled, self.ledger.revision
+        return self.ledger.revision != before
 
     # ---- State
 
@@ -295,7 +218,7 @@ class QosResourceManager:
         return {
             "pods": self.ledger.entries(),
             "marks": {uid: marks_of(self._pods[uid].view.metadata) for uid in self.ledger.pods if uid in self._pods},
-            "owed": self.endpoints.owed,
+            "owed": self.endpoints.unreleased,
             "options": {endpoint.name: endpoint.saved_options() for endpoint in self.endpoints},
             "plugins": {
                 endpoint.name: {
@@ -315,34 +238,13 @@ class QosResourceManager:
                 self.endpoints.expect(name, known, options_from_json(options.get(name)))
         for name, pods in (state.get("owed") or {}).items():
             for uid in pods:
-                self.endpoints.owe(name, uid)
+                self.endpoints.release_later(name, uid)
         for uid in sorted(self.ledger.pods - running.keys()):
             repaired.append(f"pod {uid} is gone; what it held is given back")
             await self.release(uid)
         marks = state.get("marks") or {}
         self._pods.update({uid: with_marks(pod, marks.get(uid, {})) for uid, pod in running.items()})
-        self._told.update(
-            {(uid, ref.name): (NOTHING, None) for uid, pod in running.items() for ref, _ in pod.containers()}
-        )
-        for holding in self.ledger:
-            grant = holding.grant()
-            if not isinstance(grant, Nonsense):
-                self._told[holding.ref.pod_uid, holding.ref.name] = grant, holding.held()
-        self._resume = list(self._unfinished())
         return repaired
-
-    def _unfinished(self) -> list[Update]:
-        """Changes that a crash may have cut short: everybody keeps what is old and new, then takes the new."""
-        narrow, final = [], []
-        for holding in self.ledger:
-            held, grant = holding.held(), grant_of(holding.resources)
-            if holding.was is None or held is None or isinstance(grant, Nonsense):
-                continue
-            both = holding.was & held.cpus
-            if both and both != held.cpus:
-                narrow.append(Update(holding.ref, replace(grant, properties={**grant.properties, CPUS: str(both)})))
-            final.append(Update(holding.ref, grant))
-        return narrow + final
 
     def node_resources(self) -> Sequence[NodeResource]:
         return self.endpoints.node_resources()

@@ -22,7 +22,9 @@ class Metrics:
         self.reconciles = Histogram(
             "kubeqos_qrm_reconcile_seconds", "Reconciles.", registry=self.registry, buckets=_BUCKETS
         )
-        self.updates = Counter("kubeqos_qrm_updates", "Changes told to running containers.", registry=self.registry)
+        self.updates = Counter(
+            "kubeqos_qrm_updates", "Changes of what running containers should have.", registry=self.registry
+        )
         self.drift = Counter(
             "kubeqos_qrm_drift",
             "Differences between a plugin and the ledger.",
@@ -32,6 +34,6 @@ class Metrics:
         self.up = Gauge(
             "kubeqos_qrm_plugin_up", "1 while a plugin is connected and answers.", ("plugin",), registry=self.registry
         )
-        self.owed = Gauge(
+        self.unreleased = Gauge(
             "kubeqos_qrm_releases_owed", "Releases a plugin has not acknowledged.", ("plugin",), registry=self.registry
         )

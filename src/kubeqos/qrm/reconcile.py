@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from kubeqos.errors import RemoteError
 from kubeqos.model.machine import Machine
 from kubeqos.model.podmarks import DEDICATED_CORES, level_of
-from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
+from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerKind, ContainerRef
 from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of
 from kubeqos.qrm.asking import (
     Placement,
@@ -30,9 +30,8 @@ from kubeqos.qrm.asking import (
 )
 from kubeqos.qrm.endpoint import Endpoint, PluginFailure
 from kubeqos.qrm.endpoints import Endpoints
-from kubeqos.qrm.ledger import Findings, Holding, Ledger, Report
+from kubeqos.qrm.ledger import Findings, Holding, Ledger, Report, clashes
 from kubeqos.qrm.messages import Allocation, allocations_from_wire
-from kubeqos.qrm.ordering import Key, clashes
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.settings import Event, EventSink
 from kubeqos.topology.changes import Held
@@ -65,9 +64,9 @@ class Reconciler:
         self._late: set[str] = set()
         """Plugins that were still busy when the last period was over: nobody waits for them until they are done."""
         self._said: dict[str, set[str]] = {}
-        self._declined: set[tuple[str, Key]] = set()
+        self._declined: set[tuple[str, ContainerKey]] = set()
         """Running containers that a plugin will not serve: asked again when it comes back, not every period."""
-        self._unreported: set[tuple[str, Key]] = set()
+        self._unreported: set[tuple[str, ContainerKey]] = set()
         """What a plugin gave to a pod as a whole and gives again, but leaves out of its reports."""
 
     async def round(self) -> None:
@@ -194,13 +193,23 @@ class Reconciler:
             holding = self.ledger.get(*key)
             if holding is None:
                 continue
-            clash = self.ledger.put(holding, endpoint.name, given)
+            clash = self._put(holding, endpoint, given)
             if clash:
                 self._drift(endpoint, "conflict", str(clash))
                 agreed = False
         return agreed
 
-    def _after(self, changed: Mapping[Key, Mapping[str, Allocation]]) -> dict[Key, Held]:
+    def _put(self, holding: Holding, endpoint: Endpoint, given: Mapping[str, Allocation]) -> Nonsense | None:
+        """Let a running container have something else, unless that contradicts what it has from other plugins."""
+        together = holding.grant_with(endpoint.name, given)
+        if isinstance(together, Nonsense):
+            return Nonsense(f"container {holding.ref.name}: {together}")
+        clash = self.ledger.put(holding, endpoint.name, given)
+        if clash is None:
+            self.endpoints.metrics.updates.inc()
+        return clash
+
+    def _after(self, changed: Mapping[ContainerKey, Mapping[str, Allocation]]) -> dict[ContainerKey, Held]:
         held = self.ledger.cpus()
         for key, given in changed.items():
             found = cpus_of(given.values())
@@ -280,10 +289,12 @@ class Reconciler:
             self._unreported.add((endpoint.name, key))
         else:
             wrong = set(clashes(self._after({key: given}))) - set(self.ledger.validate())
+            clash = None if wrong else self._put(holding, endpoint, given)
             if wrong:
                 self._drift(endpoint, "overlap", "; ".join(sorted(wrong)))
+            elif clash:
+                self._drift(endpoint, "conflict", str(clash))
             else:
-                self.ledger.put(holding, endpoint.name, given)
                 self.endpoints.metrics.drift.labels(endpoint.name, "lost").inc()
 
     async def _send_away(self, endpoint: Endpoint, strangers: frozenset[str]) -> None:
@@ -296,7 +307,7 @@ class Reconciler:
         for (_, uid), since in current.items():
             if now - since >= self.endpoints.settings.stranger_seconds and uid not in self.ledger:
                 self.endpoints.metrics.drift.labels(endpoint.name, "stranger").inc()
-                self.endpoints.owe(endpoint.name, uid)
+                self.endpoints.release_later(endpoint.name, uid)
         await self.endpoints.settle(endpoint)
 
     def _drift(self, endpoint: Endpoint, kind: str, message: str) -> None:
@@ -311,7 +322,7 @@ class Reconciler:
             self.emit(Event(reason, f"plugin {endpoint.name} {message}"))
 
 
-def _key(ref: ContainerRef) -> Key:
+def _key(ref: ContainerRef) -> ContainerKey:
     return ref.pod_uid, ref.name
 
 

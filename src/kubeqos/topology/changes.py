@@ -3,8 +3,8 @@
 Writing one container's set is atomic; writing several is not. `plan_changes` orders the writes so that no
 container is ever left without CPUs and no CPU is ever given to an exclusive owner while somebody else still
 holds it: whoever gives something up is narrowed before whoever receives it is widened. Almost always each
-container is written once; rings of owners that swap CPUs get a step in between. Used by QRM's reconcile loop,
-the CCI manager and rebalancing.
+container is written once; rings of owners that swap CPUs get a step in between. Who becomes an owner does so when
+everybody else has left; who was one shares from its first write on. Used by `node.updates` and by rebalancing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class _Planner:
     def __init__(self, before: Mapping[str, Held], after: Mapping[str, Held], spare: int) -> None:
         self.now = {name: held.cpus.mask for name, held in before.items() if name in after}
         self.target = {name: held.cpus.mask for name, held in after.items()}
-        self.owner = {name: held.owner or _owner(before.get(name)) for name, held in after.items()}
+        self.owner = {name: held.owner for name, held in after.items()}
+        self.owner_now = {name: before.get(name, held).owner for name, held in after.items()}
         self.spare = spare
         self.parked: set[str] = set()
         self.changes: list[Change] = []
@@ -89,22 +90,32 @@ class _Planner:
         """CPUs that this container may not enter now."""
         mask = 0
         for other, held in self.now.items():
-            if other != name and self.owner[other] != self.owner[name]:
+            if other != name and self.owner_now[other] != self.owner[name]:
                 mask |= held
         return mask
 
+    def _kept(self, name: str) -> int:
+        """CPUs for which this container need not ask: it has them, and as it is to have them."""
+        becomes_owner = self.owner[name] is not None and self.owner_now[name] != self.owner[name]
+        return 0 if becomes_owner else self.now.get(name, 0)
+
+    def _may(self, name: str, mask: int) -> bool:
+        return not mask & ~self._kept(name) & self._blocked(name)
+
     def _write(self, name: str, mask: int) -> bool:
         self.now[name] = mask
+        self.owner_now[name] = self.owner[name]
         self.changes.append(Change(name, CpuSet(mask), mask == self.target[name]))
         return True
 
     def _finish(self, todo: list[str]) -> bool:
         """Anyone whose new set is within the old one, else anyone whose new set is free of others."""
         for name in todo:
-            if name in self.now and not self.target[name] & ~self.now[name]:
+            inside = name in self.now and not self.target[name] & ~self.now[name]
+            if inside and self._may(name, self.target[name]):
                 return self._write(name, self.target[name])
         for name in todo:
-            if not self.target[name] & ~self.now.get(name, 0) & self._blocked(name):
+            if self._may(name, self.target[name]):
                 return self._write(name, self.target[name])
         return False
 
@@ -112,7 +123,7 @@ class _Planner:
         """Let go of what is not needed any more, while something of the new set is already held."""
         for name in todo:
             keep = self.now.get(name, 0) & self.target[name]
-            if keep and keep != self.now[name]:
+            if keep and keep != self.now[name] and self._may(name, keep):
                 return self._write(name, keep)
         return False
 
@@ -120,7 +131,7 @@ class _Planner:
         """Move into the part of the new set that is free, leaving the old set altogether."""
         for name in todo:
             held = self.now.get(name, 0)
-            part = self.target[name] & (held | ~self._blocked(name))
+            part = self.target[name] & (self._kept(name) | ~self._blocked(name))
             if held and part & ~held:
                 return self._write(name, part)
         return False
@@ -132,8 +143,9 @@ class _Planner:
             wanted |= self.target[name]
         for name in todo:
             held = self.now.get(name, 0)
-            if held.bit_count() > 1 and not held & self.target[name]:
-                choice = held & ~wanted or held
+            stay = held & (self._kept(name) | ~self._blocked(name))
+            if held.bit_count() > 1 and stay and not held & self.target[name]:
+                choice = stay & ~wanted or stay
                 return self._write(name, choice & -choice)
         return False
 
@@ -148,7 +160,3 @@ class _Planner:
                 self.parked.add(name)
                 return self._write(name, idle & -idle)
         return False
-
-
-def _owner(held: Held | None) -> str | None:
-    return held.owner if held else None

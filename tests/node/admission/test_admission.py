@@ -277,8 +277,8 @@ class Plugin:
     def grant(self, container: Any) -> Grant | None:
         return self.answer if container.pod_uid in self.held and isinstance(self.answer, Grant) else None
 
-    async def updates(self) -> Any:
-        return ()
+    def grants(self) -> Any:
+        return {}
 
     def save(self) -> Any:
         return sorted(self.held)
@@ -411,17 +411,20 @@ async def test_a_plugin_that_does_not_take_back_is_asked_again(tmp_path: Path) -
         assert plugin.held == {other}
 
 
-async def test_who_only_looks_keeps_nobody_from_being_told(tmp_path: Path) -> None:
+async def test_who_asks_what_a_container_should_have_changes_nothing(tmp_path: Path) -> None:
     """The pool has shrunk, and somebody looks at a container of it before that is told."""
     async with World(tmp_path, cpu_manager_policy="static", reserved_cpus=CpuSet.of(0)) as node:
         uid = await node.start(pod("shared"))
         admission, [(ref, _)] = node.agent.admission, node.agent.core.pods[uid].admitted.containers()
         assert await admission.admit(_admitted(pod("owner", guaranteed("2"), uid="owner"))) is None
-        assert admission.show(ref).properties == {"cpuset_cpus": "0-1,4-7"}
+        for _ in range(2):
+            assert admission.grant(ref).properties == {"cpuset_cpus": "0-1,4-7"}
+            assert admission.grants()[uid, "main"].properties == {"cpuset_cpus": "0-1,4-7"}
         assert admission.cpus_of(ref) == CpuSet.parse("0-1,4-7")
-        [update] = await admission.updates()
-        assert update.container == ref and update.grant.properties == {"cpuset_cpus": "0-1,4-7"}
-        assert await admission.updates() == []
+        assert node.running(uid)["main"].resources.cpuset_cpus == "0-7"
+        await node.agent.settle()
+        await node.settle()
+        assert node.running(uid)["main"].resources.cpuset_cpus == "0-1,4-7"
         await admission.release("owner")
 
 

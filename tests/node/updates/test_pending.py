@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.errors import RemoteError
-from kubeqos.model.cpuset import CpuSet
-from kubeqos.node.updates.pending import Owed, OwedUpdates
-from kubeqos.plugins.managers import ContainerKind, ContainerRef, Grant, Update
-from kubeqos.topology.answers import Refused
-from kubeqos.topology.changes import Held, plan_changes
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.node.updates.pending import PendingUpdate, PendingUpdates
+from kubeqos.node.updates.plan import Update
+from kubeqos.plugins.managers import Grant
+from kubeqos.topology.changes import Held
 
 ALL = CpuSet.parse("0-7")
 
@@ -25,84 +25,84 @@ def key(name: str) -> tuple[str, str]:
 
 
 def update(name: str, cpus: str) -> Update:
-    return Update(ContainerRef(name, "main", ContainerKind.APP, 0), Grant({"cpuset_cpus": cpus}))
+    return Update(key(name), Grant({"cpuset_cpus": cpus}))
 
 
-def owing(*changes: tuple[str, str], **has: str) -> OwedUpdates:
-    owed = OwedUpdates(ALL)
+def pending(*changes: tuple[str, str], **has: str) -> PendingUpdates:
+    updates = PendingUpdates(ALL)
     for name, cpus in has.items():
-        owed.has(key(name), CpuSet.parse(cpus))
-    add(owed, *changes)
-    return owed
+        updates.has(key(name), Grant({"cpuset_cpus": cpus}))
+    add(updates, *changes)
+    return updates
 
 
-def add(owed: OwedUpdates, *changes: tuple[str, str]) -> None:
-    for one in owed.add(update(*change) for change in changes):
+def add(updates: PendingUpdates, *changes: tuple[str, str]) -> None:
+    for one in updates.add(update(*change) for change in changes):
         one.recorded = True
 
 
-def ready(owed: OwedUpdates) -> dict[str, Owed]:
+def ready(updates: PendingUpdates) -> dict[str, PendingUpdate]:
     """What may be sent now, by pod."""
-    return {one.ref.pod_uid: one for one in [owed.next(each.key) for each in list(owed)] if one is not None}
+    return {one.key[0]: one for one in [updates.next(each.key) for each in list(updates)] if one is not None}
 
 
 def test_who_gains_waits_for_who_loses_and_for_nobody_else() -> None:
-    owed = owing(("web", "2-7"), ("owner", "0-1"), ("other", "5-6"), web="0-7", owner="1", other="5")
-    first = ready(owed)
+    updates = pending(("web", "2-7"), ("owner", "0-1"), ("other", "5-6"), web="0-7", owner="1", other="5")
+    first = ready(updates)
     assert first.keys() == {"web", "other"}, "web keeps 5-6, which it shares"
-    assert owed.told(first["web"]) == [key("web"), key("owner")]
-    assert ready(owed).keys() == {"owner"}
+    assert updates.made(first["web"]) == [key("web"), key("owner")]
+    assert ready(updates).keys() == {"owner"}
 
 
 def test_nobody_is_told_before_the_ledger_knows() -> None:
-    owed = OwedUpdates(ALL)
-    [one] = owed.add([update("web", "2-7")])
-    assert owed.next(key("web")) is None
+    updates = PendingUpdates(ALL)
+    [one] = updates.add([update("web", "2-7")])
+    assert updates.next(key("web")) is None
     one.recorded = True
-    assert owed.next(key("web")) is one
+    assert updates.next(key("web")) is one
 
 
 def test_a_container_that_starts_is_told_afterwards_and_only_those_who_get_its_cpus_wait() -> None:
-    owed = owing(("web", "2-7"), web="0-7")
-    owed.hold(key("web"))
-    assert ready(owed) == {}
-    assert [one.key for one in owed.in_the_way("owner", CpuSet.parse("0-1"))] == [key("web")]
-    assert owed.in_the_way("another", CpuSet.parse("2-7")) == []
-    assert owed.in_the_way("web", CpuSet.parse("0-1")) == [], "containers of one pod are no strangers"
-    owed.let_go(key("web"))
-    owed.told(ready(owed)["web"])
-    assert not owed and owed.in_the_way("owner", CpuSet.parse("0-1")) == []
+    updates = pending(("web", "2-7"), web="0-7")
+    updates.pause(key("web"))
+    assert ready(updates) == {}
+    assert [one.key for one in updates.in_the_way("owner", CpuSet.parse("0-1"))] == [key("web")]
+    assert updates.in_the_way("another", CpuSet.parse("2-7")) == []
+    assert updates.in_the_way("web", CpuSet.parse("0-1")) == [], "containers of one pod are no strangers"
+    updates.resume(key("web"))
+    updates.made(ready(updates)["web"])
+    assert not updates and updates.in_the_way("owner", CpuSet.parse("0-1")) == []
 
 
 def test_what_a_container_may_have_is_everything_until_it_is_known() -> None:
-    owed = owing(("found", "2-7"))
-    assert owed.in_the_way("owner", CpuSet.parse("1"))
+    updates = pending(("found", "2-7"))
+    assert updates.in_the_way("owner", CpuSet.parse("1"))
 
 
 def test_updates_that_could_not_be_sent_become_one() -> None:
-    owed = owing(("web", "2-7"), ("web", "4-7"), ("web", "6-7"), web="0-7")
-    assert [str(one.cpus) for one in owed] == ["6-7"]
-    assert owed.in_the_way("owner", CpuSet.parse("4"))
-    owed.hold(key("web"))
-    add(owed, ("web", "0-7"))
-    assert owed.in_the_way("owner", CpuSet.parse("4")) == [], "nothing is to be given up any more"
+    updates = pending(("web", "2-7"), ("web", "4-7"), ("web", "6-7"), web="0-7")
+    assert [str(one.cpus) for one in updates] == ["6-7"]
+    assert updates.in_the_way("owner", CpuSet.parse("4"))
+    updates.pause(key("web"))
+    add(updates, ("web", "0-7"))
+    assert updates.in_the_way("owner", CpuSet.parse("4")) == [], "nothing is to be given up any more"
 
 
 def test_a_failure_is_kept_and_tried_again() -> None:
-    owed = owing(("web", "2-7"), ("owner", "0-1"), web="0-7", owner="1")
-    owed.failed(ready(owed)["web"], RemoteError("no"))
-    assert ready(owed) == {} and owed.in_the_way("owner", CpuSet.parse("0"))[0].error is not None
-    assert set(owed.retry()) == {key("web"), key("owner")}
-    assert ready(owed).keys() == {"web"}
+    updates = pending(("web", "2-7"), ("owner", "0-1"), web="0-7", owner="1")
+    updates.failed(ready(updates)["web"], RemoteError("no"))
+    assert ready(updates) == {} and updates.in_the_way("owner", CpuSet.parse("0"))[0].error is not None
+    assert set(updates.retry()) == {key("web"), key("owner")}
+    assert ready(updates).keys() == {"web"}
 
 
 def test_a_new_container_has_what_it_should_have() -> None:
-    owed = owing(("web", "2-7"), ("owner", "0-1"), web="0-7", owner="1")
-    late = ready(owed)["web"]
-    assert owed.has(key("web"), CpuSet.parse("2-7")) == [key("owner")]
-    assert owed.told(late) == [], "nobody cares for the old one any more"
-    assert ready(owed).keys() == {"owner"}
-    assert owed.gone("owner") == [] and not owed
+    updates = pending(("web", "2-7"), ("owner", "0-1"), web="0-7", owner="1")
+    late = ready(updates)["web"]
+    assert updates.has(key("web"), Grant({"cpuset_cpus": "2-7"})) == [key("owner")]
+    assert updates.made(late) == [], "nobody cares for the old one any more"
+    assert ready(updates).keys() == {"owner"}
+    assert updates.removed("owner") == [] and not updates
 
 
 # ---- Laws
@@ -130,20 +130,23 @@ class World:
         self.draw, self.stuck = draw, stuck
         self.wanted = states(draw)
         self.may_have = {name: {held.cpus} for name, held in self.wanted.items()}
-        self.owed = owing(**{name: str(held.cpus) for name, held in self.wanted.items()})
-        self.flying: list[Owed] = []
+        self.updates = pending(**{name: str(held.cpus) for name, held in self.wanted.items()})
+        self.flying: list[PendingUpdate] = []
         for name in stuck:
-            self.owed.hold(key(name))
+            self.updates.pause(key(name))
 
     def change(self) -> None:
         after = states(self.draw)
-        plan = plan_changes(self.wanted, after)
-        if not isinstance(plan, Refused):
-            add(self.owed, *((one.container, str(one.cpus)) for one in plan))
+        grants = {
+            key(name): Grant({"cpuset_cpus": str(one.cpus)}, exclusive=one.cpus if one.owner else NO_CPUS)
+            for name, one in after.items()
+        }
+        if self.updates.require(grants) is None:
+            self.updates.record(self.updates.unrecorded())
             self.wanted = after
 
     def send(self) -> None:
-        for name, one in ready(self.owed).items():
+        for name, one in ready(self.updates).items():
             self.flying.append(one)
             self.may_have[name].add(one.cpus)
 
@@ -151,13 +154,13 @@ class World:
         if self.flying:
             one = self.flying.pop(self.draw.randrange(len(self.flying)))
             if self.draw.random() < 0.2:
-                self.owed.failed(one, RemoteError("no"))
+                self.updates.failed(one, RemoteError("no"))
             else:
-                self.may_have[one.ref.pod_uid] = {one.cpus}
-                self.owed.told(one)
+                self.may_have[one.key[0]] = {one.cpus}
+                self.updates.made(one)
 
     def check(self) -> None:
-        assert self.owed.validate() == []
+        assert self.updates.validate() == []
         for owner in OWNERS:
             for mine in self.may_have[owner]:
                 for other, sets in self.may_have.items():
@@ -171,24 +174,24 @@ def test_no_cpu_has_two_owners_and_only_those_wait_who_must(draw: random.Random,
     for _ in range(30):
         draw.choice((world.change, world.send, world.land, world.land))()
         world.check()
-    while world.owed:
-        world.owed.retry()
+    while world.updates:
+        world.updates.retry()
         world.send()
         if not world.flying:
             break
         world.land()
         world.check()
-    left = {one.ref.pod_uid for one in world.owed}
-    for one in world.owed:
-        first = next(each for each in world.owed if each.key == one.key)
-        assert first.ref.pod_uid in stuck or first.waits_for, "nobody waits without a reason"
+    left = {one.key[0] for one in world.updates}
+    for one in world.updates:
+        first = next(each for each in world.updates if each.key == one.key)
+        assert first.key[0] in stuck or first.waits_for, "nobody waits without a reason"
     assert bool(left) <= bool(stuck)
     for name, held in world.wanted.items():
         assert name in left or world.may_have[name] == {held.cpus}
     for name in stuck:
-        world.owed.let_go(key(name))
-    while world.owed:
-        world.owed.retry()
+        world.updates.resume(key(name))
+    while world.updates:
+        world.updates.retry()
         world.send()
         world.land()
         world.check()

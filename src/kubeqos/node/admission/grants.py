@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.plugins.managers import NOTHING, DeviceNode, Grant, Mount
 
 
@@ -29,6 +30,7 @@ def combine(grants: Iterable[tuple[str, Grant]]) -> Grant | Conflict:
     mounts: dict[str, Mount] = {}
     devices: dict[str, DeviceNode] = {}
     because = []
+    exclusive = NO_CPUS
     for manager, grant in grants:
         if grant is NOTHING:
             continue
@@ -39,6 +41,7 @@ def combine(grants: Iterable[tuple[str, Grant]]) -> Grant | Conflict:
                     return Conflict(key, (owner, str(known)), (manager, str(value)))
         mounts |= {mount.container_path: mount for mount in grant.mounts}
         devices |= {device.container_path: device for device in grant.devices}
+        exclusive |= grant.exclusive
         if grant.because:
             because.append(grant.because)
     plain = {name: {key: value for key, (_, value) in table.items()} for name, table in tables.items()}
@@ -50,4 +53,5 @@ def combine(grants: Iterable[tuple[str, Grant]]) -> Grant | Conflict:
         mounts=tuple(mounts.values()),
         devices=tuple(devices.values()),
         because="; ".join(because),
+        exclusive=exclusive,
     )

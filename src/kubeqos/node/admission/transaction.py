@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.node.admission.fit import NodeFit, Occupancy, occupant_of, refuse, shortage
 from kubeqos.node.admission.grants import Conflict, combine
 from kubeqos.node.admission.ledger import Entry, Ledger
-from kubeqos.node.admission.managers import Adopts, HearsOfUpdates, OffersForPods, Resizes, ShowsGrants
+from kubeqos.node.admission.managers import Adopts, OffersForPods, Resizes
 from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.pod.effects import Allocation, Shortage
 from kubeqos.node.pod.preemption import is_critical
@@ -31,12 +31,12 @@ from kubeqos.plugins.managers import (
     AdmittedPod,
     AllocatesUnits,
     AsksPeers,
+    ContainerKey,
     ContainerRef,
     Grant,
     PlacesOnCpus,
     Refusal,
     ResourceManager,
-    Update,
 )
 from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Policy, Scope
@@ -47,6 +47,7 @@ MANAGER_SECONDS = 30.0
 MOST_ROUNDS = 4
 """How often offers are heard anew because others got in between; after that the peers themselves say no."""
 ANYWHERE = Hint(None, False)
+Given = list[tuple[str, Grant]]  # by manager
 TOPOLOGY_REASON = "TopologyAffinityError"
 UNEXPECTED = "UnexpectedAdmissionError"
 
@@ -89,14 +90,14 @@ class Admission:
         self._held = Occupancy()
         self._pending = Reservations()
         self._askers = tuple(manager for manager in self.managers if isinstance(manager, AsksPeers))
-        self._listeners = tuple(manager for manager in self.managers if isinstance(manager, HearsOfUpdates))
         self._placers = tuple(manager for manager in self.managers if isinstance(manager, PlacesOnCpus))
         self._storing = asyncio.Lock()
         self._changes = self._stored = 0
-        self._owed: set[tuple[str, str]] = set()
+        self._joined: dict[ContainerKey, tuple[Given, Grant | Conflict]] = {}
+        self._unreleased: set[tuple[str, str]] = set()
         """Manager and pod of what is to be given back and was not taken yet."""
-        self._paying: set[tuple[str, str]] = set()
-        self._errands: set[asyncio.Task[None]] = set()
+        self._releasing: set[tuple[str, str]] = set()
+        self._late_releases: set[asyncio.Task[None]] = set()
 
     # ---- The transaction
 
@@ -128,7 +129,7 @@ class Admission:
 
     async def _reserve(self, pod: AdmittedPod, mine: Reservation, *, static: bool) -> Refusal | None:
         """Take everything that a pod needs; after a refusal nothing of it is held."""
-        refusal = self.gate(pod, static) or self._fit(pod, static=static) or self._still_owed(pod.uid)
+        refusal = self.gate(pod, static) or self._fit(pod, static=static) or self._still_releasing(pod.uid)
         if refusal is not None:
             return refusal
         with mine.holding():
@@ -143,12 +144,12 @@ class Admission:
                 del self._held.reserved[pod.uid]
         return refusal
 
-    def _still_owed(self, uid: str) -> Refusal | None:
-        """A debt of an earlier attempt must not be paid with what this one takes."""
-        busy = sorted(name for name, other in self._paying if other == uid)
+    def _still_releasing(self, uid: str) -> Refusal | None:
+        """What an earlier attempt took must not be given back out of what this one takes."""
+        busy = sorted(name for name, other in self._releasing if other == uid)
         if busy:
             return Refusal(UNEXPECTED, f"{busy[0]} is still giving back what an earlier attempt took", retry=True)
-        self._owed = {debt for debt in self._owed if debt[1] != uid}
+        self._unreleased = {one for one in self._unreleased if one[1] != uid}
         return None
 
     def _in_doubt(self, pod: AdmittedPod, mine: Reservation, refusal: Refusal, *, static: bool) -> list[asyncio.Event]:
@@ -218,34 +219,40 @@ class Admission:
             await self._undo(uid)
         await self._save()
 
-    async def updates(self) -> list[Update]:
-        """What running containers are to be told, in a safe order. To be `recorded` before anybody is told."""
-        self._pay_back()
-        return [update for manager in self.managers for update in await manager.updates()]
-
-    def applied(self, container: ContainerRef, grant: Grant) -> None:
-        """A container has what it was granted."""
-        for manager in self._listeners:
-            manager.applied(container, grant)
-
     async def recorded(self) -> None:
-        """When this returns, a restart knows what containers may have been told."""
+        """When this returns, a restart knows everything that containers should have now."""
         await self._save()
 
     def grant(self, container: ContainerRef) -> Grant:
-        """What a container of an admitted pod holds, for whoever tells the container."""
-        return _together(container, ((one.name, one.grant(container)) for one in self.managers))
+        """What a container of an admitted pod should have."""
+        key = container.pod_uid, container.name
+        found = self._combined(key, [(one.name, one.grant(container) or NOTHING) for one in self.managers])
+        if isinstance(found, Conflict):
+            raise KubeqosError(f"managers contradict each other: {found}", where=container.name)
+        return found
 
-    def show(self, container: ContainerRef) -> Grant:
-        """The same for whoever only looks: managers do not take the container for told."""
-        grants = (
-            (one.name, one.show(container) if isinstance(one, ShowsGrants) else one.grant(container))
-            for one in self.managers
-        )
-        return _together(container, grants)
+    def grants(self) -> dict[ContainerKey, Grant]:
+        """What every container should have; one about which managers contradict each other is left as it is."""
+        by_container: dict[ContainerKey, Given] = {}
+        for manager in self.managers:
+            for key, grant in manager.grants().items():
+                by_container.setdefault(key, []).append((manager.name, grant))
+        self._joined = {key: one for key, one in self._joined.items() if key in by_container}
+        found = {key: self._combined(key, given) for key, given in by_container.items()}
+        return {key: grant for key, grant in found.items() if isinstance(grant, Grant)}
+
+    def _combined(self, key: ContainerKey, given: Given) -> Grant | Conflict:
+        """Grants of one container as one; what several managers gave is put together when it changes, not each time."""
+        given = [one for one in given if one[1] is not NOTHING]
+        if len(given) <= 1:
+            return given[0][1] if given else NOTHING
+        known = self._joined.get(key)
+        if known is None or known[0] != given:
+            known = self._joined[key] = given, combine(given)
+        return known[1]
 
     def cpus_of(self, container: ContainerRef) -> CpuSet:
-        """Where a container is to run; nothing if nobody decides that. Unlike `grant` this tells nobody anything."""
+        """Where a container is to run; nothing if nobody decides that."""
         for manager in self._placers:
             held = manager.cpus_of(container)
             if held is not None:
@@ -362,35 +369,35 @@ class Admission:
         self.entries.pop(uid, None)
         self.why.pop(uid, None)
         self._held.pods.pop(uid, None)
-        debts = {(manager.name, uid) for manager in self.managers}
-        self._owed |= debts
-        self._paying |= debts
+        everywhere = {(manager.name, uid) for manager in self.managers}
+        self._unreleased |= everywhere
+        self._releasing |= everywhere
         for manager in self.managers:
             await self._release_one(manager, uid)
 
-    def _pay_back(self) -> None:
+    def retry_releases(self) -> None:
         """Ask those managers again that could not take something back; nobody waits for them."""
-        by_name = {manager.name: manager for manager in self.managers} if self._owed else {}
-        for name, uid in self._owed - self._paying:
+        by_name = {manager.name: manager for manager in self.managers} if self._unreleased else {}
+        for name, uid in self._unreleased - self._releasing:
             task = asyncio.create_task(self._release_one(by_name[name], uid), name=f"give back {uid} at {name}")
-            self._errands.add(task)
-            task.add_done_callback(self._errands.discard)
+            self._late_releases.add(task)
+            task.add_done_callback(self._late_releases.discard)
 
     async def _release_one(self, manager: ResourceManager, uid: str) -> None:
-        debt = manager.name, uid
-        self._paying.add(debt)
+        mine = manager.name, uid
+        self._releasing.add(mine)
         try:
             async with asyncio.timeout(MANAGER_SECONDS):
                 await manager.release(uid)
-            self._owed.discard(debt)
+            self._unreleased.discard(mine)
         except (TimeoutError, KubeqosError) as error:
             log.warning("manager %s does not take back what pod %s held: %s", manager.name, uid, error)
         finally:
-            self._paying.discard(debt)
+            self._releasing.discard(mine)
 
     def abort(self) -> None:
         """Wait for nobody any more."""
-        for task in self._errands:
+        for task in self._late_releases:
             task.cancel()
 
     def _enter(self, pod: AdmittedPod, untold: tuple[str, ...] = ()) -> None:
@@ -454,13 +461,6 @@ class Admission:
         if self.entries.keys() != self._held.pods.keys():
             wrong.append("the ledger and what pods hold speak of different pods")
         return wrong + self._pending.validate(self._held.reserved)
-
-
-def _together(container: ContainerRef, grants: Iterable[tuple[str, Grant | None]]) -> Grant:
-    found = combine((name, grant or NOTHING) for name, grant in grants)
-    if isinstance(found, Conflict):
-        raise KubeqosError(f"managers contradict each other: {found}", where=container.name)
-    return found
 
 
 def _shadow(uid: str, entry: Entry) -> AdmittedPod:

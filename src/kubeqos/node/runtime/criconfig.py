@@ -218,6 +218,16 @@ def apply_grant(resources: cri.LinuxContainerResources, grant: Grant, cgroup_ver
         resources.unified.update(grant.unified)
 
 
+def has_grant(resources: cri.LinuxContainerResources, grant: Grant, cgroup_version: int) -> bool:
+    """Whether a container with these resources has what managers grant."""
+    pages = {page.page_size: page.limit for page in resources.hugepage_limits}
+    for name, value in grant.properties.items():
+        kind, _, page_size = name.partition(".")
+        if (pages.get(page_size) if page_size else getattr(resources, kind)) != value:
+            return False
+    return cgroup_version != 2 or grant.unified.items() <= dict(resources.unified).items()
+
+
 def resource_update(
     pod: AdmittedPod, ref: ContainerRef, container_id: str, grant: Grant, context: Context
 ) -> cri.UpdateContainerResourcesRequest:

@@ -48,7 +48,7 @@ from kubeqos.node.runtime.observer import (
     seen_sandbox,
 )
 from kubeqos.node.runtime.prober import Prober
-from kubeqos.node.updates.teller import Adjusting, Spawn
+from kubeqos.node.updates.updater import ContainerUpdater, RecordNode, Spawn
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Refusal, StartHook
 from kubeqos.rules.defaults import pull_policy
 
@@ -84,6 +84,7 @@ class Performer:
         cgroups: CgroupKeeper | None = None,
         threads: bool = True,
         spawn: Spawn,
+        record_node: RecordNode = lambda _reason, _message: None,
     ) -> None:
         """`threads`: work that may take long is done in one, as it can be wherever time is real."""
         self._threads = threads
@@ -95,7 +96,7 @@ class Performer:
         self._api = api
         self._claims = claims
         self._cgroups = cgroups
-        self.adjusting = Adjusting(core, runtime, admission, context, spawn)
+        self.updater = ContainerUpdater(core, runtime, admission, context, spawn, record_node)
         self._handlers: dict[type, Callable[[PodRecord, Any], Awaitable[fx.Result]]] = {
             fx.Admit: self._admit,
             fx.Resize: self._resize,
@@ -128,12 +129,12 @@ class Performer:
             wanted = AdmittedPod(known.view, known.raw, known.qos, claims)
             refusal = await self._admission.admit(wanted, static=pod.source == "file")
             if refusal is not None:
-                await self.adjusting.adjust()  # others may have made room for it meanwhile
+                await self.updater.reconcile()  # others may have made room for it meanwhile
                 return refusal
         # Whoever shares CPUs makes room before the first container of this pod can start.
-        await self.adjusting.adjust()
+        await self.updater.reconcile()
         for ref in pod.admitted.refs.values():
-            await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
+            await self.updater.room(pod.uid, self._admission.cpus_of(ref))
         return self._admission.allocation(raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
@@ -145,7 +146,7 @@ class Performer:
         if self._cgroups is not None and pod.source != "runtime":
             self._cgroups.remove(pod.admitted)
         await self._admission.release(pod.uid)
-        self.adjusting.gone(pod.uid)
+        self.updater.removed(pod.uid)
         context = self._context()
         if pod.ending is not None and context.folders:
             own = context.state_dir / "pods" / pod.uid
@@ -217,7 +218,7 @@ class Performer:
             words.touch()
         described = sandbox_config(admitted, sandbox.attempt, context)
         identity = await self._runtime.create_container(effect.sandbox_id, config, described)
-        await self.adjusting.made(ref, identity, grant)
+        await self.updater.created(ref, identity, grant)
         return await self._look_at(identity)
 
     async def _lookup(self, pod: AdmittedPod, ref: ContainerRef) -> dict[tuple[str, str], dict[str, str]]:
@@ -245,14 +246,14 @@ class Performer:
     async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
         admitted = pod.admitted
         ref = admitted.refs[effect.container]
-        await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
+        await self.updater.room(pod.uid, self._admission.cpus_of(ref))
         for manager in self._admission.managers:
             if isinstance(manager, StartHook):
                 cgroup = pod_cgroup(admitted, self._context())
                 refusal = await manager.before_start(admitted, ref, effect.id, cgroup)
                 if refusal is not None:
                     raise StartError(refusal.reason, refusal.message)
-        async with self.adjusting.alone(ref):
+        async with self.updater.paused(ref):
             await self._runtime.start_container(effect.id)
         return await self._look_at(effect.id)
 
@@ -272,13 +273,13 @@ class Performer:
     async def _update(self, pod: PodRecord, effect: fx.UpdateResources) -> fx.Result:
         admitted = pod.admitted
         ref = admitted.refs[effect.container]
-        await self.adjusting.room(pod.uid, self._admission.cpus_of(ref))
-        async with self.adjusting.alone(ref):
-            grant, void = self._admission.grant(ref), self.adjusting.owed.of((pod.uid, ref.name))
+        await self.updater.room(pod.uid, self._admission.cpus_of(ref))
+        async with self.updater.paused(ref):
+            grant, void = self._admission.grant(ref), self.updater.pending.of((pod.uid, ref.name))
             request = resource_update(admitted, ref, effect.id, grant, self._context())
             self._keep_cgroups()
             await self._runtime.update_container_resources(request)
-            self.adjusting.reached(ref, grant, void)
+            self.updater.updated(ref, grant, void)
         self._keep_cgroups()
         await self._admission.told(pod.uid, effect.container)
         return None
@@ -320,7 +321,11 @@ class Performer:
 
     # ---- Looking
 
-    async def look(self, uid: str) -> SeenPod:
+    async def look_at_all(self) -> list[SeenPod]:
+        """Everything that an earlier life of the agent left; what its containers have is where updates begin."""
+        return [await self.look(uid, first=True) for uid in await self.stages()]
+
+    async def look(self, uid: str, *, first: bool = False) -> SeenPod:
         """Everything the runtime holds for one pod."""
         labels = {POD_UID_LABEL: uid}
         sandboxes = []
@@ -335,6 +340,8 @@ class Performer:
             answer = await _or_none(self._runtime.container_status(container.id))
             if answer is not None:
                 containers.append(self._seen(answer.status))
+                if first and containers[-1].live:
+                    self.updater.found((uid, containers[-1].name), answer.status.resources.linux)
         return SeenPod(uid, namespace, name, tuple(sandboxes), tuple(containers))
 
     async def stages(self) -> dict[str, dict[str, str]]:

@@ -1,208 +1,242 @@
-"""What running containers have yet to be told, and in which order that is safe. No I/O, no clock, no await.
+"""Updates that containers have yet to be told, and in which order that is safe. No I/O, no clock, no await.
 
-A container that gains CPUs is told after those that lose them, and each container hears its own updates in order;
-nothing else is ordered. So whoever cannot be told, because the runtime hangs or the container is just starting, holds
-up those who are to get its CPUs and nobody else. Kept by `node.updates.teller`, which does the telling.
+Here is kept, once for all managers, what each container has and what it was told last. A container that gains CPUs is
+told after those that lose them, and each container hears its own updates in order; nothing else is ordered. So whoever
+cannot be told, because the runtime hangs or the container is just starting, holds up those who are to get its CPUs and
+nobody else. Kept by `node.updates.updater`, which does the telling.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
-from kubeqos.plugins.managers import ContainerRef, Grant, Update
-
-Key = tuple[str, str]  # pod uid, container name
+from kubeqos.node.updates.plan import Had, Update, cpus_of, plan
+from kubeqos.plugins.managers import ContainerKey, Grant
+from kubeqos.topology.answers import Refused
 
 
 @dataclass(eq=False, slots=True)
-class Owed:
+class PendingUpdate:
     """One update.
 
-    WAITING (for `waits_for`, for the ledger, for its container) → SENDING → told, and forgotten
+    WAITING (for `waits_for`, for the ledger, for its container) → SENDING → made, and forgotten
                                                           ↖ FAILED (`error`), until it is tried again
     """
 
-    ref: ContainerRef
+    key: ContainerKey
     grant: Grant
     before: CpuSet
     """What the container may have until it is told."""
     cpus: CpuSet
-    waits_for: set[Owed] = field(default_factory=set)
+    owned: CpuSet = NO_CPUS
+    """What may be its pod's alone until then."""
+    waits_for: set[PendingUpdate] = field(default_factory=set)
     """Updates that take CPUs away which this one gives."""
-    awaited_by: list[Owed] = field(default_factory=list)
+    awaited_by: list[PendingUpdate] = field(default_factory=list)
     recorded: bool = False
     """Whether a restart would know of it."""
     sending: bool = False
     error: Exception | None = None
 
     @property
-    def key(self) -> Key:
-        return self.ref.pod_uid, self.ref.name
+    def gives_up(self) -> CpuSet:
+        """CPUs that others may have, or share with it, only when it is told."""
+        return CpuSet(self.gives_up_mask)
 
     @property
-    def gives_up(self) -> CpuSet:
-        return self.before - self.cpus
+    def gives_up_mask(self) -> int:
+        # As a number: when hundreds of containers change, each that gains looks at all that lose.
+        return self.before.mask & ~self.cpus.mask | self.owned.mask & ~self.grant.exclusive.mask
 
 
-class OwedUpdates:
-    """The updates of one node, and what each container has meanwhile."""
+class PendingUpdates:
+    """The updates of one node, what each container has meanwhile, and what it will have in the end."""
 
-    def __init__(self, everything: CpuSet) -> None:
-        self._everything = everything
-        self._queues: dict[Key, deque[Owed]] = {}
-        self._has: dict[Key, CpuSet] = {}
-        self._held: set[Key] = set()
+    def __init__(self, online: CpuSet) -> None:
+        self._online = online
+        self._queues: dict[ContainerKey, deque[PendingUpdate]] = {}
+        self._has: dict[ContainerKey, CpuSet] = {}
+        self._last: dict[ContainerKey, Had] = {}
+        """What containers have once nothing is pending."""
+        self._paused: set[ContainerKey] = set()
+        self._unplanned: list[PendingUpdate] = []
+        """Moves for which there is no safe order."""
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
-    def __iter__(self) -> Iterator[Owed]:
+    def __iter__(self) -> Iterator[PendingUpdate]:
         return (one for queue in self._queues.values() for one in queue)
 
     # ---- What comes in
 
-    def add(self, updates: Iterable[Update]) -> list[Owed]:
-        """Updates that are safe in the order in which they stand here, after all that are owed already."""
+    def require(self, wanted: Mapping[ContainerKey, Grant]) -> Refused | None:
+        """Containers should have this now: what that takes becomes pending, after all that is so already.
+
+        Only those that exist are told; others are created with it. Without a safe order everybody stays as he is.
+        """
+        updates = plan(self._last, wanted, self._online)
+        self._unplanned = []
+        if isinstance(updates, Refused):
+            present = {key: had for key, had in self._last.items() if key in wanted}
+            moves = (
+                PendingUpdate(key, wanted[key], had.cpus, cpus_of(wanted[key], had.cpus))
+                for key, had in present.items()
+            )
+            self._unplanned = [one for one in moves if one.gives_up]
+            return updates
+        self.add(updates)
+        return None
+
+    def add(self, updates: Iterable[Update]) -> list[PendingUpdate]:
+        """Updates that are safe in the order in which they stand here, after all that are pending already."""
         return [self._add(update) for update in updates]
 
-    def _add(self, update: Update) -> Owed:
-        key = update.container.pod_uid, update.container.name
+    def _add(self, update: Update) -> PendingUpdate:
+        key = update.key
         queue = self._queues.setdefault(key, deque())
-        before = queue[-1].cpus if queue else self._has.get(key, self._everything)
-        cpus = cpus_of(update.grant, before)
-        gained = cpus.mask & ~before.mask
-        lost = ((one, one.before.mask & ~one.cpus.mask) for one in self if one.key != key) if gained else ()
-        earlier = {one for one, mask in lost if mask & gained}
+        before = queue[-1].cpus if queue else self._has.get(key, self._online)
+        owned = self._last[key].owned if key in self._last else NO_CPUS
+        self._last[key] = Had.of(update.grant, before)
+        cpus = self._last[key].cpus
+        # Who becomes the owner of CPUs that it had gains them, too.
+        gained = cpus.mask & ~(before.mask & ~(update.grant.exclusive.mask & ~owned.mask))
+        earlier = {one for one in self if one.gives_up_mask & gained and one.key != key} if gained else set()
         last = queue[-1] if queue else None
         if last is not None and not earlier and not last.sending:
             # It takes nothing that is still to be given up, so the one before need not be made any more.
             last.grant, last.cpus, last.error, last.recorded = update.grant, cpus, None, False
             last.waits_for = {one for one in last.waits_for if one.gives_up & cpus}
             return last
-        owed = Owed(update.container, update.grant, before, cpus, earlier)
+        pending = PendingUpdate(key, update.grant, before, cpus, owned, earlier)
         for one in earlier:
-            one.awaited_by.append(owed)
-        queue.append(owed)
-        return owed
+            one.awaited_by.append(pending)
+        queue.append(pending)
+        return pending
 
-    def has(self, key: Key, cpus: CpuSet, void: Iterable[Owed] | None = None) -> list[Key]:
-        """A container was made with, or brought to, what it should have now; what it was owed (`void`, or all) is void.
+    def found(self, key: ContainerKey, cpus: CpuSet | None, wanted: Grant | None = None, *, same: bool = False) -> None:
+        """A container of an earlier life of the agent has these CPUs (None: any).
+
+        `wanted` is what it should have, once that is known; `same` when it has that already.
+        """
+        self._has[key] = cpus or self._online
+        # Whoever has more than is to be its own was not the owner yet; a runtime that does not say must stop no owner.
+        owner = cpus is None or (wanted is not None and cpus <= wanted.exclusive)
+        owned = self._has[key] if owner else NO_CPUS
+        self._last[key] = Had(self._has[key], wanted if same else None, owned)
+
+    def has(self, key: ContainerKey, grant: Grant, void: Iterable[PendingUpdate] | None = None) -> list[ContainerKey]:
+        """A container was created with, or brought to, this grant; what was pending for it (`void`, or all) is void.
 
         Returns whose updates may be ready now, as do the others.
         """
-        self._has[key] = cpus
-        if void is None:
-            return self._drop(key)
-        gone = set(void)
+        self._has[key] = cpus_of(grant, self._online)
+        gone = set(self._queues.get(key, ()) if void is None else void)
         left = deque(one for one in self._queues.get(key, ()) if one not in gone)
         ready = self._drop(key, but=left)
         if left:
             self._queues[key] = left
+        else:
+            self._last[key] = Had.of(grant, self._online)
         return ready
 
-    def of(self, key: Key) -> list[Owed]:
+    def of(self, key: ContainerKey) -> list[PendingUpdate]:
         """All that a container has yet to be told."""
         return list(self._queues.get(key, ()))
 
-    def unrecorded(self) -> list[tuple[Owed, Grant]]:
+    def unrecorded(self) -> list[tuple[PendingUpdate, Grant]]:
         """Updates of which a restart would not know."""
         return [(one, one.grant) for one in self if not one.recorded]
 
-    def record(self, known: Iterable[tuple[Owed, Grant]]) -> list[Key]:
+    def record(self, known: Iterable[tuple[PendingUpdate, Grant]]) -> list[ContainerKey]:
         """These were written down as they stood; one that has changed since was not."""
         found = [one for one, grant in known if one.grant is grant]
         for one in found:
             one.recorded = True
         return [one.key for one in found]
 
-    def gone(self, pod_uid: str) -> list[Key]:
+    def removed(self, pod_uid: str) -> list[ContainerKey]:
         """Containers of this pod are not there any more."""
-        for key in [key for key in self._has if key[0] == pod_uid]:
-            del self._has[key]
+        for key in [key for key in self._last if key[0] == pod_uid]:
+            self._forget(key)
         return [ready for key in list(self._queues) if key[0] == pod_uid for ready in self._drop(key)]
 
     # ---- Telling
 
-    def next(self, key: Key) -> Owed | None:
+    def next(self, key: ContainerKey) -> PendingUpdate | None:
         """The update that its container is to be told now; it counts as being sent."""
         queue = self._queues.get(key)
-        if not queue or key in self._held:
+        if not queue or key in self._paused:
             return None
-        owed = queue[0]
-        if owed.sending or owed.waits_for or owed.error is not None or not owed.recorded:
+        first = queue[0]
+        if first.sending or first.waits_for or first.error is not None or not first.recorded:
             return None
-        owed.sending = True
-        return owed
+        first.sending = True
+        return first
 
-    def told(self, owed: Owed, *, alive: bool = True) -> list[Key]:
-        """It was made, or there is no container to be told."""
-        queue = self._queues.get(owed.key)
-        if not queue or queue[0] is not owed:
+    def made(self, update: PendingUpdate, *, alive: bool = True) -> list[ContainerKey]:
+        """The container has it, or there is no container to be told."""
+        queue = self._queues.get(update.key)
+        if not queue or queue[0] is not update:
             return []  # void since
         queue.popleft()
         if not queue:
-            del self._queues[owed.key]
+            del self._queues[update.key]
         if alive:
-            self._has[owed.key] = owed.cpus
-        else:
-            self._has.pop(owed.key, None)
-        return [owed.key, *self._release(owed)]
+            self._has[update.key] = update.cpus
+        elif not queue:
+            self._forget(update.key)
+        return [update.key, *self._release(update)]
 
-    def failed(self, owed: Owed, error: Exception) -> None:
+    def failed(self, update: PendingUpdate, error: Exception) -> None:
         """It may or may not have been made; those that wait for it go on waiting."""
-        owed.sending, owed.error = False, error
-        owed.before |= owed.cpus
+        update.sending, update.error = False, error
+        update.before |= update.cpus
+        update.owned |= update.grant.exclusive
 
-    def retry(self) -> list[Key]:
+    def retry(self) -> list[ContainerKey]:
         """Let everything that failed be tried again."""
-        for owed in self:
-            owed.error = None
+        for update in self:
+            update.error = None
         return list(self._queues)
 
-    def hold(self, key: Key) -> None:
-        """Tell this container nothing until `let_go`."""
-        self._held.add(key)
+    def pause(self, key: ContainerKey) -> None:
+        """Tell this container nothing until `resume`."""
+        self._paused.add(key)
 
-    def let_go(self, key: Key) -> None:
-        self._held.discard(key)
+    def resume(self, key: ContainerKey) -> None:
+        self._paused.discard(key)
 
     # ---- Questions
 
-    def in_the_way(self, pod_uid: str, cpus: CpuSet) -> list[Owed]:
+    def in_the_way(self, pod_uid: str, cpus: CpuSet) -> list[PendingUpdate]:
         """Updates of other pods' containers that may have these CPUs until they are told."""
-        return [one for one in self if one.ref.pod_uid != pod_uid and one.gives_up & cpus]
+        return [one for one in (*self, *self._unplanned) if one.key[0] != pod_uid and one.gives_up & cpus]
 
-    def before_start(self, key: Key) -> list[Owed]:
+    def before_start(self, key: ContainerKey) -> list[PendingUpdate]:
         """Updates of a container that it must have heard before it runs."""
         return [one for one in self._queues.get(key, ()) if one.sending or one.gives_up]
 
     def validate(self) -> list[str]:
-        """Broken invariants: something is waited for that nobody will ever tell."""
+        """Broken invariants: something is waited for that nobody will ever tell, or told to whom nobody knows."""
         present = set(self)
-        wrong = [f"{one.key} waits for what is not owed" for one in present if one.waits_for - present]
+        wrong = [f"{one.key} waits for what is not pending" for one in present if one.waits_for - present]
+        wrong += [f"{key} has something pending and is unknown" for key in self._queues if key not in self._last]
         return wrong + [f"{one.key} is told out of turn" for one in present if one.sending and one.waits_for]
 
-    def _drop(self, key: Key, but: Collection[Owed] = ()) -> list[Key]:
+    def _forget(self, key: ContainerKey) -> None:
+        self._has.pop(key, None)
+        self._last.pop(key, None)
+
+    def _drop(self, key: ContainerKey, but: Collection[PendingUpdate] = ()) -> list[ContainerKey]:
         gone = [one for one in self._queues.pop(key, ()) if one not in but]
-        return [ready for owed in gone for ready in self._release(owed)]
+        return [ready for update in gone for ready in self._release(update)]
 
     @staticmethod
-    def _release(owed: Owed) -> list[Key]:
-        for one in owed.awaited_by:
-            one.waits_for.discard(owed)
-        return [one.key for one in owed.awaited_by if not one.waits_for]
-
-
-def cpus_of(grant: Grant, otherwise: CpuSet = NO_CPUS) -> CpuSet:
-    """The CPUs that a grant gives; those it does not speak of stay as they are."""
-    text = grant.properties.get("cpuset_cpus")
-    return _parsed(str(text)) if text else otherwise
-
-
-@lru_cache(maxsize=1024)
-def _parsed(text: str) -> CpuSet:
-    return CpuSet.parse(text)
+    def _release(update: PendingUpdate) -> list[ContainerKey]:
+        for one in update.awaited_by:
+            one.waits_for.discard(update)
+        return [one.key for one in update.awaited_by if not one.waits_for]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Refusal
 from kubeqos.topology.alignment.hints import Offer
 
 
@@ -38,26 +38,10 @@ class Adopts(Protocol):
 
 
 @runtime_checkable
-class ShowsGrants(Protocol):
-    """Remembers what containers were told: `grant` is for those who tell them, `show` for those who only look."""
-
-    def show(self, container: ContainerRef) -> Grant | None:
-        """What `grant` would say; the container is not taken for told."""
-
-
-@runtime_checkable
-class HearsOfUpdates(Protocol):
-    """Wants to know when a container really has what it was granted, to tell the others again after a restart."""
-
-    def applied(self, container: ContainerRef, grant: Grant) -> None:
-        """The runtime has done it."""
-
-
-@runtime_checkable
 class Reconciles(Protocol):
     """Looks by itself, every so often, whether running containers should get something else."""
 
     reconcile_seconds: float
 
     async def reconcile(self) -> bool:
-        """Whether `updates` has something to tell. Called beside admissions, so a peer that hangs holds up nobody."""
+        """Whether what it declares may have changed. Called beside admissions, so a peer that hangs holds up nobody."""

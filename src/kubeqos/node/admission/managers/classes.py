@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerRef, Grant, NodeResource, Refusal, Update
+from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerKey, ContainerRef, Grant, NodeResource, Refusal
 from kubeqos.rules.classes import Catalog, ClassKey, Level, demand, fit
 from kubeqos.topology.alignment.hints import Hint, Offer
 
@@ -80,8 +80,8 @@ class ClassManager:
     def grant(self, container: ContainerRef) -> Grant | None:
         return NOTHING if container.pod_uid in self._held else None
 
-    async def updates(self) -> Sequence[Update]:
-        return ()
+    def grants(self) -> Mapping[ContainerKey, Grant]:
+        return {}
 
     def save(self) -> Any:
         return {uid: [[*key, count] for key, count in held.items()] for uid, held in self._held.items()}

@@ -19,13 +19,13 @@ from kubeqos.model.quantity import Quantity
 from kubeqos.model.topologysummary import ByNuma
 from kubeqos.plugins.managers import (
     AdmittedPod,
+    ContainerKey,
     ContainerKind,
     ContainerRef,
     CpuHolding,
     Grant,
     NodeResource,
     Refusal,
-    Update,
 )
 from kubeqos.rules.podqos import QosClass, effective_requests
 from kubeqos.topology.alignment.cpuhints import cpu_hints
@@ -35,8 +35,6 @@ from kubeqos.topology.cpus import CpuOptions, allocate_cpus
 
 EXCLUSIVE_ANNOTATION = "kubeqos.io/exclusive-cpus"
 """On a container in the runtime: the CPUs it owns, so that they can be found again without our own files."""
-
-Key = tuple[str, str]
 
 
 class CpuManager:
@@ -56,10 +54,9 @@ class CpuManager:
         self.reserved = reserved
         self.options = options or CpuOptions()
         self._strict = strict_reservation
-        self._exclusive: dict[Key, CpuSet] = {}
-        self._kinds: dict[Key, ContainerKind] = {}
-        self._shared: dict[Key, ContainerRef] = {}
-        self._told: dict[Key, str] = {}
+        self._exclusive: dict[ContainerKey, CpuSet] = {}
+        self._kinds: dict[ContainerKey, ContainerKind] = {}
+        self._shared: dict[ContainerKey, ContainerRef] = {}
 
     # ---- Views
 
@@ -148,7 +145,7 @@ class CpuManager:
         assert granted is not None
         return granted
 
-    def _take(self, key: Key, container: ContainerRef, count: int, hint: Hint) -> Refusal | None:
+    def _take(self, key: ContainerKey, container: ContainerRef, count: int, hint: Hint) -> Refusal | None:
         reusable = self._reusable(key[0])
         free = self.free | reusable
         near = None if hint.numa is None else self.machine.cpus_in(hint.numa)
@@ -179,33 +176,22 @@ class CpuManager:
         return left - taken
 
     async def release(self, pod_uid: str) -> None:
-        for table in (self._exclusive, self._kinds, self._shared, self._told):
+        for table in (self._exclusive, self._kinds, self._shared):
             for key in [key for key in table if key[0] == pod_uid]:
                 del table[key]
 
     def grant(self, container: ContainerRef) -> Grant | None:
-        granted, key = self.show(container), (container.pod_uid, container.name)
-        if granted is not None and key in self._shared:
-            self._told[key] = str(granted.properties["cpuset_cpus"])
-        return granted
-
-    def show(self, container: ContainerRef) -> Grant | None:
         key = (container.pod_uid, container.name)
         cpus = self._exclusive.get(key)
         if cpus is not None:
-            annotations = {EXCLUSIVE_ANNOTATION: str(cpus)}
-            return Grant({"cpuset_cpus": str(cpus)}, annotations=annotations, because=f"exclusive CPUs {cpus}")
-        return Grant({"cpuset_cpus": str(self.shared)}, because="shared pool") if key in self._shared else None
+            return _exclusive_grant(cpus)
+        return _pool_grant(self.shared) if key in self._shared else None
 
-    async def updates(self) -> Sequence[Update]:
-        """Containers of the shared pool follow it; they only ever lose CPUs before somebody else gets them."""
-        pool = str(self.shared)
-        moved = [ref for key, ref in self._shared.items() if self._told.get(key) not in (None, pool)]
-        found = []
-        for ref in moved:
-            granted = self.grant(ref)
-            assert granted is not None
-            found.append(Update(ref, granted))
+    def grants(self) -> Mapping[ContainerKey, Grant]:
+        """Containers of the shared pool follow it; who owns CPUs keeps them."""
+        found = {key: _exclusive_grant(cpus) for key, cpus in self._exclusive.items()}
+        if self._shared:
+            found.update(dict.fromkeys(self._shared, _pool_grant(self.shared)))
         return found
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
@@ -251,7 +237,6 @@ class CpuManager:
         for uid, name, kind, index in (state or {}).get("shared", ()):
             if uid in running:
                 self._shared[uid, name] = ContainerRef(uid, name, ContainerKind(kind), index)
-                self._told[uid, name] = ""  # what it was last told is not known: tell it again
         return repaired
 
     def node_resources(self) -> Sequence[NodeResource]:
@@ -259,7 +244,7 @@ class CpuManager:
 
     def validate(self) -> list[str]:
         wrong = []
-        seen: dict[int, Key] = {}
+        seen: dict[int, ContainerKey] = {}
         for key, cpus in self._exclusive.items():
             if cpus & self.reserved:
                 wrong.append(f"{key} owns reserved CPUs {cpus & self.reserved}")
@@ -270,6 +255,17 @@ class CpuManager:
         if self._shared and not self.shared:
             wrong.append("containers run in the shared pool, which has no CPUs")
         return wrong
+
+
+@lru_cache(maxsize=1024)
+def _exclusive_grant(cpus: CpuSet) -> Grant:
+    because, annotations = f"exclusive CPUs {cpus}", {EXCLUSIVE_ANNOTATION: str(cpus)}
+    return Grant({"cpuset_cpus": str(cpus)}, annotations=annotations, because=because, exclusive=cpus)
+
+
+@lru_cache(maxsize=64)
+def _pool_grant(pool: CpuSet) -> Grant:
+    return Grant({"cpuset_cpus": str(pool)}, because="shared pool")
 
 
 @lru_cache(maxsize=4096)

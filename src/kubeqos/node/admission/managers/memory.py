@@ -17,12 +17,12 @@ from kubeqos.model.topologysummary import ByNuma
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
+    ContainerKey,
     ContainerKind,
     ContainerRef,
     Grant,
     NodeResource,
     Refusal,
-    Update,
 )
 from kubeqos.rules.podqos import QosClass, effective_requests
 from kubeqos.topology.alignment.hints import Hint, Offer
@@ -33,7 +33,6 @@ MEMORY_ANNOTATION = "kubeqos.io/numa-memory"
 """On a container in the runtime: what it holds on which NUMA nodes."""
 
 _KINDS = {ContainerKind.INIT: Kind.INIT, ContainerKind.SIDECAR: Kind.SIDECAR, ContainerKind.APP: Kind.MAIN}
-Key = tuple[str, str]
 Granted = tuple[Kind, dict[str, int], NumaSet]
 
 
@@ -45,7 +44,8 @@ class MemoryManager:
     def __init__(self, machine: Machine, reserved: Mapping[int, Mapping[str, int]] | None = None) -> None:
         self._empty = MemoryState.of(machine, reserved)
         self._state = self._empty
-        self._granted: dict[Key, Granted] = {}
+        self._granted: dict[ContainerKey, Granted] = {}
+        self._grants: dict[ContainerKey, Grant] = {}
 
     def numa_of(self, pod_uid: str, container: str) -> NumaSet | None:
         granted = self._granted.get((pod_uid, container))
@@ -102,31 +102,26 @@ class MemoryManager:
                 return Refusal("UnexpectedAdmissionError", text)
         return self.grant(container) or NOTHING
 
-    def _take(self, key: Key, kind: Kind, request: dict[str, int], hint: Hint) -> Refused | None:
+    def _take(self, key: ContainerKey, kind: Kind, request: dict[str, int], hint: Hint) -> Refused | None:
         after = self._state.allocate(*key, request, hint, kind)
         if isinstance(after, Refused):
             return after
         self._state = after
         blocks = after.blocks(*key)
         self._granted[key] = (kind, request, blocks[0].numa)
+        self._grants[key] = _grant(request, blocks[0].numa)
         return None
 
     async def release(self, pod_uid: str) -> None:
         for key in [key for key in self._granted if key[0] == pod_uid]:
             self._state = self._state.release(*key)
-            del self._granted[key]
+            del self._granted[key], self._grants[key]
 
     def grant(self, container: ContainerRef) -> Grant | None:
-        granted = self._granted.get((container.pod_uid, container.name))
-        if granted is None:
-            return None
-        _, request, numa = granted
-        annotation = encode_json({"numa": str(numa), "bytes": request}).decode()
-        because = f"memory of NUMA node {numa}"
-        return Grant({"cpuset_mems": str(numa)}, annotations={MEMORY_ANNOTATION: annotation}, because=because)
+        return self._grants.get((container.pod_uid, container.name))
 
-    async def updates(self) -> Sequence[Update]:
-        return ()
+    def grants(self) -> Mapping[ContainerKey, Grant]:
+        return self._grants
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
         if any(_request(old, ref) != _request(new, ref) for ref, _ in old.containers()):
@@ -164,6 +159,12 @@ class MemoryManager:
 
     def validate(self) -> list[str]:
         return self._state.validate()
+
+
+def _grant(request: Mapping[str, int], numa: NumaSet) -> Grant:
+    annotation = encode_json({"numa": str(numa), "bytes": request}).decode()
+    because = f"memory of NUMA node {numa}"
+    return Grant({"cpuset_mems": str(numa)}, annotations={MEMORY_ANNOTATION: annotation}, because=because)
 
 
 @lru_cache(maxsize=4096)

@@ -33,15 +33,15 @@ from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.node.admission.ledger import FileLedger, LocalLedger
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
-from kubeqos.node.parts import Surroundings
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import PodRecord
-from kubeqos.node.run import settle_memory
 from kubeqos.node.runtime.executor import Performer
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.podqos import qos_class
 from kubeqos.topology.alignment.hints import Policy
+from kubeqos.web.garbage import freeze_loaded
 
 ADMISSION_TARGET_MS, START_TARGET_MS = 5.0, 150.0
 IDLE_TARGET_PERCENT, IDLE_TARGET_MB = 1.0, 120
@@ -97,9 +97,9 @@ async def admission(folder: Path) -> None:
     runtime = SimulatedRuntime(machine, OFFERS, logs=False)
     pods = [admitted(pod(f"web-{n}", str(1 + n % 4)), f"uid-{n}") for n in range(400)]
     for what, ledger in (("decided", LocalLedger()), ("and on disk", FileLedger(folder / "state"))):
-        agent = NodeAgent(settings(folder), runtime, machine, around=Surroundings(ledger=ledger))
+        agent = NodeAgent(assemble(settings(folder), runtime, machine, Hosting(ledger=ledger)))
         await agent.refresh_runtime()
-        settle_memory()
+        freeze_loaded()
         samples = await _admit_all(agent, pods)
         print(
             f"  admission, 384 CPUs, 8 NUMA nodes, {what}: p50 {statistics.median(samples):.2f} ms,"
@@ -186,11 +186,11 @@ async def starts_and_idle(folder: Path) -> None:
         timed.stopwatch = watch
         machine = big384()
         runtime = SimulatedRuntime(machine, OFFERS, logs=False)
-        agent = NodeAgent(settings(folder, Policy.NONE), runtime, machine, api=timed)
+        agent = NodeAgent(assemble(settings(folder, Policy.NONE), runtime, machine, Hosting(timed)))
         watch.hold_to(agent.performer)
         running = asyncio.create_task(agent.run())
         await agent.ready.wait()
-        settle_memory()
+        freeze_loaded()
         began = time.perf_counter()
         for number in range(STARTED):
             await asyncio.sleep(max(0.0, began + number / PODS_PER_SECOND - time.perf_counter()))

@@ -21,6 +21,7 @@ from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.hardware.named import kep80
 from kubeqos.model.objects import PodView
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.config.assembly import assemble
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pod import effects as fx
 from kubeqos.plugins.managers import AdmittedPod
@@ -109,7 +110,7 @@ async def node(folder: Path) -> AsyncIterator[tuple[NodeAgent, QosResourceManage
     settings = NodeSettings(
         "n1", folder / "node", log_dir=folder / "logs", gates=gates, topology_policy=Policy.RESTRICTED, max_pods=1000
     )
-    agent = NodeAgent(settings, runtime, machine, managers=[manager])
+    agent = NodeAgent(assemble(settings, runtime, machine, managers=[manager]))
     async with registering(manager, watched=folder / "r", scan_seconds=0.05):
         task = asyncio.create_task(agent.run())
         await agent.ready.wait()

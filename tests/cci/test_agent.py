@@ -28,10 +28,12 @@ from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import Machine
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import LocalPods
-from kubeqos.node.config.extensions import Extensions
+from kubeqos.node.config.assembly import Hosting, assemble
+from kubeqos.node.config.plugins import PluginManagers
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import PodRecord
+from kubeqos.node.run import running_plugins
 from kubeqos.node.runtime.executor import Performer
 from tests.cci.world import DRIVER, PATIENT, container, cores, cpus, exclusive, overlaps
 from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
@@ -84,19 +86,16 @@ class AgentNode:
 
     async def boot(self) -> None:
         self.settings.state_dir.mkdir(parents=True, exist_ok=True)
-        self.manager = CciManager(self.machine, self.settings.state_dir, self.cci)
+        changed = asyncio.Event()
+        self.manager = CciManager(self.machine, self.settings.state_dir, self.cci, changed=changed.set)
+        plugins = PluginManagers(self.folder / "r", cci=self.manager, changed=changed)
+        hosting = Hosting(pods=self.pods)
         self.agent = NodeAgent(
-            self.settings,
-            self.runtime,
-            self.machine,
-            pods=self.pods,
-            managers=[self.manager],
-            claims=resolved,
+            assemble(self.settings, self.runtime, self.machine, hosting, plugins=plugins, claims=resolved)
         )
         self._make_mortal(self.agent.performer)
         self._stack = contextlib.AsyncExitStack()
-        beside = Extensions(self.folder / "r", cci=self.manager, managers=[self.manager])
-        await self._stack.enter_async_context(beside.running(self.agent))
+        await self._stack.enter_async_context(running_plugins(self.agent))
         task = asyncio.create_task(self.agent.run())
         self._stack.push_async_callback(_ended, task)
 

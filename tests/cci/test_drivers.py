@@ -78,11 +78,9 @@ async def test_a_driver_that_says_it_is_not_serving_is_not_called(tmp_path: Path
     async with Node(tmp_path) as node:
         moody = Moody(kep80())
         async with node.driver(moody):
-            events: list[tuple[str, str]] = []
-            node.manager.emit = lambda reason, message: events.append((reason, message))
             moody.trouble = "no access to the cores"
             await node.driver_down()
-            assert events == [("ComputeDriverUnavailable", f"{DRIVER}: it says that it is not serving")]
+            assert node.events == [("ComputeDriverUnavailable", f"{DRIVER}: it says that it is not serving")]
             refusal = await node.start(pod("one", exclusive(1)))
             assert refusal is not None
             assert refusal.message == f"compute driver {DRIVER} is unhealthy: it says that it is not serving"

@@ -14,7 +14,8 @@ from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.gates import FeatureGates
 from kubeqos.model.hardware.named import kep80, laptop8
 from kubeqos.model.objects import PodView
-from kubeqos.node.config.extensions import extensions
+from kubeqos.node.api.events import NodeEvents
+from kubeqos.node.config.plugins import plugin_managers
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.topology.alignment.hints import Policy
@@ -265,7 +266,7 @@ async def test_admissions_race_and_stay_disjoint(tmp_path: Path) -> None:
 def test_the_gate_decides_whether_a_node_has_the_manager(tmp_path: Path) -> None:
     for text, present in (("CCIResourceManager=true", True), ("CCIResourceManager=false", False)):
         settings = NodeSettings("n1", tmp_path, gates=FeatureGates.parse(text), reserved_cpus=cpus("0"))
-        made = extensions(settings, laptop8(), None)
+        made = plugin_managers(settings, laptop8(), NodeEvents(None, "n1"))
         assert (made.cci is not None) == present and len(made.managers) == present
         if made.cci is not None:
             assert made.cci.settings.reserved == cpus("0")

@@ -159,6 +159,7 @@ class Node:
         self.ledger: Any = None
         """What the agent's ledger remembers of the manager; tests that want one take it from `manager.save()`."""
         self.time = 0.0
+        self.events: list[tuple[str, str]] = []
         self.observed = 0
         self._stack = contextlib.AsyncExitStack()
         self._observe()
@@ -176,7 +177,13 @@ class Node:
     async def boot(self) -> list[str]:
         """An agent starts on what is there."""
         state = self.folder / "state"
-        self.manager = CciManager(self.machine, state, self.settings, clock=lambda: self.time)
+        self.manager = CciManager(
+            self.machine,
+            state,
+            self.settings,
+            clock=lambda: self.time,
+            emit=lambda reason, message: self.events.append((reason, message)),
+        )
         repaired = await self.manager.restore(self.ledger, self.pods)
         watcher = Watcher([self.registry], {PLUGIN_TYPE: self.manager.drivers}, scan_seconds=0.02)
         self._stack = contextlib.AsyncExitStack()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from kubeqos.cluster.fleet import Fleet, NodeShape
-from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import laptop8
 from tests.node.pods import container, pod, resources
 
 
 async def test_a_hundred_nodes_live_an_hour(tmp_path: Path) -> None:
-    shape = NodeShape(laptop8(), settings={"cpu_manager_policy": "static", "reserved_cpus": CpuSet.of(0)})
+    shape = NodeShape(laptop8(), settings={"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"})
     async with Fleet(tmp_path) as fleet:
         nodes = await fleet.add([f"n{number}" for number in range(100)], shape)
         for node in nodes:

@@ -34,8 +34,8 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.admission.ledger import Entry, FileLedger
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
-from kubeqos.node.parts import Surroundings
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import PodRecord
 from kubeqos.node.runtime.executor import Performer
@@ -154,8 +154,7 @@ async def _live(life: Life, parent: Connection) -> None:
     ledger = MortalLedger(settings.state_dir)
     runtime = MortalRuntime(life.runtime)
     transport.fate = ledger.fate = runtime.fate = fate
-    around = Surroundings(ledger=ledger)
-    agent = NodeAgent(settings, runtime, laptop8(), api=TransportApi(transport), around=around)
+    agent = NodeAgent(assemble(settings, runtime, laptop8(), Hosting(TransportApi(transport), ledger=ledger)))
     make_mortal(agent.performer, fate)
     running = asyncio.create_task(agent.run())
 

@@ -35,8 +35,10 @@ from kubeqos.model.hardware.named import laptop8
 from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import Machine
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.config.settings import NodeSettings
-from kubeqos.node.run import NodeServices, ServiceSettings, serve_node
+from kubeqos.node.config.assembly import Hosting, assemble
+from kubeqos.node.config.settings import NodeSettings, ServiceSettings
+from kubeqos.node.pressure.thresholds import PressureSettings
+from kubeqos.node.run import NodeServices, serve_node
 from tests.apiserver.live import LiveServer
 from tests.cri.containerd import CGROUPS, Containerd
 from tests.cri.providers.trees import TreeKernel, plant
@@ -159,12 +161,14 @@ class Home:
         await until("nothing is left in the runtime", gone, 60)
 
     @contextlib.asynccontextmanager
-    async def running(self, runtime: Runtime, services: ServiceSettings, **settings: Any) -> AsyncIterator[None]:
+    async def running(
+        self, runtime: Runtime, services: ServiceSettings, pressure: PressureSettings | None = None, **settings: Any
+    ) -> AsyncIterator[None]:
         own = NodeSettings(
             "n1", self.folder / "state", log_dir=self.folder / "logs", gates=GATES, status_seconds=0.3, **settings
         )
         self.api = HttpApi.from_kubeconfig(self.server.kubeconfig)
-        self._parts = own, runtime, services
+        self._parts = own, runtime, services, pressure
         controllers = asyncio.create_task(ControllerManager(self.api).run())
         try:
             await self._boot()
@@ -178,10 +182,11 @@ class Home:
             await self.api.close()
 
     async def _boot(self) -> None:
-        settings, runtime, services = self._parts
-        self.agent = NodeAgent(settings, runtime, self.machine, api=self.api)
+        settings, runtime, services, pressure = self._parts
+        parts = assemble(settings, runtime, self.machine, Hosting(self.api), pressure=pressure, services=services)
+        self.agent = NodeAgent(parts)
         self._stack = contextlib.AsyncExitStack()
-        self.services = await self._stack.enter_async_context(serve_node(self.agent, services))
+        self.services = await self._stack.enter_async_context(serve_node(self.agent))
         self._task = asyncio.create_task(self.agent.run())
         await asyncio.wait_for(self.agent.ready.wait(), 20)
 

@@ -17,6 +17,7 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import LocalPods
+from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
 from tests.cri.containerd import CGROUPS, Containerd
 from tests.cri.images import BUSYBOX_IMAGE
@@ -75,7 +76,7 @@ async def real_node(containerd: Containerd, folder: Path, **settings: Any) -> As
         **settings,
     )
     async with CriClient(containerd.endpoint, relist_seconds=0.1) as client:
-        agent = NodeAgent(chosen, client, machine, pods=pods)
+        agent = NodeAgent(assemble(chosen, client, machine, Hosting(pods=pods)))
         task = asyncio.create_task(agent.run())
         try:
             await asyncio.wait_for(agent.ready.wait(), 20)
@@ -220,7 +221,7 @@ async def test_a_new_agent_finds_what_the_old_one_started(containerd: Containerd
             assert len(await client.list_containers()) == 1
             pods = LocalPods()
             pods.pods.update(kept)
-            agent = NodeAgent(node.agent.settings, client, node.agent.machine, pods=pods)
+            agent = NodeAgent(assemble(node.agent.settings, client, node.agent.machine, Hosting(pods=pods)))
             task = asyncio.create_task(agent.run())
             await asyncio.wait_for(agent.ready.wait(), 20)
             again = RealNode(agent, pods)

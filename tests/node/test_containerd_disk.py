@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from kubeqos.client.resources import NODES, PODS
+from kubeqos.node.config.settings import ServiceSettings
 from kubeqos.node.pressure.imagegc import ImageGcSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
-from kubeqos.node.run import ServiceSettings
 from kubeqos.rules.eviction import thresholds
 from tests.apiserver.live import LiveServer, live_server
 from tests.cri.containerd import missing, running_containerd
@@ -83,9 +83,9 @@ async def node_on(
         home_folder = (disk.folder if NODE in what else elsewhere) / "node"
         home_folder.mkdir()
         images = ImageGcSettings(high_percent=100, low_percent=99, minimum_age_seconds=0)
-        services = ServiceSettings(pressure, housekeeping_seconds=0.2, images=images)
+        services = ServiceSettings(housekeeping_seconds=0.2, images=images)
         with running_containerd(runtime_folder) as runtime:
-            async with containerd_home(server, home_folder, runtime, services) as home:
+            async with containerd_home(server, home_folder, runtime, services, pressure=pressure) as home:
                 yield home
 
 
@@ -137,7 +137,7 @@ async def test_unused_images_go_first_then_pods_in_order(disk: Disk, server: Liv
         assert await until("and that is told", lambda: event_of(home.api, "EvictionThresholdMet", "n1"))
         assert await until("pressure passes", lambda: condition(home, "False"))
         assert "nodefs.available: freeing unused containers and images was enough" in story(home)
-        assert 'kubelet_image_garbage_collected_total{reason="space"} 1.0' in home.services.door.metrics().decode()
+        assert 'kubelet_image_garbage_collected_total{reason="space"} 1.0' in home.services.server.metrics().decode()
 
         small = {"requests": {"memory": "16Mi"}}
         for name, mebibytes, wants in (("burst", 14, small), ("little", 2, {}), ("large", 12, {})):

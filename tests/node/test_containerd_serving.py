@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from kubeqos.codec import decode_json
+from kubeqos.node.config.settings import ServiceSettings
 from kubeqos.node.pressure.imagegc import ImageGcSettings
-from kubeqos.node.run import ServiceSettings, serve_node
-from kubeqos.node.server.endpoint import NodeDoor
+from kubeqos.node.run import serve_node
+from kubeqos.node.server.endpoint import NodeServer
 from tests.cri.containerd import Containerd
 from tests.cri.images import BUSYBOX_IMAGE, PAUSE_IMAGE
 from tests.node.pods import pod
@@ -40,27 +41,27 @@ class Client:
         self.streams[data[0]] = self.streams.get(data[0], b"") + data[1:]
 
 
-async def run(door: NodeDoor, *command: str, inputs: tuple[bytes, ...] = (), **flags: str) -> Client:
+async def run(server: NodeServer, *command: str, inputs: tuple[bytes, ...] = (), **flags: str) -> Client:
     client = Client(*inputs)
     query = {"command": list(command), "stdout": ["true"], "stderr": ["true"], **{k: [v] for k, v in flags.items()}}
     async with asyncio.timeout(20):
-        await door.execute("default", "web", "main", query, client)
+        await server.execute("default", "web", "main", query, client)
     return client
 
 
-async def text_of(door: NodeDoor, **query: str) -> str:
-    answer = await door.logs("default", "web", "main", {key: [value] for key, value in query.items()})
+async def text_of(server: NodeServer, **query: str) -> str:
+    answer = await server.logs("default", "web", "main", {key: [value] for key, value in query.items()})
     assert answer.stream is not None
     return b"".join([chunk async for chunk in answer.stream]).decode()
 
 
 async def test_logs_exec_and_usage_of_a_real_container(containerd: Containerd, tmp_path: Path) -> None:
-    async with real_node(containerd, tmp_path) as node, serve_node(node.agent, ServiceSettings()) as services:
+    async with real_node(containerd, tmp_path) as node, serve_node(node.agent) as services:
         uid = node.pods.set(pod("web", busybox("main", f"echo out; echo err >&2; {SLEEP}"), hostNetwork=True))
         await node.running(uid)
-        await check_logs(services.door)
-        await check_exec(services.door)
-        await check_usage(node, services.door, uid)
+        await check_logs(services.server)
+        await check_exec(services.server)
+        await check_usage(node, services.server, uid)
 
 
 async def test_unused_images_go_and_the_image_of_sandboxes_stays(containerd: Containerd, tmp_path: Path) -> None:
@@ -84,37 +85,37 @@ async def test_unused_images_go_and_the_image_of_sandboxes_stays(containerd: Con
         assert services.housekeeper.freed.images["space"] >= 1
 
 
-async def check_logs(door: NodeDoor) -> None:
+async def check_logs(server: NodeServer) -> None:
     async def written() -> bool:
-        return sorted((await text_of(door)).split()) == ["err", "out"]
+        return sorted((await text_of(server)).split()) == ["err", "out"]
 
     await until("the log is written", written)
-    assert len((await text_of(door, tailLines="1")).split()) == 1
-    assert await text_of(door, stream="Stderr") == "err\n"
+    assert len((await text_of(server, tailLines="1")).split()) == 1
+    assert await text_of(server, stream="Stderr") == "err\n"
 
 
-async def check_exec(door: NodeDoor) -> None:
-    done = await run(door, "sh", "-c", "echo hello; echo oops >&2; exit 5")
+async def check_exec(server: NodeServer) -> None:
+    done = await run(server, "sh", "-c", "echo hello; echo oops >&2; exit 5")
     assert (done.streams[1], done.streams[2]) == (b"hello\n", b"oops\n")
     status = decode_json(done.streams[3])
     assert (status["status"], status["reason"]) == ("Failure", "NonZeroExitCode")
     assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "5"}]
-    done = await run(door, "true")
+    done = await run(server, "true")
     assert decode_json(done.streams[3])["status"] == "Success"
-    typed = await run(door, "sh", "-c", "read line; echo got $line", inputs=(b"\x00words\n",), stdin="true")
+    typed = await run(server, "sh", "-c", "read line; echo got $line", inputs=(b"\x00words\n",), stdin="true")
     assert typed.streams[1] == b"got words\n"
     piece = bytes(range(256)) * 1000
-    piped = await run(door, "cat", inputs=(b"\x00" + piece, b"\x00" + piece, b"\xff\x00"), stdin="true")
+    piped = await run(server, "cat", inputs=(b"\x00" + piece, b"\x00" + piece, b"\xff\x00"), stdin="true")
     assert piped.streams[1] == piece * 2, "the command saw the end of its input"
     assert decode_json(piped.streams[3])["status"] == "Success"
     inputs = (b'\x04{"Width":71,"Height":17}', b"\x00words\n")
-    on_terminal = await run(door, "sh", "-c", "read line; echo got $line", inputs=inputs, stdin="true", tty="true")
+    on_terminal = await run(server, "sh", "-c", "read line; echo got $line", inputs=inputs, stdin="true", tty="true")
     assert on_terminal.streams[1].endswith(b"got words\r\n") and 2 not in on_terminal.streams
 
 
-async def check_usage(node: RealNode, door: NodeDoor, uid: str) -> None:
+async def check_usage(node: RealNode, server: NodeServer, uid: str) -> None:
     async def measured() -> Any:
-        found = await door.housekeeper.latest()
+        found = await server.housekeeper.latest()
         return found if found is not None and uid in found.pods else None
 
     sample = await until("the pod is measured", measured)
@@ -126,5 +127,5 @@ async def check_usage(node: RealNode, door: NodeDoor, uid: str) -> None:
     memory: Any = sample.levels["memory.available"]
     assert 0 < memory.available < memory.capacity
     assert sample.levels["nodefs.available"].capacity > 0 and sample.levels["pid.available"].available > 0
-    summary = await door.summary()
+    summary = await server.summary()
     assert summary["node"]["memory"]["workingSetBytes"] > 0 and summary["pods"][0]["podRef"]["uid"] == uid

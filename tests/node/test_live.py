@@ -19,6 +19,7 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import FeatureGates
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
 from tests.apiserver.live import LiveServer, live_server
 from tests.node.admission.test_admission import OFFERS
@@ -37,9 +38,8 @@ async def running_agent(
 ) -> AsyncIterator[tuple[NodeAgent, HttpApi]]:
     api = HttpApi.from_kubeconfig(server.kubeconfig)
     runtime = SimulatedRuntime(laptop8(), offers, logs=False)
-    agent = NodeAgent(
-        NodeSettings("n1", folder / "state", log_dir=folder / "logs", **settings), runtime, laptop8(), api=api
-    )
+    own = NodeSettings("n1", folder / "state", log_dir=folder / "logs", **settings)
+    agent = NodeAgent(assemble(own, runtime, laptop8(), Hosting(api)))
     task = asyncio.create_task(agent.run())
     try:
         await asyncio.wait_for(agent.ready.wait(), 20)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from kubeqos.model.hardware.named import laptop8
 from kubeqos.model.machine import Machine
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import LocalPods
+from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
-from kubeqos.node.parts import Surroundings
-from kubeqos.node.run import ServiceSettings, serve_node
+from kubeqos.node.run import serve_node
 
 CLASSES_ON = FeatureGates.parse("QOSResources=true")
 
@@ -40,6 +41,7 @@ class World:
         settings.setdefault("gates", CLASSES_ON)
         self.settings = NodeSettings("n1", folder / "state", log_dir=folder / "logs", **settings)
         self.managers: list[Any] = []
+        self.cgroup_version = 2
         self.events: list[tuple[str, str]] = []
 
     async def __aenter__(self) -> World:
@@ -52,17 +54,14 @@ class World:
 
     async def boot(self) -> None:
         """Start an agent on what is there."""
-        self.agent = NodeAgent(
-            self.settings,
-            self.runtime,
-            self.machine,
+        hosting = Hosting(
             pods=self.pods,
-            managers=self.managers,
-            around=Surroundings(
-                self.clock,
-                on_event=lambda reason, message: self.events.append((reason, message)),
-            ),
+            clock=self.clock,
+            on_event=lambda reason, message: self.events.append((reason, message)),
         )
+        parts = assemble(self.settings, self.runtime, self.machine, hosting, managers=self.managers)
+        context = replace(parts.context, cgroup_version=self.cgroup_version)
+        self.agent = NodeAgent(replace(parts, context=context))
         self._task = asyncio.create_task(self.agent.run())
         await self.settle()
 
@@ -123,8 +122,8 @@ class World:
 
     async def metrics(self) -> str:
         """What the agent tells Prometheus."""
-        async with serve_node(self.agent, ServiceSettings()) as services:
-            return services.door.metrics().decode()
+        async with serve_node(self.agent) as services:
+            return services.server.metrics().decode()
 
     def reasons(self) -> list[str]:
         return [reason for reason, _ in self.events]

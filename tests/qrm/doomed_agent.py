@@ -24,8 +24,8 @@ from kubeqos.model.hardware.named import kep80
 from kubeqos.node.admission.ledger import Entry, FileLedger
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import LocalPods
+from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
-from kubeqos.node.parts import Surroundings
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.settings import Settings
@@ -87,7 +87,8 @@ async def run(folder: Path, moment: str) -> None:
     runtime = DoomedRuntime(f"unix://{folder}/cri.sock")
     runtime.left = int(which) if what == "update" else -1
     ledger = DoomedLedger(folder / "node", which) if what == "checkpoint" else None
-    agent = NodeAgent(settings, runtime, machine, pods=pods, managers=[manager], around=Surroundings(ledger=ledger))
+    hosting = Hosting(pods=pods, ledger=ledger)
+    agent = NodeAgent(assemble(settings, runtime, machine, hosting, managers=[manager]))
     async with registering(manager, watched=folder / "r", scan_seconds=0.05):
         await until("a plugin", lambda: any(endpoint.usable for endpoint in manager.endpoints))
         await agent.run()

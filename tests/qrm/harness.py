@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from kubeqos.model.hardware.machinefile import machine_to_yaml
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
-from kubeqos.node.parts import Surroundings
 from kubeqos.node.pod import effects as fx
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef
 from kubeqos.qrm.manager import QosResourceManager
@@ -221,6 +222,7 @@ async def qrm_node(
     scope: Scope = Scope.CONTAINER,
     settings: Settings | None = None,
     runtime: SimulatedRuntime | None = None,
+    cgroup_version: int = 2,
 ) -> AsyncIterator[QrmNode]:
     events: list[Event] = []
     manager = QosResourceManager(settings or Settings(reconcile_seconds=0.1), machine, emit=events.append)
@@ -231,8 +233,9 @@ async def qrm_node(
         "n1", folder / "node", log_dir=folder / "logs", gates=gates, topology_policy=policy, topology_scope=scope
     )
     told: list[tuple[str, str]] = []
-    around = Surroundings(on_event=lambda reason, message: told.append((reason, message)))
-    agent = NodeAgent(node, runtime, machine, managers=[manager], around=around)
+    hosting = Hosting(on_event=lambda reason, message: told.append((reason, message)))
+    parts = assemble(node, runtime, machine, hosting, managers=[manager])
+    agent = NodeAgent(replace(parts, context=replace(parts.context, cgroup_version=cgroup_version)))
     async with registering(manager, watched=folder / "r", folder=folder / "legacy", scan_seconds=0.05):
         task = asyncio.create_task(agent.run())
         await asyncio.wait_for(agent.ready.wait(), PATIENCE_SECONDS)

@@ -10,10 +10,11 @@ import pytest
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.hardware.named import kep80
+from kubeqos.node.api.events import NodeEvents
 from kubeqos.node.config import configuration as nodeconfig
-from kubeqos.node.config.extensions import extensions
+from kubeqos.node.config.plugins import plugin_managers
 from kubeqos.node.config.settings import NodeSettings
-from kubeqos.node.run import ServiceSettings, serve_node
+from kubeqos.node.run import serve_node
 from kubeqos.qrm.sdk import Allocation, DeviceSpec, Hint, MountSpec, Options, Refuse, Request, running
 from kubeqos.topology.alignment.hints import Policy, Scope
 from tests.qrm.harness import (
@@ -60,8 +61,7 @@ async def test_files_that_cgroup_v1_does_not_have_are_told_once_per_pod(folder: 
     """The container runs without them, and whoever relies on them is told."""
     disk = "example.com/disk"
     plugin = Scripted(disk, Allocation(property="Unified", result='{"io.weight":"100"}'))
-    async with qrm_node(folder, kep80()) as node, running(plugin, Options(folder / "r")):
-        node.agent.context = replace(node.agent.context, cgroup_version=1)
+    async with qrm_node(folder, kep80(), cgroup_version=1) as node, running(plugin, Options(folder / "r")):
         await node.plugins(disk)
         await node.run(pod("web", **{disk: "1"}))
         assert not node.config("uid-web").linux.resources.unified
@@ -76,8 +76,8 @@ async def test_files_that_cgroup_v1_does_not_have_are_told_once_per_pod(folder: 
             "set no Unified values"
             for weight in (100, 200)  # of web, whose change is not told again, and of db
         ]
-        async with serve_node(node.agent, ServiceSettings()) as services:
-            metrics = services.door.metrics().decode()
+        async with serve_node(node.agent) as services:
+            metrics = services.server.metrics().decode()
         assert 'kubeqos_node_unapplied_cgroup_files_total{file="io.weight"} 2.0' in metrics
 
 
@@ -169,11 +169,11 @@ async def test_the_gate_needs_the_topology_manager() -> None:
 async def test_without_the_gate_plugins_are_not_looked_for(folder: Path) -> None:
     """Gate off: nobody takes plugins, and what pods ask for is nobody's business but the scheduler's."""
     settings = NodeSettings("n1", folder / "s", log_dir=folder / "logs", topology_policy=Policy.RESTRICTED)
-    made = extensions(settings, kep80(), None)
-    assert (made.qrm, made.managers) == (None, [])
+    made = plugin_managers(settings, kep80(), NodeEvents(None, "n1"))
+    assert (made.qrm, made.managers) == (None, ())
     on = replace(settings, gates=FeatureGates.default().set({QRM: True}))
-    made = extensions(on, kep80(), None)
-    assert made.managers == [made.qrm]
+    made = plugin_managers(on, kep80(), NodeEvents(None, "n1"))
+    assert made.managers == (made.qrm,)
     assert made.qrm is not None and made.qrm.reconcile_seconds == 3.0
     assert nodeconfig.load(flags={"qos-resource-manager-reconcile-period": "10s"}).qrm_reconcile_period == 10.0
 
@@ -189,7 +189,7 @@ async def test_a_plugin_beside_the_built_in_manager_is_refused(folder: Path, res
         cpu_manager_policy="static",
         memory_manager_policy="Static",
     )
-    made = extensions(settings, kep80(), None)
+    made = plugin_managers(settings, kep80(), NodeEvents(None, "n1"))
     assert made.qrm is not None
     told = made.qrm.endpoints.why_not(resource, ("v1alpha1",))
     assert told is not None and told.startswith(

@@ -13,6 +13,7 @@ from kubeqos.cri.client import CriClient
 from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.config.assembly import assemble
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pod import effects as fx
 from kubeqos.qrm.manager import QosResourceManager
@@ -66,7 +67,7 @@ roles:
         gates=FeatureGates.default().set({QRM: True}),
         topology_policy=Policy.RESTRICTED,
     )
-    agent = NodeAgent(settings, runtime, machine, managers=[manager])
+    agent = NodeAgent(assemble(settings, runtime, machine, managers=[manager]))
 
     def cpuset(name: str) -> str:
         """What the kernel has for the pod's container."""

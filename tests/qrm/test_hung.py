@@ -19,10 +19,11 @@ from kubeqos.client.resources import PODS
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import kep80
 from kubeqos.node.admission.ledger import FileLedger
-from kubeqos.node.config.extensions import REGISTRY
-from kubeqos.node.run import ServiceSettings, serve_node
+from kubeqos.node.config.settings import ServiceSettings
+from kubeqos.node.run import serve_node
 from kubeqos.node.server.podresources import SERVICE
 from kubeqos.node.server.proto import podresources_pb2 as pb
+from kubeqos.plugins import REGISTRY
 from kubeqos.plugins.sockets import call, dial
 from kubeqos.qrm import endpoint, endpoints, patience
 from kubeqos.qrm.manager import QosResourceManager

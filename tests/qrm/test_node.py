@@ -23,8 +23,11 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.hardware.named import kep80
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.config.extensions import extensions
+from kubeqos.node.api.events import NodeEvents
+from kubeqos.node.config.assembly import Hosting, assemble
+from kubeqos.node.config.plugins import plugin_managers
 from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.run import running_plugins
 from kubeqos.plugins import REGISTRY
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, Refuse, Request, running
 from kubeqos.qrm.settings import Settings as QrmSettings
@@ -52,11 +55,12 @@ async def whole_node(
     settings = NodeSettings(
         "n1", folder / "s", log_dir=folder / "logs", gates=gates, topology_policy=Policy.BEST_EFFORT
     )
-    extra = extensions(settings, machine, api, qrm=qrm)
-    agent = NodeAgent(settings, runtime, machine, api=api, managers=extra.managers)
+    events = NodeEvents(api, "n1")
+    plugins = plugin_managers(settings, machine, events, qrm=qrm)
+    agent = NodeAgent(assemble(settings, runtime, machine, Hosting(api), events=events, plugins=plugins))
     task = asyncio.create_task(agent.run())
     try:
-        async with extra.running(agent):
+        async with running_plugins(agent):
             await asyncio.wait_for(agent.ready.wait(), 20)
             yield agent, api
     finally:

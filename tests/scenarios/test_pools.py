@@ -21,7 +21,7 @@ from kubeqos.controllers.manager import ControllerManager
 from kubeqos.model.hardware.named import kep80
 from kubeqos.model.topologysummary import decode_topology
 from kubeqos.model.wellknown import TOPOLOGY_ANNOTATION
-from kubeqos.node.config.extensions import REGISTRY
+from kubeqos.plugins import REGISTRY
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.plugin import CpuPlugin
 from kubeqos.qrm.plugins.roles import read_config

@@ -14,7 +14,7 @@ from kubeqos.errors import InputError
 from kubeqos.placement.score import Weights
 from kubeqos.scheduler.core import Profile
 from kubeqos.simulation.measures import Outcome
-from kubeqos.simulation.run import reasons, simulate
+from kubeqos.simulation.run import Simulation, reasons, simulate
 from kubeqos.simulation.scenario import Scenario, parse
 
 GOLD = {"containerQoSResources": [{"name": "rdt", "classes": [{"name": "gold", "capacity": 1}, {"name": "bronze"}]}]}
@@ -127,6 +127,31 @@ def test_restricted_alignment_is_known_before_a_pod_is_sent() -> None:
     outcome = simulate(scenario([two_sockets(topologyManagerPolicy="restricted")], pods))
     assert [(pod.started, pod.fate) for pod in outcome.pods] == [(0.0, ""), (10.0, ""), (None, "")]
     assert "1 node(s) cannot align the pod's resources on one NUMA node" in outcome.pods[2].because
+
+
+def test_a_node_decides_as_its_agent_would() -> None:
+    """Who shares CPUs keeps some, though nobody has requested them: the scheduler does not know, the agent does."""
+    besteffort = {"name": "idle", "template": {"spec": {"containers": [{"name": "c"}]}}}
+    owner = workload("w", "8", guaranteed=True, arrivals={"at": ["10s"]})
+    outcome = simulate(scenario([{"name": "m", **MACHINE}], besteffort, owner, duration="15s"))
+    assert [(pod.workload, pod.fate, pod.because) for pod in outcome.pods] == [
+        ("idle", "", ""),
+        ("w", "rejected", "the shared pool would be left without CPUs"),
+    ]
+
+
+def test_a_node_with_a_machine_counts_its_classes_itself() -> None:
+    asks = {"containers": [{"name": "c", "resources": {"qosResources": [{"name": "rdt", "class": "gold"}]}}]}
+    simulation = Simulation(
+        scenario(
+            [{"name": "m", **MACHINE, "template": {"qosResources": GOLD}}],
+            workload("w", "1", spec=asks, arrivals={"at": ["0s", "0s"]}, runs="40s"),
+        ),
+        (Profile(),),
+    )
+    outcome = simulation.run("classes")
+    assert lives(outcome) == {"w-1": (0.0, 40.0, "finished"), "w-2": (40.0, 80.0, "finished")}
+    assert [one.validate() for one in simulation.nodes.values()] == [[]]
 
 
 PACK = (Profile(weights=Weights(most_allocated=True)),)

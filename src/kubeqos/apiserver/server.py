@@ -29,7 +29,7 @@ from kubeqos.errors import StateError
 from kubeqos.gates import FeatureGates
 from kubeqos.rules.admission import Check
 from kubeqos.store import Store
-from kubeqos.web.garbage import settle
+from kubeqos.web.garbage import freeze_loaded
 from kubeqos.web.identity import Identity
 from kubeqos.web.pki import Pki
 from kubeqos.web.serving import serve
@@ -134,7 +134,7 @@ class ApiServer:
         write_kubeconfig(
             server.kubeconfig, server=f"https://{server.application.address}", authority=pki.ca_pem, client=pki.admin()
         )
-        settle()
+        freeze_loaded()
         tls = server_context(*pki.server_files([host, "localhost"]), pki.ca_file)
         async with asyncio.TaskGroup() as tasks:
             background = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,7 +84,13 @@ class CciManager:
         metrics: Metrics | None = None,
         locate_devices: DeviceLocator = locate_by_name,
         clock: Callable[[], float] = time.monotonic,
+        emit: Callable[[str, str], None] = lambda _reason, _message: None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`emit` takes a reason and a message when a driver falls ill or goes; the agent makes events of them.
+
+        `changed` is called when containers may have to be told something although no pod came or went.
+        """
         self.settings = settings or Settings()
         check_reserved(machine, self.settings.reserved, self.settings.standard_minimum)
         self.machine = machine
@@ -102,10 +108,9 @@ class CciManager:
         self._unsaved = False
         self._waiting_since: dict[str, float] = {}
         self._story: dict[str, list[str]] = {}
-        self.emit: Callable[[str, str], None] = lambda _reason, _message: None
-        """Takes a reason and a message when a driver falls ill or goes; the agent makes events of them."""
-        self.changed: Callable[[], Awaitable[None]] = _nobody
-        """Called when containers may be told something although no pod came or went."""
+        self._emit = emit
+        self._changed = changed
+        self._leaving = False
         self._measure()
 
     # ---- Admission
@@ -366,6 +371,10 @@ class CciManager:
                 await asyncio.wait([task])
         await self.drivers.close()
 
+    def leave(self) -> None:
+        """The node agent ends: drivers that are given up from now on are no news, it is we who go."""
+        self._leaving = True
+
     async def settle(self) -> None:
         """Tell drivers what they still have to hear; drop what has waited too long."""
         await asyncio.gather(*(self._settle_with(name) for name in {one.driver for one in self.store.departures}))
@@ -376,7 +385,7 @@ class CciManager:
         if await self.departures.deliver(driver):
             self._save()
             self._measure()
-            await self.changed()
+            self._changed()
 
     async def _settle(self) -> None:
         while True:
@@ -385,8 +394,8 @@ class CciManager:
                 await self.settle()
 
     async def _driver_changed(self, driver: Driver, well: bool, message: str) -> None:
-        if not well:
-            self.emit("ComputeDriverUnavailable", f"{driver.name}: {message}")
+        if not well and not self._leaving:
+            self._emit("ComputeDriverUnavailable", f"{driver.name}: {message}")
         if well:
             await self._settle_with(driver.name)
 
@@ -414,10 +423,6 @@ class CciManager:
     def _measure(self) -> None:
         available = self.store.available_resources()
         self.metrics.cpus(available, self.machine.online - self.settings.reserved - available)
-
-
-async def _nobody() -> None:
-    """Used until somebody wants to know."""
 
 
 def _label(pod: AdmittedPod) -> str:

@@ -6,9 +6,9 @@ default.
     nodes:
     - name: qrm                # node names are NAME, or NAME-1, NAME-2, … where count is more than one
       machine: kep80           # a known machine, or a machine file beside this one
-      profile: qrm             # default, qrm or cci
+      profile: qrm             # default, qrm or cci, as in a NodeConfiguration
       count: 1
-      reservedCPUs: 0-1
+      reservedCPUs: 0-1        # a node of the default profile then has a static CPU manager
       labels: {tier: gold}
       classes:                 # as in classes.yaml
         rdt: {provider: named, default: silver, capacity: {gold: 2}, classes: [gold, silver]}
@@ -32,9 +32,9 @@ from kubeqos.model.hardware.named import MACHINES, hybrid20, kep80
 from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import Machine
 from kubeqos.model.reading import cpu_set
+from kubeqos.node.config.configuration import PROFILES
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "ClusterConfiguration"
-PROFILES = ("default", "qrm", "cci")
 _MOST_NODES = 10_000
 
 DEFAULT_CLASSES = """

@@ -1,8 +1,7 @@
-"""A whole cluster in one process: API server, controllers, scheduler and simulated nodes.
+"""A whole cluster in one process: API server, controllers, scheduler and nodes, started in order, stopped in reverse.
 
-Components speak to the server in-process, as themselves: what a node agent may not write over a socket it may
-not write here either. Resource plugins and compute drivers are processes of their own, as they would be on a
-real node.
+Components speak to the server in-process, as themselves. Resource plugins and compute drivers are processes of their
+own, as they would be on a real node (`cluster.nodes`). Called by `kubeqos up` and tests.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubeqos.apiserver.registry.kinds import KINDS
@@ -24,27 +23,17 @@ from kubeqos.client.resources import NODES as NODE_OBJECTS
 from kubeqos.client.resources import Resource
 from kubeqos.cluster.clusterfile import ClusterPlan, NodePlan
 from kubeqos.cluster.instance import SOCKETS_PREFIX, sockets_of
-from kubeqos.cluster.pluginprocesses import PROGRAMS, plugin_processes
+from kubeqos.cluster.nodes import start_node
+from kubeqos.cluster.pluginprocesses import PROGRAMS
 from kubeqos.codec import decode_json
 from kubeqos.controllers.manager import ControllerManager
-from kubeqos.cri.client import CriClient
-from kubeqos.cri.runtime import Runtime
-from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.views import RUNTIME_NAME
 from kubeqos.errors import InputError, KubeqosError
-from kubeqos.gates import CCI, QRM, FeatureGates
+from kubeqos.gates import FeatureGates
 from kubeqos.manifests import read
-from kubeqos.model.cpuset import NO_CPUS
-from kubeqos.model.quantity import Quantity
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.config.assembly import disk_bytes
-from kubeqos.node.config.extensions import Extensions, extensions
-from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, NodeSettings
-from kubeqos.node.run import ServiceSettings, serve_node
-from kubeqos.qrm.settings import Settings as QrmSettings
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
-from kubeqos.topology.alignment.hints import Policy
 from kubeqos.web.identity import Identity
 
 _READY_SECONDS = 60.0
@@ -65,7 +54,6 @@ class Embedded:
     scheduler: SchedulerService
     sockets: Path
     agents: dict[str, NodeAgent] = field(default_factory=dict)
-    beside: dict[str, Extensions] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def failed(self) -> str | None:
@@ -101,10 +89,7 @@ async def running(
             controllers = ControllerManager(server.local())
             _start(cluster, "controllers", controllers.run())
             for node in plan.nodes:
-                state = data_dir / NODES / node.name
-                small = len(plan.nodes) <= _FLEET
-                folder = sockets_of(node.name, sockets)
-                cluster.agents[node.name] = await _start_node(cluster, stack, node, state, folder, small=small)
+                await _start_node(cluster, stack, node, data_dir / NODES, folders=len(plan.nodes) <= _FLEET)
             await _ready(cluster, "controllers", controllers.ready)
             progress("controllers")
             for name, agent in cluster.agents.items():
@@ -157,7 +142,7 @@ async def _plugins(cluster: Embedded, plan: ClusterPlan, progress: Progress) -> 
         return
     deadline = time.monotonic() + _PLUGIN_SECONDS
     while time.monotonic() < deadline:
-        registered = [name for beside in cluster.beside.values() for name in beside.registered()]
+        registered = [name for agent in cluster.agents.values() for name in agent.parts.plugins.registered()]
         if len(registered) >= wanted:
             progress(f"plugins and drivers: {', '.join(registered)}")
             return
@@ -187,59 +172,18 @@ async def _ready(cluster: Embedded, name: str, event: asyncio.Event) -> None:
         raise KubeqosError(f"{name} did not become ready within {_READY_SECONDS:.0f} s")
 
 
+async def _start_node(cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, states: Path, *, folders: bool) -> None:
+    """A node as itself: what its agent may not write over a socket it may not write here either."""
+    api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
+    sockets = sockets_of(plan.name, cluster.sockets)
+    agent, services = await start_node(stack, plan, api, states / plan.name, sockets, folders=folders)
+    cluster.agents[plan.name] = agent
+    cluster.server.nodes.local[plan.name] = services.server
+    _start(cluster, f"node {plan.name}", agent.run())
+
+
 async def _stop(cluster: Embedded) -> None:
     """Nodes and controllers together, before their plugins and the server that they speak to."""
     for task in cluster._tasks.values():
         task.cancel()
     await asyncio.gather(*cluster._tasks.values(), return_exceptions=True)
-
-
-async def _start_node(
-    cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, state: Path, sockets: Path, *, small: bool
-) -> NodeAgent:
-    """A node: its agent, the managers of its profile, and their plugins as processes."""
-    for folder in (state, sockets) if small or plan.profile in PROGRAMS else (state,):
-        folder.mkdir(parents=True, exist_ok=True)
-    api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
-    settings = _settings(plan, state)
-    # The CPU and memory plugins are ours to start, so pods wait for them rather than run unpinned.
-    beside = extensions(settings, plan.machine, api, sockets, qrm=QrmSettings(expected=frozenset({"cpu", "memory"})))
-    runtime: Runtime
-    if plan.endpoint:
-        runtime = CriClient(plan.endpoint)
-        stack.push_async_callback(runtime.close)
-    else:
-        runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=small)
-    agent = NodeAgent(settings, runtime, plan.machine, api=api, managers=beside.managers, claims=beside.claims)
-    if not small and not plan.endpoint:
-        agent.context = replace(agent.context, folders=False)  # nobody looks into the volumes of a thousand nodes
-    cluster.beside[plan.name] = beside
-    # Plugins outlive who watches for them: one that ends because everything does is no news.
-    await stack.enter_async_context(plugin_processes(plan, state, sockets))
-    await stack.enter_async_context(beside.running(agent))
-    socket = sockets / "pod-resources.sock" if small else None
-    services = await stack.enter_async_context(serve_node(agent, ServiceSettings(pod_resources_socket=socket)))
-    cluster.server.nodes.local[plan.name] = services.door
-    _start(cluster, f"node {plan.name}", agent.run())
-    return agent
-
-
-def _settings(plan: NodePlan, state: Path) -> NodeSettings:
-    """What each profile means for the agent (DESIGN ruling 13)."""
-    gates = {"QOSResources": True, "TranslateQoSPodMetadata": True}
-    gates |= {QRM: plan.profile == "qrm", CCI: plan.profile == "cci"}
-    static = plan.profile == "default" and plan.reserved_cpus != NO_CPUS
-    disk = disk_bytes(state) if plan.endpoint else SIMULATED_DISK_BYTES
-    return NodeSettings(
-        plan.name,
-        state,
-        log_dir=state / "pods",
-        gates=FeatureGates.default().set(gates),
-        profile=plan.profile,
-        labels=plan.labels,
-        disk_bytes=disk,
-        eviction_hard_disk=Quantity.from_int(disk // 10),
-        reserved_cpus=plan.reserved_cpus,
-        cpu_manager_policy="static" if static else "none",
-        topology_policy=Policy.BEST_EFFORT if plan.profile != "cci" else Policy.NONE,
-    )

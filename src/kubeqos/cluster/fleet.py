@@ -15,12 +15,14 @@ from typing import Any
 from kubeqos.clock import Clock, WallClock
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
+from kubeqos.document import Doc
 from kubeqos.model.machine import Machine
 from kubeqos.node.admission.ledger import LocalLedger
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import LocalPods
-from kubeqos.node.config.settings import NodeSettings
-from kubeqos.node.parts import Activity, Surroundings
+from kubeqos.node.config.assembly import Hosting, node_parts
+from kubeqos.node.config.configuration import NodeConfiguration, configure
+from kubeqos.node.parts import EffectsInFlight
 from kubeqos.plugins.managers import ResourceManager
 
 QUIET_ROUNDS, MOST_ROUNDS = 3, 100
@@ -35,7 +37,12 @@ class NodeShape:
     machine: Machine
     offers: tuple[Advertisement, ...] = ()
     settings: Mapping[str, Any] | None = None
-    """Fields of `NodeSettings`."""
+    """Settings as they stand in a `NodeConfiguration` file."""
+
+    def configuration(self) -> NodeConfiguration:
+        """What all nodes of this shape are told."""
+        said = {"nodeStatusUpdateFrequency": f"{QUIET_SECONDS:.0f}s", "simulatedMachine": self.machine.name}
+        return configure(Doc.of({**said, **(self.settings or {})}, "fleet"), {}, has_file=False)
 
 
 @dataclass(slots=True)
@@ -57,8 +64,8 @@ class Fleet:
 
     def __init__(self, folder: Path, *, virtual: bool = True) -> None:
         self._folder = folder
-        self._activity = Activity()
-        self.clock: Clock = VirtualClock(settle=self.settle) if virtual else WallClock()
+        self._in_flight = EffectsInFlight()
+        self.clock: Clock = VirtualClock(settle=self.until_idle) if virtual else WallClock()
         self.nodes: dict[str, FleetNode] = {}
 
     async def __aenter__(self) -> Fleet:
@@ -75,27 +82,22 @@ class Fleet:
         self, names: Iterable[str], shape: NodeShape, managers: Sequence[ResourceManager] = ()
     ) -> list[FleetNode]:
         """Start nodes of one shape; returns when all of them take pods."""
-        added = [self._start(name, shape, managers) for name in names]
+        config = shape.configuration()
+        added = [self._start(replace(config, node_name=name), shape, managers) for name in names]
         for node in added:
             await node.agent.ready.wait()
         return added
 
-    def _start(self, name: str, shape: NodeShape, managers: Sequence[ResourceManager]) -> FleetNode:
-        state = self._folder / name
-        quiet = {"relist_seconds": QUIET_SECONDS, "status_seconds": QUIET_SECONDS, "journal_steps": 0}
-        chosen = {**quiet, **(shape.settings or {})}
-        settings = NodeSettings(name, state, log_dir=state / "logs", **chosen)
+    def _start(self, config: NodeConfiguration, shape: NodeShape, managers: Sequence[ResourceManager]) -> FleetNode:
+        name, state = config.node_name, self._folder / config.node_name
+        config = replace(config, state_dir=state, pod_logs_dir=state / "logs")
         runtime = SimulatedRuntime(shape.machine, shape.offers, name=name, clock=self.clock, logs=False)
         pods = LocalPods()
-        agent = NodeAgent(
-            settings,
-            runtime,
-            shape.machine,
-            pods=pods,
-            managers=managers,
-            around=Surroundings(self.clock, LocalLedger(), activity=self._activity),
-        )
-        agent.context = replace(agent.context, folders=False)
+        hosting = Hosting(pods=pods, clock=self.clock, ledger=LocalLedger(), in_flight=self._in_flight, folders=False)
+        parts = node_parts(config, runtime, shape.machine, hosting, relist_seconds=QUIET_SECONDS)
+        # Thousands of nodes keep no journals of their pods: nobody reads them, and they would be most of the memory.
+        settings = replace(parts.settings, journal_steps=0)
+        agent = NodeAgent(replace(parts, settings=settings, other_managers=tuple(managers)))
         node = FleetNode(agent, runtime, pods, asyncio.get_running_loop().create_task(agent.run(), name=name))
         self.nodes[name] = node
         return node
@@ -107,12 +109,12 @@ class Fleet:
         else:
             await asyncio.sleep(seconds)
 
-    async def settle(self) -> None:
+    async def until_idle(self) -> None:
         """Let everything happen that needs no time."""
         quiet = 0
         for _ in range(MOST_ROUNDS):
             # What still goes on after so many rounds waits for time to pass, such as a stop with its grace period.
-            quiet = 0 if self._activity.count else quiet + 1
+            quiet = 0 if self._in_flight.count else quiet + 1
             if quiet > QUIET_ROUNDS:
                 return
             await asyncio.sleep(0)

@@ -10,22 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import StateError
 from kubeqos.plugins import REGISTRY
 
 DEFAULT_DATA_DIR = Path("~/.kubeqos")
-data_dir_option = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_DATA_DIR,
-    show_default=True,
-    envvar="KUBEQOS_DATA_DIR",
-    callback=lambda _context, _option, value: value.expanduser(),
-    help="Where the cluster keeps everything.",
-)
 LEAST_FREE_BYTES = 32_000_000
 """What a small cluster writes in its first minutes: certificates, the database with its log, the audit log."""
 SOCKETS_PREFIX = "kubeqos-"

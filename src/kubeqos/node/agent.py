@@ -11,42 +11,36 @@ import asyncio
 import contextlib
 import copy
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, cast
 
-from kubeqos.client.api import Api
 from kubeqos.client.errors import ApiError, Unreachable
-from kubeqos.clock import NS, Clock, Timer, WallClock
+from kubeqos.clock import NS, Timer, WallClock
 from kubeqos.cri.errors import CallError
-from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import KubeqosError, StateError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
-from kubeqos.model.machine import Machine
+from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
 from kubeqos.node.admission.fit import NodeFit
-from kubeqos.node.admission.ledger import FileLedger, Ledger
 from kubeqos.node.admission.managers import Reconciles
-from kubeqos.node.admission.managers.classes import ClassManager
 from kubeqos.node.admission.transaction import Admission, TopologySettings
 from kubeqos.node.api import nodestatus
-from kubeqos.node.api.events import Teller
 from kubeqos.node.api.podwriter import PodWriter
 from kubeqos.node.api.registration import Registration
-from kubeqos.node.api.sources import ApiPods, LocalPods, PodSink, PodSource
+from kubeqos.node.api.sources import LocalPods, PodSink
 from kubeqos.node.api.staticpods import Mirrors, StaticFolder
-from kubeqos.node.cgroups.keeper import PERIOD_SECONDS
-from kubeqos.node.cgroups.unsupported import Unapplied
-from kubeqos.node.config.assembly import cgroup_keeper, context_of, cpu_manager, memory_manager
-from kubeqos.node.config.settings import NodeSettings
-from kubeqos.node.parts import Counters, Surroundings
+from kubeqos.node.cgroups.files import CgroupFiles
+from kubeqos.node.cgroups.keeper import PERIOD_SECONDS, CgroupKeeper
+from kubeqos.node.cgroups.unsupported import UnsupportedFiles
+from kubeqos.node.parts import AgentCounters, NodeParts
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.machine import Core, describe
 from kubeqos.node.pod.status import StatusFacts
-from kubeqos.node.runtime.executor import Claims, Performer, StartError, no_claims
+from kubeqos.node.runtime.executor import Performer, StartError
 from kubeqos.node.runtime.follower import RuntimeWatch
 from kubeqos.node.runtime.observer import live_containers
 from kubeqos.node.runtime.prober import Prober
-from kubeqos.plugins.managers import AdmittedPod, NodeResource, ResourceManager
+from kubeqos.plugins.managers import AdmittedPod, NodeResource
 from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
 
 log = logging.getLogger(__name__)
@@ -59,64 +53,41 @@ SOON_SECONDS = 1.0
 class NodeAgent:
     """One node."""
 
-    def __init__(
-        self,
-        settings: NodeSettings,
-        runtime: Runtime,
-        machine: Machine,
-        *,
-        api: Api | None = None,
-        pods: LocalPods | None = None,
-        managers: Sequence[ResourceManager] = (),
-        claims: Claims = no_claims,
-        around: Surroundings | None = None,
-    ) -> None:
-        settings.check()
-        around = around or Surroundings()
-        self.settings = settings
-        self.runtime = runtime
-        self.machine = machine
-        self.api = api
-        self.clock: Clock = around.clock or WallClock()
-        self.counters = Counters()
+    def __init__(self, parts: NodeParts) -> None:
+        parts.settings.check()
+        self.parts = parts
+        self.settings = parts.settings
+        self.runtime = parts.runtime
+        self.machine = parts.machine
+        self.clock = parts.clock
+        self.context = parts.context
+        self.classes, self.cpus, self.memory = parts.classes, parts.cpus, parts.memory
+        self.managers = parts.managers
+        self.counters = AgentCounters()
         self.ready = asyncio.Event()
-        facts = StatusFacts(settings.addresses, classes=settings.gates.enabled(QOS_RESOURCES))
-        self.core = Core(facts, journal_steps=settings.journal_steps)
-        self.context = context_of(settings, runtime, machine)
-        self._activity = around.activity
+        facts = StatusFacts(self.settings.addresses, classes=self.settings.gates.enabled(QOS_RESOURCES))
+        self.core = Core(facts, journal_steps=self.settings.journal_steps)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
         self._timer_at: float | None = None
         self._stopped = False
-        self._make_managers(managers, around.ledger)
-        self._make_hands(claims)
-        self._make_reports(pods, around.on_event)
+        self._make_hands()
+        self._make_reports()
 
-    def _make_managers(self, others: Sequence[ResourceManager], ledger: Ledger | None) -> None:
-        """Who hands out this node's resources, and the transaction over all of them."""
-        settings, machine = self.settings, self.machine
-        self.classes = ClassManager() if settings.gates.enabled(QOS_RESOURCES) else None
-        self.cpus = cpu_manager(settings, machine)
-        self.memory = memory_manager(settings, machine)
-        own: list[ResourceManager | None] = [self.classes, self.cpus, self.memory]
-        self.managers = [*(one for one in own if one is not None), *others]
-        kept = ledger or FileLedger(settings.state_dir, threaded=isinstance(self.clock, WallClock))
+    def _make_hands(self) -> None:
+        """The transaction over all managers, what carries effects out, and what keeps an eye on the runtime."""
+        parts, settings = self.parts, self.settings
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
-        self.admission = Admission(machine, self.managers, kept, self._fit, topology)
-
-    def _make_hands(self, claims: Claims) -> None:
-        """What carries effects out, and what keeps an eye on the runtime."""
-        self.cgroups = cgroup_keeper(self.settings, self.machine, self.core, lambda: self.context)
-        if self.cgroups is not None and self.cpus is not None:
-            self.cgroups.unthrottled = self.cpus.owners
+        self.admission = Admission(self.machine, self.managers, parts.ledger, self._fit, topology, parts.refuses)
+        self.cgroups = self._cgroup_keeper()
         self.performer = Performer(
             self.core,
             self.runtime,
             self.admission,
             lambda: self.context,
             Prober(self.runtime, self.clock),
-            api=self.api,
-            claims=claims,
+            api=parts.api,
+            claims=parts.claims,
             cgroups=self.cgroups,
             threads=isinstance(self.clock, WallClock),
             spawn=self._act,
@@ -124,13 +95,22 @@ class NodeAgent:
         )
         self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
 
-    def _make_reports(self, pods: LocalPods | None, on_event: Callable[[str, str], None] | None) -> None:
+    def _cgroup_keeper(self) -> CgroupKeeper | None:
+        """Who keeps the cgroups above containers; nobody where the hierarchy is not ours."""
+        settings = self.settings
+        if settings.cgroup_fs is None:
+            return None
+        milli = nodestatus.allocatable(self.machine, settings)["cpu"].milli()
+        spare = settings.eviction_hard_memory.value()
+        owners = self.cpus.owners if self.cpus is not None else tuple
+        return CgroupKeeper(CgroupFiles(settings.cgroup_fs), self.core, lambda: self.context, milli, spare, owners)
+
+    def _make_reports(self) -> None:
         """Where pods come from, and where everything about them and about the node is told."""
-        api, settings = self.api, self.settings
-        self._teller = Teller(api, settings.node_name, on_event)
-        self.record_node = self._teller.node
-        self.unapplied = Unapplied(self.admission.grant, lambda: self.context, self._teller.pod)
-        self.pods: PodSource = ApiPods(api, settings.node_name) if api else pods or LocalPods()
+        api, settings = self.parts.api, self.settings
+        self.record_node = self.parts.events.node
+        self.unsupported = UnsupportedFiles(self.admission.grant, lambda: self.context, self.parts.events.pod)
+        self.pods = self.parts.pods
         writer = PodWriter(api, self._spawn) if api else None
         self._sink: PodSink = writer or cast(LocalPods, self.pods)
         self._mirrors = Mirrors(api, writer, self._spawn) if api and writer else None
@@ -142,13 +122,6 @@ class NodeAgent:
             self._registration = Registration(api, name, self.clock, lease_seconds=seconds, taints=taints)
         self.labels = nodestatus.node_labels(settings)
         self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
-        self.pressure: dict[str, tuple[str, str, str]] = {}
-        self.plugin_conditions: Callable[[], nodestatus.Conditions] = dict
-        self.annotations: dict[str, str] = {}
-        """More annotations of the Node, from what runs beside the agent."""
-        self.serving_port = 0
-        """Where the API server finds logs, exec and statistics; 0 while nothing is served."""
-        self.drivers: Callable[[], Iterable[str]] = lambda: ()
         self._writing = asyncio.Lock()
         self._writing_soon = False
         self._written_ns = 0
@@ -165,7 +138,7 @@ class NodeAgent:
                 # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event is set.
                 async with asyncio.timeout(SYNC_SECONDS):
                     await self.pods.synced.wait()
-            self._spawn(self._teller.run())
+            self._spawn(self.parts.events.run())
             since = await self.runtime.look()  # what ends while we take over is an event, too
             await self._take_over()
             self._spawn(self.watch.follow(self.runtime, since))
@@ -175,6 +148,7 @@ class NodeAgent:
                     self._spawn(self._reconcile(manager))
             self._spawn(self._keep_node())
             self._spawn(self._keep_cgroups())
+            self._spawn(self._follow_plugins())
             self.ready.set()
             await asyncio.Event().wait()
         finally:
@@ -231,7 +205,7 @@ class NodeAgent:
             self.watch.look(effect.uid)
         elif isinstance(effect, fx.Forget):
             self._sink.forget(effect.uid)
-            self.unapplied.forget(effect.uid)
+            self.unsupported.forget(effect.uid)
             if self._mirrors is not None:
                 self._mirrors.forget(effect.uid)
         elif pod is None:
@@ -244,7 +218,7 @@ class NodeAgent:
         elif isinstance(effect, fx.DeletePod):
             self._sink.delete(pod.raw)
         elif isinstance(effect, fx.Record):
-            self._teller.pod(pod.raw, effect)
+            self.parts.events.pod(pod.raw, effect)
         else:
             self._act(self._carry_out(effect))
 
@@ -252,11 +226,11 @@ class NodeAgent:
         """Do something to the runtime or the managers; whoever waits for quiet waits for it."""
         task = self._start(work)
         if task is not None:
-            self._activity.count += 1
+            self.parts.in_flight.count += 1
             task.add_done_callback(self._acted)
 
     def _acted(self, _task: asyncio.Task[None]) -> None:
-        self._activity.count -= 1
+        self.parts.in_flight.count -= 1
 
     async def _carry_out(self, effect: fx.Effect) -> None:
         pod = self.core.pods.get(effect.uid)
@@ -279,9 +253,9 @@ class NodeAgent:
         else:
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Admit):
-                self.unapplied.look_at([pod], told=again)
+                self.unsupported.look_at([pod], told=again)
             if isinstance(effect, fx.Release):
-                await self.settle()
+                await self.update_containers()
             if isinstance(effect, fx.Admit | fx.Release) and not self._writing_soon:
                 self._writing_soon = True
                 self._spawn(self._write_soon())
@@ -290,7 +264,7 @@ class NodeAgent:
         self.counters.failures[type(failure.effect).__name__] += 1
         self.feed(failure)
 
-    async def settle(self) -> None:
+    async def update_containers(self) -> None:
         """Let containers have what others gave back; what fails is tried again at the next relist."""
         try:
             await self.performer.updater.reconcile()
@@ -337,7 +311,7 @@ class NodeAgent:
             self.record_node("LedgerRepaired", repair)
         for one in seen:
             self.feed(fx.Observed(one, 0))
-        await self.settle()
+        await self.update_containers()
         if self.settings.static_pod_dir is not None:
             folder = StaticFolder(self.settings.static_pod_dir, self.settings.node_name)
             folder.tell(self.feed, self.record_node)
@@ -390,16 +364,24 @@ class NodeAgent:
             except CallError as error:
                 log.warning("cannot list what runs: %s", error)
             if self.performer.updater.pending:
-                await self.settle()
+                await self.update_containers()
 
     async def _reconcile(self, manager: Reconciles) -> None:
         """Let a manager look around every period, and tell containers what it found."""
         while True:
             due = self.clock.now_ns() + round(manager.reconcile_seconds * NS)
             if await manager.reconcile():
-                await self.settle()
-                self.unapplied.look_at(self.core.pods.values())
+                await self.update_containers()
+                self.unsupported.look_at(self.core.pods.values())
             await self.clock.sleep_until(max(due, self.clock.now_ns()))
+
+    async def _follow_plugins(self) -> None:
+        """Tell containers what a peer of a manager has changed by itself."""
+        changed = self.parts.plugins.changed
+        while True:
+            await changed.wait()
+            changed.clear()
+            await self.update_containers()
 
     async def refresh_runtime(self) -> None:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""
@@ -459,8 +441,10 @@ class NodeAgent:
             return
         try:
             pods = [pod.admitted for pod in self.core.pods.values()]
-            found = nodestatus.node_annotations(self.settings, self.managers, self.drivers())
-            found |= nodestatus.map_annotations(self.machine, self.managers, pods) | self.annotations
+            found = nodestatus.node_annotations(self.settings, self.managers, self.parts.plugins.drivers())
+            found |= nodestatus.map_annotations(self.machine, self.managers, pods)
+            if self.parts.serving.ca_pem:
+                found[SERVING_CERTIFICATE_ANNOTATION] = self.parts.serving.ca_pem
             async with self._writing:
                 await self._registration.keep(self.labels, found, self._node_status)
         except (ApiError, Unreachable) as error:
@@ -475,14 +459,12 @@ class NodeAgent:
         status: dict[str, Any] = {
             "capacity": nodestatus.texts(nodestatus.capacity(self.machine, self.settings, extra)),
             "allocatable": nodestatus.texts(nodestatus.allocatable(self.machine, self.settings, extra)),
-            "conditions": nodestatus.conditions(
-                self.runtime_facts, {**self.pressure, **self.plugin_conditions()}, known, now
-            ),
+            "conditions": nodestatus.conditions(self.runtime_facts, self.parts.conditions(), known, now),
             "addresses": [*addresses, {"type": "Hostname", "address": self.settings.node_name}],
             "nodeInfo": nodestatus.node_info(self.runtime_facts),
         }
-        if self.serving_port:
-            status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.serving_port}}
+        if self.parts.serving.port:
+            status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.parts.serving.port}}
         if self.classes is not None and (offered := nodestatus.qos_resources(self.classes.catalog)):
             status["qosResources"] = offered
         return status

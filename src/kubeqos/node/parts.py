@@ -1,24 +1,45 @@
-"""What a node agent is given by whoever runs it, beside its settings: time, a ledger, onlookers; and what it counts."""
+"""What a node agent is made of: one frozen value, given to `NodeAgent` whole.
+
+Made by `node.config.assembly` for `kubeqos node`, `kubeqos up`, fleets and tests. Nothing is set on an agent later:
+what changes while it runs (conditions, drivers, where it is served) it asks its parts for.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from kubeqos.clock import Clock
-from kubeqos.node.admission.ledger import Ledger
+from kubeqos.clock import Clock, WallClock
+from kubeqos.node.pressure.thresholds import ActivePod, Conditions, Pressure
+from kubeqos.node.runtime.executor import Claims, no_claims
+from kubeqos.plugins.managers import AdmittedPod, Refusal, ResourceManager
+
+if TYPE_CHECKING:
+    from kubeqos.client.api import Api
+    from kubeqos.cri.runtime import Runtime
+    from kubeqos.model.machine import Machine
+    from kubeqos.node.admission.ledger import Ledger
+    from kubeqos.node.admission.managers.classes import ClassManager
+    from kubeqos.node.admission.managers.cpu import CpuManager
+    from kubeqos.node.admission.managers.memory import MemoryManager
+    from kubeqos.node.api.events import NodeEvents
+    from kubeqos.node.api.sources import PodSource
+    from kubeqos.node.config.plugins import PluginManagers
+    from kubeqos.node.config.settings import NodeSettings, ServiceSettings
+    from kubeqos.node.runtime.criconfig import Context
 
 
 @dataclass(slots=True)
-class Activity:
-    """How many effects are being carried out; nodes of a fleet share one."""
+class EffectsInFlight:
+    """How many effects are being carried out; the nodes of a fleet share one, to know when all of them are idle."""
 
     count: int = 0
 
 
 @dataclass(slots=True)
-class Counters:
+class AgentCounters:
     """What metrics read."""
 
     effects: Counter[str] = field(default_factory=Counter)
@@ -27,11 +48,51 @@ class Counters:
 
 
 @dataclass(slots=True)
-class Surroundings:
-    """What simulations and tests replace: time, the ledger, and who looks on."""
+class ServingAddress:
+    """Where the API server finds logs, exec and statistics; `node.server.routes` fills it in when it listens."""
 
-    clock: Clock | None = None
-    ledger: Ledger | None = None
-    on_event: Callable[[str, str], None] | None = None
-    """Called with the reason and message of every event."""
-    activity: Activity = field(default_factory=Activity)
+    port: int = 0
+    ca_pem: str = ""
+    """The authority of the certificate that is served there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeParts:
+    """Everything that one agent is given."""
+
+    settings: NodeSettings
+    services: ServiceSettings
+    """What `node.run` runs around the agent."""
+    runtime: Runtime
+    machine: Machine
+    context: Context
+    """What CRI configurations depend on, before the runtime has told its classes."""
+    events: NodeEvents
+    pods: PodSource
+    """Also where statuses go, if there is no API server."""
+    ledger: Ledger
+    pressure: Pressure
+    api: Api | None = None
+    clock: Clock = field(default_factory=WallClock)
+    classes: ClassManager | None = None
+    cpus: CpuManager | None = None
+    memory: MemoryManager | None = None
+    plugins: PluginManagers
+    other_managers: tuple[ResourceManager, ...] = ()
+    claims: Claims = no_claims
+    serving: ServingAddress = field(default_factory=ServingAddress)
+    in_flight: EffectsInFlight = field(default_factory=EffectsInFlight)
+
+    @property
+    def managers(self) -> tuple[ResourceManager, ...]:
+        """All resource managers, in the order in which they are asked."""
+        own: Iterable[ResourceManager | None] = (self.classes, self.cpus, self.memory)
+        return (*(one for one in own if one is not None), *self.plugins.managers, *self.other_managers)
+
+    def conditions(self) -> Conditions:
+        """The Node's conditions beside Ready: pressure, and the health of plugins."""
+        return {**self.pressure.shown(), **self.plugins.conditions()}
+
+    def refuses(self, pod: AdmittedPod, static: bool) -> Refusal | None:
+        """Admission asks this first: a node under pressure does not take every pod."""
+        return self.pressure.admit(ActivePod(pod.view, static))

@@ -1,34 +1,37 @@
-"""What a node agent does beside its pods: housekeeping under pressure, the Pod Resources API, the HTTPS endpoint.
+"""Runs a node agent with everything around it: housekeeping under pressure, plugins, the Pod Resources API, HTTPS.
 
-`AgentView` and `GrantView` show the agent as `housekeeping.Household` and `podresources.Holdings`; `serve_node`
-runs all of it around an agent for the duration of a block. Called by `kubeqos node` and `kubeqos up`.
+`AgentView` and `GrantView` show the agent as `housekeeping.Household` and `podresources.Holdings`; `running_node` makes
+an agent of its parts and runs the rest around it until a block ends. Called by `kubeqos node` and `kubeqos up`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import time
 import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from kubeqos.cci.drivers import PLUGIN_TYPE as CCI_TYPE
 from kubeqos.cci.manager import CciManager
+from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.config.settings import ServiceSettings
+from kubeqos.node.parts import NodeParts
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import ACTIVE, PodRecord, PodState
 from kubeqos.node.pressure.housekeeping import Housekeeper
-from kubeqos.node.pressure.imagegc import ImageGc, ImageGcSettings
-from kubeqos.node.pressure.thresholds import REASON, ActivePod, Conditions, EvictPod, Pressure, PressureSettings
+from kubeqos.node.pressure.imagegc import ImageGc
+from kubeqos.node.pressure.thresholds import REASON, ActivePod, Conditions, EvictPod
 from kubeqos.node.pressure.usage import HostMachine, MachineMeter, SimulatedMachine, UsageCollector
 from kubeqos.node.runtime.criconfig import volume_paths
 from kubeqos.node.server import podresources
-from kubeqos.node.server.endpoint import NodeDoor
+from kubeqos.node.server.endpoint import NodeServer
 from kubeqos.node.server.podresources import (
     ContainerHolding,
     MemoryBlock,
@@ -37,32 +40,19 @@ from kubeqos.node.server.podresources import (
     allocatable_topology_aware,
     topology_aware,
 )
-from kubeqos.node.server.routes import serving
-from kubeqos.plugins.managers import AdmittedPod, Refusal
+from kubeqos.node.server.routes import serving_https
+from kubeqos.plugins.managers import AdmittedPod
+from kubeqos.plugins.registration import Handler, Watcher
 from kubeqos.qrm.manager import QosResourceManager
+from kubeqos.qrm.messages import PLUGIN_TYPE as QRM_TYPE
+from kubeqos.qrm.registry import LegacyRegistry, ResourcePluginHandler, serve_legacy
 from kubeqos.qrm.reports import allocatable_resources, container_resources
-from kubeqos.rules.eviction import HARD_DEFAULTS, thresholds
+from kubeqos.web.garbage import freeze_loaded
 
 _NS = 1_000_000_000
 
 
-def default_pressure() -> PressureSettings:
-    """Kubernetes' thresholds."""
-    return PressureSettings(thresholds(HARD_DEFAULTS))
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceSettings:
-    """What runs around an agent. Without a socket there is no Pod Resources API."""
-
-    pressure: PressureSettings = field(default_factory=default_pressure)
-    housekeeping_seconds: float = 10.0
-    pod_resources_socket: Path | None = None
-    address: str = "127.0.0.1"
-    port: int = 0
-    client_authority: Path | None = None
-    """Whose certificates the HTTPS endpoint accepts; without it there is none."""
-    images: ImageGcSettings = field(default_factory=ImageGcSettings)
+_PUBLISH_SECONDS = 0.2
 
 
 class AgentView:
@@ -100,9 +90,8 @@ class AgentView:
         grace, condition = effect.grace_seconds, dict(effect.condition)
         self.agent.feed(fx.Evict(effect.uid, REASON, effect.message, grace, condition, effect.annotations))
 
-    async def show_conditions(self, conditions: Conditions) -> None:
-        self.agent.pressure = dict(conditions)
-        await self.agent.write_node()
+    async def show_conditions(self, _conditions: Conditions) -> None:
+        await self.agent.write_node()  # which asks the same `Pressure`
 
     def record_node(self, reason: str, message: str) -> None:
         self.agent.record_node(reason, message)
@@ -169,8 +158,8 @@ def _holds(pod: PodRecord) -> bool:
 
 
 def housekeeper(agent: NodeAgent, settings: ServiceSettings) -> Housekeeper:
-    """The loop that keeps this agent's node from running out; from now on its admission asks it too."""
-    view, pressure = AgentView(agent), Pressure(settings.pressure)
+    """The loop that keeps this agent's node from running out."""
+    view = AgentView(agent)
     simulated = isinstance(agent.runtime, SimulatedRuntime)
     collector = UsageCollector(
         agent.runtime,
@@ -180,11 +169,7 @@ def housekeeper(agent: NodeAgent, settings: ServiceSettings) -> Housekeeper:
         volumes=(lambda _uid: {}) if simulated else view.volumes,
     )
 
-    def gate(pod: AdmittedPod, static: bool) -> Refusal | None:
-        return pressure.admit(ActivePod(pod.view, static))
-
-    agent.admission.gate = gate
-    return Housekeeper(pressure, collector, agent.runtime, view, agent.now, ImageGc(settings.images))
+    return Housekeeper(agent.parts.pressure, collector, agent.runtime, view, agent.now, ImageGc(settings.images))
 
 
 def _meter(agent: NodeAgent, *, simulated: bool) -> MachineMeter:
@@ -203,18 +188,67 @@ class NodeServices:
 
     housekeeper: Housekeeper
     pod_resources: PodResourcesServicer
-    door: NodeDoor
-
-
-def settle_memory() -> None:
-    """What was loaded at start stays: full collections need not walk it, and do not hold up an admission."""
-    gc.collect()
-    gc.freeze()
+    server: NodeServer
 
 
 @contextlib.asynccontextmanager
-async def serve_node(agent: NodeAgent, settings: ServiceSettings) -> AsyncIterator[NodeServices]:
-    """Run an agent's services until the block ends. The agent itself is run by whoever made it."""
+async def running_plugins(agent: NodeAgent) -> AsyncIterator[None]:
+    """Let plugins and drivers register and re-allocate until the block ends."""
+    plugins = agent.parts.plugins
+    if not plugins.managers:
+        yield
+        return
+    handlers: dict[str, Handler] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        if plugins.qrm is not None:
+            handlers[QRM_TYPE] = ResourcePluginHandler(plugins.qrm)
+            stack.push_async_callback(plugins.qrm.close)
+            if plugins.legacy_folder is not None:
+                await stack.enter_async_context(serve_legacy(LegacyRegistry(plugins.qrm, plugins.legacy_folder)))
+        if plugins.cci is not None:
+            handlers[CCI_TYPE] = plugins.cci.drivers
+            await stack.enter_async_context(plugins.cci.running())
+            await stack.enter_async_context(serve_state(plugins.cci.store, plugins.folder.parent / SOCKET_NAME))
+        tasks = [
+            asyncio.create_task(Watcher([plugins.folder], handlers).run(), name="plugin watcher"),
+            asyncio.create_task(_publish_plugins(agent), name="publish plugins"),
+        ]
+        try:
+            yield
+        finally:
+            if plugins.cci is not None:
+                plugins.cci.leave()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _publish_plugins(agent: NodeAgent) -> None:
+    """The scheduler looks for drivers and plugins' resources in the Node object, so it hears of them at once."""
+    plugins = agent.parts.plugins
+    told: tuple[list[str], object] = [], None
+    while True:
+        await asyncio.sleep(_PUBLISH_SECONDS)
+        qrm = plugins.qrm
+        shown = (qrm.conditions(), qrm.node_resources(), qrm.divisions()) if qrm is not None else None
+        found = sorted(plugins.registered()), shown
+        if found != told and agent.ready.is_set():
+            await agent.write_node()
+            told = found
+
+
+@contextlib.asynccontextmanager
+async def running_node(parts: NodeParts) -> AsyncIterator[tuple[NodeAgent, NodeServices]]:
+    """An agent of these parts with everything around it; `NodeAgent.run` is for the caller, who waits for its end."""
+    agent = NodeAgent(parts)
+    async with running_plugins(agent), serve_node(agent) as services:
+        yield agent, services
+
+
+@contextlib.asynccontextmanager
+async def serve_node(agent: NodeAgent, settings: ServiceSettings | None = None) -> AsyncIterator[NodeServices]:
+    """Run an agent's services until the block ends, as its parts say. The agent itself is run by whoever made it."""
+    settings = settings or agent.parts.services
     keeper = housekeeper(agent, settings)
     servicer = PodResourcesServicer(GrantView(agent), time.monotonic)
 
@@ -226,20 +260,20 @@ async def serve_node(agent: NodeAgent, settings: ServiceSettings) -> AsyncIterat
 
     async def keep() -> None:
         await agent.ready.wait()
-        settle_memory()
+        freeze_loaded()
         await sleep(stagger * settings.housekeeping_seconds)
         await keeper.run(sleep, settings.housekeeping_seconds)
 
     async with contextlib.AsyncExitStack() as stack:
         if settings.pod_resources_socket is not None:
             await stack.enter_async_context(podresources.serving(servicer, settings.pod_resources_socket))
-        door = NodeDoor(agent, keeper, servicer)
+        server = NodeServer(agent, keeper, servicer)
         if settings.client_authority is not None:
-            endpoint = serving(door, settings.address, settings.port, settings.client_authority)
+            endpoint = serving_https(server, settings.address, settings.port, settings.client_authority)
             await stack.enter_async_context(endpoint)
         task = asyncio.create_task(keep(), name="housekeeping")
         try:
-            yield NodeServices(keeper, servicer, door)
+            yield NodeServices(keeper, servicer, server)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -67,8 +67,7 @@ class QosResourceManager:
         self._reconciled = -1
         """The ledger's revision after the last period."""
         self._admitting: dict[str, int] = {}
-        told: EventSink = lambda event: self.emit(event)  # noqa: E731  # who listens changes
-        self.reconciler = Reconciler(self.ledger, self.endpoints, self._pods, machine, told, self._busy)
+        self.reconciler = Reconciler(self.ledger, self.endpoints, self._pods, machine, emit, self._busy)
         self.allocator = Allocator(self.name, self.reconciler)
 
     def _busy(self) -> Iterable[str]:

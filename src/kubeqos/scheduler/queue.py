@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from kubeqos.placement.shape import Shape
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
+_DOUBLINGS = 8
+"""More than it takes to reach the longest pause; the power itself would overflow after a thousand attempts."""
 LONGEST_WAIT = 300.0
 ANYTHING: Hashable = "node"
 """What every waiting pod waits for beside its own needs: nodes that are new or changed."""
@@ -139,7 +141,7 @@ class SchedulingQueue:
 
     def _note_attempt(self, pod: QueuedPod, now: float) -> None:
         pod.attempts += 1
-        pod.ready_at = now + min(FIRST_BACKOFF * 2 ** (pod.attempts - 1), LONGEST_BACKOFF)
+        pod.ready_at = now + min(FIRST_BACKOFF * 2 ** min(pod.attempts - 1, _DOUBLINGS), LONGEST_BACKOFF)
 
     def _activate(self, pod: QueuedPod) -> None:
         self._place[pod.uid] = "active"

@@ -35,7 +35,7 @@ from kubeqos.model.wellknown import PLACEMENT_ANNOTATION
 from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.scheduler.core import Bind, Evict, PodKey, Report, Scheduler
 from kubeqos.scheduler.metrics import Metrics
-from kubeqos.web.garbage import settle
+from kubeqos.web.garbage import freeze_loaded
 
 _BATCHES_AT_ONCE = 2
 _CALLS_AT_ONCE = 128
@@ -93,7 +93,7 @@ class SchedulerService:
                 if not informer.served:  # a stock API server has no claims of KEP-3675: nothing can ask for them then
                     log.info("not served here", resource=resource.plural)
             tasks.create_task(self._flush())
-            settle()
+            freeze_loaded()
             self.ready.set()
             await self._decide(tasks)
 

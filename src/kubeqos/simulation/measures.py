@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,6 @@ from kubeqos.model.objects import NodeView
 from kubeqos.placement.shape import Shape
 from kubeqos.rules.classes import ClassKey, catalog
 from kubeqos.scheduler.core import Counters
-from kubeqos.simulation.hosts import Host
 from kubeqos.simulation.scenario import Scenario
 
 
@@ -149,8 +148,8 @@ class Measures:
             if key in self._class_used:
                 self._class_used[key] += sign * count
 
-    def advance(self, now: float, hosts: Iterable[Host]) -> None:
-        """Time passed in the present state."""
+    def advance(self, now: float, scattered: Collection[float]) -> None:
+        """Time passed in the present state; `scattered` is that of every machine with a static CPU manager."""
         seconds = now - self.now
         share = {name: self._share(name) for name in ("cpu", "memory")}
         if seconds > 0:
@@ -158,8 +157,7 @@ class Measures:
         self._sums["cpu"].add(share["cpu"], seconds)
         self._sums["memory"].add(share["memory"], seconds)
         self._sums["nodes"].add(self._scattered(), seconds)
-        scores = [host.scattered for host in hosts]
-        self._sums["numa"].add(sum(scores) / len(scores) if scores else 0.0, seconds)
+        self._sums["numa"].add(sum(scattered) / len(scattered) if scattered else 0.0, seconds)
         for key, weighted in self._class_sums.items():
             weighted.add(self._class_used[key] / self._class_size[key], seconds)
         self.now = now

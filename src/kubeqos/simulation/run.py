@@ -1,4 +1,4 @@
-"""A scenario run on virtual time: the real scheduler core, queue and all, against nodes that exist only here.
+"""A scenario run on virtual time: the real scheduler core, queue and all, and the admission of real node agents.
 
 `simulate` steps from event to event, so a day takes as long as its decisions. Two runs of one scenario with one
 configuration are equal to the last number. Called by `kubeqos simulate run` and `kubeqos simulate compare`.
@@ -6,11 +6,13 @@ configuration are equal to the last number. Called by `kubeqos simulate run` and
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,12 +20,15 @@ from kubeqos.codec import encode_json
 from kubeqos.errors import InputError
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement.cluster import class_use
-from kubeqos.placement.shape import compile_shape
+from kubeqos.plugins.managers import AdmittedPod, Refusal
 from kubeqos.rules.classes import Catalog, catalog
+from kubeqos.rules.podqos import QosClass, effective_class
 from kubeqos.scheduler.core import Bind, Effect, Evict, Profile, Report, Scheduler
-from kubeqos.simulation.hosts import Host
 from kubeqos.simulation.measures import Measures, Outcome, PodRecord
 from kubeqos.simulation.scenario import Scenario, Workload
+
+if TYPE_CHECKING:
+    from kubeqos.simulation.nodes import NodeAdmission
 
 GRACE_SECONDS = 30.0
 """Kubernetes' default: how long an evicted pod takes to leave."""
@@ -36,12 +41,22 @@ class _Kind:
     """What all pods of one workload have in common."""
 
     workload: Workload
-    spec: bytes
-    labels: dict[str, str]
-    namespace: str
-    whole_cpus: tuple[int, ...]
+    spec: dict[str, Any]
+    encoded_spec: bytes
+    view: PodView
+    qos: QosClass
     grace: float
     made: int = 0
+
+    def metadata(self, uid: str) -> dict[str, Any]:
+        known = self.view.metadata
+        return {"name": uid, "namespace": known.namespace, "uid": uid, "labels": known.labels}
+
+    def admitted(self, uid: str) -> AdmittedPod:
+        """One of its pods, as resource managers see it."""
+        metadata = msgspec.structs.replace(self.view.metadata, name=uid, uid=uid)
+        raw = {"metadata": self.metadata(uid), "spec": self.spec}
+        return AdmittedPod(msgspec.structs.replace(self.view, metadata=metadata), raw, self.qos)
 
 
 @dataclass(slots=True)
@@ -74,32 +89,49 @@ class Simulation:
     def __init__(self, scenario: Scenario, profiles: tuple[Profile, ...]) -> None:
         self.scenario = scenario
         self.core = Scheduler(profiles)
-        self.hosts: dict[str, Host] = {}
+        self.nodes: dict[str, NodeAdmission] = {}
+        """Of those with a machine; any other takes what the scheduler gives it."""
         self.offered: dict[str, Catalog] = {}
+        self._scattered: dict[str, float] = {}
+        """Of every node with a static CPU manager; summed up after every event, so it is kept at hand."""
         self.pods: dict[str, _Pod] = {}
         self.measures = Measures(scenario)
         self._events: list[_Event] = []
         self._order = 0
         for node in scenario.nodes:
             self.offered[node.name] = catalog(NodeView.of(node.raw).status.qos_resources)
-            if node.machine is not None and node.static_cpus:
-                self.hosts[node.name] = Host(node, node.machine)
-            host = self.hosts.get(node.name)
-            self.core.node_changed(host.object() if host else encode_json(node.raw), node.name, 0.0)
         for workload in scenario.workloads:
             kind = self._kind(workload)
             for arrival in workload.arrivals:
                 self._plan(arrival.at, kind, runs=arrival.runs)
 
     def run(self, name: str) -> Outcome:
+        """Play it to its end and measure."""
+        return asyncio.run(self._play(name))
+
+    async def _play(self, name: str) -> Outcome:
         """Every event up to the end, and all decisions after each."""
+        self._make_nodes()
         while (now := self._next()) < self.scenario.duration:
-            self.measures.advance(now, self.hosts.values())
+            self.measures.advance(now, self._scattered.values())
             while self._events and self._events[0].at == now:
-                self._happen(heapq.heappop(self._events), now)
-            self._decide(now)
-        self.measures.advance(self.scenario.duration, self.hosts.values())
+                await self._happen(heapq.heappop(self._events), now)
+            await self._decide(now)
+        self.measures.advance(self.scenario.duration, self._scattered.values())
         return self.measures.outcome(name, [pod.record for pod in self.pods.values()], self.core.counters)
+
+    def _make_nodes(self) -> None:
+        from kubeqos.simulation.nodes import (
+            NodeAdmission,
+        )  # takes its time to load; a command has said something by then
+
+        for node in self.scenario.nodes:
+            if node.machine is not None:
+                self.nodes[node.name] = NodeAdmission(node, node.machine)
+                if node.static_cpus:
+                    self._scattered[node.name] = 0.0
+            made = self.nodes.get(node.name)
+            self.core.node_changed(made.object() if made else encode_json(node.raw), node.name, 0.0)
 
     def _next(self) -> float:
         """When something happens, or the scheduler wants to look again."""
@@ -112,9 +144,9 @@ class Simulation:
         self._order += 1
         heapq.heappush(self._events, _Event(at, self._order, kind, runs, uid))
 
-    def _happen(self, event: _Event, now: float) -> None:
+    async def _happen(self, event: _Event, now: float) -> None:
         if event.uid:
-            self._leave(event.uid, now)
+            await self._leave(event.uid, now)
             return
         kind = event.kind
         kind.made += 1
@@ -123,23 +155,23 @@ class Simulation:
         self.measures.pending += 1
         self.core.pod_changed(_raw_pod(kind, uid), uid, now)
 
-    def _leave(self, uid: str, now: float) -> None:
+    async def _leave(self, uid: str, now: float) -> None:
         pod = self.pods[uid]
         if pod.record.ended is not None:
             return  # evicted before its time was up, or the other way round
         pod.record.ended = now
         pod.record.fate = "evicted" if pod.leaving else "finished"
-        self._give_back(pod, now)
+        await self._give_back(pod, now)
         if pod.leaving:
             self._return(pod, now)
 
-    def _give_back(self, pod: _Pod, now: float, rejected: bytes | None = None) -> None:
+    async def _give_back(self, pod: _Pod, now: float, rejected: bytes | None = None) -> None:
         node, uid = pod.record.node, pod.record.name
         self._measure(uid, node, -1)
-        host = self.hosts.get(node)
-        if host is not None and uid in host.held:
-            host.release(uid)
-            self._publish(host, now)
+        made = self.nodes.get(node)
+        if made is not None and rejected is None:
+            await made.release(uid)
+            self._publish(made, now)
         self.core.pod_changed(rejected, uid, now)
 
     def _return(self, pod: _Pod, now: float) -> None:
@@ -148,18 +180,18 @@ class Simulation:
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
-    def _decide(self, now: float) -> None:
+    async def _decide(self, now: float) -> None:
         """One decision at a time: a node's answer to one pod is known before the next is placed."""
         self.core.queue.flush(now)
         self.core.tick(now)
         while self.core.queue.has_work:
             for effect in list(self.core.step(now, limit=1)):
-                self._perform(effect, now)
+                await self._perform(effect, now)
 
-    def _perform(self, effect: Effect, now: float) -> None:
+    async def _perform(self, effect: Effect, now: float) -> None:
         match effect:
             case Bind():
-                self._bind(self.pods[effect.pod.uid], effect.node, now)
+                await self._bind(self.pods[effect.pod.uid], effect.node, now)
             case Report():
                 self.pods[effect.pod.uid].record.because = effect.message
             case Evict():
@@ -168,20 +200,20 @@ class Simulation:
                 victim.record.because = f"preempted by {effect.preemptor.name}"
                 self._plan(now + victim.kind.grace, victim.kind, uid=effect.victim.uid)
 
-    def _bind(self, pod: _Pod, node: str, now: float) -> None:
+    async def _bind(self, pod: _Pod, node: str, now: float) -> None:
         uid = pod.record.name
         pod.record.node, pod.record.started, pod.record.because = node, now, ""
         self.measures.pending -= 1
         self._measure(uid, node, +1)
-        host = self.hosts.get(node)
-        if host is not None and pod.kind.whole_cpus:
-            refused = host.admit(uid, pod.kind.whole_cpus)
+        made = self.nodes.get(node)
+        if made is not None:
+            refused = await made.admit(pod.kind.admitted(uid))
             if refused is not None:
-                pod.record.ended, pod.record.fate, pod.record.because = now, "rejected", refused
-                self._give_back(pod, now, _rejected_pod(uid, node, refused))
+                pod.record.ended, pod.record.fate, pod.record.because = now, "rejected", refused.message
+                await self._give_back(pod, now, _rejected_pod(uid, node, refused))
                 self._return(pod, now)
                 return
-            self._publish(host, now)
+            self._publish(made, now)
         if pod.runs is not None:
             self._plan(now + pod.runs, pod.kind, uid=uid)
 
@@ -189,9 +221,11 @@ class Simulation:
         shape = self.core.cluster.rows[self.core.cluster.row_of[node]].pods[uid].shape
         self.measures.placed(node, shape, class_use(shape, self.offered[node]), sign)
 
-    def _publish(self, host: Host, now: float) -> None:
-        if host.publishes:
-            self.core.node_changed(host.object(), host.node.name, now)
+    def _publish(self, made: NodeAdmission, now: float) -> None:
+        if made.node.static_cpus:
+            self._scattered[made.node.name] = made.scattered
+        if made.news:
+            self.core.node_changed(made.object(), made.node.name, now)
 
     def _kind(self, workload: Workload) -> _Kind:
         view = PodView.of(workload.template)
@@ -201,26 +235,19 @@ class Simulation:
                 where=f"workload {workload.name}",
                 remedy=f"the configuration has: {', '.join(self.core.profiles)}",
             )
-        # A static CPU manager hands on what init containers had, so only the others count.
-        alone = msgspec.structs.replace(view, spec=msgspec.structs.replace(view.spec, init_containers=[]))
-        grace = workload.template["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS)
-        return _Kind(
-            workload,
-            encode_json({"schedulerName": "default-scheduler", **workload.template["spec"]}),
-            dict(view.metadata.labels),
-            view.metadata.namespace or "default",
-            compile_shape(alone).exclusive_cpus,
-            float(grace),
-        )
+        spec = {"schedulerName": "default-scheduler", **workload.template["spec"]}
+        metadata = msgspec.structs.replace(view.metadata, namespace=view.metadata.namespace or "default")
+        view = msgspec.structs.replace(view, metadata=metadata)
+        grace = float(spec.get("terminationGracePeriodSeconds", GRACE_SECONDS))
+        return _Kind(workload, spec, encode_json(spec), view, effective_class(view), grace)
 
 
 def _raw_pod(kind: _Kind, uid: str) -> bytes:
-    metadata = {"name": uid, "namespace": kind.namespace, "uid": uid, "labels": kind.labels}
-    return b'{"metadata":%b,"spec":%b}' % (encode_json(metadata), kind.spec)
+    return b'{"metadata":%b,"spec":%b}' % (encode_json(kind.metadata(uid)), kind.encoded_spec)
 
 
-def _rejected_pod(uid: str, node: str, because: str) -> bytes:
-    status = {"phase": "Failed", "reason": "TopologyAffinityError", "message": f"Pod was rejected: {because}"}
+def _rejected_pod(uid: str, node: str, refused: Refusal) -> bytes:
+    status = {"phase": "Failed", "reason": refused.reason, "message": f"Pod was rejected: {refused.message}"}
     return encode_json({"metadata": {"name": uid, "uid": uid}, "spec": {"nodeName": node}, "status": status})
 
 

@@ -1,4 +1,4 @@
-"""Python's garbage collector in a part that runs for long: the API server and the scheduler call `settle` when ready.
+"""Python's garbage collector in a part that runs for long: API server, scheduler and node agents freeze when ready.
 
 Requests and decisions leave no cycles behind, so that counting references frees nearly everything; what the collector
 does beside is to walk what is alive again and again. That took a quarter of the event loop's time, and a full round
@@ -13,7 +13,7 @@ YOUNG = 10_000  # objects made and not freed before the collector looks at them
 _ROUNDS = 10  # of one generation before the next older one is looked at, as is usual
 
 
-def settle() -> None:
+def freeze_loaded() -> None:
     """What is loaded by now stays, and need not be walked any more; the young are looked at less often."""
     gc.collect()
     gc.freeze()

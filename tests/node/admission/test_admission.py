@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import kep80, laptop8, regular
 from kubeqos.model.objects import PodView
-from kubeqos.node import agent
 from kubeqos.plugins.managers import AdmittedPod, Grant, NodeResource, Refusal
 from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.alignment.hints import Policy, Scope
@@ -314,13 +312,10 @@ async def test_a_refusal_of_the_last_manager_gives_everything_back(tmp_path: Pat
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_file_of_cgroup_v2_on_a_node_with_v1_is_told_once_in_a_pods_life(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
+async def test_a_file_of_cgroup_v2_on_a_node_with_v1_is_told_once_in_a_pods_life(tmp_path: Path, version: int) -> None:
     """Neither when the agent is restarted nor for a pod that does not lack anything."""
-    made = agent.context_of
-    monkeypatch.setattr(agent, "context_of", lambda *args: replace(made(*args), cgroup_version=version))
     node = World(tmp_path)
+    node.cgroup_version = version
     plugin = Plugin()
     node.managers = [plugin]
     async with node:

@@ -24,6 +24,7 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
 from tests.cri.containerd import CGROUPS, Containerd
 from tests.node.pods import container
@@ -181,7 +182,7 @@ async def test_a_simulated_node_outlives_its_api_server(tmp_path: Path) -> None:
     async with api_process(tmp_path / "api") as server:
         api = await server.start()
         runtime = SimulatedRuntime(laptop8(), logs=False)
-        agent = NodeAgent(settings(tmp_path), runtime, laptop8(), api=api)
+        agent = NodeAgent(assemble(settings(tmp_path), runtime, laptop8(), Hosting(api)))
         made = {"container": container(), "spec": {"annotations": {"simulate.kubeqos.io/stop": "after=0s code=0"}}}
 
         async def fall(identity: str) -> None:
@@ -201,7 +202,7 @@ async def test_a_node_on_containerd_outlives_its_api_server(containerd: Containe
     async with api_process(tmp_path / "api") as server, CriClient(containerd.endpoint, relist_seconds=0.1) as runtime:
         api = await server.start()
         own = settings(tmp_path, cgroup_root=containerd.cgroup_parent, cgroup_fs=CGROUPS)
-        agent = NodeAgent(own, runtime, read_machine(Path("/sys"), name="n1"), api=api)
+        agent = NodeAgent(assemble(own, runtime, read_machine(Path("/sys"), name="n1"), Hosting(api)))
         made = {"container": busybox("main", SLEEP), "spec": {"hostNetwork": True}}
 
         async def fall(identity: str) -> None:

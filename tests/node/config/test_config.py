@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.document import parse_document
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import CCI, QRM, FeatureGates
-from kubeqos.model.hardware.named import MACHINES
+from kubeqos.model.hardware.named import MACHINES, laptop8
 from kubeqos.node.api.nodestatus import allocatable, texts
-from kubeqos.node.config.assembly import settings_of
+from kubeqos.node.config.assembly import Hosting, node_parts
 from kubeqos.node.config.checks import refuse_machine
 from kubeqos.node.config.configuration import SETTINGS, NodeConfiguration, configure, load
+from kubeqos.node.config.configured import node_settings
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.rules.eviction import Ranking
 from kubeqos.topology.alignment.hints import Policy
@@ -100,12 +102,13 @@ def test_flags_have_the_forms_of_kubernetes() -> None:
 def test_allocatable_leaves_what_is_reserved_and_the_hard_thresholds(tmp_path: Path) -> None:
     """Memory and disk (reference: node allocatable); the disk of a real node is the one that its state is on."""
     text = "kubeReserved: {memory: 1Gi, ephemeral-storage: 1Gi}\nevictionHard: {memory.available: 1Gi, nodefs.available: 20%}\n"
-    simulated = settings_of(node(text, simulated_machine="laptop8"), MACHINES["laptop8"]())
+    simulated = node_settings(node(text, simulated_machine="laptop8"), MACHINES["laptop8"]())
     given = texts(allocatable(MACHINES["laptop8"](), simulated))
     assert (given["memory"], given["ephemeral-storage"], given["cpu"]) == ("14Gi", "79Gi", "8")
     real = node(text, container_runtime_endpoint="unix:///run/x.sock", state_dir=str(tmp_path / "not" / "yet"))
     disk = os.statvfs(tmp_path)
-    assert settings_of(real, MACHINES["laptop8"]()).disk_bytes == disk.f_blocks * disk.f_frsize
+    made = node_parts(real, SimulatedRuntime(laptop8()), laptop8(), Hosting())
+    assert made.settings.disk_bytes == disk.f_blocks * disk.f_frsize
 
 
 def test_folders_follow_the_state_folder() -> None:

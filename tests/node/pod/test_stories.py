@@ -19,8 +19,8 @@ from kubeqos.codec import decode_json, encode_yaml
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.quantity import Quantity
+from kubeqos.node.config.settings import ServiceSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
-from kubeqos.node.run import ServiceSettings
 from kubeqos.rules.eviction import thresholds
 from tests.apiserver.live import LiveServer, live_server
 from tests.cri.containerd import missing
@@ -145,8 +145,8 @@ async def test_memory_pressure_evicts_in_order_and_the_controller_replaces_the_p
     """200 MiB for pods of which 100 are kept: BestEffort goes first, then who is most over its request."""
     kept = Quantity.from_int(memory_bytes(kind) - (200 << 20))
     pressure = PressureSettings(thresholds({"memory.available": "100Mi"}), transition_seconds=1.0)
-    services = ServiceSettings(pressure, housekeeping_seconds=0.2)
-    async with opens(services, kube_reserved={"memory": kept}) as home:
+    services = ServiceSettings(housekeeping_seconds=0.2)
+    async with opens(services, pressure=pressure, kube_reserved={"memory": kept}) as home:
         await home.start("sure", Work(holds_mib=16, resources=resources(cpu="10m", memory="32Mi")))
         small = {"requests": {"memory": "16Mi"}}
         await home.start("burst", Work(holds_mib=20, resources=small))
@@ -332,7 +332,7 @@ async def test_a_damaged_ledger_is_rebuilt_from_what_runs(opens: Opens, damage: 
         assert await home.cpus(owner) == owned and not await home.cpus(shared) & owned
         assert home.agent.cpus is not None and home.agent.cpus.owned == owned
         assert await until("an event tells it", lambda: event_of(home.api, "CheckpointDamaged", "n1"))
-        assert "kubeqos_node_damaged_checkpoints_total 2.0" in home.services.door.metrics().decode()
+        assert "kubeqos_node_damaged_checkpoints_total 2.0" in home.services.server.metrics().decode()
 
 
 async def test_a_class_that_the_runtime_refuses_is_told_and_tried_again(opens: Opens) -> None:
@@ -361,7 +361,7 @@ async def test_a_class_that_the_runtime_refuses_is_told_and_tried_again(opens: O
         assert "rdt" in told["message"] and "exclusive" in told["message"]
         event = await until("an event tells it", lambda: event_of(home.api, "Failed", "late"))
         assert event["message"] == f"Error: {told['message']}"
-        metrics = home.services.door.metrics().decode()
+        metrics = home.services.server.metrics().decode()
         assert 'kubeqos_node_effect_failures_total{kind="CreateContainer"}' in metrics
         await runtime.stop_pod_sandbox(sandbox)
         await runtime.remove_pod_sandbox(sandbox)

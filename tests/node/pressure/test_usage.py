@@ -11,6 +11,7 @@ import pytest
 
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.providers.host import cgroup_version
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.pressure import hostfiles, usage
@@ -59,7 +60,7 @@ V1 = {
 @pytest.mark.parametrize(("files", "version"), [(V1, 1), (V2, 2)])
 def test_a_cgroup_says_the_same_in_both_versions(tmp_path: Path, files: dict[str, str], version: int) -> None:
     root = write(tmp_path, files)
-    assert hostfiles.cgroup_version(root) == version
+    assert cgroup_version(root / "sys/fs/cgroup") == version
     assert hostfiles.cgroup_use(root, "/kubepods") == hostfiles.CgroupUse(3000, 2000, 7000, 12)
     assert hostfiles.cgroup_use(root, "/gone") == hostfiles.CgroupUse()
 

@@ -10,14 +10,14 @@ from kubeqos.cri.errors import Code
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.faults import Fault, Faults
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.node.run import ServiceSettings, serve_node
+from kubeqos.node.run import serve_node
 from tests.node.pods import container, pod, resources
 from tests.node.world import World
 
 
 async def test_under_disk_pressure_the_remains_of_ended_pods_go_first(tmp_path: Path) -> None:
     """As in Kubernetes; of a pod that lives on, the instance before the present one stays for its log."""
-    async with World(tmp_path) as node, serve_node(node.agent, ServiceSettings()) as services:
+    async with World(tmp_path) as node, serve_node(node.agent) as services:
         job = await node.start(pod("job", container(command=["sh", "-c", "exit 3"]), restartPolicy="Never"))
         crashed = {"simulate.kubeqos.io/exit": "after=1s code=1 times=1"}
         web = await node.start(pod("web", annotations=crashed))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kubeqos.model.hardware.named import kep80
-from kubeqos.node.run import ServiceSettings, serve_node
+from kubeqos.node.config.settings import ServiceSettings
+from kubeqos.node.run import serve_node
 from kubeqos.node.server.podresources import SERVICE
 from kubeqos.node.server.proto import podresources_pb2 as pb
 from kubeqos.plugins.sockets import call, dial

@@ -17,9 +17,10 @@ from kubeqos.controllers.manager import ControllerManager
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.config.assembly import Hosting, assemble
+from kubeqos.node.config.settings import NodeSettings, ServiceSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
-from kubeqos.node.run import NodeServices, ServiceSettings, serve_node
+from kubeqos.node.run import NodeServices, serve_node
 from kubeqos.node.server.podresources import SERVICE
 from kubeqos.node.server.proto import podresources_pb2 as pb
 from kubeqos.plugins.sockets import call, dial
@@ -39,14 +40,18 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
 
 @contextlib.asynccontextmanager
 async def node(
-    server: LiveServer, folder: Path, services: ServiceSettings, **settings: Any
+    server: LiveServer,
+    folder: Path,
+    services: ServiceSettings,
+    pressure: PressureSettings | None = None,
+    **settings: Any,
 ) -> AsyncIterator[tuple[NodeAgent, NodeServices, HttpApi]]:
     api = HttpApi.from_kubeconfig(server.kubeconfig)
     runtime = SimulatedRuntime(laptop8(), logs=False)
     own = NodeSettings("n1", folder / "state", log_dir=folder / "logs", **settings)
-    agent = NodeAgent(own, runtime, laptop8(), api=api)
+    agent = NodeAgent(assemble(own, runtime, laptop8(), Hosting(api), pressure=pressure, services=services))
     controllers = ControllerManager(api)
-    async with serve_node(agent, services) as running:
+    async with serve_node(agent) as running:
         tasks = [asyncio.create_task(agent.run()), asyncio.create_task(controllers.run())]
         try:
             await asyncio.wait_for(agent.ready.wait(), 20)
@@ -71,8 +76,8 @@ async def test_pressure_evicts_in_the_documented_order_and_the_controller_replac
 ) -> None:
     """16 GiB: a BestEffort hog, a Burstable one over its request, and Guaranteed pods within theirs."""
     pressure = PressureSettings(thresholds({"memory.available": "4Gi"}), transition_seconds=1.0)
-    settings = ServiceSettings(pressure, housekeeping_seconds=0.1)
-    async with node(server, tmp_path, settings) as (_agent, running, api):
+    settings = ServiceSettings(housekeeping_seconds=0.1)
+    async with node(server, tmp_path, settings, pressure) as (_agent, running, api):
         await api.create(
             PODS,
             unnamed(
@@ -143,8 +148,8 @@ async def _phase(api: HttpApi, pods: Any, phase: str) -> bool:
 
 async def test_a_short_node_says_so_and_refuses_best_effort_pods(server: LiveServer, tmp_path: Path) -> None:
     pressure = PressureSettings(thresholds({"memory.available": "8Gi"}), transition_seconds=60.0)
-    settings = ServiceSettings(pressure, housekeeping_seconds=0.1)
-    async with node(server, tmp_path, settings, status_seconds=0.2) as (_agent, _running, api):
+    settings = ServiceSettings(housekeeping_seconds=0.1)
+    async with node(server, tmp_path, settings, pressure, status_seconds=0.2) as (_agent, _running, api):
         big = container(resources=resources(cpu="1", memory="10Gi"))
         await api.create(PODS, unnamed(pod("big", big, annotations={LOAD: "memory=9Gi"})))
 

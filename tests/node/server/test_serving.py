@@ -18,8 +18,9 @@ from kubeqos.client.resources import NODES, PODS
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.config.settings import NodeSettings
-from kubeqos.node.run import NodeServices, ServiceSettings, serve_node
+from kubeqos.node.config.assembly import Hosting, assemble
+from kubeqos.node.config.settings import NodeSettings, ServiceSettings
+from kubeqos.node.run import NodeServices, serve_node
 from tests.apiserver.live import LiveServer, live_server
 from tests.node.pods import container, pod
 from tests.node.server.test_services import unnamed
@@ -39,10 +40,12 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
 async def node(
     server: LiveServer, folder: Path, *, local: bool = False
 ) -> AsyncIterator[tuple[NodeAgent, NodeServices, HttpApi]]:
-    """An agent with its endpoint; `local` puts its door into the API server's process instead."""
+    """An agent with its endpoint; `local` puts it into the API server's process instead."""
     api = HttpApi.from_kubeconfig(server.kubeconfig)
     runtime = SimulatedRuntime(laptop8())
-    agent = NodeAgent(NodeSettings("n1", folder / "state", log_dir=folder / "logs"), runtime, laptop8(), api=api)
+    agent = NodeAgent(
+        assemble(NodeSettings("n1", folder / "state", log_dir=folder / "logs"), runtime, laptop8(), Hosting(api))
+    )
     authority = None if local else server.server.pki.ca_file
     settings = ServiceSettings(housekeeping_seconds=0.2, client_authority=authority)
     async with serve_node(agent, settings) as running:
@@ -154,7 +157,7 @@ async def test_kubectl_top(server: LiveServer, tmp_path: Path) -> None:
 async def test_an_agent_in_the_same_process_needs_no_port(server: LiveServer, tmp_path: Path) -> None:
     async with node(server, tmp_path, local=True) as (_agent, running, api):
         loop = asyncio.get_running_loop()
-        server.server.nodes.local["n1"] = Elsewhere(running.door, loop)  # type: ignore[assignment]
+        server.server.nodes.local["n1"] = Elsewhere(running.server, loop)  # type: ignore[assignment]
         await api.create(PODS, unnamed(pod("web", container(command=SAYS))))
 
         async def runs() -> bool:
@@ -180,7 +183,7 @@ async def test_only_the_cluster_s_own_are_let_in(server: LiveServer, tmp_path: P
         pki = server.server.pki
         open_tls = ssl.create_default_context()
         open_tls.check_hostname, open_tls.verify_mode = False, ssl.CERT_NONE
-        base = f"https://127.0.0.1:{agent.serving_port}"
+        base = f"https://127.0.0.1:{agent.parts.serving.port}"
         async with httpx2.AsyncClient(verify=open_tls, base_url=base) as anybody:
             assert (await anybody.get("/healthz")).text == "ok"
             assert (await anybody.get("/pods")).status_code == 401

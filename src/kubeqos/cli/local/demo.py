@@ -14,8 +14,9 @@ from pathlib import Path
 
 import click
 
+from kubeqos.cli.local.datadir import data_dir_option
 from kubeqos.cli.local.stories import STAGE, STORIES, Step, Story
-from kubeqos.cluster.instance import Instance, data_dir_option
+from kubeqos.cluster.instance import Instance
 from kubeqos.errors import ConfigurationError
 
 _STEP_SECONDS = 20.0

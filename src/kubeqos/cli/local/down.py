@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from kubeqos.cluster.instance import Instance, data_dir_option, process_lives
+from kubeqos.cli.local.datadir import data_dir_option
+from kubeqos.cluster.instance import Instance, process_lives
 from kubeqos.errors import KubeqosError
 
 _STOP_SECONDS = 60.0

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from kubeqos.cli.local.datadir import data_dir_option
 from kubeqos.cli.output import emit, output_option, table
 from kubeqos.client.light import LightApi
-from kubeqos.cluster.instance import Instance, Running, data_dir_option
+from kubeqos.cluster.instance import Instance, Running
 
 _COLUMNS = ("node", "status", "profile", "pods")
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubeqos.cli.local.datadir import data_dir_option
 from kubeqos.cli.local.stories import STAGE
-from kubeqos.cluster.instance import Instance, Running, data_dir_option
+from kubeqos.cluster.instance import Instance, Running
 from kubeqos.errors import ConfigurationError, KubeqosError
 
 if TYPE_CHECKING:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from kubeqos.node.config.configuration import NodeConfiguration
 
 
-CGROUP_FS = Path("/sys/fs/cgroup")
-
-
 def setting_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add a flag for every setting, in the order of the table."""
     for setting in reversed(list(SETTINGS.values())):
@@ -69,28 +66,21 @@ async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
     import dataclasses
 
     from kubeqos.client.http import HttpApi
-    from kubeqos.node.agent import NodeAgent
-    from kubeqos.node.config.assembly import settings_of
-    from kubeqos.node.config.checks import refuse_machine
-    from kubeqos.node.config.configured import node_extensions, service_settings
-    from kubeqos.node.run import serve_node
+    from kubeqos.node.config.assembly import Hosting, node_parts
+    from kubeqos.node.run import running_node
 
     config = dataclasses.replace(config, node_name=config.node_name or socket.gethostname().lower())
     runtime, machine = _runtime(config)
-    refuse_machine(config, machine)
-    owned = CGROUP_FS if config.runtime_endpoint and config.cgroups_per_qos else None
-    settings = settings_of(config, machine, cgroup_fs=owned)
     api = HttpApi.from_kubeconfig(kubeconfig)
-    beside = node_extensions(config, settings, machine, api)
-    agent = NodeAgent(settings, runtime, machine, api=api, managers=beside.managers, claims=beside.claims)
-    services = service_settings(config, _authority(kubeconfig, settings.state_dir))
+    authority = _authority(kubeconfig, config.state_dir)
+    parts = node_parts(config, runtime, machine, Hosting(api=api), client_authority=authority)
     try:
-        async with beside.running(agent), serve_node(agent, services):
+        async with running_node(parts) as (agent, _):
             running = asyncio.create_task(agent.run())
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, running.cancel)
-            click.echo(f"node {settings.node_name} on {runtime.endpoint}: {len(machine.online)} CPUs", err=True)
+            click.echo(f"node {config.node_name} on {runtime.endpoint}: {len(machine.online)} CPUs", err=True)
             with contextlib.suppress(asyncio.CancelledError):
                 await running
             click.echo("stopping; containers run on", err=True)

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from kubeqos.cli.local.datadir import data_dir_option
 from kubeqos.cli.output import emit, output_option, table
-from kubeqos.cluster.instance import Instance, data_dir_option
+from kubeqos.cluster.instance import Instance
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.loading import load_machine

@@ -116,10 +116,13 @@ def path_is_control(path: Path) -> bool:
 
 
 def cgroup_version(root: Path) -> int:
-    """1 when the controllers have a directory each, 2 for the unified tree (and for an empty one)."""
+    """1 when the controllers have a directory each, 2 for the unified tree (and for an empty one).
+
+    The one place that looks: relay, providers and node agent ask here, each with the root that it works on.
+    """
     if (root / "cgroup.controllers").exists():
         return V2
-    return V1 if (root / "memory").is_dir() and (root / "cpu").is_dir() else V2
+    return V1 if (root / "memory").is_dir() else V2
 
 
 def cgroup_path(cgroups_path: str) -> str:

@@ -77,13 +77,14 @@ class Admission:
         ledger: Ledger,
         node: Callable[[], NodeFit],
         topology: TopologySettings | None = None,
+        gate: Callable[[AdmittedPod, bool], Refusal | None] = lambda _pod, _static: None,
     ) -> None:
+        """`gate` is asked first, with whether the pod is static: a node under pressure does not take every pod."""
         self.machine = machine
         self.managers = tuple(managers)
         self.entries: dict[str, Entry] = {}
         self.why: dict[str, str] = {}
-        self.gate: Callable[[AdmittedPod, bool], Refusal | None] = lambda _pod, _static: None
-        """Asked first, with whether the pod is static: a node under pressure does not take every pod."""
+        self._gate = gate
         self._ledger = ledger
         self._node = node
         self._topology = topology or TopologySettings()
@@ -129,7 +130,7 @@ class Admission:
 
     async def _reserve(self, pod: AdmittedPod, mine: Reservation, *, static: bool) -> Refusal | None:
         """Take everything that a pod needs; after a refusal nothing of it is held."""
-        refusal = self.gate(pod, static) or self._fit(pod, static=static) or self._still_releasing(pod.uid)
+        refusal = self._gate(pod, static) or self._fit(pod, static=static) or self._still_releasing(pod.uid)
         if refusal is not None:
             return refusal
         with mine.holding():
@@ -159,7 +160,7 @@ class Admission:
             return []
         critical = is_critical(pod.view.spec.priority, static=static)
         held = self._held.decided()
-        anyway = self.gate(pod, static) or refuse(pod.view, self._node(), held, static=static, critical=critical)
+        anyway = self._gate(pod, static) or refuse(pod.view, self._node(), held, static=static, critical=critical)
         return [] if anyway else undecided
 
     def _peers(self, pod: AdmittedPod) -> frozenset[str]:

@@ -13,10 +13,10 @@ from kubeqos.node.pod.effects import Raw, Record
 log = logging.getLogger(__name__)
 
 
-class Teller:
+class NodeEvents:
     """Events of one node. Without an API they are only passed to `listener`."""
 
-    def __init__(self, api: Api | None, node_name: str, listener: Callable[[str, str], None] | None) -> None:
+    def __init__(self, api: Api | None, node_name: str, listener: Callable[[str, str], None] | None = None) -> None:
         self._node_name = node_name
         self._listener = listener
         self._recorder = EventRecorder(api, "kubelet", host=node_name) if api is not None else None

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kubeqos.cri.providers.host import cgroup_version
 from kubeqos.node.cgroups.plan import files_of
 from kubeqos.rules.cgroups import CgroupValues
 
@@ -29,11 +30,6 @@ class Written:
     written: int = 0
     drifted: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-
-
-def cgroup_version(root: Path) -> int:
-    """2 where the root is a unified hierarchy."""
-    return 2 if (root / "cgroup.controllers").exists() else 1
 
 
 class CgroupFiles:

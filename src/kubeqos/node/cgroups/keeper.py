@@ -23,15 +23,21 @@ class CgroupKeeper:
     """One node's QoS tiers and pod cgroups."""
 
     def __init__(
-        self, files: CgroupFiles, core: Core, context: Callable[[], Context], cpu_milli: int, spare_bytes: int
+        self,
+        files: CgroupFiles,
+        core: Core,
+        context: Callable[[], Context],
+        cpu_milli: int,
+        spare_bytes: int,
+        unthrottled: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        """`unthrottled`: the pods that own CPUs now."""
         self.files = files
         self._core = core
         self._context = context
         self._cpu_milli = cpu_milli
         self._spare_bytes = spare_bytes
-        self.unthrottled: Callable[[], Collection[str]] = lambda: ()
-        """Pods that own CPUs."""
+        self._unthrottled = unthrottled
 
     def plan(self) -> dict[str, CgroupValues]:
         """What is to stand in the hierarchy for the pods that are admitted now."""
@@ -43,7 +49,7 @@ class CgroupKeeper:
             self._cpu_milli,
             context.cgroups,
             spare_bytes=self._spare_bytes,
-            unthrottled=self.unthrottled(),
+            unthrottled=self._unthrottled(),
             prefix=context.cgroup_root,
             driver=context.cgroup_driver,
         )

@@ -18,7 +18,7 @@ from kubeqos.plugins.managers import ContainerRef, Grant
 REASON = "CgroupFilesNotApplied"
 
 
-class Unapplied:
+class UnsupportedFiles:
     """What was granted on this node and cannot be."""
 
     def __init__(

@@ -1,82 +1,146 @@
-"""Makes the parts of a node agent: its settings from a configuration, its managers, its cgroups, what CRI is told."""
+"""Builds the parts of a node agent, from its configuration (`node_parts`) or from settings made in code (`assemble`).
+
+`kubeqos node`, `kubeqos up` and fleets come through `node_parts`; tests and benchmarks that want one part of their own
+through `assemble`. Here files are looked at: how large the disk is, which version the cgroups have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kubeqos.client.api import Api
+from kubeqos.clock import Clock, WallClock
+from kubeqos.cri.providers.host import cgroup_version
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
-from kubeqos.gates import MEMORY_QOS
-from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.gates import CCI, QOS_RESOURCES
 from kubeqos.model.machine import Machine
-from kubeqos.model.quantity import Quantity
+from kubeqos.node.admission.ledger import FileLedger, Ledger
+from kubeqos.node.admission.managers.classes import ClassManager
 from kubeqos.node.admission.managers.cpu import CpuManager
 from kubeqos.node.admission.managers.memory import MemoryManager
 from kubeqos.node.api import nodestatus
-from kubeqos.node.cgroups.files import CgroupFiles
-from kubeqos.node.cgroups.keeper import CgroupKeeper
+from kubeqos.node.api.events import NodeEvents
+from kubeqos.node.api.sources import ApiPods, LocalPods
+from kubeqos.node.config import configured
+from kubeqos.node.config.checks import refuse_machine
 from kubeqos.node.config.configuration import NodeConfiguration
-from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings
-from kubeqos.node.pod.machine import Core
+from kubeqos.node.config.plugins import PluginManagers, claims_from, plugin_managers
+from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings, ServiceSettings
+from kubeqos.node.parts import EffectsInFlight, NodeParts
 from kubeqos.node.pressure import hostfiles
+from kubeqos.node.pressure.thresholds import Pressure, PressureSettings
 from kubeqos.node.runtime.criconfig import Context
-from kubeqos.rules.cgroups import CgroupSettings, MemoryPolicy, NodeMemory
-from kubeqos.topology.cpus import take_cpus
+from kubeqos.node.runtime.executor import Claims, no_claims
+from kubeqos.plugins.managers import ResourceManager
+from kubeqos.rules.cgroups import NodeMemory
+from kubeqos.rules.eviction import HARD_DEFAULTS, thresholds
+
+CGROUP_MOUNT = Path("/sys/fs/cgroup")
 
 
-def settings_of(config: NodeConfiguration, machine: Machine, *, cgroup_fs: Path | None = None) -> NodeSettings:
-    """What the agent needs of a node's configuration. Without a list, reserved CPUs are taken by topology."""
-    reserved = config.reserved_cpus
-    static = config.cpu_manager_policy == STATIC
-    if static and not reserved:
-        kept = [one.get("cpu", Quantity.ZERO) for one in (config.kube_reserved, config.system_reserved)]
-        reserved = take_cpus(machine, machine.online, (kept[0] + kept[1]).value()) or NO_CPUS
-    hard = config.eviction_hard
-    disk = disk_bytes(config.state_dir) if config.runtime_endpoint else SIMULATED_DISK_BYTES
-    memory = sum(node.memory_bytes for node in machine.nodes)
-    return NodeSettings(
-        node_name=config.node_name,
-        state_dir=config.state_dir,
-        log_dir=config.pod_logs_dir,
-        max_pods=config.max_pods,
-        system_reserved=config.system_reserved,
-        kube_reserved=config.kube_reserved,
-        disk_bytes=disk,
-        eviction_hard_memory=_threshold(hard.get("memory.available", ""), memory),
-        eviction_hard_disk=_threshold(hard.get("nodefs.available", ""), disk),
-        cgroups=CgroupSettings(
-            config.memory_policy if config.gates.enabled(MEMORY_QOS) else MemoryPolicy.OFF,
-            config.throttling_factor,
-            config.cpu_cfs_quota,
-            round(config.cpu_cfs_quota_period * 1_000_000),
-        ),
-        cgroup_driver=config.cgroup_driver,
-        cgroup_root=config.cgroup_root,
-        cgroup_fs=cgroup_fs,
-        cpu_manager_policy=config.cpu_manager_policy,
-        cpu_options=config.cpu_options.allocation,
-        strict_cpu_reservation=config.cpu_options.strict_reservation,
-        reserved_cpus=reserved,
-        memory_manager_policy=config.memory_manager_policy.lower(),
-        reserved_memory={
-            numa: {name: amount.value() for name, amount in kept.items()}
-            for numa, kept in config.reserved_memory.items()
-        },
-        topology_policy=config.topology_policy,
-        topology_scope=config.topology_scope,
-        prefer_closest_numa=config.topology_options.prefer_closest_numa,
-        gates=config.gates,
-        profile=config.profile,
-        labels=config.node_labels,
-        taints=config.taints,
-        addresses=config.node_ips,
-        static_pod_dir=config.static_pod_path,
-        qos_class_eviction=config.qos_class_eviction,
-        register=config.register_node,
-        lease_seconds=config.lease_seconds,
-        status_seconds=config.node_status_period,
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """Where an agent lives, which no configuration says: its pods, its time, its ledger, its company."""
+
+    api: Api | None = None
+    pods: LocalPods | None = None
+    """Of an agent without API server."""
+    clock: Clock = field(default_factory=WallClock)
+    ledger: Ledger | None = None
+    """None keeps files in the state directory."""
+    on_event: Callable[[str, str], None] | None = None
+    """Called with the reason and message of every event."""
+    in_flight: EffectsInFlight = field(default_factory=EffectsInFlight)
+    folders: bool = True
+    """Whether containers have logs and volumes, and the node sockets; a fleet of simulated nodes does without."""
+
+
+def node_parts(
+    config: NodeConfiguration,
+    runtime: Runtime,
+    machine: Machine,
+    hosting: Hosting,
+    *,
+    client_authority: Path | None = None,
+    relist_seconds: float | None = None,
+) -> NodeParts:
+    """All parts of the node that a configuration describes, or what about it this machine cannot follow."""
+    refuse_machine(config, machine)
+    real = bool(config.runtime_endpoint)
+    disk = disk_bytes(config.state_dir) if real else SIMULATED_DISK_BYTES
+    owned = CGROUP_MOUNT if real and config.cgroups_per_qos else None
+    settings = configured.node_settings(config, machine, disk, owned)
+    if relist_seconds is not None:
+        settings = replace(settings, relist_seconds=relist_seconds)
+    services = configured.service_settings(config, client_authority)
+    events = NodeEvents(hosting.api, settings.node_name, hosting.on_event)
+    plugins = plugin_managers(
+        settings,
+        machine,
+        events,
+        folder=config.plugin_registration_dir,
+        legacy_folder=config.qrm_plugin_dir,
+        qrm=configured.qrm_settings(config),
+        cci=configured.cci_settings(config),
     )
+    return assemble(
+        settings,
+        runtime,
+        machine,
+        hosting,
+        events=events,
+        plugins=plugins,
+        pressure=configured.pressure_settings(config),
+        services=services if hosting.folders else replace(services, pod_resources_socket=None),
+    )
+
+
+def assemble(
+    settings: NodeSettings,
+    runtime: Runtime,
+    machine: Machine,
+    hosting: Hosting | None = None,
+    *,
+    managers: Sequence[ResourceManager] = (),
+    plugins: PluginManagers | None = None,
+    claims: Claims | None = None,
+    events: NodeEvents | None = None,
+    pressure: PressureSettings | None = None,
+    services: ServiceSettings | None = None,
+) -> NodeParts:
+    """All parts of a node with these settings; what is left out is as on any node."""
+    hosting = hosting or Hosting()
+    api, static_cpus = hosting.api, settings.cpu_manager_policy == STATIC
+    if claims is None:
+        claims = claims_from(api) if api is not None and settings.gates.enabled(CCI) else no_claims
+    return NodeParts(
+        settings=settings,
+        services=services or ServiceSettings(),
+        runtime=runtime,
+        machine=machine,
+        context=replace(context_of(settings, runtime, machine), folders=hosting.folders),
+        events=events or NodeEvents(api, settings.node_name, hosting.on_event),
+        pods=ApiPods(api, settings.node_name) if api is not None else hosting.pods or LocalPods(),
+        ledger=hosting.ledger or FileLedger(settings.state_dir, threaded=isinstance(hosting.clock, WallClock)),
+        pressure=Pressure(pressure or PressureSettings(thresholds(HARD_DEFAULTS))),
+        api=api,
+        clock=hosting.clock,
+        classes=ClassManager() if settings.gates.enabled(QOS_RESOURCES) else None,
+        cpus=cpu_manager(settings, machine) if static_cpus else None,
+        memory=MemoryManager(machine, settings.reserved_memory) if settings.memory_manager_policy == STATIC else None,
+        plugins=plugins or PluginManagers(),
+        other_managers=tuple(managers),
+        claims=claims,
+        in_flight=hosting.in_flight,
+    )
+
+
+def cpu_manager(settings: NodeSettings, machine: Machine) -> CpuManager:
+    strict = settings.strict_cpu_reservation
+    return CpuManager(machine, settings.reserved_cpus, settings.cpu_options, strict_reservation=strict)
 
 
 def disk_bytes(state_dir: Path) -> int:
@@ -86,38 +150,9 @@ def disk_bytes(state_dir: Path) -> int:
     return found[0].capacity if found is not None else SIMULATED_DISK_BYTES
 
 
-def _threshold(text: str, capacity: int) -> Quantity:
-    """A threshold in bytes; a percentage is one of what there is."""
-    if text.endswith("%"):
-        return Quantity.from_int(int(capacity * float(text[:-1]) / 100))
-    return Quantity.parse(text) if text else Quantity.ZERO
-
-
-def cgroup_keeper(
-    settings: NodeSettings, machine: Machine, core: Core, context: Callable[[], Context]
-) -> CgroupKeeper | None:
-    """Who keeps the cgroups above containers; nobody where the hierarchy is not ours."""
-    if settings.cgroup_fs is None:
-        return None
-    milli = nodestatus.allocatable(machine, settings)["cpu"].milli()
-    spare = settings.eviction_hard_memory.value()
-    return CgroupKeeper(CgroupFiles(settings.cgroup_fs), core, context, milli, spare)
-
-
-def cpu_manager(settings: NodeSettings, machine: Machine) -> CpuManager | None:
-    if settings.cpu_manager_policy != STATIC:
-        return None
-    strict = settings.strict_cpu_reservation
-    return CpuManager(machine, settings.reserved_cpus, settings.cpu_options, strict_reservation=strict)
-
-
-def memory_manager(settings: NodeSettings, machine: Machine) -> MemoryManager | None:
-    return MemoryManager(machine, settings.reserved_memory) if settings.memory_manager_policy == STATIC else None
-
-
 def context_of(settings: NodeSettings, runtime: Runtime, machine: Machine) -> Context:
-    simulated = isinstance(runtime, SimulatedRuntime)
-    unified = simulated or Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    """What CRI configurations depend on. A simulated machine has cgroup v2."""
+    version = 2 if isinstance(runtime, SimulatedRuntime) else cgroup_version(settings.cgroup_fs or CGROUP_MOUNT)
     total = nodestatus.capacity(machine, settings)["memory"].value()
     usable = nodestatus.allocatable(machine, settings)["memory"].value()
     return Context(
@@ -127,7 +162,7 @@ def context_of(settings: NodeSettings, runtime: Runtime, machine: Machine) -> Co
         cgroups=settings.cgroups,
         cgroup_driver=settings.cgroup_driver,
         cgroup_root=settings.cgroup_root,
-        cgroup_version=2 if unified else 1,
+        cgroup_version=version,
         host_ip=settings.addresses[0] if settings.addresses else "",
         node_name=settings.node_name,
     )

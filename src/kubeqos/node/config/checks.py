@@ -36,7 +36,7 @@ def refuse_machine(config: NodeConfiguration, machine: Machine) -> None:
 
 
 def _refuse(config: NodeConfiguration, found: Contradiction) -> None:
-    where = next((config.places[name] for name in found.settings if name in config.places), None)
+    where = next((config.given_at[name] for name in found.settings if name in config.given_at), None)
     raise ConfigurationError(f"node configuration: {found.what}", where=where, remedy=found.remedy)
 
 
@@ -69,7 +69,7 @@ def _memory(config: NodeConfiguration) -> Iterator[Contradiction]:
             ("memoryManagerPolicy",),
             "set reservedMemory; it adds up to kubeReserved + systemReserved + evictionHard memory.available",
         )
-    given = "memoryReservationPolicy" in config.places
+    given = "memoryReservationPolicy" in config.given_at
     if given and config.memory_policy is not MemoryPolicy.OFF and not config.gates.enabled(MEMORY_QOS):
         yield Contradiction(
             f'memoryReservationPolicy is "{config.memory_policy}", but the gate {MEMORY_QOS} is off',

@@ -65,7 +65,7 @@ _percent = read.whole(0, 100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfiguration:
-    """All settings of one node agent; `places` says where each one that was given stands."""
+    """All settings of one node agent; `given_at` says where each one that was given stands."""
 
     # Who and where
     node_name: str = _setting(
@@ -222,7 +222,7 @@ class NodeConfiguration:
     node_status_period: float = _setting("nodeStatusUpdateFrequency", 10.0, _duration, "How often status is looked at.")
     lease_seconds: int = _setting("nodeLeaseDurationSeconds", 40, read.whole(1, 3600), "Life of the node's lease.")
 
-    places: Mapping[str, str] = field(default_factory=dict)
+    given_at: Mapping[str, str] = field(default_factory=dict)
 
     def thresholds(self) -> list[Threshold]:
         """When the node is short of something."""
@@ -276,7 +276,7 @@ def configure(doc: Doc, flags: Mapping[str, str], *, has_file: bool = True) -> N
         setting = _BY_FLAG[name]
         chosen[setting.key] = Doc.of({setting.key: text}, f"--{name}").items()[setting.key]
     values, places = _read_all(chosen)
-    made = _with_defaults(NodeConfiguration(**values, places=places), chosen)
+    made = _with_defaults(NodeConfiguration(**values, given_at=places), chosen)
     _check_thresholds(made)
     refuse_conflicts(made)
     return made
@@ -324,5 +324,5 @@ def _check_thresholds(made: NodeConfiguration) -> None:
     except ConfigurationError as error:
         key, _, rest = error.what.partition(" ")
         signal = rest.partition(" ")[0].rstrip(":")
-        where = made.places.get(f"{key}.{signal}") or made.places.get(key)
+        where = made.given_at.get(f"{key}.{signal}") or made.given_at.get(key)
         raise ConfigurationError(f"node configuration: {error.what}", where=where, remedy=error.remedy) from error

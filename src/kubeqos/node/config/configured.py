@@ -1,6 +1,6 @@
-"""From a `NodeConfiguration` to what runs beside an agent: pressure, endpoints, plugins. Pure.
+"""From a `NodeConfiguration` to the settings of each part: the agent, pressure, services, QRM, CCI. Pure.
 
-Called by `kubeqos node`; the agent's own settings are made by `node.config.assembly`.
+Called by `node.config.assembly`, which builds the parts.
 """
 
 from __future__ import annotations
@@ -9,52 +9,114 @@ from pathlib import Path
 
 from kubeqos.cci.drivers import Deadlines
 from kubeqos.cci.manager import Settings as CciSettings
-from kubeqos.client.api import Api
+from kubeqos.gates import MEMORY_QOS
+from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.model.machine import Machine
+from kubeqos.model.quantity import Quantity
 from kubeqos.node.config.configuration import NodeConfiguration
-from kubeqos.node.config.extensions import Extensions, extensions
-from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings, ServiceSettings
 from kubeqos.node.pressure.imagegc import ImageGcSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
-from kubeqos.node.run import ServiceSettings
 from kubeqos.qrm.settings import Settings as QrmSettings
+from kubeqos.rules.cgroups import CgroupSettings, MemoryPolicy
+from kubeqos.topology.cpus import take_cpus
 
-_MICROSECONDS = 1_000_000
-CGROUP_MOUNT = Path("/sys/fs/cgroup")
+
+def node_settings(
+    config: NodeConfiguration, machine: Machine, disk_bytes: int = SIMULATED_DISK_BYTES, cgroup_fs: Path | None = None
+) -> NodeSettings:
+    """What the agent needs. Without a list, reserved CPUs are taken by topology."""
+    reserved = config.reserved_cpus
+    static = config.cpu_manager_policy == STATIC
+    if static and not reserved:
+        kept = [one.get("cpu", Quantity.ZERO) for one in (config.kube_reserved, config.system_reserved)]
+        reserved = take_cpus(machine, machine.online, (kept[0] + kept[1]).value()) or NO_CPUS
+    hard = config.eviction_hard
+    memory = sum(node.memory_bytes for node in machine.nodes)
+    return NodeSettings(
+        node_name=config.node_name,
+        state_dir=config.state_dir,
+        log_dir=config.pod_logs_dir,
+        max_pods=config.max_pods,
+        system_reserved=config.system_reserved,
+        kube_reserved=config.kube_reserved,
+        disk_bytes=disk_bytes,
+        eviction_hard_memory=_threshold(hard.get("memory.available", ""), memory),
+        eviction_hard_disk=_threshold(hard.get("nodefs.available", ""), disk_bytes),
+        cgroups=CgroupSettings(
+            config.memory_policy if config.gates.enabled(MEMORY_QOS) else MemoryPolicy.OFF,
+            config.throttling_factor,
+            config.cpu_cfs_quota,
+            round(config.cpu_cfs_quota_period * 1_000_000),
+        ),
+        cgroup_driver=config.cgroup_driver,
+        cgroup_root=config.cgroup_root,
+        cgroup_fs=cgroup_fs,
+        cpu_manager_policy=config.cpu_manager_policy,
+        cpu_options=config.cpu_options.allocation,
+        strict_cpu_reservation=config.cpu_options.strict_reservation,
+        reserved_cpus=reserved,
+        memory_manager_policy=config.memory_manager_policy.lower(),
+        reserved_memory={
+            numa: {name: amount.value() for name, amount in kept.items()}
+            for numa, kept in config.reserved_memory.items()
+        },
+        topology_policy=config.topology_policy,
+        topology_scope=config.topology_scope,
+        prefer_closest_numa=config.topology_options.prefer_closest_numa,
+        gates=config.gates,
+        profile=config.profile,
+        labels=config.node_labels,
+        taints=config.taints,
+        addresses=config.node_ips,
+        static_pod_dir=config.static_pod_path,
+        qos_class_eviction=config.qos_class_eviction,
+        register=config.register_node,
+        lease_seconds=config.lease_seconds,
+        status_seconds=config.node_status_period,
+    )
+
+
+def _threshold(text: str, capacity: int) -> Quantity:
+    """A threshold in bytes; a percentage is one of what there is."""
+    if text.endswith("%"):
+        return Quantity.from_int(int(capacity * float(text[:-1]) / 100))
+    return Quantity.parse(text) if text else Quantity.ZERO
+
+
+def pressure_settings(config: NodeConfiguration) -> PressureSettings:
+    """When the node defends itself, and how."""
+    return PressureSettings(
+        config.thresholds(), config.eviction_transition, config.eviction_max_pod_grace, config.eviction_ranking
+    )
 
 
 def service_settings(config: NodeConfiguration, client_authority: Path | None) -> ServiceSettings:
     """What runs around the agent."""
     return ServiceSettings(
-        PressureSettings(
-            config.thresholds(), config.eviction_transition, config.eviction_max_pod_grace, config.eviction_ranking
-        ),
         config.housekeeping_interval,
         config.pod_resources_socket,
         config.address,
         # Simulated nodes come in numbers: unless told otherwise, each takes a free port.
-        0 if config.simulated_machine and "port" not in config.places else config.port,
+        0 if config.simulated_machine and "port" not in config.given_at else config.port,
         client_authority,
         ImageGcSettings(config.image_gc_high, config.image_gc_low, config.image_minimum_age, config.image_maximum_age),
     )
 
 
-def node_extensions(config: NodeConfiguration, settings: NodeSettings, machine: Machine, api: Api | None) -> Extensions:
-    """QRM and CCI as the settings want them."""
-    cci = CciSettings(
+def qrm_settings(config: NodeConfiguration) -> QrmSettings:
+    return QrmSettings(
+        names=config.qrm_names,
+        expected=frozenset(config.qrm_expected),
+        reconcile_seconds=config.qrm_reconcile_period,
+    )
+
+
+def cci_settings(config: NodeConfiguration) -> CciSettings:
+    return CciSettings(
         standard_minimum=config.cci_standard_minimum,
         best_effort_without_driver=config.cci_fallback,
         driver_wait_seconds=config.cci_driver_wait,
         several_drivers=config.cci_several_drivers,
         deadlines=Deadlines(call=config.cci_call_timeout),
     )
-    qrm = QrmSettings(
-        names=config.qrm_names,
-        expected=frozenset(config.qrm_expected),
-        reconcile_seconds=config.qrm_reconcile_period,
-    )
-    made = extensions(settings, machine, api, qrm=qrm, cci=cci)
-    made.folder = config.plugin_registration_dir
-    if made.qrm is not None:
-        made.legacy_folder = config.qrm_plugin_dir
-    return made

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from kubeqos.cri.providers.host import cgroup_version
 from kubeqos.node.pressure.samples import Level
 
 _KIB = 1024
@@ -25,14 +26,10 @@ class CgroupUse:
     processes: int | None = None
 
 
-def cgroup_version(root: Path) -> int:
-    return 2 if (root / "sys/fs/cgroup/cgroup.controllers").exists() else 1
-
-
 def cgroup_use(root: Path, path: str) -> CgroupUse:
     """The meters of the cgroup at `path` (`/kubepods/burstable/pod…`; empty for the whole machine)."""
     mount, inside = root / "sys/fs/cgroup", path.strip("/")
-    if cgroup_version(root) == 2:
+    if cgroup_version(mount) == 2:
         return _unified(mount / inside)
     memory, cpu, pids = (mount / controller / inside for controller in ("memory", "cpuacct", "pids"))
     usage = _number(memory / "memory.usage_in_bytes")

@@ -1,6 +1,6 @@
 """What a node agent answers to others: logs, exec, statistics, its pods, its metrics.
 
-The API server asks the door of an agent in its own process directly (`apiserver.nodes.proxy.NodeEndpoint`); everybody
+The API server asks an agent in its own process directly (`apiserver.nodes.proxy.NodeEndpoint`); everybody
 else comes through `node.server.routes`.
 """
 
@@ -34,8 +34,8 @@ TEXT = "text/plain"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class NodeDoor:
-    """One agent's door."""
+class NodeServer:
+    """One agent's answers, by question."""
 
     def __init__(self, agent: NodeAgent, housekeeper: Housekeeper, pod_resources: PodResourcesServicer) -> None:
         self.agent = agent
@@ -212,7 +212,7 @@ class _Counters(Collector):
         text = "Cgroup values that somebody else had changed, put right."
         yield CounterMetricFamily("kubeqos_node_cgroup_drifts", text, value=drifts)
         text = "Containers that lack a cgroup v2 file that a plugin sets: this node has cgroup v1."
-        yield _counted("kubeqos_node_unapplied_cgroup_files", text, "file", self._agent.unapplied.files)
+        yield _counted("kubeqos_node_unapplied_cgroup_files", text, "file", self._agent.unsupported.files)
 
     def _calls(self) -> dict[str, int]:
         return {**self._pod_resources.counts.calls, "refused": self._pod_resources.counts.refused}

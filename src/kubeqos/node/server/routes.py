@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from kubeqos.codec import encode_json
-from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
-from kubeqos.node.server.endpoint import TEXT, NodeDoor
+from kubeqos.node.server.endpoint import TEXT, NodeServer
 from kubeqos.web.asgi import Receive, Scope, Send, respond
 from kubeqos.web.identity import MASTERS, Identity
 from kubeqos.web.messages import Response, parse_query
@@ -34,8 +33,8 @@ log = logging.getLogger("kubeqos.node.server.routes")
 class Endpoint:
     """The ASGI application of one agent."""
 
-    def __init__(self, door: NodeDoor) -> None:
-        self._door = door
+    def __init__(self, server: NodeServer) -> None:
+        self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -61,10 +60,10 @@ class Endpoint:
                     raise bad_request("exec needs a WebSocket that speaks v5.channel.k8s.io or v4.channel.k8s.io")
 
                 async def streams(socket: Socket) -> None:
-                    await self._door.execute(namespace, pod, container, query, socket)
+                    await self._server.execute(namespace, pod, container, query, socket)
 
                 return Response(101, streams=streams, protocol=protocol)
-        return await self._door.get("/".join(path), query)
+        return await self._server.get("/".join(path), query)
 
 
 def _authorize(peer: Identity | None) -> None:
@@ -75,15 +74,15 @@ def _authorize(peer: Identity | None) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(door: NodeDoor, address: str, port: int, client_authority: Path) -> AsyncIterator[int]:
+async def serving_https(server: NodeServer, address: str, port: int, client_authority: Path) -> AsyncIterator[int]:
     """Serve on an address for the duration of a block, and let the Node say so; yields the port."""
-    agent = door.agent
+    agent = server.agent
     pki = Pki(agent.settings.state_dir / "pki")
     certificate, key = pki.server_files(list(agent.settings.addresses))
     listener = listen(address, port)
-    agent.serving_port = listener.getsockname()[1]
-    agent.annotations[SERVING_CERTIFICATE_ANNOTATION] = pki.ca_pem.decode()
-    async with serve(Endpoint(door), listener, server_context(certificate, key, client_authority)):
+    serving = agent.parts.serving
+    serving.port, serving.ca_pem = listener.getsockname()[1], pki.ca_pem.decode()
+    async with serve(Endpoint(server), listener, server_context(certificate, key, client_authority)):
         if agent.ready.is_set():
             await agent.write_node()
-        yield agent.serving_port
+        yield serving.port

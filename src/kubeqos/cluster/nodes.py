@@ -1,0 +1,78 @@
+"""The nodes of a cluster on one machine: each is configured, built and run as any other node is.
+
+What a profile means says `node.config.configuration`; `configuration` adds what is true of every node of `kubeqos up`.
+Called by `cluster.embedded`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from kubeqos.client.api import Api
+from kubeqos.cluster.clusterfile import NodePlan
+from kubeqos.cluster.pluginprocesses import PROGRAMS, plugin_processes
+from kubeqos.cri.client import CriClient
+from kubeqos.cri.runtime import Runtime
+from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.document import Doc
+from kubeqos.node.agent import NodeAgent
+from kubeqos.node.config.assembly import Hosting, node_parts
+from kubeqos.node.config.configuration import NodeConfiguration, configure
+from kubeqos.node.config.plugins import LEGACY_FOLDER
+from kubeqos.node.run import NodeServices, running_node
+from kubeqos.plugins import REGISTRY
+
+_UNIX = "unix://"
+
+
+def configuration(plan: NodePlan, state: Path, sockets: Path) -> NodeConfiguration:
+    """The node as a `NodeConfiguration`: classes are on, hints used, and CPUs can be owned where some are reserved."""
+    said: dict[str, Any] = {
+        "nodeName": plan.name,
+        "profile": plan.profile,
+        "stateDir": str(state),
+        "podLogsDir": str(state / "pods"),
+        "nodeLabels": dict(plan.labels),
+        "featureGates": {"QOSResources": True, "TranslateQoSPodMetadata": True},
+        "pluginRegistrationDir": str(sockets / REGISTRY),
+        "qosResourcePluginDir": str(sockets / LEGACY_FOLDER),
+        "podResourcesSocket": str(sockets / "pod-resources.sock"),
+    }
+    if plan.reserved_cpus:
+        said["reservedSystemCPUs"] = str(plan.reserved_cpus)
+    if plan.profile == "default":
+        said["topologyManagerPolicy"] = "best-effort"
+        said["cpuManagerPolicy"] = "static" if plan.reserved_cpus else "none"
+    if plan.profile == "qrm":
+        # The CPU and memory plugins are ours to start, so pods wait for them rather than run unpinned.
+        said["qosResourcePlugins"] = ["cpu", "memory"]
+    if plan.endpoint:
+        said["containerRuntimeEndpoint"] = _UNIX + plan.endpoint.removeprefix(_UNIX)
+        said["cgroupsPerQOS"] = False  # beside whatever else runs on this machine
+    else:
+        said["simulatedMachine"] = plan.machine.name
+    return configure(Doc.of(said, f"node {plan.name}"), {}, has_file=False)
+
+
+async def start_node(
+    stack: AsyncExitStack, plan: NodePlan, api: Api, state: Path, sockets: Path, *, folders: bool
+) -> tuple[NodeAgent, NodeServices]:
+    """The agent of a node and what runs around it, with the plugins of its profile as processes.
+
+    `folders`: whether its containers write logs and have volumes; nobody looks into those of a thousand nodes.
+    """
+    for folder in (state, sockets) if folders or plan.profile in PROGRAMS else (state,):
+        folder.mkdir(parents=True, exist_ok=True)
+    runtime: Runtime
+    if plan.endpoint:
+        runtime = CriClient(plan.endpoint)
+        stack.push_async_callback(runtime.close)
+    else:
+        runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=folders)
+    hosting = Hosting(api=api, folders=folders or bool(plan.endpoint))
+    parts = node_parts(configuration(plan, state, sockets), runtime, plan.machine, hosting)
+    # Plugins outlive who watches for them: one that ends because everything does is no news.
+    await stack.enter_async_context(plugin_processes(plan, state, sockets))
+    return await stack.enter_async_context(running_node(parts))

@@ -130,3 +130,13 @@ class TestWrongInput:
         done = kubeqos("check", "-f", "-", text="apiVersion: v1\nkind: Nope\nmetadata: {name: x}")
         assert done.returncode == 1
         assert 'no matches for kind "Nope" in version "v1"' in done.stdout
+
+    def test_kinds_are_those_that_the_server_serves(self) -> None:
+        role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: read}\n"
+        role += "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: r}\n"
+        event = "apiVersion: events.k8s.io/v1\nkind: Event\nmetadata: {name: e}\n"
+        review = "apiVersion: authentication.k8s.io/v1\nkind: TokenReview\nmetadata: {name: t}\n"
+        done = kubeqos("check", "-f", "-", text="---\n".join([role, event, review]))
+        assert "rolebinding/read created" in done.stdout
+        assert 'no matches for kind "Event" in version "events.k8s.io/v1"' in done.stdout
+        assert 'no matches for kind "TokenReview" in version "authentication.k8s.io/v1"' in done.stdout

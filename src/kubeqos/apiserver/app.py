@@ -26,9 +26,10 @@ from kubeqos.apiserver.present.discovery import discovery_response
 from kubeqos.apiserver.present.openapi import openapi_response
 from kubeqos.apiserver.present.openapi_v2 import openapi_v2_response
 from kubeqos.apiserver.present.options import check_timeout
-from kubeqos.apiserver.registry.kinds import GROUPS, METRICS
+from kubeqos.apiserver.registry.kinds import GROUPS
 from kubeqos.apiserver.requests import Request, Route, resolve
 from kubeqos.codec import encode_json
+from kubeqos.model.kinds import METRICS
 from kubeqos.store import StoreError
 from kubeqos.web.asgi import Receive, Scope, Send, respond
 from kubeqos.web.identity import Identity

@@ -1,4 +1,4 @@
-"""The resources that kubeqos itself speaks about, and their paths."""
+"""Resources with their paths: those of the one table of kinds (`model.kinds`), by the names our own code calls them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
 
+from kubeqos.model import kinds
+from kubeqos.model.kinds import APPS, COORDINATION, POLICY, RESOURCE, RESOURCES, SCHEDULING, ApiResource
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+
+@dataclass(frozen=True)
+class Resource(ApiResource):
     """A resource of the API: where its objects live."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path of a collection (of one namespace or of all), an object or a subresource."""
@@ -43,23 +36,47 @@ _is_plain = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
 """Names that a path shows as they are: nearly all."""
 
 
-PODS = Resource("", "v1", "pods", "Pod")
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-EVENTS = Resource("", "v1", "events", "Event")
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-SECRETS = Resource("", "v1", "secrets", "Secret")
-SERVICES = Resource("", "v1", "services", "Service")
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
-LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
-REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
-PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
-POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
-RESOURCE_CLASSES = Resource("resource.k8s.io", "v1alpha1", "resourceclasses", "ResourceClass", namespaced=False)
-RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1alpha1", "resourceclaims", "ResourceClaim")
-RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1alpha1", "resourceclaimtemplates", "ResourceClaimTemplate")
+_TABLE = {
+    (each.group, each.kind): Resource(
+        each.group, each.version, each.plural, each.kind, each.namespaced, each.short, each.stored
+    )
+    for each in RESOURCES
+}
+
+
+def resource_named(kind: str, group: str = "") -> Resource:
+    """The resource of a kind that is known to be there."""
+    return _TABLE[group, kind]
+
+
+def resource_of(api_version: str, kind: str) -> Resource | None:
+    """The resource that a manifest's `apiVersion` and `kind` name, if there is one."""
+    found = kinds.resource_of(api_version, kind)
+    return _TABLE[found.group, found.kind] if found is not None else None
+
+
+def stored_resources(*, namespaced: bool | None = None) -> list[Resource]:
+    """Every resource whose objects are kept."""
+    return [each for each in _TABLE.values() if each.stored and namespaced in (None, each.namespaced)]
+
+
+PODS = resource_named("Pod")
+NODES = resource_named("Node")
+NAMESPACES = resource_named("Namespace")
+EVENTS = resource_named("Event")
+CONFIG_MAPS = resource_named("ConfigMap")
+SECRETS = resource_named("Secret")
+SERVICES = resource_named("Service")
+SERVICE_ACCOUNTS = resource_named("ServiceAccount")
+RESOURCE_QUOTAS = resource_named("ResourceQuota")
+LIMIT_RANGES = resource_named("LimitRange")
+REPLICATION_CONTROLLERS = resource_named("ReplicationController")
+PERSISTENT_VOLUME_CLAIMS = resource_named("PersistentVolumeClaim")
+REPLICA_SETS = resource_named("ReplicaSet", APPS)
+DEPLOYMENTS = resource_named("Deployment", APPS)
+POD_DISRUPTION_BUDGETS = resource_named("PodDisruptionBudget", POLICY)
+LEASES = resource_named("Lease", COORDINATION)
+PRIORITY_CLASSES = resource_named("PriorityClass", SCHEDULING)
+RESOURCE_CLASSES = resource_named("ResourceClass", RESOURCE)
+RESOURCE_CLAIMS = resource_named("ResourceClaim", RESOURCE)
+RESOURCE_CLAIM_TEMPLATES = resource_named("ResourceClaimTemplate", RESOURCE)

@@ -15,12 +15,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kubeqos.apiserver.registry.kinds import KINDS
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.cci.claims.admission import check_claims
 from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import NODES as NODE_OBJECTS
-from kubeqos.client.resources import Resource
+from kubeqos.client.resources import resource_of
 from kubeqos.cluster.clusterfile import ClusterPlan, NodePlan
 from kubeqos.cluster.instance import SOCKETS_PREFIX, sockets_of
 from kubeqos.cluster.nodes import start_node
@@ -120,16 +119,14 @@ async def _preload(cluster: Embedded, path: Path) -> None:
     """Create what a file holds; what is there already stays as it is."""
     for manifest in read([str(path)]):
         raw = manifest.raw
-        group, _, version = str(raw.get("apiVersion", "")).rpartition("/")
-        kind = next((k for k in KINDS if (k.group, k.version, k.kind) == (group, version, manifest.kind)), None)
-        if kind is None:
+        resource = resource_of(str(raw.get("apiVersion", "")), manifest.kind)
+        if resource is None:
             raise InputError(
                 f'no matches for kind "{manifest.kind}" in version "{raw.get("apiVersion")}"', where=str(path)
             )
-        resource = Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced)
         namespace = (raw.get("metadata") or {}).get("namespace") or "default"
         try:
-            await cluster.server.local().create(resource, raw, namespace if kind.namespaced else "")
+            await cluster.server.local().create(resource, raw, namespace if resource.namespaced else "")
         except ApiError as error:
             if not error.already_exists:
                 raise KubeqosError(error.message, where=f"{path}: {manifest.kind} {manifest.name!r}") from error

@@ -1,4 +1,4 @@
-"""The loop around `garbage`: follows every kind of the API server's table, because anything may own anything.
+"""The loop around `garbage`: follows every kind of the table of kinds, because anything may own anything.
 
 A cache may be behind, so that an owner seems to be missing that was just created: before anything is deleted, every
 owner that the caches do not show is asked for by name.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from kubeqos.apiserver.registry.kinds import stored_kinds
 from kubeqos.client import Change, Resource
+from kubeqos.client.resources import stored_resources
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Delete
 from kubeqos.controllers.cache import Meta, Owner, meta_of
@@ -20,18 +20,13 @@ from kubeqos.controllers.podstate import is_going
 Key = tuple[Resource, str]
 
 
-def known_resources(*, namespaced: bool | None = None) -> list[Resource]:
-    """Every kind that the API server stores."""
-    return [Resource(k.group, k.version, k.plural, k.kind, k.namespaced) for k in stored_kinds(namespaced=namespaced)]
-
-
 class GarbageCollector(Controller):
     name = "garbagecollector"
     workers = 8
 
     def watch(self) -> None:
         # Events tell of objects and own nothing; they outnumber everything else.
-        self.resources = [resource for resource in known_resources() if resource.kind != "Event"]
+        self.resources = [resource for resource in stored_resources() if resource.kind != "Event"]
         self._by_kind = {(resource.api_version, resource.kind): resource for resource in self.resources}
         for resource in self.resources:
             self.follow(resource, self._concerned(resource))

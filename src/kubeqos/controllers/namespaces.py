@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.client import ApiError, Change, Resource
-from kubeqos.client.resources import NAMESPACES, SERVICE_ACCOUNTS
+from kubeqos.client.resources import NAMESPACES, SERVICE_ACCOUNTS, stored_resources
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.actions import Action, Create, change, deletion
-from kubeqos.controllers.collector import known_resources
 from kubeqos.controllers.controller import Controller, itself, split
 from kubeqos.controllers.podstate import is_going, with_condition
 from kubeqos.model.timestamps import seconds_of
@@ -99,7 +98,7 @@ class NamespaceController(Controller):
     name = "namespace"
 
     def watch(self) -> None:
-        self.resources = known_resources(namespaced=True)
+        self.resources = stored_resources(namespaced=True)
         self.namespaces = self.follow(NAMESPACES, self._concerned)
 
     def _concerned(self, seen: Change) -> Iterable[str]:

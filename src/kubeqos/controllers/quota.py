@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from kubeqos.client import ApiError, Change, Resource
-from kubeqos.client.resources import RESOURCE_QUOTAS
+from kubeqos.client.resources import RESOURCE_QUOTAS, stored_resources
 from kubeqos.codec import JsonObject, decode_json
-from kubeqos.controllers.collector import known_resources
 from kubeqos.controllers.controller import Controller, split
 from kubeqos.model.objects import PodView
 from kubeqos.model.quantity import Quantity
@@ -70,7 +69,7 @@ class QuotaAudit(Controller):
     workers = 1
 
     def watch(self) -> None:
-        self.resources = [found for found in known_resources(namespaced=True) if found.kind != "Event"]
+        self.resources = [found for found in stored_resources(namespaced=True) if found.kind != "Event"]
         self.quotas = self.follow(RESOURCE_QUOTAS, self._quota_changed)
         self.drifts: dict[str, list[Drift]] = {}  # confirmed, by namespace
         self._suspected: dict[str, list[Drift]] = {}

@@ -13,6 +13,7 @@ from typing import Any
 
 from kubeqos.gates import FeatureGates
 from kubeqos.model import schema
+from kubeqos.model.kinds import ApiResource, resource_of
 from kubeqos.model.objects import PodView
 from kubeqos.rules.admission import (
     DEFAULT_GATES,
@@ -31,13 +32,7 @@ Raw = dict[str, Any]
 Key = tuple[str, str, str]
 """(resource with its group, namespace, name)"""
 
-_CLUSTER_WIDE = frozenset((
-    "Namespace", "Node", "PriorityClass", "ResourceClass", "ClusterRole", "ClusterRoleBinding", "PersistentVolume",
-    "StorageClass", "RuntimeClass", "CustomResourceDefinition",
-))  # fmt: skip
 _ALWAYS_THERE = ("default", "kube-system", "kube-public", "kube-node-lease")
-# Kinds that are answers to a request: posting one stores nothing.
-_NOT_STORED = ("Review", "Binding", "Eviction", "Options", "Status", "List", "TokenRequest", "Scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +87,25 @@ class Offline:
 
     def apply(self, raw: Raw, *, namespace: str = "default") -> Answer:
         """Create the object, or update it if it is there; `namespace` is for objects that name none."""
-        group, version, kind = _identity(raw)
         metadata = raw.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
         name = str(metadata.get("name") or metadata.get("generateName") or "")
-        wrong = _unreadable(raw, group, version, kind)
-        if wrong is not None:
-            return Answer(kind, name, wrong)
-        new = schema.normalise(deepcopy(raw), schema.kind(group, version, kind))
-        namespace = "" if kind in _CLUSTER_WIDE else str(metadata.get("namespace") or namespace)
+        known = _readable(raw)
+        if isinstance(known, Refused):
+            return Answer(str(raw.get("kind", "")), name, known)
+        group, form = known.group, schema.kind(known.group, known.version, known.kind)
+        new = schema.normalise(deepcopy(raw), form)
+        namespace = str(metadata.get("namespace") or namespace) if known.namespaced else ""
         if namespace:
             new.setdefault("metadata", {})["namespace"] = namespace
-        key = (qualified(plural(kind), group), namespace, name)
+        key = (qualified(known.plural, group), namespace, name)
         old, last, manifest = self.objects.get(key), self._applied.get(key, {}), deepcopy(new)
         if old is None:
-            answer = self.create(new, plural(kind), group=group)
+            answer = self.create(new, known.plural, group=group)
         else:
-            new = three_way(deepcopy(old), last, new, schema.kind(group, version, kind))
+            new = three_way(deepcopy(old), last, new, form)
             verb = "unchanged" if new == old else "configured"
-            answer = self.update(new, plural(kind), group=group, verb=verb)
+            answer = self.update(new, known.plural, group=group, verb=verb)
         if answer.ok:
             self._applied[key] = manifest
         return answer
@@ -255,30 +250,17 @@ def _merged_items(
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
-def _identity(raw: Raw) -> tuple[str, str, str]:
-    group, _, version = str(raw.get("apiVersion", "")).rpartition("/")
-    return group, version, str(raw.get("kind", ""))
-
-
-def _unreadable(raw: Raw, group: str, version: str, kind: str) -> Refused | None:
-    """What keeps a document from being an object: a kind nobody serves, or fields that do not fit it."""
-    if (group, version, kind) not in schema.kinds() or kind.endswith(_NOT_STORED):
-        api_version = f"{group}/{version}" if group else version
-        what = f'no matches for kind "{kind}" in version "{api_version}"'
-        return Refused(404, "NotFound", what)
-    found = schema.check(raw, schema.kind(group, version, kind))
+def _readable(raw: Raw) -> ApiResource | Refused:
+    """The resource that a document is an object of; or what keeps it from being one: its kind, or its fields."""
+    api_version, kind = str(raw.get("apiVersion", "")), str(raw.get("kind", ""))
+    known = resource_of(api_version, kind)
+    if known is None or not known.stored:
+        return Refused(404, "NotFound", f'no matches for kind "{kind}" in version "{api_version}"')
+    found = schema.check(raw, schema.kind(known.group, known.version, kind))
     said = found.error or (f"strict decoding error: {', '.join(found.strict)}" if found.strict else "")
     if not said:
-        return None
-    return Refused(400, "BadRequest", f'{kind} in version "{version}" cannot be handled as a {kind}: {said}')
-
-
-def plural(kind: str) -> str:
-    """The resource of a kind: pods, priorityclasses, networkpolicies."""
-    low = kind.lower()
-    if low.endswith("y"):
-        return low[:-1] + "ies"
-    return low + ("es" if low.endswith("s") else "s")
+        return known
+    return Refused(400, "BadRequest", f'{kind} in version "{known.version}" cannot be handled as a {kind}: {said}')
 
 
 def qualified(resource: str, group: str) -> str:

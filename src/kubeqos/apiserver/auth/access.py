@@ -16,9 +16,10 @@ from kubeqos.apiserver.auth import (
     forbidden_message,
 )
 from kubeqos.apiserver.nodes.podindex import PodIndex
-from kubeqos.apiserver.registry.kinds import RBAC, kind_named
+from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.apiserver.requests import Route
 from kubeqos.codec import JsonObject, decode_json
+from kubeqos.model.kinds import RBAC
 from kubeqos.store import Store, Stored
 from kubeqos.web.identity import MASTERS, Identity
 from kubeqos.web.status import ApiError, forbidden, unauthorized

@@ -1,6 +1,7 @@
-"""The one table of kinds: whatever the API server knows about a kind is a column of this table.
+"""The kinds as they are served: whatever the API server knows about a kind is a column of this table.
 
-Routing, discovery, OpenAPI, tables, field selectors, lifecycle and quota counting read it; adding a kind is one entry.
+Routing, discovery, OpenAPI, tables, field selectors, lifecycle and quota counting read it. Names and scope come from
+`model.kinds`; every entry there has one here.
 """
 
 from __future__ import annotations
@@ -8,17 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from kubeqos.apiserver.present import columns
 from kubeqos.apiserver.present.columns import Column
 from kubeqos.apiserver.registry import lifecycle
 from kubeqos.apiserver.registry.lifecycle import Lifecycle
 from kubeqos.codec import JsonObject
+from kubeqos.model.kinds import (
+    APPS,
+    AUTHENTICATION,
+    AUTHORIZATION,
+    BY_KIND,
+    COORDINATION,
+    METRICS,
+    POLICY,
+    RBAC,
+    RESOURCE,
+    SCHEDULING,
+    ApiResource,
+)
 from kubeqos.rules.admission import Operation, Request
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 NO_COLLECTION_DELETE = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
 WRITABLE = ("get", "patch", "update")
+ASKED = ("create",)
 
 FieldReader = Callable[[JsonObject], str]
 
@@ -36,15 +52,9 @@ class Subresource:
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class Kind(ApiResource):
     """One kind of object as the API serves it. There is one entry per kind, so an entry is equal to itself alone."""
 
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool = True
-    short: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[Subresource, ...] = ()
@@ -53,11 +63,6 @@ class Kind:
     # Kinds that declare their own selectable fields refuse others with a different text than the rest do.
     declares_fields: bool = False
     lifecycle: Lifecycle = lifecycle.PLAIN
-    stored: bool = True
-
-    @cached_property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
 
     @cached_property
     def singular(self) -> str:
@@ -188,72 +193,66 @@ POD_SUBRESOURCES = (
 )
 NODE_SUBRESOURCES = (Subresource("proxy", ("get",), "NodeProxyOptions", "", "v1", answers="text"), STATUS)
 NAMESPACE_SUBRESOURCES = (Subresource("finalize", ("update",)), STATUS)
-RESOURCE, RBAC = "resource.k8s.io", "rbac.authorization.k8s.io"
-METRICS = "metrics.k8s.io"
-AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 
 
-def review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> Kind:
-    """A question that is answered and never stored."""
-    return Kind(group, "v1", plural, kind, namespaced, verbs=("create",), stored=False)
+def served(kind: str, group: str = "", **columns: Any) -> Kind:
+    """A kind of the model's table, with what only its server has to know."""
+    named = BY_KIND[group, kind]
+    return Kind(
+        named.group, named.version, named.plural, named.kind, named.namespaced, named.short, named.stored, **columns
+    )
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind("", "v1", "bindings", "Binding", verbs=("create",), stored=False),
-    Kind("", "v1", "configmaps", "ConfigMap", short=("cm",), columns=columns.CONFIG_MAP),
-    Kind("", "v1", "events", "Event", short=("ev",), columns=columns.EVENT, fields=EVENT_FIELDS,
-         declares_fields=True, lifecycle=lifecycle.EVENT),
-    Kind("", "v1", "limitranges", "LimitRange", short=("limits",), columns=columns.LIMIT_RANGE,
-         lifecycle=lifecycle.UPSERT),
-    Kind("", "v1", "namespaces", "Namespace", False, short=("ns",), verbs=NO_COLLECTION_DELETE,
-         subresources=NAMESPACE_SUBRESOURCES, columns=columns.NAMESPACE,
-         fields={"status.phase": at("status", "phase")}, declares_fields=True, lifecycle=lifecycle.NAMESPACE),
-    Kind("", "v1", "nodes", "Node", False, short=("no",), subresources=NODE_SUBRESOURCES, columns=columns.NODE,
-         fields={"spec.unschedulable": flag("spec", "unschedulable")}, declares_fields=True,
-         lifecycle=lifecycle.NODE),
-    Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short=("pvc",), subresources=(STATUS,),
-         columns=columns.PERSISTENT_VOLUME_CLAIM, lifecycle=lifecycle.PERSISTENT_VOLUME_CLAIM),
-    Kind("", "v1", "pods", "Pod", short=("po",), categories=("all",), subresources=POD_SUBRESOURCES,
-         columns=columns.POD, fields=POD_FIELDS, declares_fields=True, lifecycle=lifecycle.POD),
-    Kind("", "v1", "podtemplates", "PodTemplate", columns=columns.POD_TEMPLATE, lifecycle=lifecycle.SPEC),
-    Kind("", "v1", "replicationcontrollers", "ReplicationController", short=("rc",), categories=("all",),
-         subresources=(SCALE, STATUS), columns=columns.REPLICATION_CONTROLLER,
-         fields={"status.replicas": lambda o: str((o.get("status") or {}).get("replicas", 0))},
-         declares_fields=True, lifecycle=lifecycle.REPLICATION_CONTROLLER),
-    Kind("", "v1", "resourcequotas", "ResourceQuota", short=("quota",), subresources=(STATUS,),
-         columns=columns.RESOURCE_QUOTA, lifecycle=lifecycle.RESOURCE_QUOTA),
-    Kind("", "v1", "secrets", "Secret", columns=columns.SECRET, fields={"type": at("type")}, declares_fields=True),
-    Kind("", "v1", "serviceaccounts", "ServiceAccount", short=("sa",), subresources=(TOKEN,),
-         lifecycle=lifecycle.RETURNED),
-    Kind("", "v1", "services", "Service", short=("svc",), categories=("all",), subresources=(STATUS,),
-         columns=columns.SERVICE, fields={"spec.clusterIP": at("spec", "clusterIP"), "spec.type": at("spec", "type")},
-         declares_fields=True, lifecycle=lifecycle.SERVICE),
-    Kind("apps", "v1", "deployments", "Deployment", short=("deploy",), categories=("all",),
-         subresources=(SCALE, STATUS), columns=columns.DEPLOYMENT, lifecycle=lifecycle.WORKLOAD),
-    Kind("apps", "v1", "replicasets", "ReplicaSet", short=("rs",), categories=("all",),
-         subresources=(SCALE, STATUS), columns=columns.REPLICA_SET, lifecycle=lifecycle.WORKLOAD),
-    review(AUTHN, "selfsubjectreviews", "SelfSubjectReview"),
-    review(AUTHN, "tokenreviews", "TokenReview"),
-    review(AUTHZ, "localsubjectaccessreviews", "LocalSubjectAccessReview", namespaced=True),
-    review(AUTHZ, "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-    review(AUTHZ, "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-    review(AUTHZ, "subjectaccessreviews", "SubjectAccessReview"),
-    Kind("coordination.k8s.io", "v1", "leases", "Lease", columns=columns.LEASE, lifecycle=lifecycle.LEASE),
-    Kind(METRICS, "v1beta1", "nodes", "NodeMetrics", False, verbs=("get", "list"), stored=False),
-    Kind(METRICS, "v1beta1", "pods", "PodMetrics", verbs=("get", "list"), stored=False),
-    Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short=("pdb",), subresources=(STATUS,),
-         columns=columns.POD_DISRUPTION_BUDGET, lifecycle=lifecycle.DISRUPTION_BUDGET),
-    Kind(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False, columns=columns.ROLE_BINDING,
-         lifecycle=lifecycle.UPSERT),
-    Kind(RBAC, "v1", "clusterroles", "ClusterRole", False, columns=columns.CREATED_AT, lifecycle=lifecycle.UPSERT),
-    Kind(RBAC, "v1", "rolebindings", "RoleBinding", columns=columns.ROLE_BINDING, lifecycle=lifecycle.UPSERT),
-    Kind(RBAC, "v1", "roles", "Role", columns=columns.CREATED_AT, lifecycle=lifecycle.UPSERT),
-    Kind(RESOURCE, "v1alpha1", "resourceclaims", "ResourceClaim", subresources=(STATUS,),
-         columns=columns.RESOURCE_CLAIM, lifecycle=lifecycle.WITH_STATUS),
-    Kind(RESOURCE, "v1alpha1", "resourceclaimtemplates", "ResourceClaimTemplate"),
-    Kind(RESOURCE, "v1alpha1", "resourceclasses", "ResourceClass", False, columns=columns.RESOURCE_CLASS),
-    Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, short=("pc",),
-         columns=columns.PRIORITY_CLASS, lifecycle=lifecycle.PRIORITY_CLASS),
+    served("Binding", verbs=ASKED),
+    served("ConfigMap", columns=columns.CONFIG_MAP),
+    served("Event", columns=columns.EVENT, fields=EVENT_FIELDS, declares_fields=True, lifecycle=lifecycle.EVENT),
+    served("LimitRange", columns=columns.LIMIT_RANGE, lifecycle=lifecycle.UPSERT),
+    served("Namespace", verbs=NO_COLLECTION_DELETE, subresources=NAMESPACE_SUBRESOURCES, columns=columns.NAMESPACE,
+           fields={"status.phase": at("status", "phase")}, declares_fields=True, lifecycle=lifecycle.NAMESPACE),
+    served("Node", subresources=NODE_SUBRESOURCES, columns=columns.NODE,
+           fields={"spec.unschedulable": flag("spec", "unschedulable")}, declares_fields=True,
+           lifecycle=lifecycle.NODE),
+    served("PersistentVolumeClaim", subresources=(STATUS,), columns=columns.PERSISTENT_VOLUME_CLAIM,
+           lifecycle=lifecycle.PERSISTENT_VOLUME_CLAIM),
+    served("Pod", categories=("all",), subresources=POD_SUBRESOURCES, columns=columns.POD, fields=POD_FIELDS,
+           declares_fields=True, lifecycle=lifecycle.POD),
+    served("PodTemplate", columns=columns.POD_TEMPLATE, lifecycle=lifecycle.SPEC),
+    served("ReplicationController", categories=("all",), subresources=(SCALE, STATUS),
+           columns=columns.REPLICATION_CONTROLLER,
+           fields={"status.replicas": lambda o: str((o.get("status") or {}).get("replicas", 0))},
+           declares_fields=True, lifecycle=lifecycle.REPLICATION_CONTROLLER),
+    served("ResourceQuota", subresources=(STATUS,), columns=columns.RESOURCE_QUOTA,
+           lifecycle=lifecycle.RESOURCE_QUOTA),
+    served("Secret", columns=columns.SECRET, fields={"type": at("type")}, declares_fields=True),
+    served("ServiceAccount", subresources=(TOKEN,), lifecycle=lifecycle.RETURNED),
+    served("Service", categories=("all",), subresources=(STATUS,), columns=columns.SERVICE,
+           fields={"spec.clusterIP": at("spec", "clusterIP"), "spec.type": at("spec", "type")},
+           declares_fields=True, lifecycle=lifecycle.SERVICE),
+    served("Deployment", APPS, categories=("all",), subresources=(SCALE, STATUS), columns=columns.DEPLOYMENT,
+           lifecycle=lifecycle.WORKLOAD),
+    served("ReplicaSet", APPS, categories=("all",), subresources=(SCALE, STATUS), columns=columns.REPLICA_SET,
+           lifecycle=lifecycle.WORKLOAD),
+    served("SelfSubjectReview", AUTHENTICATION, verbs=ASKED),
+    served("TokenReview", AUTHENTICATION, verbs=ASKED),
+    served("LocalSubjectAccessReview", AUTHORIZATION, verbs=ASKED),
+    served("SelfSubjectAccessReview", AUTHORIZATION, verbs=ASKED),
+    served("SelfSubjectRulesReview", AUTHORIZATION, verbs=ASKED),
+    served("SubjectAccessReview", AUTHORIZATION, verbs=ASKED),
+    served("Lease", COORDINATION, columns=columns.LEASE, lifecycle=lifecycle.LEASE),
+    served("NodeMetrics", METRICS, verbs=("get", "list")),
+    served("PodMetrics", METRICS, verbs=("get", "list")),
+    served("PodDisruptionBudget", POLICY, subresources=(STATUS,), columns=columns.POD_DISRUPTION_BUDGET,
+           lifecycle=lifecycle.DISRUPTION_BUDGET),
+    served("ClusterRoleBinding", RBAC, columns=columns.ROLE_BINDING, lifecycle=lifecycle.UPSERT),
+    served("ClusterRole", RBAC, columns=columns.CREATED_AT, lifecycle=lifecycle.UPSERT),
+    served("RoleBinding", RBAC, columns=columns.ROLE_BINDING, lifecycle=lifecycle.UPSERT),
+    served("Role", RBAC, columns=columns.CREATED_AT, lifecycle=lifecycle.UPSERT),
+    served("ResourceClaim", RESOURCE, subresources=(STATUS,), columns=columns.RESOURCE_CLAIM,
+           lifecycle=lifecycle.WITH_STATUS),
+    served("ResourceClaimTemplate", RESOURCE),
+    served("ResourceClass", RESOURCE, columns=columns.RESOURCE_CLASS),
+    served("PriorityClass", SCHEDULING, columns=columns.PRIORITY_CLASS, lifecycle=lifecycle.PRIORITY_CLASS),
 )  # fmt: skip
 
 BY_PATH: Mapping[tuple[str, str, str], Kind] = {(k.group, k.version, k.plural): k for k in KINDS}

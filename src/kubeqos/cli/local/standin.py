@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubeqos.apiserver.registry.kinds import KINDS, Kind
 from kubeqos.cli.output import table
 from kubeqos.client.api import Call, PatchType
 from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
-from kubeqos.client.resources import EVENTS, NAMESPACES, PODS, RESOURCE_QUOTAS, Resource
+from kubeqos.client.resources import EVENTS, NAMESPACES, PODS, RESOURCE_QUOTAS, Resource, resource_of
 from kubeqos.codec import decode_yaml_all, encode_json
 
 _NAMED = {"pod": PODS, "pods": PODS, "events": EVENTS, "namespace": NAMESPACES}
@@ -62,24 +61,24 @@ def _refused(error: ApiError) -> str:
 async def _apply(api: HttpApi, asked: argparse.Namespace, manifest: str) -> tuple[int, str]:
     said, code = [], 0
     for body in decode_yaml_all(manifest):
-        kind = _kind(body)
-        resource = Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced)
+        resource = _resource(body)
         name, namespace = body["metadata"]["name"], body["metadata"].get("namespace") or asked.namespace
-        path = resource.path(namespace if kind.namespaced else "", name)
+        path = resource.path(namespace if resource.namespaced else "", name)
         query = {"fieldManager": "kubeqos-demo", "force": "true"}
         answer = await api.transport.send(Call("PATCH", path, query, encode_json(body), PatchType.APPLY.value))
         if answer.status >= 400:
             said.append(_refused(ApiError.of(answer.status, answer.body)))
             code = 1
         else:
-            group = f".{kind.group}" if kind.group else ""
-            said.append(f"{kind.kind.lower()}{group}/{name} {'created' if answer.status == 201 else 'configured'}")
+            group = f".{resource.group}" if resource.group else ""
+            said.append(f"{resource.kind.lower()}{group}/{name} {'created' if answer.status == 201 else 'configured'}")
     return code, "\n".join(said)
 
 
-def _kind(body: dict[str, Any]) -> Kind:
-    group, _, version = body["apiVersion"].rpartition("/")
-    return next(kind for kind in KINDS if (kind.group, kind.version, kind.kind) == (group, version, body["kind"]))
+def _resource(body: dict[str, Any]) -> Resource:
+    resource = resource_of(body["apiVersion"], body["kind"])
+    assert resource is not None, f"the demo applies its own manifests: {body['kind']}"
+    return resource
 
 
 async def _start(api: HttpApi, asked: argparse.Namespace, _manifest: str) -> tuple[int, str]:

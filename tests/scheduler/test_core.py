@@ -34,7 +34,7 @@ def pod(name: str, cpu: str = "100m", *, gold: bool = False, **spec: Any) -> dic
 
 
 def bound(raw: dict[str, Any], to: str) -> dict[str, Any]:
-    return {**raw, "spec": {"nodeName": to, **raw["spec"]}}
+    return {**raw, "spec": {**raw["spec"], "nodeName": to}}  # the server writes it last
 
 
 class Story:

@@ -1,7 +1,7 @@
 """Shapes: what placement needs to know of a pod, compiled once and shared by all pods that are alike.
 
 Pods of one template differ only in name and uid, so they have the same shape and share their filtering work.
-The scheduler keeps shapes by the bytes of the pod's spec; `compile_shape` is called once per distinct pod.
+The scheduler keeps shapes by what pods ask for (`scheduler.shapes`); `compile_shape` is called once per distinct pod.
 """
 
 from __future__ import annotations

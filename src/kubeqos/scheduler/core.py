@@ -22,14 +22,14 @@ from kubeqos.placement.fit import Surroundings, freed_by
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
-from kubeqos.placement.shape import Shape, compile_shape, pod_amounts
+from kubeqos.placement.shape import Shape, pod_amounts
 from kubeqos.rules.allocated import held_spec
 from kubeqos.scheduler.claims import ClaimIndex
 from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue
-from kubeqos.scheduler.reading import ENVELOPE, SPEC_BYTES, Envelope, node_facts, same_but_topology
+from kubeqos.scheduler.reading import ENVELOPE, Envelope, node_facts, same_but_topology
 from kubeqos.scheduler.refusals import Refusal, Refusals, is_refusal
+from kubeqos.scheduler.shapes import ShapeMemo
 
-_KEPT_SHAPES = 4096
 _STORY_LENGTH = 32
 _KEPT_STORIES = 10_000
 
@@ -112,12 +112,11 @@ class Scheduler:
         self.claims = ClaimIndex()
         self.counters = Counters()
         self.refusals = Refusals()
-        self._classes = classes
         self._namespaces: dict[str, Mapping[str, str]] = {}
         around = Surroundings(self._namespaces)
         self._placers = {each.scheduler_name: Placer(self.cluster, each.weights, around) for each in profiles}
         self._preemptor = Preemptor(self.cluster, around)
-        self._shapes: OrderedDict[Hashable, Shape] = OrderedDict()
+        self._shapes = ShapeMemo(classes=classes)
         self._profile_of: dict[str, str] = {}
         self._nominees: dict[str, _Nominee] = {}
         self._told: dict[str, tuple[str, str]] = {}
@@ -348,9 +347,8 @@ class Scheduler:
         view = PodView.read(raw)
         spec = held_spec(view)
         if pod_amounts(spec) != shape.requests:
-            spec = msgspec.structs.replace(spec, node_name="")
             view = msgspec.structs.replace(view, spec=spec)
-            shape = compile_shape(view, classes=self._classes, claim_drivers=self.claims.drivers(envelope.metadata.uid))
+            shape = self._shapes.compile(view, self.claims.drivers(envelope.metadata.uid))
         self._release(known.uid, now)
         self.cluster.add_pod(envelope.spec.node_name, msgspec.structs.replace(known, shape=shape))
 
@@ -390,26 +388,7 @@ class Scheduler:
         self.queue.wake(freed_by(pod.shape, held.keys_of(pod)), now)
 
     def _shape(self, raw: bytes, envelope: Envelope) -> Shape:
-        """The pod's shape, compiled once for all pods with the same spec, labels, marks and claim drivers."""
-        drivers = self.claims.drivers(envelope.metadata.uid)
-        key = (
-            envelope.metadata.namespace,
-            bytes(envelope.metadata.labels),
-            envelope.metadata.marks(),
-            SPEC_BYTES.decode(raw).without_node(envelope.spec.node_name),
-            drivers,
-        )
-        shape = self._shapes.get(key)
-        if shape is None:
-            view = PodView.read(raw)
-            if view.spec.node_name:
-                view = msgspec.structs.replace(view, spec=msgspec.structs.replace(view.spec, node_name=""))
-            shape = self._shapes[key] = compile_shape(view, classes=self._classes, claim_drivers=drivers)
-            if len(self._shapes) > _KEPT_SHAPES:
-                self._shapes.popitem(last=False)
-        else:
-            self._shapes.move_to_end(key)
-        return shape
+        return self._shapes.shape_of(raw, envelope, self.claims.drivers(envelope.metadata.uid))
 
     # -- the story ---------------------------------------------------------------------------------------------------
 

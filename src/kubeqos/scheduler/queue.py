@@ -104,12 +104,6 @@ class SchedulingQueue:
         for need in pod.waits_for:
             self._waiting_for[need].add(pod.uid)
 
-    def erred(self, pod: QueuedPod, now: float) -> None:
-        """The attempt itself went wrong (the API refused): try again after a pause."""
-        if pod.uid in self._pods:
-            self._note_attempt(pod, now)
-            self._back_off(pod)
-
     def wake(self, freed: Iterable[Hashable], now: float) -> list[str]:
         """Something was freed: pods that wait for it are decided again, after their pause."""
         woken = [uid for need in freed for uid in tuple(self._waiting_for.get(need, ()))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,7 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""
     generation: int = 0
-    labels: msgspec.Raw = msgspec.Raw(b"{}")
+    labels: dict[str, str] | None = None
     annotations: msgspec.Raw = msgspec.Raw(b"{}")
     owner_references: msgspec.Raw = msgspec.Raw(b"[]")
     deletion_timestamp: str | None = None
@@ -39,11 +40,44 @@ class _Claim(msgspec.Struct, rename="camel"):
     resource_claim_template_name: str | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _Container(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    name: str = ""
+    image: str = ""
+    resources: Any = None
+    restart_policy: str | None = None
+    ports: Any = None
+
+
+class SpecValues(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """The fields of a pod's spec that placement reads (those of `PodSpec`), as plain values.
+
+    Left out is what is mounted into the pod or added to it while it runs; no quantity is worked out only to compare it.
+    """
+
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     scheduling_gates: list[msgspec.Raw] = []
     resource_claims: list[_Claim] = []
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    overhead: Any = None
+    resources: Any = None
+    qos_resources: Any = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    node_selector: Any = None
+    affinity: Any = None
+    tolerations: Any = None
+    topology_spread_constraints: Any = None
+    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
+    restart_policy: str | None = None
+    host_network: bool = False
+
+    def key(self) -> bytes:
+        """Equal for pods that ask for the same, whoever wrote them in which order, and whether they have a node yet."""
+        return _text_of(msgspec.structs.replace(self, node_name="") if self.node_name else self)
 
 
 class _Status(msgspec.Struct, gc=False):
@@ -56,21 +90,12 @@ class Envelope(msgspec.Struct):
     """The few fields of a pod that tell what to do with it."""
 
     metadata: _Meta = msgspec.field(default_factory=_Meta)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    spec: SpecValues = msgspec.field(default_factory=SpecValues)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _SpecBytes(msgspec.Struct):
-    spec: msgspec.Raw = msgspec.Raw(b"{}")
-
-    def without_node(self, node: str) -> bytes:
-        """The spec's text as it was before the pod was bound."""
-        text = bytes(self.spec)
-        return text.replace(b'"nodeName":"%s",' % node.encode(), b"", 1) if node else text
-
-
+_text_of = msgspec.json.Encoder(order="deterministic").encode
 ENVELOPE = msgspec.json.Decoder(Envelope)
-SPEC_BYTES = msgspec.json.Decoder(_SpecBytes)
 
 
 def node_facts(view: NodeView) -> NodeFacts:

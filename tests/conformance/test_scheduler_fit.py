@@ -8,7 +8,8 @@ import pytest
 
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
-from kubeqos.placement.fit import EVERY_ROW, NOTHING_AROUND, resources
+from kubeqos.placement.fit import FILTERS, NO_LABELS
+from kubeqos.placement.rows import EVERY_ROW
 from kubeqos.placement.shape import compile_shape
 from tests.conformance.recorded import cases
 
@@ -43,7 +44,7 @@ def test_fit(case: dict[str, Any]) -> None:
     assert [int(cluster.scoring_cpu[0]), int(cluster.scoring_memory[0])] == case["node_nonzero_requested"]
     found = [
         (finding.describe(0), not bool(finding.resolvable()[0]))
-        for finding in resources(cluster, shape, EVERY_ROW, NOTHING_AROUND)
+        for finding in FILTERS["NodeResourcesFit"](cluster, shape, EVERY_ROW, NO_LABELS)
         if finding.refused[0]
     ]
     wanted = [(each["reason"], each["unresolvable"]) for each in case["insufficient"]]

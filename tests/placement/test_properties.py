@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement.cluster import NO_CLASS, Cluster, PlacedPod
+from kubeqos.placement.counted import COUNTED, counted_checks, has_room
 from kubeqos.placement.fit import FILTERS, Explanation, feasible
-from kubeqos.placement.onerow import has_room, points_but_images
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import Preemption, Preemptor
-from kubeqos.placement.score import Weights, image_points, local_points
+from kubeqos.placement.rows import OneRow
+from kubeqos.placement.score import Weights, image_points, load_points, local_points
 from kubeqos.placement.shape import compile_shape
 from kubeqos.scheduler.reading import node_facts
 from tests.placement import reference
@@ -121,14 +122,15 @@ def test_one_row_in_plain_numbers_equals_the_columns(
     for number, shape in enumerate(shapes):
         node = data.draw(st.sampled_from(NAMES))  # whether it fits there or not
         cluster.add_pod(node, PlacedPod(str(number), str(number), shape))
-    counted = {name: FILTERS[name] for name in ("NodeResourcesFit", "QOSResources", "ResourcePools", "NUMATopology")}
+    counted = {name: FILTERS[name] for name in COUNTED}
     for shape in shapes:
         fits = feasible(cluster, shape, filters=counted)
         points = local_points(cluster, shape, slice(None), weights)
         images = image_points(cluster, shape, slice(None), weights)
+        checks = counted_checks(cluster, shape)
         for row in cluster.row_of.values():
-            assert has_room(cluster, shape, row) == fits[row]
-            assert points_but_images(cluster, shape, row, weights) + images[row] == points[row]
+            assert has_room(checks, OneRow(row)) == fits[row]
+            assert load_points(cluster, shape, OneRow(row), weights) + images[row] == points[row]
 
 
 def told(answer: Placed | Unplaced) -> object:

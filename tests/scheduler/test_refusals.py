@@ -14,7 +14,7 @@ from kubeqos.model.topologysummary import Division, Rules, TopologySummary, enco
 from kubeqos.model.wellknown import TOPOLOGY_ANNOTATION
 from kubeqos.scheduler.core import Bind, Report
 from kubeqos.scheduler.metrics import Metrics
-from kubeqos.scheduler.refusals import FIRST_PAUSE, LONGEST_PAUSE, Refusals
+from kubeqos.scheduler.refusals import FIRST_PAUSE, LONGEST_PAUSE, NodeBackoffs
 from tests.scheduler.test_core import Story, bound, brief, node, pod
 
 LATELY = "1 node(s) refused equal pods lately (UnexpectedAdmissionError)"
@@ -142,7 +142,7 @@ def test_refusals_are_counted_for_metrics() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.01, 40)), min_size=1, max_size=60), st.booleans())
 def test_a_node_that_always_refuses_is_tried_ever_more_seldom(steps: list[tuple[str, float]], churn: bool) -> None:
     """Whatever happens: without anything freed, no more tries than doublings; with it, at most one a second."""
-    refusals, now, tries = Refusals(), 0.0, Counter[str]()
+    refusals, now, tries = NodeBackoffs(), 0.0, Counter[str]()
     for asks, pause in steps:
         now += pause
         list(refusals.over(now))
@@ -163,7 +163,7 @@ def test_a_node_that_always_refuses_is_tried_ever_more_seldom(steps: list[tuple[
 
 
 def test_memory_is_bounded() -> None:
-    refusals = Refusals(kept=10)
+    refusals = NodeBackoffs(kept=10)
     forgotten = [refusals.refused("n", number, "No", str(number), 0.0)[1] for number in range(25)]
     assert len(refusals) == 10
     assert [one.asks for some in forgotten for one in some] == list(range(15))

@@ -36,6 +36,7 @@ from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog
 
 NO_CLASS = -1
 LEVELS = {None: 0, Level.POD: 1, Level.CONTAINER: 2}
+SOFT_TAINT = "PreferNoSchedule"
 _HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -127,6 +128,7 @@ class Cluster:
         self._size = rows
         self.alive: Bools = np.zeros(rows, dtype=np.bool_)
         self.resources: dict[str, Column] = {}
+        self.cpu, self.memory, self.pods = (self.column(name) for name in ("cpu", "memory", "pods"))
         self.classes: dict[ClassKey, Column] = {}
         self.levels: dict[str, Small] = {}
         self.pools: dict[PoolKey, Column] = {}
@@ -142,6 +144,8 @@ class Cluster:
         self.labels = LabelIndex(rows)
         self.taint_sets = Interner[tuple[Taint, ...]]()
         self.taint_set: Small = np.zeros(rows, dtype=np.int32)
+        self.has_soft_taints = False
+        """Whether a node ever had one, so that nodes have to be compared for every pod."""
         self.unschedulable: Bools = np.zeros(rows, dtype=np.bool_)
         self.scoring_cpu: Ints = np.zeros(rows, dtype=np.int64)
         self.scoring_memory: Ints = np.zeros(rows, dtype=np.int64)
@@ -158,6 +162,7 @@ class Cluster:
         self._free: list[int] = list(range(rows - 1, -1, -1))
         self.facts_at: Ints = np.zeros(rows, dtype=np.int64)
         """The clock when a node itself, and not only the pods on it, changed for the last time."""
+        self.facts_clock = 0
         self.changes: list[int] = []
         self.changes_trimmed = 0
 
@@ -273,7 +278,7 @@ class Cluster:
 
     def _node_changed(self, row: int) -> None:
         self._changed(row)
-        self.facts_at[row] = self.clock
+        self.facts_at[row] = self.facts_clock = self.clock
 
     def _changed(self, row: int) -> None:
         self.changes.append(row)
@@ -312,6 +317,11 @@ class Cluster:
             found = self.levels[resource] = np.zeros(self._size, dtype=np.int32)
         return found
 
+    @property
+    def divisions(self) -> tuple[int, int]:
+        """How many resources plugins divide, and by how many sets of rules: grows when a node brings a new one."""
+        return len(self.rule_set), len(self.rule_sets)
+
     def driver_column(self, driver: str) -> Bools:
         found = self.drivers.get(driver)
         if found is None:
@@ -321,13 +331,13 @@ class Cluster:
     def _account(self, row: int, held: Row, pod: PlacedPod, sign: int) -> None:
         shape = pod.shape
         for name, amount in shape.requests.items():
-            self.column(name).used[row] += sign * amount
-        self.column("pods").used[row] += sign
-        self.scoring_cpu[row] += sign * shape.scoring_cpu_milli
-        self.scoring_memory[row] += sign * shape.scoring_memory
+            _add(self.column(name).used, row, sign * amount)
+        _add(self.pods.used, row, sign)
+        _add(self.scoring_cpu, row, sign * shape.scoring_cpu_milli)
+        _add(self.scoring_memory, row, sign * shape.scoring_memory)
         if shape.class_needs:
             for key, count in class_use(shape, held.classes):
-                self.class_column(key).used[row] += sign * count
+                _add(self.class_column(key).used, row, sign * count)
             self._weigh_classes(row, held.classes)
         if row in self.divided:
             for pool, amount in pool_use(shape, held.facts.topology, held.rules, pod.uid):
@@ -342,8 +352,8 @@ class Cluster:
 
     def _weigh_load(self, row: int) -> None:
         """What scoring asks of a row for every pod is worked out when the row changes, not when it is asked."""
-        cpu, memory = self.column("cpu").capacity[row], self.column("memory").capacity[row]
-        shares = (self.scoring_cpu[row] / max(cpu, 1), self.scoring_memory[row] / max(memory, 1))
+        cpu, memory = self.cpu.capacity.item(row), self.memory.capacity.item(row)
+        shares = (self.scoring_cpu.item(row) / max(cpu, 1), self.scoring_memory.item(row) / max(memory, 1))
         self.unevenness[row] = abs(min(shares[0], 1.0) - min(shares[1], 1.0))
 
     def _weigh_classes(self, row: int, offered: Catalog) -> None:
@@ -351,7 +361,7 @@ class Cluster:
         for kind in offered.types.values():
             for cls, capacity in kind.classes.items():
                 if capacity > 0:
-                    used = int(self.class_column((kind.level, kind.name, cls)).used[row])
+                    used = self.class_column((kind.level, kind.name, cls)).used.item(row)
                     free += max(capacity - used, 0) * 100 // capacity
                     limited += 1
         self.scarce_free[row] = free // limited if limited else 0
@@ -370,6 +380,7 @@ class Cluster:
         self._weigh_load(row)
         self.labels.write(row, {_HOSTNAME: view.metadata.name, **view.metadata.labels})
         self.taint_set[row] = self.taint_sets.number(tuple(view.spec.taints))
+        self.has_soft_taints |= any(taint.effect == SOFT_TAINT for taint in view.spec.taints)
         self.unschedulable[row] = view.spec.unschedulable
         for driver, has in self.drivers.items():
             has[row] = driver in held.facts.drivers
@@ -459,6 +470,10 @@ class Cluster:
                 table[key] = grown(table[key], self._size, 0)
         self.labels.grow(self._size)
         self._free.extend(range(self._size - 1, old - 1, -1))
+
+
+def _add(column: Ints, row: int, amount: int) -> None:
+    column[row] = column.item(row) + amount  # plain numbers: half the time of `+=` on one element
 
 
 def class_use(shape: Shape, offered: Catalog) -> Iterator[tuple[ClassKey, int]]:

@@ -124,7 +124,9 @@ class PodGroups:
 
 
 def _count(table: dict[_V, Counter[int]], key: _V, row: int, sign: int) -> None:
-    counts = table.setdefault(key, Counter())
+    counts = table.get(key)
+    if counts is None:
+        counts = table[key] = Counter()
     counts[row] += sign
     if counts[row] == 0:
         del counts[row]

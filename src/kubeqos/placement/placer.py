@@ -15,22 +15,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.counted import Check, counted_checks, has_room
 from kubeqos.placement.domains import is_repelled
-from kubeqos.placement.fit import NOTHING_AROUND, STANDING, Explanation, Surroundings, feasible
+from kubeqos.placement.fit import NO_LABELS, STANDING, Explanation, feasible
 from kubeqos.placement.indexes import Bools, Ints
-from kubeqos.placement.onerow import has_room, points_but_images
+from kubeqos.placement.rows import OneRow
 from kubeqos.placement.score import (
     DEFAULT_WEIGHTS,
     Weights,
     image_points,
+    load_points,
     local_points,
     needs_relative,
     relative_points,
 )
+from kubeqos.placement.selectors import NamespaceLabels
 from kubeqos.placement.shape import Shape
 
 _KEPT_SHAPES = 512
-_FEW = 8  # rows; from about there on the columns are faster than one row at a time
+FEW_ROWS = 8  # from about there on the columns are faster than one row at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,18 @@ class Placer:
     """Decides for one cluster; keeps what it learned about each shape."""
 
     def __init__(
-        self, cluster: Cluster, weights: Weights = DEFAULT_WEIGHTS, around: Surroundings = NOTHING_AROUND
+        self,
+        cluster: Cluster,
+        weights: Weights = DEFAULT_WEIGHTS,
+        namespaces: NamespaceLabels = NO_LABELS,
+        *,
+        few_rows: int = FEW_ROWS,
     ) -> None:
+        """`few_rows` changed ones are judged one at a time, more of them by columns; the answers are the same."""
         self.cluster = cluster
         self.weights = weights
-        self.around = around
+        self.namespaces = namespaces
+        self._few_rows = few_rows
         self._rankings: OrderedDict[Shape, _Ranking] = OrderedDict()
 
     def place(self, shape: Shape) -> Placed | Unplaced:
@@ -81,31 +91,31 @@ class Placer:
         return Placed(self.cluster.node_name(row), points)
 
     def _unplaced(self, shape: Shape) -> Unplaced:
-        return Unplaced(Explanation(self.cluster, shape, self.around))
+        return Unplaced(Explanation(self.cluster, shape, self.namespaces))
 
     def _ranking(self, shape: Shape) -> _Ranking:
         """What is known of the nodes for this shape, up to date."""
         ranking = self._rankings.get(shape)
         if ranking is None:
-            ranking = self._rankings[shape] = _Ranking()
+            ranking = self._rankings[shape] = _Ranking(self._few_rows)
             if len(self._rankings) > _KEPT_SHAPES:
                 self._rankings.popitem(last=False)
         else:
             self._rankings.move_to_end(shape)
-        ranking.catch_up(self.cluster, shape, self.weights, self.around)
+        ranking.catch_up(self.cluster, shape, self.weights, self.namespaces)
         return ranking
 
     def _must_compare(self, shape: Shape) -> bool:
         if needs_relative(self.cluster, shape):
             return True
-        return bool(self.cluster.groups.repelling) and is_repelled(self.cluster, shape, self.around.namespaces)
+        return bool(self.cluster.groups.repelling) and is_repelled(self.cluster, shape, self.namespaces)
 
     def _compare(self, shape: Shape) -> tuple[int, int] | None:
-        fits = feasible(self.cluster, shape, around=self.around)
+        fits = feasible(self.cluster, shape, namespaces=self.namespaces)
         if not fits.any():
             return None
         points = local_points(self.cluster, shape, slice(None), self.weights)
-        points += relative_points(self.cluster, shape, fits, self.weights, self.around)
+        points += relative_points(self.cluster, shape, fits, self.weights, self.namespaces)
         row = int(np.argmax(np.where(fits, points, -1)))
         return row, int(points[row])
 
@@ -113,7 +123,10 @@ class Placer:
 class _Ranking:
     """The nodes that fit one shape, best first. Entries of changed rows are left behind and skipped."""
 
-    def __init__(self) -> None:
+    def __init__(self, few_rows: int) -> None:
+        self._few_rows = few_rows
+        self._checks: tuple[Check, ...] = ()
+        self._divisions: tuple[int, int] | None = None
         self._heap: list[tuple[int, int]] = []
         self._points: dict[int, int] = {}
         self._clock = -1
@@ -123,7 +136,7 @@ class _Ranking:
         self._standing: Bools = np.zeros(0, dtype=np.bool_)
         self._images: Ints = np.zeros(0, dtype=np.int64)
 
-    def catch_up(self, cluster: Cluster, shape: Shape, weights: Weights, around: Surroundings) -> None:
+    def catch_up(self, cluster: Cluster, shape: Shape, weights: Weights, namespaces: NamespaceLabels) -> None:
         """Judge the rows that changed since the last time."""
         if self._clock == cluster.clock:
             return
@@ -134,14 +147,24 @@ class _Ranking:
             or len(self._heap) > 4 * len(cluster.alive) + 64
             or len(cluster.alive) != len(self._standing)
         ):
-            self._judge_all(cluster, shape, weights, around)
-        elif len(changed) > _FEW or shape.host_ports or any(cluster.facts_at.item(row) > before for row in changed):
-            self._judge(changed, cluster, shape, weights, around)
+            self._judge_all(cluster, shape, weights, namespaces)
+        elif len(changed) > self._few_rows or self._nodes_changed(changed, cluster, before):
+            self._judge(changed, cluster, shape, weights, namespaces)
         else:
-            for row in changed:
-                fits = self._standing.item(row) and has_room(cluster, shape, row)
-                images = self._images.item(row)
-                self._note(row, points_but_images(cluster, shape, row, weights) + images if fits else None)
+            self._judge_one_by_one(changed, cluster, shape, weights)
+
+    @staticmethod
+    def _nodes_changed(changed: list[int], cluster: Cluster, before: int) -> bool:
+        return cluster.facts_clock > before and any(cluster.facts_at.item(row) > before for row in changed)
+
+    def _judge_one_by_one(self, changed: list[int], cluster: Cluster, shape: Shape, weights: Weights) -> None:
+        """Pods came or went on a few nodes, which themselves are as they were."""
+        if self._divisions != cluster.divisions:
+            self._checks, self._divisions = counted_checks(cluster, shape), cluster.divisions
+        for row in changed:
+            at = OneRow(row)
+            fits = self._standing.item(row) and has_room(self._checks, at)
+            self._note(row, load_points(cluster, shape, at, weights) + self._images.item(row) if fits else None)
 
     def _note(self, row: int, points: int | None) -> None:
         if points is None:
@@ -151,20 +174,20 @@ class _Ranking:
             heapq.heappush(self._heap, (-points, row))
 
     def _judge(
-        self, changed: list[int], cluster: Cluster, shape: Shape, weights: Weights, around: Surroundings
+        self, changed: list[int], cluster: Cluster, shape: Shape, weights: Weights, namespaces: NamespaceLabels
     ) -> None:
         rows = np.array(changed, dtype=np.int64)
-        self._standing[rows] = feasible(cluster, shape, rows, around, STANDING)
+        self._standing[rows] = feasible(cluster, shape, rows, namespaces, STANDING)
         self._images[rows] = image_points(cluster, shape, rows, weights)
-        fits = feasible(cluster, shape, rows, around).tolist()
+        fits = feasible(cluster, shape, rows, namespaces).tolist()
         points = local_points(cluster, shape, rows, weights).tolist()
         for row, fit, value in zip(changed, fits, points, strict=True):
             self._note(row, value if fit else None)
 
-    def _judge_all(self, cluster: Cluster, shape: Shape, weights: Weights, around: Surroundings) -> None:
-        self._standing = feasible(cluster, shape, around=around, filters=STANDING)
+    def _judge_all(self, cluster: Cluster, shape: Shape, weights: Weights, namespaces: NamespaceLabels) -> None:
+        self._standing = feasible(cluster, shape, namespaces=namespaces, filters=STANDING)
         self._images = image_points(cluster, shape, slice(None), weights)
-        fits = np.flatnonzero(feasible(cluster, shape, around=around))
+        fits = np.flatnonzero(feasible(cluster, shape, namespaces=namespaces))
         points = local_points(cluster, shape, fits, weights)
         self._points = dict(zip(fits.tolist(), points.tolist(), strict=True))
         self._heap = [(-value, row) for row, value in self._points.items()]

@@ -17,9 +17,9 @@ import numpy as np
 
 from kubeqos.model.objects import LabelSelectorView
 from kubeqos.placement.cluster import Cluster, Column, PlacedPod, class_use
-from kubeqos.placement.fit import NOTHING_AROUND, Explanation, Surroundings, counted_message, feasible
+from kubeqos.placement.fit import NO_LABELS, Explanation, counted_message, feasible
 from kubeqos.placement.pools import pool_use, pool_wants
-from kubeqos.placement.selectors import labels_predicate
+from kubeqos.placement.selectors import NamespaceLabels, labels_predicate
 from kubeqos.placement.shape import Shape
 
 _LEAST_CANDIDATES = 100
@@ -57,9 +57,9 @@ class NoPreemption:
 class Preemptor:
     """Plans preemptions for one cluster. Like the placer it keeps, per shape, what it learned about unchanged nodes."""
 
-    def __init__(self, cluster: Cluster, around: Surroundings = NOTHING_AROUND) -> None:
+    def __init__(self, cluster: Cluster, namespaces: NamespaceLabels = NO_LABELS) -> None:
         self.cluster = cluster
-        self.around = around
+        self.namespaces = namespaces
         self.budgets: Sequence[DisruptionBudget] = ()
         self._trials: OrderedDict[Shape, _Trials] = OrderedDict()
         self._next = 0
@@ -81,7 +81,7 @@ class Preemptor:
                 break
             if row not in trials.tried:
                 self._next += 1
-                trials.add(row, dry_run(self.cluster, row, shape, self.budgets, self.around))
+                trials.add(row, dry_run(self.cluster, row, shape, self.budgets, self.namespaces))
         best = trials.best()
         if best is None:
             counts = {_NO_VICTIMS: len(hopeful), _NOT_HELPFUL: nodes - len(hopeful)}
@@ -162,17 +162,17 @@ def _preference(candidate: Preemption) -> tuple[float, ...]:
 
 
 def dry_run(
-    cluster: Cluster, row: int, shape: Shape, budgets: Sequence[DisruptionBudget], around: Surroundings
+    cluster: Cluster, row: int, shape: Shape, budgets: Sequence[DisruptionBudget], namespaces: NamespaceLabels
 ) -> Preemption | None:
     """Whom to evict from one node, or None when even evicting all lower pods is not enough."""
     lower = [pod for pod in cluster.rows[row].pods.values() if pod.shape.priority < shape.priority and pod.preemptible]
     if not lower:
         return None
     with cluster.without([pod.uid for pod in lower]):
-        if not feasible(cluster, shape, np.array([row]), around)[0]:
+        if not feasible(cluster, shape, np.array([row]), namespaces)[0]:
             return None
         protected, free = split_by_budget(lower, budgets)
-        keeps = _Reprieve(cluster, row, shape, around)
+        keeps = _Reprieve(cluster, row, shape, namespaces)
         violators = [pod for pod in _important_first(protected) if not keeps(pod)]
         victims = violators + [pod for pod in _important_first(free) if not keeps(pod)]
         keeps.restore()
@@ -210,11 +210,11 @@ class _Reprieve:
     tried by really putting them back.
     """
 
-    def __init__(self, cluster: Cluster, row: int, shape: Shape, around: Surroundings) -> None:
+    def __init__(self, cluster: Cluster, row: int, shape: Shape, namespaces: NamespaceLabels) -> None:
         self._cluster = cluster
         self._row = row
         self._shape = shape
-        self._around = around
+        self._namespaces = namespaces
         self._left = self._room()
         self._returned: list[str] = []
 
@@ -224,7 +224,7 @@ class _Reprieve:
             return False
         if self._company_matters(pod.shape):
             self._cluster.add_pod(self._cluster.node_name(self._row), pod)
-            if not feasible(self._cluster, self._shape, np.array([self._row]), self._around)[0]:
+            if not feasible(self._cluster, self._shape, np.array([self._row]), self._namespaces)[0]:
                 self._cluster.remove_pod(pod.uid)
                 return False
             self._returned.append(pod.uid)

@@ -1,24 +1,23 @@
 """Score: which of the nodes that fit is the best, as a weighted sum of points from 0 to 100.
 
-Local scores look at one node alone, so that after a change only that node's points are computed again.
+Local scores look at one node alone, so that after a change only that node's points are computed again; like the checks
+of `counted` they are stated once for one row and for many.
 Relative scores compare nodes with each other and are normalised over the nodes that fit, as Kubernetes does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from kubeqos.model.objects import Taint
-from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.cluster import SOFT_TAINT, Cluster
 from kubeqos.placement.domains import domain_counts, spread_counts
-from kubeqos.placement.fit import Surroundings, tolerates
 from kubeqos.placement.indexes import Bools, Ints, Rows
-from kubeqos.placement.selectors import term_matches
+from kubeqos.placement.rows import At, ManyRows, Number
+from kubeqos.placement.selectors import NamespaceLabels, term_matches
 from kubeqos.placement.shape import Shape
-from kubeqos.rules.classes import ClassKey, Level
+from kubeqos.rules.taints import tolerates
 
 MAX_POINTS = 100
 _MEGABYTE = 1 << 20
@@ -42,72 +41,33 @@ class Weights:
 
 DEFAULT_WEIGHTS = Weights()
 
-LocalScore = Callable[[Cluster, Shape, Rows, Weights], Ints]
 
-
-def allocation(cluster: Cluster, shape: Shape, rows: Rows, weights: Weights) -> Ints:
-    """The mean free (or used) share of CPU and memory with the pod placed."""
-    cpu, memory = (
-        _share(used, capacity, weights.most_allocated) for used, capacity in _fractions(cluster, shape, rows)
-    )
-    return (cpu + memory) // 2
-
-
-def _share(used: Ints, capacity: Ints, taken: bool) -> Ints:
+def allocation(used: Number, capacity: Number, size: Number, taken: bool) -> Number:
     """The used or the free part of a capacity in points; nothing for a node that has none or is over it."""
     wanted = used if taken else capacity - used
-    return np.where(used > capacity, 0, wanted) * MAX_POINTS // np.maximum(capacity, 1)
+    return (used <= capacity) * wanted * MAX_POINTS // size
 
 
-def balance(cluster: Cluster, shape: Shape, rows: Rows, _: Weights) -> Ints:
+def balance(cpu_share: Number, memory_share: Number, before: Number, at: At) -> Number:
     """How far the pod evens out CPU and memory use, compared with the node before it."""
-    if shape.best_effort:
-        return np.zeros(len(cluster.alive[rows]), dtype=np.int64)
-    (cpu, cpu_capacity), (memory, memory_capacity) = _fractions(cluster, shape, rows)
-    cpu_share = np.minimum(cpu / np.maximum(cpu_capacity, 1), 1.0)
-    memory_share = np.minimum(memory / np.maximum(memory_capacity, 1), 1.0)
-    gain = cluster.unevenness[rows] - np.abs(cpu_share - memory_share)
-    points: Ints = (MAX_POINTS * 0.75 + gain * (MAX_POINTS / 4)).astype(np.int64)
-    return points
+    gain = before - abs(at.smaller(cpu_share, 1.0) - at.smaller(memory_share, 1.0))
+    return at.whole(MAX_POINTS * 0.75 + gain * (MAX_POINTS / 4))
 
 
-def _fractions(cluster: Cluster, shape: Shape, rows: Rows) -> list[tuple[Ints, Ints]]:
-    """Used and available CPU and memory, with the pod placed."""
-    cpu = cluster.scoring_cpu[rows] + shape.scoring_cpu_milli
-    memory = cluster.scoring_memory[rows] + shape.scoring_memory
-    return [(cpu, cluster.column("cpu").capacity[rows]), (memory, cluster.column("memory").capacity[rows])]
-
-
-def class_availability(cluster: Cluster, shape: Shape, rows: Rows, _: Weights) -> Ints:
+def class_availability(cluster: Cluster, shape: Shape, at: At) -> Number:
     """Prefer nodes with the largest free share of the classes asked for, and keep scarce classes for those who ask.
 
     A pod without class requests gets more points on nodes whose limited classes are all taken or that have none.
     """
-    if shape.class_needs:
-        return _wanted_classes(cluster, shape, rows)
-    return MAX_POINTS - cluster.scarce_free[rows]
-
-
-def _wanted_classes(cluster: Cluster, shape: Shape, rows: Rows) -> Ints:
-    points = np.zeros(len(cluster.alive[rows]), dtype=np.int64)
-    keys = wanted_keys(shape)
-    for key in keys:
+    if not shape.class_needs:
+        return MAX_POINTS - at.read(cluster.scarce_free)
+    points: Number = 0
+    for key in shape.class_keys:
         column = cluster.class_column(key)
-        capacity = column.capacity[rows]
-        free = np.maximum(capacity - column.used[rows], 0)
-        share = np.where(capacity == 0, MAX_POINTS, free * MAX_POINTS // np.maximum(capacity, 1))
-        points += np.where(capacity < 0, 0, share)
-    return points // max(len(keys), 1)
-
-
-def wanted_keys(shape: Shape) -> list[ClassKey]:
-    """Every class that a pod may take, whatever the level at which a node offers it."""
-    keys: list[ClassKey] = []
-    for need in shape.class_needs:
-        keys += [(Level.CONTAINER, need.resource, cls) for cls in need.container_classes]
-        if need.pod_class is not None:
-            keys.append((Level.POD, need.resource, need.pod_class))
-    return keys
+        capacity = at.read(column.capacity)  # -1 is a class that the node does not have, 0 one without limit
+        free = at.larger(capacity - at.read(column.used), 0)
+        points = points + (capacity == 0) * MAX_POINTS + (capacity > 0) * free * MAX_POINTS // at.larger(capacity, 1)
+    return points // max(len(shape.class_keys), 1)
 
 
 def image_locality(cluster: Cluster, shape: Shape, rows: Rows) -> Ints:
@@ -123,20 +83,31 @@ def image_locality(cluster: Cluster, shape: Shape, rows: Rows) -> Ints:
     return (MAX_POINTS * (clipped - _IMAGE_FLOOR) / (ceiling - _IMAGE_FLOOR)).astype(np.int64)
 
 
-LOCAL: Mapping[str, LocalScore] = {
-    "resources": allocation,
-    "balance": balance,
-    "classes": class_availability,
-}
-
-
 def local_points(cluster: Cluster, shape: Shape, rows: Rows, weights: Weights) -> Ints:
     """The weighted sum of the scores that look at one node alone."""
-    points = image_points(cluster, shape, rows, weights)
-    for name, score in LOCAL.items():
-        weight = getattr(weights, name)
-        if weight:
-            points += weight * score(cluster, shape, rows, weights)
+    points: Ints = image_points(cluster, shape, rows, weights)
+    points += load_points(cluster, shape, ManyRows(cluster, rows), weights)
+    return points
+
+
+def load_points(cluster: Cluster, shape: Shape, at: At, weights: Weights) -> Number:
+    """The part of the local points that pods change when they come and go, as if the pod were placed."""
+    points: Number = 0
+    cpu = at.read(cluster.scoring_cpu) + shape.scoring_cpu_milli
+    memory = at.read(cluster.scoring_memory) + shape.scoring_memory
+    cpu_capacity, memory_capacity = at.read(cluster.cpu.capacity), at.read(cluster.memory.capacity)
+    cpu_size, memory_size = at.larger(cpu_capacity, 1), at.larger(memory_capacity, 1)  # to divide by
+    if weights.resources:
+        taken = weights.most_allocated
+        shares = allocation(cpu, cpu_capacity, cpu_size, taken) + allocation(
+            memory, memory_capacity, memory_size, taken
+        )
+        points = weights.resources * (shares // 2)
+    if weights.balance and not shape.best_effort:
+        gained = balance(cpu / cpu_size, memory / memory_size, at.read(cluster.unevenness), at)
+        points = points + weights.balance * gained
+    if weights.classes:
+        points = points + weights.classes * class_availability(cluster, shape, at)
     return points
 
 
@@ -152,14 +123,14 @@ def image_points(cluster: Cluster, shape: Shape, rows: Rows, weights: Weights) -
 
 def needs_relative(cluster: Cluster, shape: Shape) -> bool:
     """Whether nodes must be compared with each other for this pod."""
-    return bool(shape.preferred_terms) or shape.looks_at_other_nodes or bool(_preferred_taints(cluster))
+    return cluster.has_soft_taints or bool(shape.preferred_terms) or shape.looks_at_other_nodes
 
 
-def relative_points(cluster: Cluster, shape: Shape, fits: Bools, weights: Weights, around: Surroundings) -> Ints:
+def relative_points(cluster: Cluster, shape: Shape, fits: Bools, weights: Weights, namespaces: NamespaceLabels) -> Ints:
     """The weighted sum of the normalised scores, over all rows; only those that fit decide the scale."""
     points = np.zeros(len(fits), dtype=np.int64)
     points += weights.node_affinity * _scaled(_preferred_affinity(cluster, shape), fits)
-    if _preferred_taints(cluster):
+    if cluster.has_soft_taints:
         points += weights.taints * _scaled(_intolerable(cluster, shape), fits, reverse=True)
     soft = [each for each in shape.spread if each.when_unsatisfiable == "ScheduleAnyway"]
     if soft:
@@ -169,7 +140,7 @@ def relative_points(cluster: Cluster, shape: Shape, fits: Bools, weights: Weight
             crowd += per_domain[cluster.labels.column(constraint.topology_key)]
         points += weights.spread * _scaled(crowd, fits, reverse=True)
     if shape.preferred_affinity or shape.preferred_anti_affinity:
-        points += weights.pod_affinity * _scaled(_company(cluster, shape, around), fits)
+        points += weights.pod_affinity * _scaled(_company(cluster, shape, namespaces), fits)
     return points
 
 
@@ -180,27 +151,22 @@ def _preferred_affinity(cluster: Cluster, shape: Shape) -> Ints:
     return points
 
 
-def _preferred_taints(cluster: Cluster) -> list[tuple[Taint, ...]]:
-    return [each for each in cluster.taint_sets.values if any(taint.effect == "PreferNoSchedule" for taint in each)]
-
-
 def _intolerable(cluster: Cluster, shape: Shape) -> Ints:
     counts = [
         sum(
-            taint.effect == "PreferNoSchedule" and not any(tolerates(one, taint) for one in shape.tolerations)
-            for taint in each
+            taint.effect == SOFT_TAINT and not any(tolerates(one, taint) for one in shape.tolerations) for taint in each
         )
         for each in cluster.taint_sets.values
     ]
     return np.array(counts, dtype=np.int64)[cluster.taint_set]
 
 
-def _company(cluster: Cluster, shape: Shape, around: Surroundings) -> Ints:
+def _company(cluster: Cluster, shape: Shape, namespaces: NamespaceLabels) -> Ints:
     points = np.zeros(len(cluster.alive), dtype=np.int64)
     for sign, terms in ((1, shape.preferred_affinity), (-1, shape.preferred_anti_affinity)):
         for weighted in terms:
             term = weighted.pod_affinity_term
-            near = domain_counts(cluster, term, shape.namespace, around.namespaces)
+            near = domain_counts(cluster, term, shape.namespace, namespaces)
             points += sign * weighted.weight * near[cluster.labels.column(term.topology_key)]
     return points
 

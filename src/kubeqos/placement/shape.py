@@ -6,7 +6,7 @@ The scheduler keeps shapes by what pods ask for (`scheduler.shapes`); `compile_s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kubeqos.model.objects import (
@@ -21,7 +21,7 @@ from kubeqos.model.objects import (
 )
 from kubeqos.model.podmarks import MAIN_CONTAINER_KEY, Marks, is_left_alone, marks_of_pod, only_marks
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import Level, demand, requested
+from kubeqos.rules.classes import ClassKey, Level, demand, requested
 from kubeqos.rules.podqos import QosClass, aggregate, effective_class, effective_requests
 
 # What a container without a request counts for in scoring, so that a node full of such pods does not look empty.
@@ -98,6 +98,8 @@ class Shape:
     scoring_memory: int
     best_effort: bool
     class_needs: tuple[ClassNeed, ...]
+    class_keys: tuple[ClassKey, ...]
+    """Every class that it may take, whatever the level at which a node offers it."""
     node_name: str
     node_selector: Mapping[str, str]
     required_terms: tuple[NodeSelectorTerm, ...] | None
@@ -169,6 +171,7 @@ def compile_shape(
         scoring_memory=scoring_memory,
         best_effort=qos is QosClass.BEST_EFFORT,
         class_needs=needs,
+        class_keys=tuple(_class_keys(needs)),
         node_name=spec.node_name,
         node_selector=spec.node_selector,
         required_terms=(
@@ -245,6 +248,14 @@ def class_needs(spec: PodSpec) -> tuple[ClassNeed, ...]:
         )
         for name in names
     )
+
+
+def _class_keys(needs: tuple[ClassNeed, ...]) -> Iterator[ClassKey]:
+    for need in needs:
+        for cls in need.container_classes:
+            yield Level.CONTAINER, need.resource, cls
+        if need.pod_class is not None:
+            yield Level.POD, need.resource, need.pod_class
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:

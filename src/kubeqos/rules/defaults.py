@@ -213,7 +213,7 @@ def pull_policy(image: str) -> str:
 def add_default_tolerations(spec: Raw) -> None:
     """Admission: a pod stays five minutes on a node that is not ready or not reachable, unless it says otherwise."""
     tolerations = spec.get("tolerations") or []
-    missing = [key for key in _NODE_TROUBLES if not any(_tolerates(one, key) for one in tolerations)]
+    missing = [key for key in _NODE_TROUBLES if not any(_speaks_of(one, key) for one in tolerations)]
     if missing:
         spec["tolerations"] = tolerations + [
             {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATED_SECONDS}
@@ -221,7 +221,8 @@ def add_default_tolerations(spec: Raw) -> None:
         ]
 
 
-def _tolerates(toleration: Raw, key: str) -> bool:
+def _speaks_of(toleration: Raw, key: str) -> bool:
+    """Whether a toleration was written with such a taint in mind; whether it covers it is another question."""
     return toleration.get("key", "") in (key, "") and toleration.get("effect", "") in ("NoExecute", "")
 
 

@@ -18,7 +18,7 @@ from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.topologysummary import grown
 from kubeqos.placement.cluster import Cluster, PlacedPod
 from kubeqos.placement.findings import COMPANY, NUMA
-from kubeqos.placement.fit import Surroundings, freed_by
+from kubeqos.placement.fit import freed_by
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
@@ -27,7 +27,7 @@ from kubeqos.rules.allocated import held_spec
 from kubeqos.scheduler.claims import ClaimIndex
 from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue
 from kubeqos.scheduler.reading import ENVELOPE, Envelope, node_facts, same_but_topology
-from kubeqos.scheduler.refusals import Refusal, Refusals, is_refusal
+from kubeqos.scheduler.refusals import NodeBackoff, NodeBackoffs, is_refusal
 from kubeqos.scheduler.shapes import ShapeMemo
 
 _STORY_LENGTH = 32
@@ -111,11 +111,10 @@ class Scheduler:
         self.queue = SchedulingQueue()
         self.claims = ClaimIndex()
         self.counters = Counters()
-        self.refusals = Refusals()
+        self.refusals = NodeBackoffs()
         self._namespaces: dict[str, Mapping[str, str]] = {}
-        around = Surroundings(self._namespaces)
-        self._placers = {each.scheduler_name: Placer(self.cluster, each.weights, around) for each in profiles}
-        self._preemptor = Preemptor(self.cluster, around)
+        self._placers = {each.scheduler_name: Placer(self.cluster, each.weights, self._namespaces) for each in profiles}
+        self._preemptor = Preemptor(self.cluster, self._namespaces)
         self._shapes = ShapeMemo(classes=classes)
         self._profile_of: dict[str, str] = {}
         self._nominees: dict[str, _Nominee] = {}
@@ -298,7 +297,7 @@ class Scheduler:
             self.cluster.keep_off(trial.asks, node, trial.reason)
             self._tell_story(pod.uid, now, f"sent to see whether {node} lets such pods in again")
 
-    def _let_in(self, refusal: Refusal, now: float) -> None:
+    def _let_in(self, refusal: NodeBackoff, now: float) -> None:
         self.cluster.let_in(refusal.asks, refusal.node)
         self.queue.wake([("refused", refusal.asks)], now)
 

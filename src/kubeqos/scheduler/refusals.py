@@ -29,8 +29,8 @@ def is_refusal(phase: str, message: str) -> bool:
 
 
 @dataclass(slots=True)
-class Refusal:
-    """One node's refusal of pods that ask for the same."""
+class NodeBackoff:
+    """How long pods that ask for the same are kept off a node that refused one."""
 
     node: str
     asks: Hashable
@@ -43,12 +43,12 @@ class Refusal:
     """The uid of the pod that was sent to see."""
 
 
-class Refusals:
+class NodeBackoffs:
     """What is remembered of them, at most so many: the oldest are forgotten first."""
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
-        self._known: OrderedDict[tuple[str, Hashable], Refusal] = OrderedDict()
+        self._known: OrderedDict[tuple[str, Hashable], NodeBackoff] = OrderedDict()
         self._due: list[tuple[float, int, tuple[str, Hashable]]] = []
         self._sequence = 0
         self.counts: dict[str, int] = {}
@@ -62,7 +62,9 @@ class Refusals:
         """How many pauses last."""
         return sum(one.closed for one in self._known.values())
 
-    def refused(self, node: str, asks: Hashable, reason: str, uid: str, now: float) -> tuple[Refusal, list[Refusal]]:
+    def refused(
+        self, node: str, asks: Hashable, reason: str, uid: str, now: float
+    ) -> tuple[NodeBackoff, list[NodeBackoff]]:
         """A node refused a pod: what holds from now on, and what had to be forgotten for it.
 
         Pods that were on their way when the pause began do not make it longer: only one that was sent to see does.
@@ -71,7 +73,7 @@ class Refusals:
         key = (node, asks)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = Refusal(node, asks, reason)
+            known = self._known[key] = NodeBackoff(node, asks, reason)
         elif known.trial == uid or not known.closed:
             known.pause = min(known.pause * 2, LONGEST_PAUSE)
         else:
@@ -83,7 +85,7 @@ class Refusals:
         forgotten = [self._known.popitem(last=False)[1]] if len(self._known) > self._kept else []
         return known, forgotten
 
-    def sent(self, node: str, asks: Hashable, uid: str, now: float) -> Refusal | None:
+    def sent(self, node: str, asks: Hashable, uid: str, now: float) -> NodeBackoff | None:
         """A pod goes to a node whose pause is over: the others wait to see what becomes of it."""
         known = self._known.get((node, asks))
         if known is None or known.closed:
@@ -92,7 +94,7 @@ class Refusals:
         self._close((node, asks), known, now + min(known.pause * 2, LONGEST_PAUSE))
         return known
 
-    def runs(self, node: str, asks: Hashable, uid: str) -> Refusal | None:
+    def runs(self, node: str, asks: Hashable, uid: str) -> NodeBackoff | None:
         """A pod runs on a node. If it was sent to see, the matter is forgotten; others may have been let in before."""
         known = self._known.get((node, asks))
         return self._known.pop((node, asks)) if known is not None and known.trial == uid else None
@@ -110,7 +112,7 @@ class Refusals:
         for key in [key for key in self._known if key[0] == node]:
             del self._known[key]
 
-    def over(self, now: float) -> Iterator[Refusal]:
+    def over(self, now: float) -> Iterator[NodeBackoff]:
         """Pauses that have ended."""
         while self._due and self._due[0][0] <= now:
             due, _, key = heapq.heappop(self._due)
@@ -124,7 +126,7 @@ class Refusals:
         """When the next pause may end."""
         return self._due[0][0] if self._due else None
 
-    def _close(self, key: tuple[str, Hashable], known: Refusal, due: float) -> None:
+    def _close(self, key: tuple[str, Hashable], known: NodeBackoff, due: float) -> None:
         known.closed, known.due = True, due
         self._sequence += 1
         heapq.heappush(self._due, (due, self._sequence, key))

@@ -14,7 +14,9 @@ from kubeqos.client.resources import NODES, PODS
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Action, Change, Tell, change, deletion
 from kubeqos.controllers.podstate import condition, is_going, is_ready
+from kubeqos.model.objects import Taint, Toleration
 from kubeqos.model.timestamps import seconds_of, timestamp
+from kubeqos.rules.taints import tolerates
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -134,16 +136,16 @@ class Stay:
 
 def stay(pod: JsonObject, taints: Sequence[JsonObject], now: float) -> Stay:
     """A pod stays as long as it tolerates every NoExecute taint; the shortest toleration counts from its taint."""
-    tolerations = (pod.get("spec") or {}).get("tolerations") or ()
+    tolerations = [Toleration.of(each) for each in (pod.get("spec") or {}).get("tolerations") or ()]
     until: float | None = None
     because = ""
     for taint in taints:
         if taint.get("effect") != "NoExecute":
             continue
-        matching = [each for each in tolerations if tolerates(each, taint)]
+        matching = [each for each in tolerations if tolerates(each, Taint.of(taint))]
         if not matching:
             return Stay(now, f"it does not tolerate {_name(taint)}")
-        seconds = [each["tolerationSeconds"] for each in matching if each.get("tolerationSeconds") is not None]
+        seconds = [each.toleration_seconds for each in matching if each.toleration_seconds is not None]
         if not seconds:
             continue
         since = seconds_of(taint.get("timeAdded") or "") or now
@@ -151,15 +153,6 @@ def stay(pod: JsonObject, taints: Sequence[JsonObject], now: float) -> Stay:
         if until is None or end < until:
             until, because = end, f"it tolerates {_name(taint)} for {max(0, min(seconds))}s"
     return Stay(until, because)
-
-
-def tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    key = toleration.get("key") or ""
-    if toleration.get("operator") == "Exists":
-        return key in ("", taint.get("key"))
-    return bool(key == taint.get("key") and (toleration.get("value") or "") == (taint.get("value") or ""))
 
 
 def evicted(pod: JsonObject, because: str, now: float) -> list[Action]:

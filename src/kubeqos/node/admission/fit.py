@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.model.objects import NodeSelectorTerm, PodSpec, PodView, Taint
 from kubeqos.node.pod.effects import Shortage
-from kubeqos.placement.fit import tolerates
 from kubeqos.placement.selectors import value_predicate
 from kubeqos.placement.shape import HostPort, pod_amounts
 from kubeqos.plugins.managers import Refusal
+from kubeqos.rules.taints import untolerated
+
+_KEEPS_FROM_RUNNING = ("NoExecute",)  # NoSchedule is over once a pod is bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def _mismatch(pod: PodView, node: NodeFit, held: Occupancy, *, static: bool) -> 
     others = [port for one in held.others(pod.metadata.uid) for port in one.ports] if wanted else ()
     if any(mine.clashes(theirs) for mine in wanted for theirs in others):
         return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
-    if not static and _untolerated(pod.spec, node.taints):
+    if not static and untolerated(node.taints, pod.spec.tolerations, _KEEPS_FROM_RUNNING):
         return _predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
     return None
 
@@ -131,11 +133,4 @@ def _matches(term: NodeSelectorTerm, node: NodeFit) -> bool:
         return False
     return all(value_predicate(one)(node.labels.get(one.key)) for one in term.match_expressions) and all(
         value_predicate(one)(node.name if one.key == "metadata.name" else None) for one in term.match_fields
-    )
-
-
-def _untolerated(spec: PodSpec, taints: Iterable[Taint]) -> bool:
-    """Only NoExecute keeps a bound pod from running."""
-    return any(
-        taint.effect == "NoExecute" and not any(tolerates(one, taint) for one in spec.tolerations) for taint in taints
     )

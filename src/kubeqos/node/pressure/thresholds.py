@@ -15,7 +15,6 @@ from kubeqos.model.objects import PodView, Taint
 from kubeqos.model.quantity import Format, Quantity
 from kubeqos.node.pressure.samples import NodeSample
 from kubeqos.node.pressure.storagelimits import over_limit
-from kubeqos.placement.fit import tolerates
 from kubeqos.plugins.managers import Refusal
 from kubeqos.rules.eviction import (
     SIGNALS,
@@ -28,6 +27,7 @@ from kubeqos.rules.eviction import (
     rank,
 )
 from kubeqos.rules.podqos import QosClass, effective_class
+from kubeqos.rules.taints import tolerates
 
 REASON = "Evicted"
 HARD_GRACE_SECONDS = 1  # what is evicted at once still gets a second to end

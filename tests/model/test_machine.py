@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos.document import parse_document
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet, NumaSet
-from kubeqos.model.hardware.machinefile import machine_from_dict, machine_from_yaml, machine_to_dict, machine_to_yaml
+from kubeqos.model.hardware.machinefile import machine_from_dict, machine_from_doc, machine_to_dict, machine_to_yaml
 from kubeqos.model.hardware.named import GIB, MACHINES, MIB, big384, hybrid20, kep80, ragged, split80
 from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import CoreKind, Cpu, Machine, NumaNode
@@ -59,15 +60,19 @@ def test_an_irregular_machine_keeps_its_holes() -> None:
     assert machine.distance(0, 6) == 20
 
 
+def described(text: str) -> Machine:
+    return machine_from_doc(parse_document(text, "machine", InputError))
+
+
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_document_gives_the_machine_back(name: str) -> None:
     machine = MACHINES[name]()
-    assert machine_from_yaml(machine_to_yaml(machine)) == machine
+    assert described(machine_to_yaml(machine)) == machine
     assert machine_from_dict(machine_to_dict(machine)) == machine
 
 
 def test_a_machine_in_six_lines_of_yaml() -> None:
-    machine = machine_from_yaml(
+    machine = described(
         """
         name: small
         cpus:
@@ -103,7 +108,7 @@ def test_a_machine_in_six_lines_of_yaml() -> None:
 )
 def test_a_bad_document_is_refused_with_its_place(text: str, what: str, where: str | None) -> None:
     with pytest.raises(InputError) as refused:
-        machine_from_yaml(text)
+        described(text)
     assert what in refused.value.what
     assert refused.value.where == where
 

@@ -23,7 +23,6 @@ from kubeqos.qrm.messages import (
 )
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.values import quantity_of
-from kubeqos.qrm.settings import parse_names
 from kubeqos.topology.alignment.hints import Hint
 
 texts = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3)
@@ -113,9 +112,3 @@ MILLI = "resource.katalyst.kubewharf.io/reclaimed_millicpu"
 )
 def test_t02_t03_two_cores_under_any_name(requests: dict[str, float], marks: dict[str, str]) -> None:
     assert quantity_of("cpu", requests, marks) == 2.0
-
-
-def test_names_map() -> None:
-    assert parse_names("a=b,c=d") == {"a": "b", "c": "d"}
-    with pytest.raises(Exception, match="'c' is not a pair"):
-        parse_names("a=b,c")

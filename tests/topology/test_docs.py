@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.model.hardware.machinefile import machine_from_yaml
+from kubeqos.document import parse_document
+from kubeqos.errors import InputError
+from kubeqos.model.hardware.machinefile import machine_from_doc
 
 PAGE = Path(__file__).parents[2] / "docs" / "topology.md"
 
@@ -26,5 +28,5 @@ def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_machine_can_be_read() -> None:
-    machine = machine_from_yaml(block("yaml"))
+    machine = machine_from_doc(parse_document(block("yaml"), "machine", InputError))
     assert len(machine.online) == 8 and machine.devices[0].numa == 1

@@ -6,7 +6,6 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kubeqos.errors import ConfigurationError
 from kubeqos.qrm.asking import SkipRules
 
 RECONCILE_SECONDS = 3.0
@@ -54,16 +53,3 @@ class Event:
 
 
 EventSink = Callable[[Event], None]
-
-
-def parse_names(text: str) -> dict[str, str]:
-    """The value of `--qos-resource-manager-resource-names-map`: `a=b,c=d`."""
-    names = {}
-    for part in filter(None, text.split(",")):
-        spelled, equals, resource = (piece.strip() for piece in part.partition("="))
-        if not (spelled and equals and resource):
-            raise ConfigurationError(
-                f"resource names map: {part!r} is not a pair", remedy="write pod-name=plugin-name, separated by commas"
-            )
-        names[spelled] = resource
-    return names

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from kubeqos.document import Doc, parse_document
+from kubeqos.document import Doc
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import CoreKind, Cpu, Device, Machine, NumaNode
@@ -32,11 +32,6 @@ _NODE = ("id", "memoryBytes", "hugepages", "distances")
 _DEVICE = ("name", "kind", "numa", "attributes")
 _KINDS = {kind.value: kind for kind in CoreKind}
 _MOST = 2**63 - 1
-
-
-def machine_from_yaml(text: str, source: str = "machine") -> Machine:
-    """Read one machine from YAML (or JSON, which is YAML); `source` names it in errors."""
-    return machine_from_doc(parse_document(text, source, InputError))
 
 
 def machine_from_dict(value: object, source: str = "machine") -> Machine:
@@ -62,7 +57,7 @@ def machine_from_doc(doc: Doc) -> Machine:
 
 
 def machine_to_yaml(machine: Machine) -> str:
-    """Write one machine so that `machine_from_yaml` gives it back."""
+    """Write one machine so that `machine_from_doc` gives it back."""
     return str(yaml.safe_dump(machine_to_dict(machine), sort_keys=False, default_flow_style=None, width=100))
 
 

@@ -53,6 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioCluste
         (["describe", "quota", ""], ["limits\tNotTerminating", ":4"]),
         (["map", "n"], ["node-a\tcpu 4", ":4"]),
         (["why", "web-2"], ["web-2\tPending", ":4"]),
+        (["story", "web-2"], ["web-2\tPending", ":4"]),
         (["why", "-n", "kube-s"], ["kube-system", ":4"]),
         (["classes", "r"], ["rdt\tgold, bronze", ":4"]),
         (["classify", "-f", ""], [":0"]),
@@ -60,7 +61,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioCluste
     ],
 )
 def test_kubectl_completes_the_plugin(cluster: ScenarioCluster, typed: list[str], expected: list[str]) -> None:
-    if typed[:2] == ["describe", "pod"] or typed[0] == "why":
+    if typed[:2] == ["describe", "pod"] or typed[0] in ("why", "story"):
         expected = [line.replace("Pending", cluster.pod("web-1")["status"]["phase"]) for line in expected]
     assert cluster.kubectl("__complete", "qos", *typed).splitlines() == expected
 

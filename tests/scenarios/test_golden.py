@@ -59,6 +59,8 @@ ONLINE = {
     "why-pending": "why second",
     "why-yaml": "why first -o yaml",
     "why-name": "why first -o name",
+    "story-pending": "story second",
+    "story-unreachable": "story first",
     "map": "map node-a",
     "map-name": "map node-a -o name",
     "map-json": "map node-a -o json",

@@ -70,11 +70,12 @@ class Core:
         out: list[fx.Effect] = []
         for uid in self._handlers[type(stimulus)](stimulus, now):
             pod = self.pods.get(uid)
+            heard = self._heard.pop(uid, stimulus) if self._heard else stimulus
             if pod is not None:
                 pod.assess()
                 effects = self._advance(pod, now)
                 if pod.journal is not None:
-                    pod.journal.note(now, self._heard.pop(uid, stimulus), effects)
+                    pod.journal.note(now, heard, effects)
                 out += effects
         self.due = self._next_wake() if self._wakes else None
         return out
@@ -198,7 +199,7 @@ class Core:
         due = []
         while (at := self._next_wake()) is not None and at <= now:
             due.append(heapq.heappop(self._wakes)[1])
-        return due
+        return dict.fromkeys(due)  # a time that was wished for twice is on the heap twice
 
     def _done(self, stimulus: fx.Done, now: float) -> Iterable[str]:
         effect = stimulus.effect

@@ -18,9 +18,11 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.proto.cri_pb2_grpc import RuntimeServiceStub
 from kubeqos.cri.relay import server
 from kubeqos.cri.relay.gate import gate_path
+from kubeqos.cri.relay.http2 import GOAWAY, HEADERS, PREFACE, SETTINGS
 from kubeqos.cri.relay.server import Relay
 from kubeqos.cri.simulated.faults import Fault, Latency
 from tests.cri.relay.processes import Pod, RelayProcess, connect
+from tests.cri.relay.test_proxy import REQUEST, raw
 from tests.cri.relay.test_simulated import World, world
 
 __all__ = ["world"]
@@ -100,6 +102,45 @@ async def test_new_calls_on_an_old_connection_are_refused_while_old_ones_finish(
     assert cri.VersionResponse.FromString(await under_way).runtime_name
     await closing
     await channel.close()
+    world.relay = await Relay.start(world.settings)
+
+
+async def frames_until(reader: asyncio.StreamReader, wanted: int) -> bytes:
+    """The payload of the next frame of a kind; what comes before it is left out."""
+    while True:
+        head = await reader.readexactly(9)
+        payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+        if head[3] == wanted:
+            return payload
+
+
+async def test_a_call_begun_before_the_goodbye_was_read_finds_an_open_connection(world: World):
+    """It learns from the goodbye that it was not taken, not from a broken pipe that it may have been lost."""
+    reader, writer = await asyncio.open_unix_connection(str(world.settings.listen))
+    writer.write(PREFACE)
+    await frames_until(reader, SETTINGS)
+    closing = asyncio.create_task(world.relay.close())
+    assert await frames_until(reader, GOAWAY) == bytes(8)  # no stream was taken, no error
+    writer.write(raw(HEADERS, 0x5, 1, REQUEST))
+    await writer.drain()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await reader.readexactly(1)
+    assert not closing.done()
+    writer.close()
+    await closing
+    world.relay = await Relay.start(world.settings)
+
+
+async def test_a_client_that_does_not_hang_up_is_left(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, "PARTING_SECONDS", 0.1)
+    reader, writer = await asyncio.open_unix_connection(str(world.settings.listen))
+    writer.write(PREFACE)
+    await frames_until(reader, SETTINGS)
+    await world.relay.close()
+    await frames_until(reader, GOAWAY)
+    assert (await reader.read())[3] == GOAWAY  # the last word; then the end
+    writer.close()
     world.relay = await Relay.start(world.settings)
 
 

@@ -107,7 +107,9 @@ class Session:
         return not self.client.streams and not self.tasks
 
     def drain(self) -> None:
-        """The client is told to send no new calls here; endless ones end now."""
+        """The client is told to send no new calls here; endless ones end now. Once: later times change nothing."""
+        if self.client.leaving or self.client.transport is None:
+            return
         self.client.say_goodbye()
         for stream in list(self.client.streams.values()):
             call = stream.sink

@@ -32,6 +32,8 @@ from kubeqos.errors import ConfigurationError, KubeqosError, RemoteError
 WATCH_SECONDS = 1.0
 RETRY_SECONDS = 0.5
 STOP_SECONDS = 10.0
+PARTING_SECONDS = 3.0
+"""How long a client that was told goodbye and has no calls left may take to hang up."""
 DRAIN_POLL_SECONDS = 0.02
 log = structlog.get_logger("kubeqos.relay")
 
@@ -171,13 +173,23 @@ class Relay:
         await self.keeper.runtime.close()
 
     async def _drain(self) -> None:
-        """Every client hears that we go; its calls under way end as they would have, within the grace."""
-        for session in self._sessions:
-            session.drain()
-        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
-        while self._sessions and asyncio.get_running_loop().time() < deadline:
-            for session in [s for s in self._sessions if s.idle]:
-                session.client.close()
+        """Every client hears that we go; its calls under way end as they would have, within the grace.
+
+        Clients hang up, not we: a client may begin a call before it has read our goodbye. On a connection that is
+        still open the goodbye tells it that the call was not taken and can go elsewhere; on a closed one the call
+        would fail with a broken pipe, as if it had been dropped.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STOP_SECONDS
+        busy_at = loop.time()
+        while self._sessions and loop.time() < deadline:
+            for session in list(self._sessions):
+                session.drain()  # also those whose connection was accepted while we began to stop
+            if not all(session.idle for session in self._sessions):
+                busy_at = loop.time()
+            elif loop.time() > busy_at + PARTING_SECONDS:
+                for session in list(self._sessions):
+                    session.client.close()
             await asyncio.sleep(DRAIN_POLL_SECONDS)
         late = [task for session in self._sessions for task in session.tasks]
         if self._sessions:

@@ -4,7 +4,8 @@ Targets: at most 0.8 ms more at p50 and 2 ms more at p99, and 3,000 calls/s. Run
 (or of any runtime: `--runtime unix:///run/containerd/containerd.sock`), each process its own, as on a node.
 Latency is measured with a gRPC client, in rounds that alternate between the runtime and the relay so that both see the
 same neighbours. Throughput is measured with frames prepared beforehand, so that the client is not what is measured.
-Beside it, because the relay speaks HTTP/2 itself: the same calls through a proxy made with grpcio (`bench.grpcproxy`).
+Beside it, because the relay speaks HTTP/2 itself: the same relay on python-hyper's `h2` (`bench.h2relay`), and the same
+calls through a proxy made with grpcio (`bench.grpcproxy`).
 `python -m bench.relay [--calls N] [--seconds S]`.
 """
 
@@ -35,7 +36,7 @@ from kubeqos.cri.relay.proxy import frame
 P50_TARGET_MS, P99_TARGET_MS, CALLS_TARGET = 0.8, 2.0, 3000
 ROUND = 100
 CONCURRENCY = 64
-RELAY = "relay"
+RELAY, ON_H2 = "relay", "relay on h2"
 CLASSES = """
 resources:
   cpu-class: {provider: cpu, default: normal, classes: {gold: {weight: 400}, normal: {weight: 100}}}
@@ -124,7 +125,7 @@ def latency(sides: list[Side], calls: int) -> None:
 
 
 def _added(side: Side, p50: float, p99: float) -> str:
-    if side.name != RELAY:
+    if side.name not in (RELAY, ON_H2):
         return f"p50 {p50:+.2f} p99 {p99:+.2f}"
     return f"p50 {p50:+.2f} (target ≤ {P50_TARGET_MS}) p99 {p99:+.2f} (target ≤ {P99_TARGET_MS:g})"
 
@@ -209,7 +210,7 @@ def throughput(sides: list[Side], seconds: float) -> None:
             load = Load(method, request)
             rate = asyncio.run(load.run(side.socket, seconds))
             cpu = (side.cpu_seconds() - before) / load.done * 1e6
-            target = f" (target ≥ {CALLS_TARGET:,})" if side.name == RELAY else ""
+            target = f" (target ≥ {CALLS_TARGET:,})" if side.name in (RELAY, ON_H2) else ""
             cost = f"   {cpu:,.0f} µs of its CPU per call" if side.process else ""
             print(f"    {side.name:24} {rate:,.0f} calls/s{target}{cost}")
 
@@ -233,12 +234,13 @@ def main() -> None:
                 stack.enter_context(running("runtime", ["containerd", "-c", str(folder / "containerd.toml")], runtime))
             (folder / "classes.yaml").write_text(CLASSES)
             relay = folder / "cri.sock"
-            command = [sys.executable, "-m", "kubeqos.cli.main", "relay", "--listen", f"unix://{relay}"]
-            command += ["--runtime", f"unix://{runtime}", "--config", str(folder / "classes.yaml")]
-            sides = [
-                Side("direct", runtime),
-                stack.enter_context(running(RELAY, [*command, "--state", str(folder / "relay.json")], relay)),
-            ]
+            sides = [Side("direct", runtime)]
+            for name, module in ((RELAY, "kubeqos.cli.main"), (ON_H2, "bench.h2relay")):
+                relay = folder / f"{module}.sock"
+                command = [sys.executable, "-m", module, "relay", "--listen", f"unix://{relay}"]
+                command += ["--runtime", f"unix://{runtime}", "--config", str(folder / "classes.yaml")]
+                command += ["--state", str(folder / f"{module}.json")]
+                sides.append(stack.enter_context(running(name, command, relay)))
             for name, flags in (("grpcio, any call", []), ("grpcio, unary only", ["--unary"])):
                 proxy = folder / f"proxy{len(flags)}.sock"
                 command = [sys.executable, "-m", "bench.grpcproxy", str(proxy), str(runtime), *flags]

@@ -200,11 +200,6 @@ async def run() -> None:
 
 
 def main() -> None:
-    import logging
-
-    import structlog
-
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     asyncio.run(run())
 
 

@@ -12,15 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-import structlog
-
 from kubeqos.cci.drivers import Drivers
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.store import Departure, Holding, Store
 from kubeqos.errors import RemoteError
+from kubeqos.logs import logger
 from kubeqos.model.cpuset import NO_CPUS
 
-log = structlog.get_logger("kubeqos.cci")
+log = logger("kubeqos.cci")
 
 
 @dataclass

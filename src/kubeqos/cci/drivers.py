@@ -16,10 +16,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 
 from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
+from kubeqos.logs import logger
 from kubeqos.model import names
 from kubeqos.plugins.health import examine
 from kubeqos.plugins.registration import Plugin
@@ -38,7 +38,7 @@ METHODS: tuple[tuple[str, type[Any], type[Any]], ...] = (
 _ANSWERS = {name: answer for name, _, answer in METHODS}
 
 
-log = structlog.get_logger("kubeqos.cci")
+log = logger("kubeqos.cci")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from kubeqos.cci.claims.asks import Wrong, asks_of
 from kubeqos.cci.claims.claiming import INVALID, REFUSED, UNAVAILABLE, Claiming
 from kubeqos.cci.claims.devices import DeviceLocator, locate_by_name
@@ -29,6 +27,7 @@ from kubeqos.cci.sharing import because, memory_nodes, place, pool_of, running_o
 from kubeqos.cci.startup import check_reserved
 from kubeqos.cci.store import FILE_NAME, Entry, Holding, Key, Store
 from kubeqos.errors import RemoteError, StateError
+from kubeqos.logs import logger
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ContainerView
@@ -47,7 +46,7 @@ from kubeqos.topology.answers import Refused
 
 NOT_STORED = "CCIStateError"
 
-log = structlog.get_logger("kubeqos.cci")
+log = logger("kubeqos.cci")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import inspect
 import signal
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,8 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 
+from kubeqos import logs
 from kubeqos.cci.claims.document import Problem
 from kubeqos.cci.claims.parameters import CPU, DEVICE, MEMORY, Parameters, parse_handle
 from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS
@@ -44,7 +45,7 @@ from kubeqos.plugins.sockets import services
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 RESTORE_SECONDS = 5.0
 
-log = structlog.get_logger("kubeqos.cci.driver")
+log = logs.logger("kubeqos.cci.driver")
 
 
 class Refuse(Exception):
@@ -142,6 +143,7 @@ def serve(driver: Driver, registry: Path = REGISTRY, manager: Path | None = None
     """Run a driver until SIGTERM or SIGINT."""
     import uvloop
 
+    logs.to_stream(sys.stdout)
     uvloop.run(_until_told(keep_serving(driver, registry, manager)))
 
 

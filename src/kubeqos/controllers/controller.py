@@ -11,15 +11,14 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import structlog
-
 from kubeqos.client import Api, ApiError, Change, EventRecorder, Resource, Unreachable, WorkQueue
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Action, Performer
 from kubeqos.controllers.cache import Cache
 from kubeqos.controllers.metrics import Metrics
+from kubeqos.logs import logger
 
-log = structlog.get_logger("controllers")
+log = logger("kubeqos.controllers")
 Clock = Callable[[], float]
 
 

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 import grpc
 import grpc.aio
-import structlog
 
 from kubeqos.errors import KubeqosError, RemoteError
+from kubeqos.logs import logger
 from kubeqos.plugins.proto import pluginregistration_pb2 as pb
 from kubeqos.plugins.sockets import call, dial, listening, services, stamp
 
@@ -35,7 +35,7 @@ FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 30.0
 RECONNECT_SECONDS = 1.0
 
-log = structlog.get_logger("kubeqos.plugins")
+log = logger("kubeqos.plugins")
 
 
 @dataclass(frozen=True, slots=True)

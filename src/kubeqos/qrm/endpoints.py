@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from kubeqos.errors import RemoteError
+from kubeqos.logs import logger
 from kubeqos.plugins.managers import NodeResource
 from kubeqos.qrm.asking import Catalogue, Served
 from kubeqos.qrm.endpoint import Capacity, Endpoint, PluginFailure, Unusable
@@ -24,7 +23,7 @@ from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.settings import Settings
 
-log = structlog.get_logger("kubeqos.qrm")
+log = logger("kubeqos.qrm")
 
 MOST_UNRELEASED = 10_000
 RELEASE_SECONDS = 2.0

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
-import structlog
 from google.protobuf.message import DecodeError
 
 from kubeqos.errors import RemoteError
+from kubeqos.logs import logger
 from kubeqos.model.machine import Machine
 from kubeqos.model.podmarks import DEDICATED_CORES, level_of
 from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerKind, ContainerRef
@@ -36,7 +36,7 @@ from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.settings import Event, EventSink
 from kubeqos.topology.changes import Held
 
-log = structlog.get_logger("kubeqos.qrm")
+log = logger("kubeqos.qrm")
 PATIENCE_SECONDS = 1.0
 
 

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
 from kubeqos.client.api import Api, PatchType, Submission
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.events import EventRecorder
@@ -28,6 +26,7 @@ from kubeqos.client.resources import (
     Resource,
 )
 from kubeqos.codec import JsonObject, decode_json
+from kubeqos.logs import logger
 from kubeqos.model.messages import Binding, BindingMetadata
 from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.model.timestamps import timestamp
@@ -42,7 +41,7 @@ _CALLS_AT_ONCE = 128
 _FLUSH_SECONDS = 30.0
 _DECISIONS_PER_TURN = 64
 
-log = structlog.get_logger("scheduler")
+log = logger("kubeqos.scheduler")
 
 
 class SchedulerService:

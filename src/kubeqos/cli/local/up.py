@@ -87,17 +87,12 @@ async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwat
     import asyncio
     import logging
 
-    import structlog
-
+    from kubeqos import logs
     from kubeqos.cluster.embedded import running
 
     # What is said on standard output is for the user; what components note down is for the log. A person at a terminal
     # wants to hear of troubles only.
-    level = logging.WARNING if sys.stderr.isatty() else logging.INFO
-    structlog.configure(
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-    )
+    logs.to_stream(sys.stderr, logging.WARNING if sys.stderr.isatty() else logging.INFO)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -31,14 +31,16 @@ def command(
     The admin's kubeconfig is written to DATA_DIR/kubeconfig.
     """
     import logging
+    import sys
 
     import uvloop
 
+    from kubeqos import logs
     from kubeqos.apiserver.server import Settings
     from kubeqos.cci.claims.admission import check_claims
     from kubeqos.gates import CCI, FeatureGates
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname).1s %(name)s: %(message)s")
+    logs.to_stream(sys.stderr, logging.WARNING)
     try:
         gates = FeatureGates.parse(feature_gates)
         checks = (check_claims,) if gates.enabled(CCI) else ()

@@ -44,12 +44,12 @@ def command(kubeconfig: Path | None, config_file: Path | None, **given: str | No
     Settings come from --config and from flags; a flag overrides the file.
     """
     import asyncio
-    import logging
+    import sys
 
+    from kubeqos import logs
     from kubeqos.node.config.configuration import load
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname).1s %(name)s: %(message)s")
-    logging.getLogger("kubeqos").setLevel(logging.INFO)  # libraries tell of every request at that level
+    logs.to_stream(sys.stderr)
     flags = {each.flag: text for each in SETTINGS.values() if (text := given[each.name]) is not None}
     config = load(config_file, flags)
     if not config.runtime_endpoint and not config.simulated_machine:

@@ -55,8 +55,11 @@ def command(
     Point the kubelet's containerRuntimeEndpoint at --listen. Calls that have nothing to do with classes pass through
     unchanged. SIGHUP reads the configuration again.
     """
+    import sys
+
     import uvloop
 
+    from kubeqos import logs
     from kubeqos.cri.providers.catalog import Machine
     from kubeqos.cri.providers.host import Host
     from kubeqos.cri.relay.server import Settings, serve
@@ -71,6 +74,7 @@ def command(
         require_hook=require_hook,
     )
     state.parent.mkdir(parents=True, exist_ok=True)
+    logs.to_stream(sys.stdout)
     uvloop.run(serve(settings))
 
 

@@ -51,9 +51,12 @@ def command(
     if context.invoked_subcommand is not None:
         return
     import asyncio
+    import sys
 
+    from kubeqos import logs
     from kubeqos.cri.simulated.service import Settings, serve
 
+    logs.to_stream(sys.stdout)
     settings = Settings(listen, machine_file, classes_file, cgroup_root, name, latency, fault, seed)
     asyncio.run(serve(settings, lambda text: click.echo(text, err=True)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import click
 from starlette.applications import Starlette
 
+from kubeqos import logs
 from kubeqos.client.http import HttpApi
 from kubeqos.web.health import served
 
@@ -19,6 +21,7 @@ async def work(
     api: HttpApi, part: Coroutine[Any, Any, None], tells: Starlette, address: str, port: int, banner: str
 ) -> None:
     """Run the part until a signal says to end; `tells` answers on the port, unless that is 0."""
+    logs.to_stream(sys.stdout)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(api.close)
         running = asyncio.create_task(part)

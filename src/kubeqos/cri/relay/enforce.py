@@ -10,17 +10,16 @@ import dataclasses
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
-import structlog
-
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.ledger import Assignment, Holder
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Edit, Place, Refusal, Subject
 from kubeqos.cri.relay.core import Move
 from kubeqos.errors import KubeqosError, RemoteError
+from kubeqos.logs import logger
 
 PROVIDER_SECONDS = 5.0
 T = TypeVar("T")
-log = structlog.get_logger("kubeqos.relay")
+log = logger("kubeqos.relay")
 
 
 def enforced(classes: Mapping[str, Assignment], catalog: Catalog) -> list[tuple[str, str]]:

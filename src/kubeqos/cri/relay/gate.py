@@ -13,17 +13,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from kubeqos.codec import JsonError, JsonObject, decode_json
 from kubeqos.cri.relay import hook as hook_program
 from kubeqos.errors import InputError, KubeqosError
+from kubeqos.logs import logger
 
 Admit = Callable[[str, int], Awaitable[None]]
 """Enforces the classes of (container id, its first process), or raises why it must not run."""
 READ_SECONDS = 5.0
 MAX_STATE = 1 << 20
-log = structlog.get_logger("kubeqos.relay")
+log = logger("kubeqos.relay")
 
 
 def gate_path(listen: Path) -> Path:

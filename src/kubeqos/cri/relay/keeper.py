@@ -10,8 +10,6 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping
 
-import structlog
-
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
@@ -22,9 +20,10 @@ from kubeqos.cri.providers.protocol import Level, Place, Subject
 from kubeqos.cri.relay import core, enforce, messages
 from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import ConfigurationError, KubeqosError
+from kubeqos.logs import logger
 
 FOLLOW_SECONDS = 30.0
-log = structlog.get_logger("kubeqos.relay")
+log = logger("kubeqos.relay")
 
 
 class Keeper:

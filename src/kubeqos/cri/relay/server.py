@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -28,6 +27,7 @@ from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import Session
 from kubeqos.cri.relay.service import ClassService
 from kubeqos.errors import ConfigurationError, KubeqosError, RemoteError
+from kubeqos.logs import logger
 
 WATCH_SECONDS = 1.0
 RETRY_SECONDS = 0.5
@@ -35,7 +35,7 @@ STOP_SECONDS = 10.0
 PARTING_SECONDS = 3.0
 """How long a client that was told goodbye and has no calls left may take to hang up."""
 DRAIN_POLL_SECONDS = 0.02
-log = structlog.get_logger("kubeqos.relay")
+log = logger("kubeqos.relay")
 
 
 @dataclass(frozen=True, slots=True)

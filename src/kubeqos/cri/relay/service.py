@@ -10,8 +10,6 @@ import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-import structlog
-
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
@@ -31,11 +29,12 @@ from kubeqos.cri.relay.status import (
     UNAVAILABLE,
 )
 from kubeqos.errors import KubeqosError, RemoteError
+from kubeqos.logs import logger
 
 CUT_OFF = (CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE)
 """Ends of a call that leave open what the runtime has done."""
 Remove = Callable[[str], Awaitable[None]]
-log = structlog.get_logger("kubeqos.relay")
+log = logger("kubeqos.relay")
 
 
 class ClassService:

@@ -10,8 +10,6 @@ import asyncio
 import dataclasses
 from dataclasses import dataclass
 
-import structlog
-
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.ledger import Holder
@@ -22,11 +20,12 @@ from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import Forward, Refused
 from kubeqos.cri.relay.status import FAILED_PRECONDITION, INTERNAL, UNAVAILABLE
 from kubeqos.errors import KubeqosError, RemoteError
+from kubeqos.logs import logger
 
 READY_SECONDS = 10.0
 NO_HOOK = "the container runtime does not run the relay's hook"
 HOW = "give it the hook that `kubeqos relay-hook` prints"
-log = structlog.get_logger("kubeqos.relay")
+log = logger("kubeqos.relay")
 
 
 @dataclass(slots=True)

@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import structlog
-
 from kubeqos.clock import NS, Clock, Timer, WallClock
 from kubeqos.cri import relist
 from kubeqos.cri.errors import CallError, Code, Refused
@@ -26,9 +24,10 @@ from kubeqos.cri.simulated.execution import execute
 from kubeqos.cri.simulated.faults import Faults
 from kubeqos.cri.simulated.files import CgroupTree, append_log
 from kubeqos.cri.simulated.state import Effect, Happened, State, Wrote
+from kubeqos.logs import logger
 from kubeqos.model.machine import Machine
 
-log = structlog.get_logger("kubeqos.simulated")
+log = logger("kubeqos.simulated")
 
 
 def _no_stream(_core: Core, _request: object, _now_ns: int) -> object:

@@ -13,11 +13,11 @@ from typing import Any
 
 import grpc
 import msgspec
-import structlog
 from prometheus_client import CollectorRegistry, Histogram
 
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.errors import KubeqosError
+from kubeqos.logs import logger
 from kubeqos.qrm.messages import (
     METHODS,
     WHOLE_POD,
@@ -30,7 +30,7 @@ from kubeqos.qrm.messages import (
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.values import Capacity, Request, pod_request_from_wire, request_from_wire
 
-log = structlog.get_logger("kubeqos.plugin")
+log = logger("kubeqos.plugin")
 Book = dict[str, dict[str, dict[str, Allocation]]]  # pod uid → container, or WHOLE_POD → resource
 OPTIONAL = {"GetPodTopologyHints": "pod_hints", "AllocateForPod": "allocate_pod"}
 """Calls that a plugin answers only when its author wrote the method: managers do without."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 
+from kubeqos import logs
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.plugins.health import health_service
@@ -24,7 +25,7 @@ from kubeqos.qrm.messages import PLUGIN_TYPE, REGISTRATION_SERVICE, SERVICE, VER
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.servicer import Servicer
 
-log = structlog.get_logger("kubeqos.plugin")
+log = logs.logger("kubeqos.plugin")
 
 DEFAULT_REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 STATE_FORMAT = "kubeqos.qrm.plugin"
@@ -154,6 +155,7 @@ def serve(
 ) -> None:
     """Run a plugin until SIGTERM or SIGINT."""
     options = Options(Path(registry), name, Path(state) if state else None, Path(legacy) if legacy else None, metrics)
+    logs.to_stream(sys.stdout)
     asyncio.run(serve_forever(plugin, options, install))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 
 from kubeqos.errors import InputError
+from kubeqos.logs import logger
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.sockets import services
@@ -28,7 +28,7 @@ from kubeqos.qrm.sdk.values import Capacity, Refuse, Request
 from kubeqos.topology.alignment.hints import Hint
 from kubeqos.topology.answers import Refused
 
-log = structlog.get_logger("kubeqos.plugin.cpu")
+log = logger("kubeqos.plugin.cpu")
 POOLS_SERVICE = "kubeqos.qrm.cpupools.v1.CpuPools"
 POOLS_METHODS = (
     ("GetPools", pb.GetPoolsRequest, pb.PoolsResponse),
@@ -96,7 +96,7 @@ class CpuPlugin:
         if not isinstance(after, Refused):
             self.state = after
             self.saved()
-            log.info("pools changed", **{name: str(cpus) for name, cpus in after.pools.named.items()})
+            log.info("pools changed", pools={name: str(cpus) for name, cpus in after.pools.named.items()})
         return after
 
     async def run(self) -> None:

@@ -6,7 +6,6 @@ Raw ASGI on purpose: a router and a request class per call would cost more than 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 import zlib
@@ -29,6 +28,7 @@ from kubeqos.apiserver.present.options import check_timeout
 from kubeqos.apiserver.registry.kinds import GROUPS
 from kubeqos.apiserver.requests import Request, Route, resolve
 from kubeqos.codec import encode_json
+from kubeqos.logs import logger
 from kubeqos.model.kinds import METRICS
 from kubeqos.store import StoreError
 from kubeqos.web.asgi import Receive, Scope, Send, respond
@@ -47,7 +47,7 @@ MAX_WARNINGS = 4096  # characters in all, as in Kubernetes
 MAX_WARNING = 256  # characters of each, where all of them would be too many
 MAX_WARNING_HEADERS = 64  # Python's own HTTP client gives up at a hundred headers
 
-log = logging.getLogger("kubeqos.apiserver")
+log = logger("kubeqos.apiserver")
 
 
 @dataclass

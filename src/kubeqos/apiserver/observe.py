@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,10 +14,11 @@ from prometheus_client.registry import Collector
 from kubeqos import __version__
 from kubeqos.apiserver.requests import Request, Route
 from kubeqos.codec import encode_json
+from kubeqos.logs import logger
 from kubeqos.model.timestamps import micro_timestamp
 from kubeqos.web.messages import Query, Response
 
-log = logging.getLogger("kubeqos.apiserver")
+log = logger("kubeqos.apiserver")
 TEXT = "text/plain; charset=utf-8"
 _READ_ONLY, _MUTATING = "readOnly", "mutating"
 _LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import logging
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, cast
@@ -20,6 +19,7 @@ from kubeqos.clock import NS, Timer, WallClock
 from kubeqos.cri.errors import CallError
 from kubeqos.errors import KubeqosError, StateError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
+from kubeqos.logs import logger
 from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
 from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.admission.managers import Reconciles
@@ -43,7 +43,7 @@ from kubeqos.node.runtime.prober import Prober
 from kubeqos.plugins.managers import AdmittedPod, NodeResource
 from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 FILE_SECONDS = 2.0

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
 
 from kubeqos.apiserver.admission.chain import Chain
 from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.codec import JsonObject, decode_json
+from kubeqos.logs import logger
 from kubeqos.model.timestamps import seconds_of
 from kubeqos.store import Store, StoreError
 
 _PODS = kind_named("Pod")
 _GOING = b'"deletionTimestamp":'
-log = logging.getLogger("kubeqos.apiserver")
+log = logger("kubeqos.apiserver")
 
 
 def expires_at(pod: JsonObject) -> float | None:

@@ -9,12 +9,12 @@ everything back. Nothing is locked while a plugin is waited for: what a pod has 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubeqos.errors import KubeqosError, StateError
+from kubeqos.logs import logger
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
@@ -42,7 +42,7 @@ from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Policy, Scope
 from kubeqos.topology.alignment.merge import merge
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 MANAGER_SECONDS = 30.0
 MOST_ROUNDS = 4
 """How often offers are heard anew because others got in between; after that the peers themselves say no."""

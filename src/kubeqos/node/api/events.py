@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from kubeqos.client.api import Api
 from kubeqos.client.events import EventRecorder
 from kubeqos.codec import JsonObject
+from kubeqos.logs import logger
 from kubeqos.node.pod.effects import Raw, Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class NodeEvents:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import signal
 from collections.abc import Iterable, Mapping
@@ -16,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubeqos.cri.providers.host import cgroup_version
+from kubeqos.logs import logger
 from kubeqos.node.cgroups.plan import files_of
 from kubeqos.rules.cgroups import CgroupValues
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 CONTROLLERS_V2 = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")
 
 

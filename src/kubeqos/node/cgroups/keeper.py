@@ -5,9 +5,9 @@ Joins the core's pods (`node.pod.machine`), the plan (`node.cgroups.plan`) and t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 
+from kubeqos.logs import logger
 from kubeqos.node.cgroups.files import CgroupFiles, Written
 from kubeqos.node.cgroups.plan import plan
 from kubeqos.node.pod.machine import Core
@@ -15,7 +15,7 @@ from kubeqos.node.runtime.criconfig import Context, pod_cgroup
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.cgroups import CgroupValues
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 PERIOD_SECONDS = 60.0
 
 

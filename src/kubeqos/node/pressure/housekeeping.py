@@ -7,7 +7,6 @@ last sample is what stats, metrics and `kubectl top` show.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from kubeqos.codec import JsonError, decode_json
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
+from kubeqos.logs import logger
 from kubeqos.node.pressure.imagegc import Image, ImageGc, Removal
 from kubeqos.node.pressure.samples import NodeSample
 from kubeqos.node.pressure.thresholds import (
@@ -36,7 +36,7 @@ from kubeqos.node.pressure.usage import UsageCollector
 IMAGES_SECONDS = 300.0  # how often unused images are looked for
 SHOWN_SECONDS = 2.0  # `kubectl top` right after a start shows what runs
 
-log = logging.getLogger("kubeqos.node.pressure.housekeeping")
+log = logger("kubeqos.node.pressure.housekeeping")
 
 
 class Household(Protocol):

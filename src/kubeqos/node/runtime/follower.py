@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,12 +10,13 @@ from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.relist import Seen
 from kubeqos.cri.runtime import Runtime
+from kubeqos.logs import logger
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.machine import Core
 from kubeqos.node.pod.observed import SeenPod
 from kubeqos.node.runtime.executor import Performer
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 RETRY_NS = NS
 
 _NO_NEWS: dict[int, frozenset[str | None]] = {

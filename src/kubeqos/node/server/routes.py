@@ -11,11 +11,11 @@ server has. It is known by the authority that the agent publishes on its Node.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from kubeqos.codec import encode_json
+from kubeqos.logs import logger
 from kubeqos.node.server.endpoint import TEXT, NodeServer
 from kubeqos.web.asgi import Receive, Scope, Send, respond
 from kubeqos.web.identity import MASTERS, Identity
@@ -27,7 +27,7 @@ from kubeqos.web.status import ApiError, bad_request
 from kubeqos.web.tls import SCOPE_KEY, server_context
 from kubeqos.web.websockets import Socket, choose_protocol
 
-log = logging.getLogger("kubeqos.node.server.routes")
+log = logger("kubeqos.node.server.routes")
 
 
 class Endpoint:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import InputError, KubeqosError
+from kubeqos.logs import logger
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.pod.machine import Core
@@ -24,7 +24,7 @@ from kubeqos.node.updates.pending import PendingUpdate, PendingUpdates
 from kubeqos.node.updates.plan import Update, same_for_running
 from kubeqos.plugins.managers import ContainerKey, ContainerRef, Grant
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 ROOM_SECONDS = 5.0
 """How long a pod waits for CPUs before it is told who has them."""
 Spawn = Callable[[Coroutine[Any, Any, None]], None]

@@ -25,6 +25,7 @@ check: $(DEV) ## format, lint, types, import contracts, generated code and pictu
 	@$(BIN)/python -m tools.protogen --check
 	@$(BIN)/python -m tools.docgen --check
 	@$(BIN)/python -m tools.rooms --check
+	@$(BIN)/python -m tools.purity
 
 format: $(DEV) ## rewrite the sources in the house format
 	@$(BIN)/ruff format .

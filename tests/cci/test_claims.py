@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from kubeqos.cci.claims.asks import Wrong, asks_of, check_config, check_pod
-from kubeqos.cci.claims.resolving import Objects, ResolvedClaim, Unresolved, fetch_claims, resolve
+from kubeqos.cci.claims.fetching import fetch_claims
+from kubeqos.cci.claims.resolving import Objects, ResolvedClaim, Unresolved, resolve
 from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import CONFIG_MAPS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, RESOURCE_CLASSES, Resource
 from kubeqos.model.objects import PodView

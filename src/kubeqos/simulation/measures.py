@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,9 @@ from kubeqos.model.objects import NodeView
 from kubeqos.placement.shape import Shape
 from kubeqos.rules.classes import ClassKey, catalog
 from kubeqos.scheduler.core import Counters
-from kubeqos.simulation.scenario import Scenario
+
+if TYPE_CHECKING:
+    from kubeqos.simulation.scenario import Scenario
 
 
 @dataclass(slots=True)

@@ -1,7 +1,6 @@
 """From the claims that a pod names to drivers and parameters: claim or template → ResourceClass → ConfigMap.
 
-`resolve` is pure: it looks into objects that were fetched and says which are still missing; `fetch_claims` is the loop
-around it that the node agent runs before admission (the answer goes into `AdmittedPod.claims`).
+Looks into objects that were fetched and says which are still missing; `fetching` is the loop around it. Pure.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubeqos.cci.claims.parameters import CONFIG_KEY
-from kubeqos.client.api import Api
-from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import (
     CONFIG_MAPS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -58,22 +55,6 @@ class Unresolved:
 
 
 Resolved = dict[str, ResolvedClaim | Unresolved]
-
-
-async def fetch_claims(api: Api, pod: PodView) -> Resolved:
-    """Resolve a pod's claims with as many reads as they need; no claims, no reads."""
-    objects: Objects = {}
-    while True:
-        answer = resolve(pod, objects)
-        if isinstance(answer, dict):
-            return answer
-        for resource, namespace, name in answer:
-            try:
-                objects[resource, namespace, name] = await api.get(resource, name, namespace)
-            except ApiError as error:
-                if not error.not_found:
-                    raise
-                objects[resource, namespace, name] = None
 
 
 def resolve(pod: PodView, objects: Objects) -> Resolved | tuple[Key, ...]:

@@ -1,6 +1,6 @@
 """Pods that nobody will end: finished ones beyond a threshold, those of nodes that are gone, volume claims in use.
 
-The decisions come first, and are pure; the two loops (`PodSweeper`, `ClaimProtection`) below.
+Decisions on values first, the two loops (`PodSweeper`, `ClaimProtection`) below.
 """
 
 from __future__ import annotations

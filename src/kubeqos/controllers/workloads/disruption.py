@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many pods may be disrupted now. Pure function and loop.
+"""PodDisruptionBudgets: how many pods may be disrupted now. Function and loop.
 
 The eviction subresource takes from `disruptionsAllowed` and notes the pod in `disruptedPods`; this controller counts
 anew. A noted pod counts as gone until it is, or until two minutes have passed without it going.

@@ -1,4 +1,4 @@
-"""The simulated runtime's state machine: CRI requests and the time in, answers and effects out.
+"""The simulated runtime's state machine: CRI requests and the time in, answers and effects out. Pure.
 
 It decides everything and does nothing: no clock, no file, no task. `runtime.SimulatedRuntime` around it moves the
 bytes. One method per request; `advance` lets time pass; `_end` is the only place where a container ends. A request that

@@ -99,8 +99,3 @@ class FeatureGates:
                     f"{name} is enabled, but depends on features that are disabled: [{' '.join(missing)}]"
                 )
         return FeatureGates(states)
-
-
-def help_lines() -> list[str]:
-    """The gates as a flag's help lists them."""
-    return [f"{gate.name}=true|false ({gate.stage} - default={str(gate.default).lower()})" for gate in GATES.values()]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.store import Compacted, Delete, Event, FutureRevision, Interest, Put, Store, Watch
+from kubeqos.store import Compacted, Delete, Event, FutureRevision, Interest, Pace, Put, Store, Watch
 from kubeqos.store import watch as watch_module
 
 
@@ -22,8 +22,7 @@ async def store(
         monkeypatch.setattr(watch_module, "RECENT_EVENTS", 8)
         monkeypatch.setattr(watch_module, "PAGE_EVENTS", 5)
     if request.param == "in a crowd":
-        monkeypatch.setattr(watch_module, "CROWD", 0)
-        monkeypatch.setattr(watch_module, "PAUSE_PER_WATCHER", 0.002)
+        monkeypatch.setattr(watch_module, "WAKING", Pace(per_watcher=0.002, longest=0.05, few=0))
     store = Store.open(tmp_path / "state.db")
     yield store
     await store.close()

@@ -23,7 +23,7 @@ import grpc.aio
 from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
 from kubeqos.plugins.proto import pluginregistration_pb2 as pb
-from kubeqos.plugins.sockets import call, dial, listening, services, stamp
+from kubeqos.plugins.sockets import Stamp, call, dial, listening, services, stamp
 
 SERVICE = "pluginregistration.Registration"
 SCAN_SECONDS = 0.5
@@ -82,7 +82,7 @@ class Watcher:
         self.folders = tuple(folders)
         self.handlers = handlers
         self.scan_seconds = scan_seconds
-        self._tasks: dict[Path, tuple[tuple[int, int, int], asyncio.Task[None]]] = {}
+        self._tasks: dict[Path, tuple[Stamp, asyncio.Task[None]]] = {}
         self._health: dict[Path, Health] = {}
         self._serial: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -187,9 +187,9 @@ class Watcher:
         self._health[path] = replace(self._health.get(path, Health(path)), **facts)
 
 
-def sockets_in(folder: Path) -> dict[Path, tuple[int, int, int]]:
+def sockets_in(folder: Path) -> dict[Path, Stamp]:
     """The sockets under a folder, at any depth, with what tells one from its successor; dot names are not looked at."""
-    found: dict[Path, tuple[int, int, int]] = {}
+    found: dict[Path, Stamp] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.name.startswith("."):
             continue

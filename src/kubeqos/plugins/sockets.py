@@ -109,13 +109,16 @@ async def listening(path: Path, install: Callable[[grpc.aio.Server], None]) -> A
         await server.stop(grace=None)
 
 
-def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Which file this is: another one under the same name has another stamp."""
+Stamp = tuple[int, int, int, int]
+
+
+def stamp(path: Path) -> Stamp | None:
+    """Which file this is, and in which state: changed, or another one under the same name, it has another stamp."""
     try:
         status = os.stat(path)
     except OSError:
         return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def services(name: str, servicer: object, methods: Sequence[tuple[str, type[Any], type[Any]]]) -> Any:

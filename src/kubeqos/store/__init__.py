@@ -8,7 +8,7 @@ and the batches, `watch` the cursors, `database` the file.
 from kubeqos.store.errors import Compacted, Conflict, FutureRevision, ReadOnly, StoreError
 from kubeqos.store.records import Delete, Event, Page, Put, Retention, Statistics, Stored
 from kubeqos.store.store import Store
-from kubeqos.store.watch import Interest, Watch
+from kubeqos.store.watch import Interest, Pace, Watch
 
 __all__ = [
     "Compacted",
@@ -17,6 +17,7 @@ __all__ = [
     "Event",
     "FutureRevision",
     "Interest",
+    "Pace",
     "Page",
     "Put",
     "ReadOnly",

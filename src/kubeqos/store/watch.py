@@ -21,10 +21,26 @@ from kubeqos.store.records import Event
 RECENT_EVENTS = 8192
 RECENT_BYTES = 16 << 20
 PAGE_EVENTS = 256  # from the database, read on the event loop
-# Waking a thousand watchers for every event would leave no time for anything else. They are woken together, the less
-# often the more they are, and each finds what has gathered: the pause is about what serving them all takes.
-CROWD = 50
-PAUSE_PER_WATCHER, LONGEST_PAUSE = 20e-6, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long events gather between two rounds of watchers: not at all while watchers are few.
+
+    Waking a thousand watchers for every event would leave no time for anything else. They are served together, the
+    less often the more they are, and each finds what has gathered: the pause is about what serving them all takes.
+    """
+
+    per_watcher: float
+    longest: float
+    few: int = 50
+
+    def pause(self, watchers: int) -> float:
+        """Seconds."""
+        return min(watchers * self.per_watcher, self.longest) if watchers > self.few else 0.0
+
+
+WAKING = Pace(per_watcher=20e-6, longest=0.05)
 
 by_revision = attrgetter("revision")
 
@@ -131,7 +147,7 @@ class Feed:
             self._announce_soon()
 
     def _announce_soon(self) -> None:
-        if self._waiters < CROWD:
+        if not WAKING.pause(self._waiters):
             self._announce()
             return
         loop = asyncio.get_running_loop()
@@ -145,8 +161,7 @@ class Feed:
         self._wake_timer = None
         events, self._unannounced = self._unannounced, []
         before, self.announced = self.announced, self.revision
-        if self._waiters >= CROWD:
-            pause = min(self._waiters * PAUSE_PER_WATCHER, LONGEST_PAUSE)
+        if pause := WAKING.pause(self._waiters):
             self._next_wake = asyncio.get_running_loop().time() + pause
         for prefix, waiting in self._waiting.items():
             found = [event for event in events if event.key.startswith(prefix)]

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def test_everybody_gets_their_part_and_nothing_else(log: int, few: int, script: 
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
         patch.setattr(watch_module, "RECENT_EVENTS", log)
         patch.setattr(watch_module, "PAGE_EVENTS", 3)
-        patch.setattr(fanout, "FEW_WATCHERS", few)
+        patch.setattr(fanout, "DELIVERING", replace(fanout.DELIVERING, few=few))
         patch.setattr(fanout, "TURN_SECONDS", 0.0)  # everybody else has a turn after every write
         patch.setattr(batches.frames, "__defaults__", (100,))
 

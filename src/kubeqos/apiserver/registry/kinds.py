@@ -148,10 +148,6 @@ def _pod_ips(pod: JsonObject) -> str:
     return ",".join(str(item.get("ip", "")) for item in found)
 
 
-def _event_reporter(event: JsonObject) -> str:
-    return str(event.get("reportingComponent") or (event.get("source") or {}).get("component") or "")
-
-
 def _event_source(event: JsonObject) -> str:
     return str((event.get("source") or {}).get("component") or event.get("reportingComponent") or "")
 

@@ -13,21 +13,11 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from kubeqos.apiserver.watch.batches import Batch, frames
-from kubeqos.store import Compacted, Event, Store, Watch
+from kubeqos.store import Compacted, Event, Pace, Store, Watch
 from kubeqos.web.messages import Outlet
 
-FEW_WATCHERS = 50
-PAUSE_PER_WATCHER = 0.0001
-LONGEST_PAUSE = 0.2
+DELIVERING = Pace(per_watcher=100e-6, longest=0.2)
 TURN_SECONDS = 0.002  # after so long of writing it is somebody else's turn on the event loop
-
-
-def rest_between(watchers: int) -> float:
-    """How long to gather events between two deliveries: not at all while watchers are few.
-
-    A thousand watchers that wake for every single event cost more than the writes that woke them.
-    """
-    return min(LONGEST_PAUSE, watchers * PAUSE_PER_WATCHER) if watchers > FEW_WATCHERS else 0.0
 
 
 async def next_events(watch: Watch, deadline: float) -> list[Event]:
@@ -130,7 +120,7 @@ class FanOut:
             async for _ in self._watch:
                 began = loop.time()
                 await self._deliver()
-                await asyncio.sleep(began + rest_between(len(self._members)) - loop.time())
+                await asyncio.sleep(began + DELIVERING.pause(len(self._members)) - loop.time())
         except Compacted:
             return  # each of them finds out about itself, alone
         finally:

@@ -19,7 +19,7 @@ from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import Kind
 from kubeqos.apiserver.registry.reads import list_objects, matches
 from kubeqos.apiserver.watch.batches import Batch, SharedBatches, nodes_of, wrapped
-from kubeqos.apiserver.watch.fanout import FanOuts, Member, next_events, rest_between
+from kubeqos.apiserver.watch.fanout import DELIVERING, FanOuts, Member, next_events
 from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.store import Compacted, Event, FutureRevision, Interest, Watch
 from kubeqos.web.messages import Outlet, Response
@@ -54,7 +54,7 @@ class Watching:
         All of them wait for the same next moment, so that they stand at the same place and share one encoding of what
         came meanwhile.
         """
-        interval = rest_between(self.active - self.fanouts.joined)
+        interval = DELIVERING.pause(self.active - self.fanouts.joined)
         if interval:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(interval - now % interval)

@@ -28,6 +28,7 @@ from kubeqos.cri.relay.proxy import Session
 from kubeqos.cri.relay.service import ClassService
 from kubeqos.errors import ConfigurationError, KubeqosError, RemoteError
 from kubeqos.logs import logger
+from kubeqos.plugins.sockets import stamp
 
 WATCH_SECONDS = 1.0
 RETRY_SECONDS = 0.5
@@ -63,7 +64,7 @@ class Relay:
         self._background: list[asyncio.Task[None]] = []
         self._servers: list[asyncio.Server] = []
         self._wake = asyncio.Event()
-        self._seen = _stamp(settings.config)
+        self._seen = stamp(settings.config)
 
     @classmethod
     async def start(cls, settings: Settings) -> Relay:
@@ -118,9 +119,10 @@ class Relay:
             except KubeqosError as error:
                 log.error("cannot look after what runs", error=" ".join(error.lines()))
             try:
-                stamp = _stamp(self.settings.config)
-                if forced or stamp != self._seen:
-                    self._seen = stamp
+                # A ConfigMap volume replaces the file, so what stands under its name is compared, not its content.
+                seen = stamp(self.settings.config)
+                if forced or seen != self._seen:
+                    self._seen = seen
                     await self.reload()
             except KubeqosError as error:
                 log.error("configuration unchanged", error=" ".join(error.lines()))
@@ -304,12 +306,3 @@ def _bind(path: Path, like: Path) -> socket.socket:
         os.chmod(path, status.st_mode & 0o777)
         os.chown(path, status.st_uid, status.st_gid)
     return listener
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    """Changes when the file does, also when it is replaced (as a ConfigMap volume does)."""
-    try:
-        status = path.stat()
-    except OSError:
-        return (0, 0, 0)
-    return (status.st_ino, status.st_mtime_ns, status.st_size)

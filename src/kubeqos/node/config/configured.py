@@ -1,4 +1,4 @@
-"""From a `NodeConfiguration` to the settings of each part: the agent, pressure, services, QRM, CCI. Pure.
+"""From a `NodeConfiguration` to the settings of each part: the agent, pressure, services, QRM, CCI.
 
 Called by `node.config.assembly`, which builds the parts.
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kubeqos.cci.claims.resolving import fetch_claims
+from kubeqos.cci.claims.fetching import fetch_claims
 from kubeqos.cci.manager import CciManager
 from kubeqos.cci.manager import Settings as CciSettings
 from kubeqos.client.api import Api

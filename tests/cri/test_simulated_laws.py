@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from kubeqos.cri import relist
-from kubeqos.cri.errors import Refused
+from kubeqos.cri.errors import RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated.classes import read_classes
 from kubeqos.cri.simulated.core import Core
@@ -55,7 +55,7 @@ class AnyRequests(RuleBasedStateMachine):
     def run(self, cls: str | None, load: str) -> str:
         annotations = {"simulate.kubeqos.io/load": load} if load else {}
         config = pod(classes={"net": cls} if cls else {}, annotations=annotations)
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RuntimeRefused):
             return self.core.run_pod_sandbox(cri.RunPodSandboxRequest(config=config), self.now_ns).pod_sandbox_id
         return "refused"
 
@@ -63,18 +63,18 @@ class AnyRequests(RuleBasedStateMachine):
     def create(self, sandbox: str, cls: str | None, command: list[str], n: int) -> str:
         wanted = container(f"c{n}", command, classes={"rdt": cls} if cls else {}, memory_limit_in_bytes=64 * MIB)
         request = cri.CreateContainerRequest(pod_sandbox_id=sandbox, config=wanted)
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RuntimeRefused):
             return self.core.create_container(request, self.now_ns).container_id
         return "refused"
 
     @rule(identity=containers)
     def start(self, identity: str) -> None:
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RuntimeRefused):
             self.core.start_container(cri.StartContainerRequest(container_id=identity), self.now_ns)
 
     @rule(identity=containers, grace=st.integers(0, 5))
     def stop(self, identity: str, grace: int) -> None:
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RuntimeRefused):
             request = cri.StopContainerRequest(container_id=identity, timeout=grace)
             assert self.core.stop_container(request, self.now_ns) <= self.now_ns + grace * NS
 
@@ -85,7 +85,7 @@ class AnyRequests(RuleBasedStateMachine):
     @rule(identity=containers, cls=some_class, cpus=st.sampled_from(["", "0", "1", "0-1", "5"]))
     def update(self, identity: str, cls: str | None, cpus: str) -> None:
         request = update(identity, classes={"rdt": cls} if cls else {}, cpuset_cpus=cpus)
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RuntimeRefused):
             self.core.update_container_resources(request, self.now_ns)
 
     @rule(sandbox=sandboxes)

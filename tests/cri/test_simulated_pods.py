@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.cri.errors import CallError, Code, Refused
+from kubeqos.cri.errors import CallError, Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import RUN_POD_SANDBOX
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
@@ -297,7 +297,7 @@ def test_a_pod_without_an_address_is_refused_and_leaves_nothing() -> None:
     core.run_pod_sandbox(cri.RunPodSandboxRequest(config=pod("first")), 1)
     request = cri.RunPodSandboxRequest(config=pod("second"))
     for _ in range(2):
-        with pytest.raises(Refused, match=r"no address is free in 10\.0\.0\.0/30"):
+        with pytest.raises(RuntimeRefused, match=r"no address is free in 10\.0\.0\.0/30"):
             core.run_pod_sandbox(request, 2)
         core.validate()
 

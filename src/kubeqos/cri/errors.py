@@ -50,7 +50,7 @@ class CallError(RemoteError):
         self.endpoint = endpoint
 
 
-class Refused(KubeqosError):
+class RuntimeRefused(KubeqosError):
     """A simulated runtime's core says no; its shell turns this into a `CallError` that names the call."""
 
     def __init__(self, code: Code, what: str) -> None:

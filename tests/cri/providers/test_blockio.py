@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.cri.providers.blockio import THROTTLES, BlockIo, Entry, io_weight, parse_classes, resolve, transition
+from kubeqos.cri.providers.blockio import THROTTLES, BlockIo, DeviceRule, io_weight, parse_classes, resolve, transition
 from kubeqos.cri.providers.builtin import BlockIoProvider
 from kubeqos.cri.providers.effects import CgroupWrite
 from kubeqos.cri.providers.host import V1, V2, Host
@@ -187,4 +187,4 @@ def test_moving_ends_where_entering_would(old, new, version):
 
 
 def test_an_entry_says_devices_weight_and_throttles():
-    assert classes()["fast"] == (Entry(weight=1000),)
+    assert classes()["fast"] == (DeviceRule(weight=1000),)

@@ -89,7 +89,7 @@ class Behind:
         await self.relay.reload()
 
     async def __aexit__(self, *_: object) -> None:
-        self.relay.keeper.ledger.validate()
+        self.relay.keeper.holders.validate()
         await self.client.close()
         await self.relay.close()
 

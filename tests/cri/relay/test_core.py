@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.cri.providers.ledger import Assignment, Holder, Ledger
+from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level, Place, Subject
 from kubeqos.cri.relay.core import (
     Change,
@@ -44,19 +44,19 @@ def container(key: str = "c1", place: Place | None = PLACE, **classes: str) -> H
     return Holder(Subject(Level.CONTAINER, key, container_name=key), {**implicit, **chosen}, place=place)
 
 
-def ledger_of(*holders: Holder) -> Ledger:
-    ledger = Ledger()
-    for holder in holders:
-        ledger.put(holder.subject.id, holder)
-    return ledger
+def holding(*each: Holder) -> ClassHolders:
+    holders = ClassHolders()
+    for holder in each:
+        holders.put(holder.subject.id, holder)
+    return holders
 
 
 def test_requested_classes_and_the_defaults_of_the_rest():
-    assert grant(OFFERS, Ledger(), Level.CONTAINER, [Wish("ulimits", "gold")]) == {
+    assert grant(OFFERS, ClassHolders(), Level.CONTAINER, [Wish("ulimits", "gold")]) == {
         "rdt": Assignment("silver"),
         "ulimits": Assignment("gold", explicit=True),
     }
-    assert grant(OFFERS, Ledger(), Level.POD, []) == {"net": Assignment("slow")}
+    assert grant(OFFERS, ClassHolders(), Level.POD, []) == {"net": Assignment("slow")}
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def test_requested_classes_and_the_defaults_of_the_rest():
     ],
 )
 def test_what_cannot_be_granted_says_why(wishes, code, text):
-    denied = grant(OFFERS, Ledger(), Level.CONTAINER, wishes)
+    denied = grant(OFFERS, ClassHolders(), Level.CONTAINER, wishes)
     assert isinstance(denied, Denied)
     assert denied.code == code
     assert text in denied.message
 
 
 def test_a_full_class_is_a_shortage():
-    full = ledger_of(container("a", rdt="gold"), container("b", rdt="gold"))
+    full = holding(container("a", rdt="gold"), container("b", rdt="gold"))
     denied = grant(OFFERS, full, Level.CONTAINER, [Wish("rdt", "gold")])
     assert isinstance(denied, Denied)
     assert (denied.code, denied.shortage) == (RESOURCE_EXHAUSTED, True)
@@ -86,7 +86,7 @@ def test_a_full_class_is_a_shortage():
 
 def test_pod_qos_never_fails_a_request_and_is_never_assigned():
     for level in Level:
-        assert "pod-qos" not in grant(OFFERS, Ledger(), level, [Wish("pod-qos", "Guaranteed")])
+        assert "pod-qos" not in grant(OFFERS, ClassHolders(), level, [Wish("pod-qos", "Guaranteed")])
 
 
 ANNOTATIONS = [
@@ -114,7 +114,9 @@ def test_a_class_may_be_closed_to_pod_annotations():
 
 
 def test_the_cri_field_wins_over_annotations():
-    granted = grant(OFFERS, Ledger(), Level.CONTAINER, [Wish("rdt", "silver")], [Wish("rdt", "gold", "annotation")])
+    granted = grant(
+        OFFERS, ClassHolders(), Level.CONTAINER, [Wish("rdt", "silver")], [Wish("rdt", "gold", "annotation")]
+    )
     assert not isinstance(granted, Denied)
     assert granted["rdt"] == Assignment("silver", explicit=True)
 
@@ -122,7 +124,7 @@ def test_the_cri_field_wins_over_annotations():
 def test_a_change_moves_only_what_differs():
     holder = container(rdt="gold", ulimits="gold")
     wishes = [Wish("rdt", "silver"), Wish("ulimits", "gold")]
-    done = change(OFFERS, ledger_of(holder), "c1", holder, wishes, holder.subject)
+    done = change(OFFERS, holding(holder), "c1", holder, wishes, holder.subject)
     assert isinstance(done, Change)
     assert done.moves == (Move("c1", "rdt", "gold", "silver"),)
     assert done.holder.classes["rdt"] == Assignment("silver", explicit=True)
@@ -131,7 +133,7 @@ def test_a_change_moves_only_what_differs():
 def test_an_immutable_resource_stops_the_whole_change():
     holder = container(rdt="gold", ulimits="gold")
     wishes = [Wish("rdt", "silver"), Wish("ulimits", "silver")]
-    denied = change(OFFERS, ledger_of(holder), "c1", holder, wishes, holder.subject)
+    denied = change(OFFERS, holding(holder), "c1", holder, wishes, holder.subject)
     assert isinstance(denied, Denied)
     assert denied.code == FAILED_PRECONDITION
     assert "immutable" in denied.message
@@ -139,7 +141,7 @@ def test_an_immutable_resource_stops_the_whole_change():
 
 def test_asking_for_the_class_one_has_by_default_is_charged_but_moves_nothing():
     holder = container()
-    done = change(OFFERS, ledger_of(holder), "c1", holder, [Wish("rdt", "silver")], holder.subject)
+    done = change(OFFERS, holding(holder), "c1", holder, [Wish("rdt", "silver")], holder.subject)
     assert isinstance(done, Change)
     assert done.moves == ()
     assert done.holder.classes["rdt"].explicit
@@ -148,9 +150,9 @@ def test_asking_for_the_class_one_has_by_default_is_charged_but_moves_nothing():
 def test_a_full_class_takes_nobody_by_update_but_keeps_its_own():
     first, second, third = (container(key, rdt="gold") for key in "abc")
     third = dataclasses.replace(third, classes={"rdt": Assignment("silver", explicit=True)})
-    ledger = ledger_of(first, second, third)
-    assert isinstance(change(OFFERS, ledger, "c", third, [Wish("rdt", "gold")], third.subject), Denied)
-    assert isinstance(change(OFFERS, ledger, "a", first, [Wish("rdt", "gold")], first.subject), Change)
+    holders = holding(first, second, third)
+    assert isinstance(change(OFFERS, holders, "c", third, [Wish("rdt", "gold")], third.subject), Denied)
+    assert isinstance(change(OFFERS, holders, "a", first, [Wish("rdt", "gold")], first.subject), Change)
 
 
 def test_status_shows_every_resource_of_the_level():
@@ -221,9 +223,9 @@ def test_redefined_classes_are_left_and_entered_again():
     ],
 )
 def test_a_promise_is_not_broken_by_a_new_configuration(new, text):
-    refusals = broken_promises(OFFERS, new, ledger_of(container("a", rdt="gold"), container("b", rdt="gold")))
+    refusals = broken_promises(OFFERS, new, holding(container("a", rdt="gold"), container("b", rdt="gold")))
     assert text in refusals[0]
-    assert broken_promises(OFFERS, new, ledger_of(container("a"), container("b"))) == []
+    assert broken_promises(OFFERS, new, holding(container("a"), container("b"))) == []
 
 
 CLASS = st.sampled_from(["gold", "silver", "bronze", ""])
@@ -235,24 +237,24 @@ WISHES = st.lists(st.builds(Wish, NAME, CLASS), max_size=3)
 @settings(max_examples=150)
 def test_no_history_overfills_a_class(history):
     """Whatever is created, updated and ended: capacity holds, and only offered classes are given."""
-    ledger = Ledger()
+    holders = ClassHolders()
     for action, number, wishes in history:
-        key, holder = f"c{number}", ledger.get(f"c{number}")
+        key, holder = f"c{number}", holders.get(f"c{number}")
         if action == "create":
-            granted = grant(OFFERS, ledger, Level.CONTAINER, wishes)
+            granted = grant(OFFERS, holders, Level.CONTAINER, wishes)
             if holder is None and not isinstance(granted, Denied):
-                ledger.put(key, Holder(Subject(Level.CONTAINER, key), granted))
+                holders.put(key, Holder(Subject(Level.CONTAINER, key), granted))
         elif holder is not None and action == "update":
-            done = change(OFFERS, ledger, key, holder, wishes, holder.subject)
+            done = change(OFFERS, holders, key, holder, wishes, holder.subject)
             if isinstance(done, Change):
-                ledger.put(key, done.holder)
+                holders.put(key, done.holder)
         else:
-            ledger.remove(key)
-        ledger.validate()
+            holders.remove(key)
+        holders.validate()
         for offer in OFFERS.values():
             for info in offer.classes:
-                assert not info.capacity or ledger.used(offer.name, info.name) <= info.capacity
-        for _, known in ledger:
+                assert not info.capacity or holders.used(offer.name, info.name) <= info.capacity
+        for _, known in holders:
             assert all(a.class_name in ("", "gold", "silver") for a in known.classes.values())
 
 

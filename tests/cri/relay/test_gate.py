@@ -81,7 +81,7 @@ class World:
     async def stop(self) -> None:
         await self.client.stop_pod_sandbox(self.sandbox)
         await self.client.remove_pod_sandbox(self.sandbox)
-        self.relay.keeper.ledger.validate()
+        self.relay.keeper.holders.validate()
         await self.client.close()
         await self.relay.close()
 
@@ -169,7 +169,7 @@ async def test_a_container_whose_class_fails_never_runs(world: World):
     status = (await world.client.container_status(container)).status
     assert status.state == cri.CONTAINER_EXITED
     await world.client.remove_container(container)
-    assert world.relay.keeper.ledger.used("rdt", "gold") == 0
+    assert world.relay.keeper.holders.used("rdt", "gold") == 0
 
 
 async def test_who_has_no_class_is_let_through(world: World):

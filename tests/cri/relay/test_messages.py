@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.providers.ledger import Assignment, Holder
+from kubeqos.cri.providers.holders import Assignment, Holder
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Edit, Level, Place, Subject
 from kubeqos.cri.relay import messages
 from tests.cri.relay.processes import container_classes, pod_classes, shown

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kubeqos.cri.relay.hpack import encode
 from kubeqos.cri.relay.http2 import CONTINUATION, DATA, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS
-from kubeqos.cri.relay.proxy import Hooks, MessageReader, Refused, Session, frame
+from kubeqos.cri.relay.proxy import CallDenied, Hooks, MessageReader, Session, frame
 from kubeqos.cri.relay.status import FAILED_PRECONDITION
 from kubeqos.errors import RemoteError
 
@@ -74,7 +74,7 @@ async def passing(message, forward):
 
 
 async def refusing(message, forward):
-    raise Refused(FAILED_PRECONDITION, "no: 100% ünpossible")
+    raise CallDenied(FAILED_PRECONDITION, "no: 100% ünpossible")
 
 
 async def shouting(message, forward):

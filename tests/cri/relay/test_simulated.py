@@ -21,10 +21,10 @@ from kubeqos.cri.providers.protocol import (
     Advertisement,
     ClassInfo,
     ClassProvider,
+    ClassRefusal,
     Edit,
     Level,
     Place,
-    Refusal,
     Sample,
     Subject,
 )
@@ -71,8 +71,8 @@ class Turbo(ClassProvider):
     async def advertise(self) -> Sequence[Advertisement]:
         return (Advertisement("turbo", self.level, True, (ClassInfo("high"), ClassInfo("low"))),)
 
-    async def check(self, subject: Subject, resource: str, class_name: str) -> Refusal | None:
-        return Refusal("too hot", "wait") if class_name == self.refuses else None
+    async def check(self, subject: Subject, resource: str, class_name: str) -> ClassRefusal | None:
+        return ClassRefusal("too hot", "wait") if class_name == self.refuses else None
 
     async def apply(self, subject: Subject, resource: str, class_name: str) -> Edit:
         self.pod_qos.add(subject.pod_qos)
@@ -170,7 +170,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
         world.pod = pod()
         world.sandbox = await world.client.run_pod_sandbox(world.pod)
         yield world
-        world.relay.keeper.ledger.validate()
+        world.relay.keeper.holders.validate()
         await world.client.close()
         await world.relay.close()
     await world.vendor.stop(0)
@@ -411,7 +411,7 @@ async def test_a_create_that_was_cut_off_is_looked_at_again(world: World, monkey
     async with asyncio.timeout(10):
         await looked.wait()
     there = await world.client.list_containers()
-    assert world.relay.keeper.ledger.used("rdt", "gold") == len(there)
+    assert world.relay.keeper.holders.used("rdt", "gold") == len(there)
 
 
 async def test_types_added_later_take_in_what_is_already_running(world: World):
@@ -608,8 +608,8 @@ async def test_containers_that_come_and_go_leave_no_counter_and_no_entry(world: 
         await world.client.remove_container(container)
     counters = [path.name for path in world.resctrl.glob("**/mon_groups/*")]
     assert counters == [f"kubeqos.{kept}"]
-    assert [key for key, _ in world.relay.keeper.ledger] == [kept]
-    assert world.relay.keeper.ledger.used("rdt", "bronze") == 0
+    assert [key for key, _ in world.relay.keeper.holders] == [kept]
+    assert world.relay.keeper.holders.used("rdt", "bronze") == 0
     assert not world.relay.keeper._locks.keys() - {kept}
 
 

@@ -66,7 +66,7 @@ class World:
     async def stop(self) -> None:
         await self.client.stop_pod_sandbox(self.sandbox)
         await self.client.remove_pod_sandbox(self.sandbox)
-        self.relay.keeper.ledger.validate()
+        self.relay.keeper.holders.validate()
         await self.client.close()
         await self.relay.close()
         await self.vendor.stop(0)

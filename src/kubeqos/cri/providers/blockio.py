@@ -29,7 +29,7 @@ THROTTLES: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DeviceRule:
     """One item of a class: what holds for the devices of some globs (no glob: the default weight)."""
 
     devices: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class BlockIo:
     throttles: Mapping[tuple[str, Device], int] = field(default_factory=dict)
 
 
-def parse_classes(doc: Doc) -> dict[str, tuple[Entry, ...]]:
+def parse_classes(doc: Doc) -> dict[str, tuple[DeviceRule, ...]]:
     """`Classes: {name: [entry, …]}`."""
     classes = doc.fields(("Classes",)).get("Classes")
     if classes is None:
@@ -54,7 +54,7 @@ def parse_classes(doc: Doc) -> dict[str, tuple[Entry, ...]]:
     return {name: tuple(_parse_entry(item) for item in entry.elements()) for name, entry in classes.items().items()}
 
 
-def _parse_entry(doc: Doc) -> Entry:
+def _parse_entry(doc: Doc) -> DeviceRule:
     fields = doc.fields(("Devices", "Weight", *THROTTLES))
     devices = tuple(item.text() for item in fields["Devices"].elements()) if "Devices" in fields else ()
     throttles = {key: amount(fields[key]) for key in THROTTLES if key in fields}
@@ -63,10 +63,10 @@ def _parse_entry(doc: Doc) -> Entry:
     if not throttles and "Weight" not in fields:
         doc.fail("sets neither a weight nor a throttle", f"use Weight or one of {', '.join(THROTTLES)}")
     weight = fields["Weight"].integer(MIN_WEIGHT, MAX_WEIGHT) if "Weight" in fields else 0
-    return Entry(devices, weight, throttles)
+    return DeviceRule(devices, weight, throttles)
 
 
-def resolve(entries: Sequence[Entry], find: FindDevices) -> BlockIo:
+def resolve(entries: Sequence[DeviceRule], find: FindDevices) -> BlockIo:
     """Globs to device numbers; a later entry overrides an earlier one for the same device."""
     weight = 0
     weights: dict[Device, int] = {}

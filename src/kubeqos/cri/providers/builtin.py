@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from kubeqos.cri.providers import blockio, presets
 from kubeqos.cri.providers.host import Host
-from kubeqos.cri.providers.protocol import Advertisement, ClassProvider, Edit, Place, Refusal, Subject
+from kubeqos.cri.providers.protocol import Advertisement, ClassProvider, ClassRefusal, Edit, Place, Subject
 
 
 class PresetProvider(ClassProvider):
@@ -27,7 +27,7 @@ class PresetProvider(ClassProvider):
     async def advertise(self) -> Sequence[Advertisement]:
         return (self.offer,)
 
-    async def check(self, subject: Subject, resource: str, class_name: str) -> Refusal | None:
+    async def check(self, subject: Subject, resource: str, class_name: str) -> ClassRefusal | None:
         return presets.check_preset(self.classes.get(class_name, {}), subject, class_name)
 
     async def apply(self, subject: Subject, resource: str, class_name: str) -> Edit:
@@ -57,7 +57,7 @@ class NamedProvider(ClassProvider):
 class BlockIoProvider(ClassProvider):
     """Block I/O classes."""
 
-    def __init__(self, offer: Advertisement, classes: Mapping[str, Sequence[blockio.Entry]], host: Host) -> None:
+    def __init__(self, offer: Advertisement, classes: Mapping[str, Sequence[blockio.DeviceRule]], host: Host) -> None:
         self.offer = offer
         self.classes = classes
         self.host = host
@@ -65,12 +65,12 @@ class BlockIoProvider(ClassProvider):
     async def advertise(self) -> Sequence[Advertisement]:
         return (self.offer,)
 
-    async def check(self, subject: Subject, resource: str, class_name: str) -> Refusal | None:
+    async def check(self, subject: Subject, resource: str, class_name: str) -> ClassRefusal | None:
         """A class that names devices of which none is here would promise nothing."""
         entries = [entry for entry in self.classes.get(class_name, ()) if entry.devices]
         for entry in entries:
             if not any(self.host.block_devices(pattern) for pattern in entry.devices):
-                return Refusal(
+                return ClassRefusal(
                     f"no block device matches {', '.join(entry.devices)} of blockio class {class_name!r}",
                     "attach the device or change the class's Devices",
                 )

@@ -24,8 +24,8 @@ from kubeqos.cri.providers.config import (
     ResourceSpec,
     VendorSpec,
 )
+from kubeqos.cri.providers.holders import Holder
 from kubeqos.cri.providers.host import Host
-from kubeqos.cri.providers.ledger import Holder
 from kubeqos.cri.providers.protocol import ENTRY_POINT_GROUP, Advertisement, ClassInfo, ClassProvider, Level
 from kubeqos.cri.providers.rdt.files import Kernel, ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.provider import RdtProvider

@@ -59,7 +59,7 @@ class RdtSpec:
 
 @dataclass(frozen=True, slots=True)
 class BlockIoSpec:
-    classes: Mapping[str, tuple[blockio.Entry, ...]]
+    classes: Mapping[str, tuple[blockio.DeviceRule, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kubeqos.cri.providers.effects import CgroupWrite, Effect, SetRlimit, write
 from kubeqos.cri.providers.host import V1
-from kubeqos.cri.providers.protocol import Edit, Level, Refusal, Subject
+from kubeqos.cri.providers.protocol import ClassRefusal, Edit, Level, Subject
 from kubeqos.document import Doc
 from kubeqos.model.reading import amount
 
@@ -220,11 +220,11 @@ def parse_preset(kind: Kind, fields: Mapping[str, Doc], cgroup_version: int) -> 
     return out
 
 
-def check_preset(preset: Preset, subject: Subject, class_name: str) -> Refusal | None:
+def check_preset(preset: Preset, subject: Subject, class_name: str) -> ClassRefusal | None:
     """A percentage of the memory limit needs a memory limit."""
     shares = [key for key, value in preset.items() if value.percent_of_limit]
     if shares and subject.level is Level.CONTAINER and not subject.memory_limit_bytes:
-        return Refusal(
+        return ClassRefusal(
             f"class {class_name!r} sets memory {shares[0]} to a share of the memory limit, and the container has none",
             "set resources.limits.memory, or choose another class",
         )

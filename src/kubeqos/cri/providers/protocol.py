@@ -102,7 +102,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ClassRefusal:
     """Why a request cannot be granted, and what would help."""
 
     what: str
@@ -141,7 +141,7 @@ class ClassProvider:
         """The resources on offer now. Asked again after each configuration change."""
         raise NotImplementedError
 
-    async def check(self, subject: Subject, resource: str, class_name: str) -> Refusal | None:
+    async def check(self, subject: Subject, resource: str, class_name: str) -> ClassRefusal | None:
         """Whether this subject could be given this class. Changes nothing."""
         return None
 

@@ -17,10 +17,10 @@ from kubeqos.cri.providers.protocol import (
     Advertisement,
     ClassInfo,
     ClassProvider,
+    ClassRefusal,
     Edit,
     Level,
     Place,
-    Refusal,
     Sample,
     Subject,
 )
@@ -69,9 +69,9 @@ class RemoteProvider(ClassProvider):
             for item in answer.resources
         )
 
-    async def check(self, subject: Subject, resource: str, class_name: str) -> Refusal | None:
+    async def check(self, subject: Subject, resource: str, class_name: str) -> ClassRefusal | None:
         answer: pb.CheckResponse = await self._call("Check", _request(subject, resource, class_name))
-        return Refusal(answer.refusal, answer.remedy) if answer.refusal else None
+        return ClassRefusal(answer.refusal, answer.remedy) if answer.refusal else None
 
     async def apply(self, subject: Subject, resource: str, class_name: str) -> Edit:
         answer: pb.ApplyResponse = await self._call("Apply", _request(subject, resource, class_name))

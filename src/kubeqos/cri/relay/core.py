@@ -1,6 +1,6 @@
 """What the relay decides: which classes a subject gets, what an update moves, what a new configuration changes. Pure.
 
-Every function takes the offers and the ledger and returns a value: a grant, a change, or a denial that says why.
+Every function takes the offers and who holds them, and returns a value: a grant, a change, or a denial that says why.
 The texts follow KEP-3008's prototype ("unavailable …", "insufficient …").
 """
 
@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubeqos.cri.providers.ledger import Assignment, Holder, Ledger
+from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level, Subject
 from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 from kubeqos.document import suggest
@@ -100,7 +100,7 @@ def annotation_keys(stem: str, container: str) -> tuple[str, str, str]:
 
 
 def grant(
-    offers: Offers, ledger: Ledger, level: Level, wishes: Sequence[Wish], fallback: Sequence[Wish] = ()
+    offers: Offers, holders: ClassHolders, level: Level, wishes: Sequence[Wish], fallback: Sequence[Wish] = ()
 ) -> dict[str, Assignment] | Denied:
     """The class of every resource of this level: requested, or the implicit default. `fallback` yields to `wishes`."""
     asked = {wish.resource for wish in wishes}
@@ -108,7 +108,7 @@ def grant(
     for wish in (*wishes, *(w for w in fallback if w.resource not in asked)):
         if wish.resource == POD_QOS:
             continue  # informational; no request fails because of it (KEP-3008, Pass on Pod QoS class)
-        denied = _check_wish(offers, level, wish, chosen) or _check_room(offers, ledger, wish)
+        denied = _check_wish(offers, level, wish, chosen) or _check_room(offers, holders, wish)
         if denied:
             return denied
         chosen[wish.resource] = Assignment(wish.class_name, explicit=True)
@@ -142,9 +142,9 @@ def _check_wish(offers: Offers, level: Level, wish: Wish, chosen: Collection[str
     return None
 
 
-def _check_room(offers: Offers, ledger: Ledger, wish: Wish) -> Denied | None:
+def _check_room(offers: Offers, holders: ClassHolders, wish: Wish) -> Denied | None:
     info = offers[wish.resource].find(wish.class_name)
-    used = ledger.used(wish.resource, wish.class_name)
+    used = holders.used(wish.resource, wish.class_name)
     if info is None or not info.capacity or used < info.capacity:
         return None
     return Denied(
@@ -156,7 +156,7 @@ def _check_room(offers: Offers, ledger: Ledger, wish: Wish) -> Denied | None:
 
 
 def change(
-    offers: Offers, ledger: Ledger, key: str, holder: Holder, wishes: Sequence[Wish], subject: Subject
+    offers: Offers, holders: ClassHolders, key: str, holder: Holder, wishes: Sequence[Wish], subject: Subject
 ) -> Change | Denied:
     """An update of a container. Refused as a whole before anything is moved (KEP-3008: must be atomic)."""
     level = holder.subject.level
@@ -180,7 +180,7 @@ def change(
                     f"stays in class {current.class_name!r}; nothing was updated",
                 )
             moves.append(Move(key, wish.resource, current.class_name, wish.class_name))
-        denied = _check_room(offers, ledger, wish) if wanted != current else None
+        denied = _check_room(offers, holders, wish) if wanted != current else None
         if denied:
             return denied
         classes[wish.resource] = wanted
@@ -242,15 +242,15 @@ def _reassigned(offer: Advertisement | None, before: Assignment | None, *, start
     return Assignment(kept)
 
 
-def broken_promises(old: Offers, new: Offers, ledger: Ledger) -> list[str]:
+def broken_promises(old: Offers, new: Offers, holders: ClassHolders) -> list[str]:
     """Why a new configuration cannot be taken on: classes gone, or shrunk below those who asked and were given."""
     out = []
     for name, offer in sorted(old.items()):
         for info in offer.classes:
-            used = ledger.used(name, info.name)
+            used = holders.used(name, info.name)
             if not used:
                 continue
-            who = ledger.holders_of(name, info.name)[0].subject.describe()
+            who = holders.holders_of(name, info.name)[0].subject.describe()
             successor = new.get(name)
             kept = successor.find(info.name) if successor and successor.level is offer.level else None
             if kept is None:

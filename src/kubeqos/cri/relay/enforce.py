@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
 from kubeqos.cri.providers.catalog import Catalog
-from kubeqos.cri.providers.ledger import Assignment, Holder
-from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Edit, Place, Refusal, Subject
+from kubeqos.cri.providers.holders import Assignment, Holder
+from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, ClassRefusal, Edit, Place, Subject
 from kubeqos.cri.relay.core import Move
 from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
@@ -29,7 +29,7 @@ def enforced(classes: Mapping[str, Assignment], catalog: Catalog) -> list[tuple[
 
 async def check(
     catalog: Catalog, subject: Subject, classes: Mapping[str, Assignment]
-) -> dict[str, Assignment] | Refusal:
+) -> dict[str, Assignment] | ClassRefusal:
     """The classes that the providers agree to. Who asked for nothing is not refused a default: it gets none."""
     agreed = dict(classes)
     for resource, class_name in enforced(classes, catalog):

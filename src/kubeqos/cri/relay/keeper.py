@@ -1,4 +1,4 @@
-"""Keeps what the relay knows: the catalog in force, the ledger, its file, and their agreement with the runtime.
+"""Keeps what the relay knows: the catalog in force, who holds classes, its file, and their agreement with the runtime.
 
 Restores after a crash (checkpoint first, then what the runtime itself remembers), takes on a new configuration, and
 finds the ends of containers that nobody told us about.
@@ -15,7 +15,7 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.config import RdtSpec
-from kubeqos.cri.providers.ledger import Holder, Ledger
+from kubeqos.cri.providers.holders import ClassHolders, Holder
 from kubeqos.cri.providers.protocol import Level, Place, Subject
 from kubeqos.cri.relay import core, enforce, messages
 from kubeqos.cri.runtime import Runtime
@@ -29,13 +29,13 @@ log = logger("kubeqos.relay")
 class Keeper:
     """The relay's state and how it lasts."""
 
-    def __init__(self, catalog: Catalog, ledger: Ledger, checkpoint: Checkpoint, runtime: Runtime) -> None:
+    def __init__(self, catalog: Catalog, holders: ClassHolders, checkpoint: Checkpoint, runtime: Runtime) -> None:
         self.catalog = catalog
-        self.ledger = ledger
+        self.holders = holders
         self.checkpoint = checkpoint
         self.runtime = runtime
         self.ready = asyncio.Event()
-        """Set when the ledger agrees with what the runtime has; classes are given out only then."""
+        """Set when the holders agree with what the runtime has; classes are given out only then."""
         self._version = self._saved = 0
         self._saving = asyncio.Lock()
         self._locks: dict[str, asyncio.Lock] = {}
@@ -45,13 +45,13 @@ class Keeper:
     # ---- the file
 
     async def save(self) -> None:
-        """Return when the ledger as it is now is on disk. Callers that wait together share one write."""
+        """Return when the holders as they are now are on disk. Callers that wait together share one write."""
         self._version += 1
         wanted = self._version
         async with self._saving:
             if self._saved >= wanted:
                 return
-            version, data = self._version, self.ledger.dump()
+            version, data = self._version, self.holders.dump()
             await asyncio.to_thread(self.checkpoint.save, data)
             self._saved = version
 
@@ -64,14 +64,14 @@ class Keeper:
 
     def ended(self, key: str) -> None:
         """The subject no longer runs and takes no room."""
-        holder = self.ledger.get(key)
+        holder = self.holders.get(key)
         if holder is not None and holder.alive:
-            self.ledger.put(key, dataclasses.replace(holder, alive=False, place=None))
+            self.holders.put(key, dataclasses.replace(holder, alive=False, place=None))
             self._version += 1
 
     async def forget(self, key: str) -> None:
         """The subject is gone."""
-        holder = self.ledger.remove(key)
+        holder = self.holders.remove(key)
         self._locks.pop(key, None)
         if holder is not None:
             self._version += 1
@@ -87,9 +87,9 @@ class Keeper:
         return place if place.pid or place.cgroup else None
 
     async def resync(self) -> None:
-        """Make the ledger agree with what the runtime has: exits we did not see, creates we did not save."""
+        """Make the holders agree with what the runtime has: exits we did not see, creates we did not save."""
         self.doubtful = False
-        known = [key for key, _ in self.ledger if ":" not in key]
+        known = [key for key, _ in self.holders if ":" not in key]
         sandboxes, containers = await self.runtime.list_pod_sandboxes(), await self.runtime.list_containers()
         pods = {sandbox.id: sandbox for sandbox in sandboxes}
         adopted: list[str] = []
@@ -117,7 +117,7 @@ class Keeper:
         running: bool,
         adopted: list[str],
     ) -> None:
-        holder = self.ledger.get(key)
+        holder = self.holders.get(key)
         if holder is not None:
             if not alive:
                 self.ended(key)
@@ -125,26 +125,26 @@ class Keeper:
         marked = messages.holder_from_mark(annotations, subject) or Holder(subject)
         classes = {**core.adopted(self.catalog.offers, subject.level, running), **marked.classes}
         if classes:
-            self.ledger.put(key, dataclasses.replace(marked, classes=classes, alive=alive))
+            self.holders.put(key, dataclasses.replace(marked, classes=classes, alive=alive))
             self._version += 1
             adopted.append(key)
 
     async def restore(self) -> None:
         """After a start: agree with the runtime, then enforce again what running subjects were promised."""
         await self.resync()
-        await self._enforce([key for key, _ in self.ledger])
+        await self._enforce([key for key, _ in self.holders])
         await self.save_if_changed()
 
     async def _enforce(self, keys: list[str]) -> None:
         for key in keys:
-            holder = self.ledger.get(key)
+            holder = self.holders.get(key)
             if holder is None or not holder.alive or not enforce.acts_in_place(self.catalog, holder.classes):
                 continue
             try:
                 place = holder.place or await self.place(holder.subject)
                 if place is not None and place.pid:
                     await enforce.enter(self.catalog, holder, place)
-                    self.ledger.put(key, dataclasses.replace(holder, place=place))
+                    self.holders.put(key, dataclasses.replace(holder, place=place))
             except KubeqosError as error:
                 log.error("cannot enforce a class", subject=holder.subject.describe(), error=error.what)
 
@@ -153,7 +153,7 @@ class Keeper:
     async def take_on(self, catalog: Catalog) -> None:
         """Put a new configuration in force, or raise with every reason against it and change nothing."""
         old = self.catalog
-        refusals = core.broken_promises(old.offers, catalog.offers, self.ledger)
+        refusals = core.broken_promises(old.offers, catalog.offers, self.holders)
         if refusals:
             raise ConfigurationError(
                 "the new classes.yaml is not taken on: " + "; ".join(refusals),
@@ -165,7 +165,7 @@ class Keeper:
             old.reinstall()
             raise
         self.catalog = catalog
-        await asyncio.gather(*(self._follow(key, old, catalog) for key, _ in self.ledger))
+        await asyncio.gather(*(self._follow(key, old, catalog) for key, _ in self.holders))
         await self.save()
         busy = catalog.retire()
         if busy:
@@ -180,19 +180,19 @@ class Keeper:
         """Put back what another agent took away, everybody into it, and into their groups who came from outside."""
         if self.catalog.repair():
             log.warning("resctrl groups had been removed by another agent and were made again")
-            await self._enforce([key for key, _ in self.ledger])
-        self.catalog.gather([holder for _, holder in self.ledger])
+            await self._enforce([key for key, _ in self.holders])
+        self.catalog.gather([holder for _, holder in self.holders])
 
     async def _follow(self, key: str, old: Catalog, new: Catalog) -> None:
         """One subject goes where the new configuration wants it; a failure is its own."""
         try:
             async with asyncio.timeout(FOLLOW_SECONDS), self.lock(key):
-                holder = self.ledger.get(key)
+                holder = self.holders.get(key)
                 if holder is None:
                     return
                 holder = await self._located(holder)
                 step = core.follow(old.offers, new.offers, key, holder, _redefined(old, new))
-                self.ledger.put(key, step.holder)
+                self.holders.put(key, step.holder)
                 if step.holder.place is not None:
                     await enforce.move(old, holder.subject, step.holder.place, _in_place(old, step.leave))
                     await enforce.move(new, holder.subject, step.holder.place, _in_place(new, step.enter))

@@ -31,7 +31,7 @@ Forward = Callable[[bytes], Awaitable[bytes]]
 Handler = Callable[[bytes, Forward], Awaitable[bytes]]
 
 
-class Refused(Exception):
+class CallDenied(Exception):
     """A handler's answer is a gRPC error."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -321,7 +321,7 @@ class HandledCall(Call):
             return
         try:
             answer = await self.handler(self.request[0], self.forward)
-        except Refused as error:
+        except CallDenied as error:
             self.refuse(error.code, error.message)
         except RuntimeFailed as error:
             self._pass_on(error)

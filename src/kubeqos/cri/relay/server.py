@@ -20,7 +20,7 @@ from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.providers.catalog import Catalog, Machine, build
 from kubeqos.cri.providers.config import parse_classes
-from kubeqos.cri.providers.ledger import Ledger
+from kubeqos.cri.providers.holders import ClassHolders
 from kubeqos.cri.providers.protocol import Sample
 from kubeqos.cri.relay.gate import Gate, gate_path
 from kubeqos.cri.relay.keeper import Keeper
@@ -78,7 +78,7 @@ class Relay:
             log.warning("a class provider is away", provider=name, error=reason)
         catalog.install()
         runtime = CriClient(f"unix://{settings.runtime}")
-        relay = cls(settings, Keeper(catalog, _ledger(loaded.data), checkpoint, runtime))
+        relay = cls(settings, Keeper(catalog, _holders_of(loaded.data), checkpoint, runtime))
         relay._background = [asyncio.create_task(relay._restore()), asyncio.create_task(relay._tend())]
         await relay._listen()
         return relay
@@ -256,7 +256,7 @@ class RelayCollector(Collector):
     async def _look(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int], list[Sample]]:
         keeper = self.relay.keeper
         classes = {(o.name, c.name): c.capacity for o in keeper.catalog.offers.values() for c in o.classes}
-        return {pair: keeper.ledger.used(*pair) for pair in classes}, classes, await self.relay.samples()
+        return {pair: keeper.holders.used(*pair) for pair in classes}, classes, await self.relay.samples()
 
 
 def _families(samples: list[Sample]) -> Iterator[Metric]:
@@ -270,13 +270,13 @@ def _families(samples: list[Sample]) -> Iterator[Metric]:
     yield from families.values()
 
 
-def _ledger(data: Any) -> Ledger:
+def _holders_of(data: Any) -> ClassHolders:
     """The saved assignments. What cannot be read is found again in the marks on what the runtime has."""
     try:
-        return Ledger.load(data or {})
+        return ClassHolders.load(data or {})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         log.error("the saved assignments cannot be read and are rebuilt from the runtime", error=repr(error))
-        return Ledger()
+        return ClassHolders()
 
 
 def _bind(path: Path, like: Path) -> socket.socket:

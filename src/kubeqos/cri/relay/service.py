@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
+from kubeqos.cri.providers.holders import Holder
 from kubeqos.cri.providers.host import Host
-from kubeqos.cri.providers.ledger import Holder
-from kubeqos.cri.providers.protocol import Level, Place, Refusal, Subject
+from kubeqos.cri.providers.protocol import ClassRefusal, Level, Place, Subject
 from kubeqos.cri.relay import core, enforce, messages, undo
 from kubeqos.cri.relay.core import Denied, Wish
 from kubeqos.cri.relay.keeper import Keeper
-from kubeqos.cri.relay.proxy import Forward, Hooks, Refused, RuntimeFailed
-from kubeqos.cri.relay.starting import Starts, refused, until_ready
+from kubeqos.cri.relay.proxy import CallDenied, Forward, Hooks, RuntimeFailed
+from kubeqos.cri.relay.starting import Starts, denied, until_ready
 from kubeqos.cri.relay.status import (
     CANCELLED,
     DEADLINE_EXCEEDED,
@@ -44,7 +44,7 @@ class ClassService:
         self.keeper = keeper
         self.host = host
         self.starts = Starts(keeper, require_hook=require_hook)
-        self.ledger = keeper.ledger
+        self.holders = keeper.holders
         self.runtime = keeper.runtime
         self._tickets = itertools.count(1)
 
@@ -60,7 +60,7 @@ class ClassService:
         def patched(patch: messages.Patch) -> Callable[[bytes], bytes]:
             def offered(data: bytes) -> bytes:
                 # A node without classes is as if there were no relay.
-                return patch(data, self.catalog.offers, self.ledger.get) if self.catalog.offers else data
+                return patch(data, self.catalog.offers, self.holders.get) if self.catalog.offers else data
 
             return offered
 
@@ -91,13 +91,13 @@ class ClassService:
         subject = messages.sandbox_subject(request.config)
         ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources))
         if not holder.classes:
-            self.ledger.remove(ticket)
+            self.holders.remove(ticket)
             return await forward(data)
         with self._released_on_failure(ticket):
             messages.edit_sandbox(request, await enforce.edits(self.catalog, subject, holder.classes), holder)
             answer = await forward(request.SerializeToString())
         sandbox_id = cri.RunPodSandboxResponse.FromString(answer).pod_sandbox_id
-        holder = self.ledger.rename(ticket, sandbox_id)
+        holder = self.holders.rename(ticket, sandbox_id)
         try:
             if enforce.acts_in_place(self.catalog, holder.classes):
                 await self.starts.enter(sandbox_id, holder.subject)
@@ -105,7 +105,7 @@ class ClassService:
                 await self.keeper.save()
         except KubeqosError as error:
             await self._undo(sandbox_id, self._remove_sandbox)
-            raise refused(error) from error
+            raise denied(error) from error
         return answer
 
     async def create_container(self, data: bytes, forward: Forward) -> bytes:
@@ -116,22 +116,22 @@ class ClassService:
             offers, subject.container_name, request.config.annotations, request.sandbox_config.annotations
         )
         if isinstance(fallback, Denied):
-            raise Refused(fallback.code, fallback.message)
+            raise CallDenied(fallback.code, fallback.message)
         ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources), fallback)
         if not holder.classes:
-            self.ledger.remove(ticket)
+            self.holders.remove(ticket)
             return await forward(data)
         with self._released_on_failure(ticket):
             edit = await enforce.edits(self.catalog, subject, holder.classes)
             messages.edit_container(request, edit, holder, offers)
             answer = await forward(request.SerializeToString())
         container_id = cri.CreateContainerResponse.FromString(answer).container_id
-        self.ledger.rename(ticket, container_id)
+        self.holders.rename(ticket, container_id)
         try:
             await self.keeper.save()
         except KubeqosError as error:
             await self._undo(container_id, self.runtime.remove_container)
-            raise refused(error) from error
+            raise denied(error) from error
         return answer
 
     async def _reserve(
@@ -140,20 +140,20 @@ class ClassService:
         """Classes for a new subject, counted from now on; or the refusal."""
         if self.catalog.offers or wishes:
             await until_ready(self.keeper)
-        granted = core.grant(self.catalog.offers, self.ledger, subject.level, wishes, fallback)
+        granted = core.grant(self.catalog.offers, self.holders, subject.level, wishes, fallback)
         if isinstance(granted, Denied) and granted.shortage:
             await self._look_again()
-            granted = core.grant(self.catalog.offers, self.ledger, subject.level, wishes, fallback)
+            granted = core.grant(self.catalog.offers, self.holders, subject.level, wishes, fallback)
         if isinstance(granted, Denied):
-            raise Refused(granted.code, f"{subject.describe()}: {granted.message}")
+            raise CallDenied(granted.code, f"{subject.describe()}: {granted.message}")
         ticket = f"reserved:{next(self._tickets)}"
-        self.ledger.put(ticket, Holder(subject, granted))
+        self.holders.put(ticket, Holder(subject, granted))
         with self._released_on_failure(ticket):
             agreed = await enforce.check(self.catalog, subject, granted)
-            if isinstance(agreed, Refusal):
-                raise Refused(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}")
+            if isinstance(agreed, ClassRefusal):
+                raise CallDenied(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}")
         holder = Holder(subject, agreed)
-        self.ledger.put(ticket, holder)
+        self.holders.put(ticket, holder)
         return ticket, holder
 
     @contextlib.contextmanager
@@ -162,11 +162,11 @@ class ClassService:
         try:
             yield
         except BaseException as error:
-            self.ledger.remove(ticket)
+            self.holders.remove(ticket)
             if isinstance(error, RuntimeFailed) and error.code in CUT_OFF:
                 self.keeper.doubtful = True
             if isinstance(error, KubeqosError):
-                raise refused(error) from error
+                raise denied(error) from error
             raise
 
     # ---- running
@@ -175,27 +175,27 @@ class ClassService:
         request = cri.UpdateContainerResourcesRequest.FromString(data)
         key = request.container_id
         wishes = messages.wishes_of(request.qos_resources)
-        holder = self.ledger.get(key)
+        holder = self.holders.get(key)
         if holder is None and not wishes:
             return await forward(data)
         await until_ready(self.keeper)
         async with self.keeper.lock(key):
-            holder = self.ledger.get(key) or Holder(Subject(Level.CONTAINER, key))
+            holder = self.holders.get(key) or Holder(Subject(Level.CONTAINER, key))
             if holder.place is None:
                 holder = await self._located(holder)
             change = self._change(key, holder, wishes, _updated(holder.subject, request))
             await self._agree(change)
-            self.ledger.put(key, change.holder)
+            self.holders.put(key, change.holder)
             try:
                 return await self._carry_out(request, change, holder, forward)
             except BaseException:
-                self.ledger.put(key, holder)
+                self.holders.put(key, holder)
                 raise
 
     def _change(self, key: str, holder: Holder, wishes: Sequence[Wish], subject: Subject) -> core.Change:
-        change = core.change(self.catalog.offers, self.ledger, key, holder, wishes, subject)
+        change = core.change(self.catalog.offers, self.holders, key, holder, wishes, subject)
         if isinstance(change, Denied):
-            raise Refused(change.code, change.message)
+            raise CallDenied(change.code, change.message)
         return change
 
     async def _agree(self, change: core.Change) -> None:
@@ -204,9 +204,9 @@ class ClassService:
         try:
             agreed = await enforce.check(self.catalog, subject, change.holder.classes)
         except KubeqosError as error:
-            raise refused(error) from error
-        if isinstance(agreed, Refusal):
-            raise Refused(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}; nothing was updated")
+            raise denied(error) from error
+        if isinstance(agreed, ClassRefusal):
+            raise CallDenied(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}; nothing was updated")
 
     async def _carry_out(
         self, request: cri.UpdateContainerResourcesRequest, change: core.Change, before: Holder, forward: Forward
@@ -224,7 +224,7 @@ class ClassService:
                     await self.keeper.save()
                 way_back.pop_all()
         except KubeqosError as error:
-            raise refused(error) from error
+            raise denied(error) from error
         return answer
 
     async def _forward_update(
@@ -264,7 +264,7 @@ class ClassService:
             if had is None:
                 had = undo.in_spec(await self.runtime.container_status(request.container_id, verbose=True))
         except CallError as error:
-            raise Refused(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
+            raise CallDenied(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
         host, place = self.host, holder.place
 
         def read(controller: str, file: str) -> str:
@@ -286,7 +286,7 @@ class ClassService:
         try:
             place = await self.keeper.place(holder.subject)
         except CallError as error:
-            raise Refused(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
+            raise CallDenied(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
         return dataclasses.replace(holder, place=place if place and place.pid else None)
 
     # ---- ending
@@ -316,7 +316,7 @@ class ClassService:
         return answer
 
     def _containers_of(self, sandbox_id: str) -> list[str]:
-        return [key for key, holder in self.ledger if holder.subject.sandbox_id == sandbox_id]
+        return [key for key, holder in self.holders if holder.subject.sandbox_id == sandbox_id]
 
     # ---- helpers
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.providers.ledger import Holder
+from kubeqos.cri.providers.holders import Holder
 from kubeqos.cri.providers.protocol import Place, Subject, SubjectGone
 from kubeqos.cri.relay import enforce
 from kubeqos.cri.relay.gate import has_hook
 from kubeqos.cri.relay.keeper import Keeper
-from kubeqos.cri.relay.proxy import Forward, Refused
+from kubeqos.cri.relay.proxy import CallDenied, Forward
 from kubeqos.cri.relay.status import FAILED_PRECONDITION, INTERNAL, UNAVAILABLE
 from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
@@ -49,7 +49,7 @@ class Starts:
     async def start_container(self, data: bytes, forward: Forward) -> bytes:
         container_id = cri.StartContainerRequest.FromString(data).container_id
         async with self.keeper.lock(container_id):
-            before = self.keeper.ledger.get(container_id)
+            before = self.keeper.holders.get(container_id)
             if before is not None and enforce.needs_place(self.keeper.catalog, before.classes) and self.require_hook:
                 await self._check_hook(before)
             start = self._under_way[container_id] = Start()
@@ -57,10 +57,10 @@ class Starts:
                 answer = await forward(data)
             except BaseException:
                 if before is not None and start.entered:
-                    self.keeper.ledger.put(container_id, before)
+                    self.keeper.holders.put(container_id, before)
                 self.keeper.doubtful = True  # a container that could not be started has ended for most runtimes
                 if start.reason is not None:
-                    raise refused(start.reason) from start.reason
+                    raise denied(start.reason) from start.reason
                 raise
             finally:
                 del self._under_way[container_id]
@@ -73,12 +73,12 @@ class Starts:
         start = self._under_way.get(container_id)
         try:
             await until_ready(self.keeper)
-            holder = self.keeper.ledger.get(container_id)
+            holder = self.keeper.holders.get(container_id)
             if holder is None or not enforce.acts_in_place(self.keeper.catalog, holder.classes):
                 return
             place = await self._place_of(holder.subject)
             await self.enter(container_id, holder.subject, dataclasses.replace(place, pid=pid))
-        except (Refused, KubeqosError) as error:
+        except (CallDenied, KubeqosError) as error:
             reason = error if isinstance(error, KubeqosError) else RemoteError(error.message)
             if start is not None:
                 start.reason = reason
@@ -88,7 +88,7 @@ class Starts:
 
     async def _enter_after_start(self, container_id: str) -> None:
         """Without the hook, classes take hold as soon as the runtime has said where the container runs."""
-        holder = self.keeper.ledger.get(container_id)
+        holder = self.keeper.holders.get(container_id)
         if holder is None or not enforce.acts_in_place(self.keeper.catalog, holder.classes):
             return
         if enforce.needs_place(self.keeper.catalog, holder.classes):
@@ -100,15 +100,15 @@ class Starts:
                 self.keeper.ended(container_id)  # a short life: its cgroup went before we came to it
                 return
             await self._stop_unenforced(container_id, holder)
-            raise refused(error) from error
+            raise denied(error) from error
 
     async def enter(self, key: str, subject: Subject, place: Place | None = None) -> None:
         """Enforce the classes of a subject that has just started, as they are once its place is known."""
         place = place or await self._place_of(subject)
-        holder = self.keeper.ledger.get(key)
+        holder = self.keeper.holders.get(key)
         if holder is not None:
             holder = dataclasses.replace(holder, place=place, alive=True)
-            self.keeper.ledger.put(key, holder)
+            self.keeper.holders.put(key, holder)
             await enforce.enter(self.keeper.catalog, holder, place)
             await self.keeper.save()
 
@@ -125,7 +125,7 @@ class Starts:
             await self.keeper.runtime.stop_container(container_id)
         except RemoteError as error:
             log.error("cannot stop a container whose class failed", container=container_id, error=error.what)
-        self.keeper.ledger.put(container_id, dataclasses.replace(holder, alive=False, place=None))
+        self.keeper.holders.put(container_id, dataclasses.replace(holder, alive=False, place=None))
 
     async def _place_of(self, subject: Subject) -> Place:
         place = await self.keeper.place(subject)
@@ -140,7 +140,7 @@ class Starts:
         except CallError:
             return  # the runtime's to refuse
         if not has_hook(response.info):
-            raise Refused(FAILED_PRECONDITION, f"{holder.subject.describe()} was not started: {NO_HOOK}; {HOW}")
+            raise CallDenied(FAILED_PRECONDITION, f"{holder.subject.describe()} was not started: {NO_HOOK}; {HOW}")
 
     def _warn_once(self) -> None:
         if not self._warned:
@@ -149,16 +149,16 @@ class Starts:
 
 
 async def until_ready(keeper: Keeper) -> None:
-    """Classes are given out only when the ledger agrees with the runtime."""
+    """Classes are given out only when the holders agree with the runtime."""
     if keeper.ready.is_set():
         return
     try:
         async with asyncio.timeout(READY_SECONDS):
             await keeper.ready.wait()
     except TimeoutError as error:
-        raise Refused(UNAVAILABLE, "the relay has not yet heard from the container runtime") from error
+        raise CallDenied(UNAVAILABLE, "the relay has not yet heard from the container runtime") from error
 
 
-def refused(error: KubeqosError) -> Refused:
+def denied(error: KubeqosError) -> CallDenied:
     """What the client is told when enforcing failed."""
-    return Refused(INTERNAL, " ".join(line.strip() for line in error.lines()))
+    return CallDenied(INTERNAL, " ".join(line.strip() for line in error.lines()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeqos.cri.errors import Code, Refused
+from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated.usage import Usage
 from kubeqos.errors import InputError
@@ -27,17 +27,17 @@ def check_resources(resources: cri.LinuxContainerResources, machine: Machine) ->
     if resources.cpuset_mems:
         _check_set("cpuset_mems", resources.cpuset_mems, NumaSet, machine.numa)
     if resources.cpu_shares < 0 or resources.memory_limit_in_bytes < -1:
-        raise Refused(Code.INVALID_ARGUMENT, "cpu_shares and memory_limit_in_bytes must not be negative")
+        raise RuntimeRefused(Code.INVALID_ARGUMENT, "cpu_shares and memory_limit_in_bytes must not be negative")
 
 
 def _check_set(field: str, text: str, kind: type[CpuSet] | type[NumaSet], have: CpuSet | NumaSet) -> None:
     try:
         wanted = kind.parse(text)
     except InputError as error:
-        raise Refused(Code.INVALID_ARGUMENT, f"{field}: {error.what}") from error
+        raise RuntimeRefused(Code.INVALID_ARGUMENT, f"{field}: {error.what}") from error
     if wanted.mask & ~have.mask:
         outside = kind.from_mask(wanted.mask & ~have.mask)
-        raise Refused(Code.INVALID_ARGUMENT, f"{field} {text!r}: this machine has {have}, not {outside}")
+        raise RuntimeRefused(Code.INVALID_ARGUMENT, f"{field} {text!r}: this machine has {have}, not {outside}")
 
 
 def merged(old: cri.LinuxContainerResources, change: cri.LinuxContainerResources) -> cri.LinuxContainerResources:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from kubeqos.cri.errors import Code, Refused
+from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.config import NAMED, NodeClasses, VendorSpec, parse_classes
 from kubeqos.cri.providers.host import V2
@@ -48,7 +48,7 @@ class ClassBook:
     def offer(self, offers: Iterable[Advertisement]) -> None:
         """What is on offer from now on."""
         self.offers: dict[str, Advertisement] = {offer.name: offer for offer in offers}
-        self.settled = {offer.name: offer.default for offer in self.offers.values() if not offer.mutable}
+        self.fixed_classes = {offer.name: offer.default for offer in self.offers.values() if not offer.mutable}
         """Implicit classes that a subject keeps once it runs; one table for all that start under it."""
 
     def info(self) -> cri.ResourcesInfo:
@@ -65,7 +65,7 @@ class ClassBook:
         level: Level,
         requests: Requests,
         held: Mapping[str, str] | None = None,
-        settled: Mapping[str, str] | None = None,
+        fixed_classes: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
         """The classes asked for, all of them available, or a refusal. `held`: a subject that would move."""
         wanted: dict[str, str] = {}
@@ -74,10 +74,10 @@ class ClassBook:
             if name == POD_QOS:
                 continue  # informational; no request fails because of it (KEP-3008, Pass on Pod QoS class)
             if name in wanted:
-                raise Refused(Code.INVALID_ARGUMENT, f"{level.value} QoS resource {name!r} is requested twice")
+                raise RuntimeRefused(Code.INVALID_ARGUMENT, f"{level.value} QoS resource {name!r} is requested twice")
             self._check_class(level, name, cls)
             if held is None or held.get(name) != cls:
-                if held is not None and self._assigned(self.offers[name], held, settled) != cls:
+                if held is not None and self._assigned(self.offers[name], held, fixed_classes) != cls:
                     self._check_mutable(level, name)
                 self._check_room(name, cls)
             wanted[name] = cls
@@ -88,23 +88,23 @@ class ClassBook:
         if offer is None or offer.level is not level:
             known = sorted(o.name for o in self.offers.values() if o.level is level) or ["none"]
             what = f"{level.value} QoS resource {name!r} is not available; this runtime has: {', '.join(known)}"
-            raise Refused(Code.INVALID_ARGUMENT, what)
+            raise RuntimeRefused(Code.INVALID_ARGUMENT, what)
         if offer.find(cls) is None:
             known = [c.name for c in offer.classes]
-            raise Refused(
+            raise RuntimeRefused(
                 Code.INVALID_ARGUMENT, f"QoS resource {name!r} has no class {cls!r}; it has: {', '.join(known)}"
             )
 
     def _check_mutable(self, level: Level, name: str) -> None:
         if not self.offers[name].mutable:
             what = f"QoS resource {name!r} cannot be changed while a {level.value} runs"
-            raise Refused(Code.FAILED_PRECONDITION, what)
+            raise RuntimeRefused(Code.FAILED_PRECONDITION, what)
 
     def _check_room(self, name: str, cls: str) -> None:
         info, used = self.offers[name].find(cls), self.used[name, cls]
         if info is not None and info.capacity and used >= info.capacity:
             what = f"class {cls!r} of QoS resource {name!r} is full: {used} of {info.capacity} in use"
-            raise Refused(Code.RESOURCE_EXHAUSTED, what)
+            raise RuntimeRefused(Code.RESOURCE_EXHAUSTED, what)
 
     def take(self, classes: Mapping[str, str]) -> None:
         self.used.update(classes.items())
@@ -113,18 +113,18 @@ class ClassBook:
         self.used.subtract(classes.items())
 
     def assigned(
-        self, level: Level, asked: Mapping[str, str], settled: Mapping[str, str] | None = None
+        self, level: Level, asked: Mapping[str, str], fixed_classes: Mapping[str, str] | None = None
     ) -> list[tuple[str, str]]:
         """(resource, class) of everything on offer at this level, implicit defaults included.
 
-        `settled` are those of a subject that runs: what is immutable stays as it was when it started.
+        `fixed_classes` are those of a subject that runs: what is immutable stays as it was when it started.
         """
-        return [(o.name, self._assigned(o, asked, settled)) for o in self.offers.values() if o.level is level]
+        return [(o.name, self._assigned(o, asked, fixed_classes)) for o in self.offers.values() if o.level is level]
 
-    def _assigned(self, offer: Advertisement, asked: Mapping[str, str], settled: Mapping[str, str] | None) -> str:
+    def _assigned(self, offer: Advertisement, asked: Mapping[str, str], fixed_classes: Mapping[str, str] | None) -> str:
         if offer.name in asked:
             return asked[offer.name]
-        if offer.mutable or settled is None:
+        if offer.mutable or fixed_classes is None:
             return offer.default
-        kept = settled.get(offer.name, SYSTEM_DEFAULT)
+        kept = fixed_classes.get(offer.name, SYSTEM_DEFAULT)
         return kept if offer.find(kept) else SYSTEM_DEFAULT

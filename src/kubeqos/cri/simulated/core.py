@@ -2,7 +2,7 @@
 
 It decides everything and does nothing: no clock, no file, no task. `runtime.SimulatedRuntime` around it moves the
 bytes. One method per request; `advance` lets time pass; `_end` is the only place where a container ends. A request that
-cannot be granted raises `Refused` before anything has changed.
+cannot be granted raises `RuntimeRefused` before anything has changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
-from kubeqos.cri.errors import Code, Refused
+from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement, Level
 from kubeqos.cri.runtime import class_of
@@ -159,7 +159,7 @@ class Core:
         config = cri.PodSandboxConfig()
         config.CopyFrom(request.config)  # the caller may go on to change its own
         if not config.metadata.name or not config.metadata.uid:
-            raise Refused(Code.INVALID_ARGUMENT, "sandbox config must include metadata with name and uid")
+            raise RuntimeRefused(Code.INVALID_ARGUMENT, "sandbox config must include metadata with name and uid")
         script = _script(config.annotations)
         self._scripted_failure(script, config.metadata.uid, "", "RunPodSandbox")
         classes = self.book.requested(Level.POD, config.qos_resources)
@@ -169,7 +169,7 @@ class Core:
             sandbox.ip = self._addresses.take()
         self._names[name] = sandbox.id
         self.book.take(classes)
-        sandbox.settled = self.book.settled
+        sandbox.fixed_classes = self.book.fixed_classes
         self.sandboxes[sandbox.id] = sandbox
         self._happened(now_ns, sandbox, cri.CONTAINER_CREATED_EVENT, "created")
         self._happened(now_ns, sandbox, cri.CONTAINER_STARTED_EVENT, "ready")
@@ -222,9 +222,9 @@ class Core:
         config = cri.ContainerConfig()
         config.CopyFrom(request.config)  # a part of a message keeps the whole of it in memory
         if not config.metadata.name:
-            raise Refused(Code.INVALID_ARGUMENT, "container config must include metadata with a name")
+            raise RuntimeRefused(Code.INVALID_ARGUMENT, "container config must include metadata with a name")
         if not sandbox.ready:
-            raise Refused(Code.NOT_FOUND, f"sandbox {sandbox.id!r} is not running")
+            raise RuntimeRefused(Code.NOT_FOUND, f"sandbox {sandbox.id!r} is not running")
         script = _script(sandbox.config.annotations, config.metadata.name)
         self._scripted_failure(script, sandbox.config.metadata.uid, config.metadata.name, "CreateContainer")
         cgroups.check_resources(config.linux.resources, self.machine)
@@ -247,11 +247,11 @@ class Core:
         container = self.container(request.container_id)
         self.fail_if_scripted(container, "StartContainer")
         if container.state is not State.CREATED:
-            raise Refused(Code.UNKNOWN, f"container {container.id!r} is in {container.state_name} state")
+            raise RuntimeRefused(Code.UNKNOWN, f"container {container.id!r} is in {container.state_name} state")
         if not self.sandboxes[container.sandbox_id].ready:
-            raise Refused(Code.UNKNOWN, f"sandbox {container.sandbox_id!r} is not running")
+            raise RuntimeRefused(Code.UNKNOWN, f"sandbox {container.sandbox_id!r} is not running")
         container.state = State.RUNNING
-        container.settled = self.book.settled
+        container.fixed_classes = self.book.fixed_classes
         container.started_ns = now_ns
         container.pid = FIRST_PID + next(self._serial)
         limit = cgroups.cpu_limit_milli(container.resources, self.machine)
@@ -311,7 +311,7 @@ class Core:
         self.fail_if_scripted(container, "UpdateContainerResources")
         if container.state is State.EXITED:
             return cri.UpdateContainerResourcesResponse()
-        moves = self.book.requested(Level.CONTAINER, request.qos_resources, container.classes, container.settled)
+        moves = self.book.requested(Level.CONTAINER, request.qos_resources, container.classes, container.fixed_classes)
         resources = cgroups.merged(container.resources, request.linux)
         cgroups.check_resources(resources, self.machine)
         self.book.release(container.classes)
@@ -332,7 +332,7 @@ class Core:
         """Make the log anew after it was moved away."""
         container = self.container(request.container_id)
         if container.state is not State.RUNNING:
-            raise Refused(Code.UNKNOWN, f"container {container.id!r} is in {container.state_name} state")
+            raise RuntimeRefused(Code.UNKNOWN, f"container {container.id!r} is in {container.state_name} state")
         if container.log_path:
             self.effects.append(Wrote(now_ns, container.log_path, "stdout", ""))
         return cri.ReopenContainerLogResponse()
@@ -342,13 +342,13 @@ class Core:
     def sandbox(self, sandbox_id: str) -> Sandbox:
         sandbox = self.sandboxes.get(sandbox_id)
         if sandbox is None:
-            raise Refused(Code.NOT_FOUND, f"no sandbox {sandbox_id!r}")
+            raise RuntimeRefused(Code.NOT_FOUND, f"no sandbox {sandbox_id!r}")
         return sandbox
 
     def container(self, container_id: str) -> Container:
         container = self.containers.get(container_id)
         if container is None:
-            raise Refused(Code.NOT_FOUND, f"no container {container_id!r}")
+            raise RuntimeRefused(Code.NOT_FOUND, f"no container {container_id!r}")
         return container
 
     def image(self, name: str) -> str:
@@ -424,7 +424,9 @@ class Core:
     def _check_name(self, name: tuple[object, ...]) -> None:
         if (holder := self._names.get(name)) is not None:
             shown = "_".join(str(part) for part in name[1:])
-            raise Refused(Code.UNKNOWN, f"failed to reserve {name[0]} name {shown!r}: it is reserved for {holder!r}")
+            raise RuntimeRefused(
+                Code.UNKNOWN, f"failed to reserve {name[0]} name {shown!r}: it is reserved for {holder!r}"
+            )
 
     @staticmethod
     def _container_name(sandbox: Sandbox, container: Container) -> tuple[object, ...]:
@@ -441,7 +443,7 @@ class Core:
                 count = self._failed[uid, container, method]
                 if failure.times is None or count < failure.times:
                     self._failed[uid, container, method] += 1
-                    raise Refused(failure.code, failure.message)
+                    raise RuntimeRefused(failure.code, failure.message)
 
 
 class _Addresses:
@@ -461,7 +463,7 @@ class _Addresses:
         elif self._next < self._size:
             offset, self._next = self._next, self._next + 1
         else:
-            raise Refused(Code.RESOURCE_EXHAUSTED, f"no address is free in {self._cidr}")
+            raise RuntimeRefused(Code.RESOURCE_EXHAUSTED, f"no address is free in {self._cidr}")
         return str(ipaddress.ip_address(self._first + offset))
 
     def give_back(self, address: str) -> None:
@@ -475,7 +477,7 @@ def _script(annotations: Mapping[str, str], container: str = "") -> Script:
             check_annotations(annotations)
         return script_of(annotations, container)
     except InputError as error:
-        raise Refused(Code.INVALID_ARGUMENT, error.what) from error
+        raise RuntimeRefused(Code.INVALID_ARGUMENT, error.what) from error
 
 
 def _summary(request: cri.UpdateContainerResourcesRequest) -> str:

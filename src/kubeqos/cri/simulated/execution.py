@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kubeqos.cri.errors import Code, Refused
+from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated.core import Core
 from kubeqos.cri.simulated.program import Program, program_of
@@ -27,9 +27,9 @@ def execute(core: Core, request: cri.ExecSyncRequest, now_ns: int) -> Execution:
     container = core.container(request.container_id)
     core.fail_if_scripted(container, "ExecSync")
     if container.state is not State.RUNNING:
-        raise Refused(Code.UNKNOWN, f"failed to exec in container: container is in {container.state_name} state")
+        raise RuntimeRefused(Code.UNKNOWN, f"failed to exec in container: container is in {container.state_name} state")
     if not request.cmd:
-        raise Refused(Code.INVALID_ARGUMENT, "command to execute is empty")
+        raise RuntimeRefused(Code.INVALID_ARGUMENT, "command to execute is empty")
     known = _scripted(container, request) or _cgroup_file(core, container, request, now_ns)
     if known is not None:
         return Execution(now_ns, known)
@@ -42,7 +42,7 @@ def execute(core: Core, request: cri.ExecSyncRequest, now_ns: int) -> Execution:
     if limit_ns is not None and (ends is None or ends > limit_ns):
         return Execution(now_ns + limit_ns, None)
     if ends is None:
-        raise Refused(Code.DEADLINE_EXCEEDED, "the command never ends and has no timeout")
+        raise RuntimeRefused(Code.DEADLINE_EXCEEDED, "the command never ends and has no timeout")
     return Execution(now_ns + ends, _answer(program))
 
 

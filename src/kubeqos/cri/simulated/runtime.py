@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from kubeqos.clock import NS, Clock, Timer, WallClock
 from kubeqos.cri import relist
-from kubeqos.cri.errors import CallError, Code, Refused
+from kubeqos.cri.errors import CallError, Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.relist import Seen
@@ -31,7 +31,7 @@ log = logger("kubeqos.simulated")
 
 
 def _no_stream(_core: Core, _request: object, _now_ns: int) -> object:
-    raise Refused(Code.UNIMPLEMENTED, "a simulated container has no streams; run the command with ExecSync")
+    raise RuntimeRefused(Code.UNIMPLEMENTED, "a simulated container has no streams; run the command with ExecSync")
 
 
 Handler = Callable[[Core, Any, int], Any]
@@ -108,8 +108,8 @@ class SimulatedRuntime(Runtime):
                 await self.clock.sleep_until(answer.at_ns)
                 answer = answer.answer
                 if answer is None:
-                    raise Refused(Code.DEADLINE_EXCEEDED, "failed to exec in container: timeout exceeded")
-        except Refused as refused:
+                    raise RuntimeRefused(Code.DEADLINE_EXCEEDED, "failed to exec in container: timeout exceeded")
+        except RuntimeRefused as refused:
             raise CallError(method.name, refused.code, refused.what, endpoint=self.endpoint) from refused
         return cast(Response, answer)
 
@@ -210,8 +210,8 @@ class SimulatedRuntime(Runtime):
         hangs = fate.fault is not None and fate.fault.code is None
         if hangs or fate.delay_ns > timeout * NS:
             await self.clock.sleep_until(self.clock.now_ns() + round(timeout * NS))
-            raise Refused(Code.DEADLINE_EXCEEDED, f"no answer in {timeout:g} s")
+            raise RuntimeRefused(Code.DEADLINE_EXCEEDED, f"no answer in {timeout:g} s")
         if fate.delay_ns:
             await self.clock.sleep_until(self.clock.now_ns() + fate.delay_ns)
         if fate.fault is not None and fate.fault.code is not None:
-            raise Refused(fate.fault.code, "injected fault")
+            raise RuntimeRefused(fate.fault.code, "injected fault")

@@ -31,7 +31,7 @@ class State(enum.IntEnum):
 
 @dataclass(slots=True)
 class Sandbox:
-    """One pod's sandbox. `classes` holds what was asked for, `settled` the defaults that cannot change any more."""
+    """One pod's sandbox. `classes` holds what was asked for, `fixed_classes` the defaults that can change no more."""
 
     id: str
     config: cri.PodSandboxConfig
@@ -41,7 +41,7 @@ class Sandbox:
     classes: dict[str, str]
     script: Script = NO_SCRIPT
     ready: bool = True
-    settled: Mapping[str, str] | None = None
+    fixed_classes: Mapping[str, str] | None = None
     containers: list[str] = field(default_factory=list)
     name: tuple[str, str, str, int] = field(init=False)
     """What no other sandbox may be called: namespace, name and uid of its pod, and the attempt."""
@@ -86,7 +86,7 @@ class Container:
     usage: Usage | None = None
     outputs_done: int = 0
     plan: int = 0
-    settled: Mapping[str, str] | None = None
+    fixed_classes: Mapping[str, str] | None = None
     """Implicit classes that cannot change any more, from the start on."""
     image_id: str = ""
     name: str = field(init=False)

@@ -36,7 +36,7 @@ def sandbox_status(core: Core, sandbox: Sandbox) -> cri.PodSandboxStatus:
     )
     status.linux.namespaces.options.CopyFrom(config.linux.security_context.namespace_options)
     if core.book.offers:
-        for name, cls in core.book.assigned(Level.POD, sandbox.classes, sandbox.settled):
+        for name, cls in core.book.assigned(Level.POD, sandbox.classes, sandbox.fixed_classes):
             status.qos_resources.add(**{"name": name, "class": cls})
     return status
 
@@ -65,7 +65,7 @@ def container_status(core: Core, container: Container) -> cri.ContainerStatus:
         status.reason = container.ended.reason
         status.message = container.ended.message
     if core.book.offers:
-        for name, cls in core.book.assigned(Level.CONTAINER, container.classes, container.settled):
+        for name, cls in core.book.assigned(Level.CONTAINER, container.classes, container.fixed_classes):
             status.resources.qos_resources.add(**{"name": name, "class": cls})
     return status
 

@@ -9,8 +9,8 @@ from kubeqos.cri.providers.protocol import (
     SYSTEM_DEFAULT,
     Advertisement,
     ClassProvider,
+    ClassRefusal,
     Place,
-    Refusal,
     Sample,
     Subject,
 )
@@ -65,9 +65,11 @@ class RdtProvider(ClassProvider):
     async def advertise(self) -> Sequence[Advertisement]:
         return (self.offer,)
 
-    async def check(self, subject: Subject, resource: str, class_name: str) -> Refusal | None:
+    async def check(self, subject: Subject, resource: str, class_name: str) -> ClassRefusal | None:
         if class_name and class_name not in self.schemata:
-            return Refusal(f"rdt has no class {class_name!r}", f"its classes are {', '.join(sorted(self.schemata))}")
+            return ClassRefusal(
+                f"rdt has no class {class_name!r}", f"its classes are {', '.join(sorted(self.schemata))}"
+            )
         return None
 
     async def enter(self, subject: Subject, place: Place, resource: str, class_name: str) -> None:

@@ -40,7 +40,7 @@ class Holder:
             yield from ((name, a.class_name) for name, a in self.classes.items() if a.explicit)
 
 
-class Ledger:
+class ClassHolders:
     """All holders of one node."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Ledger:
         expected: Counter[tuple[str, str]] = Counter()
         for holder in self._holders.values():
             expected.update(holder.charges())
-        assert +self._used == expected, f"ledger counts {+self._used} differ from holders {expected}"
+        assert +self._used == expected, f"counts {+self._used} differ from holders {expected}"
 
     def dump(self) -> JsonObject:
         """Plain data for the checkpoint, without reservations still in flight (their keys have a colon)."""
@@ -103,11 +103,11 @@ class Ledger:
         }
 
     @classmethod
-    def load(cls, data: JsonObject) -> Ledger:
-        ledger = cls()
+    def load(cls, data: JsonObject) -> ClassHolders:
+        holders = cls()
         for key, item in data.items():
             subject = Subject(**{**item["subject"], "level": Level(item["subject"]["level"])})
             classes = {name: Assignment(c, explicit) for name, (c, explicit) in item["classes"].items()}
             place = Place(*item["place"]) if item["place"] else None
-            ledger.put(key, Holder(subject, classes, item["alive"], place))
-        return ledger
+            holders.put(key, Holder(subject, classes, item["alive"], place))
+        return holders

@@ -1,4 +1,4 @@
-"""The ledger: counts are what the holders say, whatever happens to them, and survive a restart."""
+"""Who holds classes: counts are what the holders say, whatever happens to them, and survive a restart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from kubeqos.codec import decode_json, encode_json
-from kubeqos.cri.providers.ledger import Assignment, Holder, Ledger
+from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
 from kubeqos.cri.providers.protocol import Level, Place, Subject
 
 
@@ -18,22 +18,22 @@ def gold(**more) -> Holder:
 
 
 def test_only_live_explicit_assignments_take_room():
-    ledger = Ledger()
-    ledger.put("a", gold())
-    ledger.put("b", gold(alive=False))
-    ledger.put("c", Holder(Subject(Level.CONTAINER), {"rdt": Assignment("gold")}))
-    assert ledger.used("rdt", "gold") == 1
-    ledger.put("a", gold(alive=False))
-    assert ledger.used("rdt", "gold") == 0
+    holders = ClassHolders()
+    holders.put("a", gold())
+    holders.put("b", gold(alive=False))
+    holders.put("c", Holder(Subject(Level.CONTAINER), {"rdt": Assignment("gold")}))
+    assert holders.used("rdt", "gold") == 1
+    holders.put("a", gold(alive=False))
+    assert holders.used("rdt", "gold") == 0
 
 
 def test_a_reservation_becomes_a_holder_and_is_not_saved_before():
-    ledger = Ledger()
-    ledger.put("create:1", gold())
-    assert ledger.dump() == {}
-    assert ledger.rename("create:1", "c1").subject.id == "c1"
-    assert list(ledger.dump()) == ["c1"]
-    assert ledger.used("rdt", "gold") == 1
+    holders = ClassHolders()
+    holders.put("create:1", gold())
+    assert holders.dump() == {}
+    assert holders.rename("create:1", "c1").subject.id == "c1"
+    assert list(holders.dump()) == ["c1"]
+    assert holders.used("rdt", "gold") == 1
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -41,7 +41,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.ledger = Ledger()
+        self.holders = ClassHolders()
 
     @rule(target=keys, key=st.text("abc", min_size=1, max_size=2))
     def make_key(self, key):
@@ -50,28 +50,28 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(key=keys, name=st.sampled_from(["gold", "silver"]), explicit=st.booleans(), alive=st.booleans())
     def put(self, key, name, explicit, alive):
         classes = {"rdt": Assignment(name, explicit), "net": Assignment("", False)}
-        self.ledger.put(key, Holder(Subject(Level.CONTAINER, id=key), classes, alive, Place(3, "/x")))
+        self.holders.put(key, Holder(Subject(Level.CONTAINER, id=key), classes, alive, Place(3, "/x")))
 
     @rule(key=keys)
     def die(self, key):
-        if holder := self.ledger.get(key):
-            self.ledger.put(key, replace(holder, alive=False))
+        if holder := self.holders.get(key):
+            self.holders.put(key, replace(holder, alive=False))
 
     @rule(key=keys)
     def remove(self, key):
-        self.ledger.remove(key)
+        self.holders.remove(key)
 
     @rule(key=keys, new=keys)
     def rename(self, key, new):
-        if self.ledger.get(key):
-            self.ledger.rename(key, new)
+        if self.holders.get(key):
+            self.holders.rename(key, new)
 
     @invariant()
     def counts_hold_and_a_restart_changes_nothing(self):
-        self.ledger.validate()
-        again = Ledger.load(decode_json(encode_json(self.ledger.dump())))
-        assert dict(iter(again)) == dict(iter(self.ledger))
-        assert again.used("rdt", "gold") == self.ledger.used("rdt", "gold")
+        self.holders.validate()
+        again = ClassHolders.load(decode_json(encode_json(self.holders.dump())))
+        assert dict(iter(again)) == dict(iter(self.holders))
+        assert again.used("rdt", "gold") == self.holders.used("rdt", "gold")
 
 
 LedgerMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=20)

@@ -174,9 +174,9 @@ async def test_a_driver_that_never_comes_back_cannot_keep_cores(tmp_path: Path) 
         assert len(node.available) == 6
         await node.restart()
         assert len(node.available) == 6, "what is outstanding survives a restart"
-        await node.manager.settle()
+        await node.manager.deliver_departures()
         node.time += 61
-        await node.manager.settle()
+        await node.manager.deliver_departures()
         assert node.available == cpus("0-7")
 
 

@@ -7,24 +7,24 @@ from pathlib import Path
 import pytest
 
 from kubeqos.cci.claims.parameters import Group, Parameters
-from kubeqos.cci.store import FILE_NAME, Departure, Entry, Holding, ResourceSet, Store
+from kubeqos.cci.store import FILE_NAME, Departure, Holding, ResourceSet, Store, StoredContainer
 from kubeqos.codec import decode_json
 from kubeqos.model.hardware.named import laptop8, tiny2
 from kubeqos.topology.attributes import Siblings
 from tests.cci.world import cpus
 
 
-def owner(pod: str, own: str, *, shared: str = "", transient: bool = False, container: str = "main") -> Entry:
+def owner(pod: str, own: str, *, shared: str = "", transient: bool = False, container: str = "main") -> StoredContainer:
     groups = [Group(len(cpus(own)), len(cpus(own)), exclusive=True)]
     sets = [ResourceSet(cpus(own), cpus(own))]
     if shared:
         groups.append(Group(len(cpus(shared)), len(cpus(shared))))
         sets.append(ResourceSet(cpus(shared)))
     holding = Holding("driver", "default", f"claim-{pod}", "claim", Parameters(tuple(groups)), tuple(sets))
-    return Entry(pod, container, f"default/{pod}", transient, (holding,), f"id-{pod}")
+    return StoredContainer(pod, container, f"default/{pod}", transient, (holding,), f"id-{pod}")
 
 
-def store(*entries: Entry, reserved: str = "") -> Store:
+def store(*entries: StoredContainer, reserved: str = "") -> Store:
     made = Store(laptop8(), cpus(reserved))
     for entry in entries:
         made.add_resource(entry)
@@ -32,7 +32,7 @@ def store(*entries: Entry, reserved: str = "") -> Store:
 
 
 def test_available_is_all_less_reserved_less_exclusive() -> None:
-    found = store(owner("a", "2-3", shared="4-5"), Entry("web", "main", "default/web"), reserved="0")
+    found = store(owner("a", "2-3", shared="4-5"), StoredContainer("web", "main", "default/web"), reserved="0")
     assert found.available_resources() == cpus("1,4-7")
     found.departures.append(Departure("driver", "default", "u", "n", "", cpus("7")))
     assert found.available_resources() == cpus("1,4-6"), "what a driver was not told of is still held"
@@ -52,7 +52,7 @@ def test_denied_siblings_are_held_too(tmp_path: Path) -> None:
     group = Group(1, 1, exclusive=True, siblings=Siblings.DENIED)
     held = ResourceSet(cpus("0"), cpus("0-1"))
     holding = Holding("driver", "default", "u", "n", Parameters((group,)), (held,))
-    found = store(Entry("a", "main", "default/a", holdings=(holding,)))
+    found = store(StoredContainer("a", "main", "default/a", holdings=(holding,)))
     assert found.available_resources() == cpus("2-7")
     found.save(tmp_path / FILE_NAME)
     again = store()
@@ -61,7 +61,7 @@ def test_denied_siblings_are_held_too(tmp_path: Path) -> None:
 
 def test_save_and_load(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
-    found = store(owner("a", "2-3", shared="4-5"), Entry("web", "main", "default/web"), reserved="0")
+    found = store(owner("a", "2-3", shared="4-5"), StoredContainer("web", "main", "default/web"), reserved="0")
     found.departures.append(Departure("driver", "default", "u", "n", "id", cpus("7")))
     found.save(path)
     assert decode_json(path.read_bytes())["data"]["available"] == "1,4-6", "the available set is saved with the map"
@@ -75,7 +75,7 @@ def test_save_and_load(tmp_path: Path) -> None:
 
 
 def test_what_the_machine_cannot_have_any_more_is_dropped_and_named() -> None:
-    data = store(owner("a", "0-1"), owner("b", "6-7"), Entry("web", "main", "default/web")).dump()
+    data = store(owner("a", "0-1"), owner("b", "6-7"), StoredContainer("web", "main", "default/web")).dump()
     smaller = Store(tiny2())
     assert smaller.restore(data) == [
         "dropped container 'main' of pod 'default/b': CPUs 6-7 are not available on this machine any more"

@@ -68,7 +68,7 @@ async def test_files_that_cgroup_v1_does_not_have_are_told_once_per_pod(folder: 
         plugin.given = plugin.book["uid-web"]["container0"][disk] = Allocation(
             property="Unified", result='{"io.weight":"200"}'
         )
-        await until("the change", lambda: "200" in str(node.manager.ledger.get("uid-web", "container0")))
+        await until("the change", lambda: "200" in str(node.manager.allocations.get("uid-web", "container0")))
         await node.run(pod("db", **{disk: "1"}))
         assert [message for reason, message in node.told if reason == "CgroupFilesNotApplied"] == [
             "Resource plugins set files of cgroup v2, which node n1 does not have: container container0: "
@@ -108,7 +108,7 @@ async def test_a_pod_changes_its_size_in_place(folder: Path) -> None:
             refusal = await node.manager.resize(new, huge)
             assert refusal is not None and refusal.reason == "Infeasible"
             assert node.manager.grants()["uid-web", "container0"].properties["cpuset_cpus"] == "2-9"
-            assert node.manager.ledger.get("uid-web", "container0").resources["cpu"].result == "2-9"  # type: ignore[union-attr]
+            assert node.manager.allocations.get("uid-web", "container0").resources["cpu"].result == "2-9"  # type: ignore[union-attr]
 
 
 async def test_knobs_by_role_reach_the_runtime(folder: Path) -> None:
@@ -157,7 +157,7 @@ async def test_a_refused_pod_says_why_and_leaves_nothing_behind(folder: Path) ->
         why = "container container0: x.io/b: plugin x.io/b: Allocate: no x.io/b for web (FAILED_PRECONDITION)"
         assert told == f"UnexpectedAdmissionError: Pod was rejected: {why}"
         assert first.released == ["uid-web"]
-        assert node.manager.ledger.pods == frozenset()
+        assert node.manager.allocations.pods == frozenset()
 
 
 async def test_the_gate_needs_the_topology_manager() -> None:

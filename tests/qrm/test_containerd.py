@@ -94,7 +94,7 @@ roles:
         for name in ("one", "two"):
             agent.feed(fx.PodGone(f"uid-{name}"))
         await until("both gone", lambda: not agent.core.pods)
-        assert manager.ledger.pods == frozenset()
+        assert manager.allocations.pods == frozenset()
     await asyncio.wait([task])
     await manager.close()
     await runtime.close()

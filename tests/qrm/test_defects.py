@@ -103,7 +103,7 @@ async def test_t23_a_flipped_byte_costs_nobody_anything(folder: Path, where: flo
             for raw in pods:
                 node.submit(raw)
             await node.plugins("cpu")
-            await until("both are known", lambda: len(node.manager.ledger.pods) == 2)
+            await until("both are known", lambda: len(node.manager.allocations.pods) == 2)
             new = await node.run(pod("new", "storage", cpu="4"))
             assert [node.resources(raw["metadata"]["uid"])["cpuset_cpus"] for raw in pods] == held
             assert len({*held, new["cpuset_cpus"]}) == 3

@@ -22,7 +22,7 @@ from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.dividing import division
 from kubeqos.qrm.plugins.cpu.plugin import CpuPlugin
 from kubeqos.qrm.plugins.cpu.state import CpuState
-from kubeqos.qrm.plugins.memory import MemoryConfig, MemoryLedger
+from kubeqos.qrm.plugins.memory import MemoryConfig, MemoryState
 from kubeqos.qrm.plugins.roles import read_config
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.servicer import Servicer
@@ -157,7 +157,7 @@ def test_a_bound_pod_is_sent_once_the_node_has_told_where_the_last_one_went() ->
 
 
 def test_memory_that_others_are_bound_to_is_not_for_everybody() -> None:
-    ledger = MemoryLedger(MACHINE, read_config("roles: {storage: {numa: bind}}", MemoryConfig, "memory.yaml"))
+    ledger = MemoryState(MACHINE, read_config("roles: {storage: {numa: bind}}", MemoryConfig, "memory.yaml"))
     assert ledger.division().pools == {"shared": float(16 << 30)}
     pod = admitted(
         {
@@ -169,7 +169,7 @@ def test_memory_that_others_are_bound_to_is_not_for_everybody() -> None:
     ((ref, _),) = pod.containers()
     (question,) = Catalogue({"memory": Served("memory", aligned=True)}).questions(pod, ref)
     after = ledger.allocate(request_from_wire(request_for(pod, ref, question, ANYWHERE)))
-    assert isinstance(after, MemoryLedger)
+    assert isinstance(after, MemoryState)
     assert after.division().pools == {"shared": float(8 << 30)}
     assert after.division().open["storage"] == {0: 7 << 30, 1: 8 << 30}
     assert after.division().owned == {"1": float(1 << 30)}

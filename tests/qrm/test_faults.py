@@ -303,7 +303,7 @@ async def test_nonsense_in_a_report_leaves_the_last_good_state(
         [event] = node.events  # said once
         assert event.reason == "ResourcePluginAnswer" and event.message.startswith("plugin cpu is in the wrong: ")
         assert complaint in event.message
-        assert node.manager.ledger.get("uid-one", "container0").resources["cpu"].result == "0-3"  # type: ignore[union-attr]
+        assert node.manager.allocations.get("uid-one", "container0").resources["cpu"].result == "0-3"  # type: ignore[union-attr]
         plugin.book["uid-one"]["container0"]["cpu"] = cpus("0-1", exclusive=True)
         assert await node.told() == [("uid-one", "0-1")]
 
@@ -336,7 +336,7 @@ async def test_an_agent_killed_between_allocate_and_checkpoint(folder: Path) -> 
 
             node.agent.admission._save = die  # type: ignore[method-assign]
             node.submit(pod("web", "storage-service", cpu="20"))
-            await until("given", lambda: "uid-web" in node.manager.ledger)
+            await until("given", lambda: "uid-web" in node.manager.allocations)
             await asyncio.sleep(0.1)
             assert not node.running("uid-web")
         async with qrm_node(folder, kep80(), runtime=runtime) as node:

@@ -279,7 +279,7 @@ async def test_t09_a_failed_resource_gives_the_others_back(folder: Path) -> None
             assert "container container0: z: plugin z: Allocate: sold out" in outcome.message
             assert not outcome.retry
             assert first.released == second.released == ["uid-web"]
-            assert node.manager.ledger.pods == frozenset()
+            assert node.manager.allocations.pods == frozenset()
 
 
 async def test_t10_t11_what_happens_without_the_plugin_is_a_setting(folder: Path) -> None:
@@ -347,7 +347,7 @@ async def test_t23_one_damaged_entry_does_not_cost_the_others(folder: Path) -> N
         everybody = {f"uid-{name}": admitted(pod(name, cpu="1")) for name in ("web", "other")}
         [repair] = await node.manager.restore(saved, everybody)
         assert repair.startswith("pod uid-web container container0")
-        assert node.manager.ledger.pods == {"uid-other"}
+        assert node.manager.allocations.pods == {"uid-other"}
 
 
 async def test_t25_t27_a_release_waits_for_a_plugin_that_is_away(folder: Path) -> None:
@@ -357,7 +357,7 @@ async def test_t25_t27_a_release_waits_for_a_plugin_that_is_away(folder: Path) -
             await node.admit(pod("web", cpu="1"))
         await node.gone("cpu")
         await node.manager.release("uid-web")
-        assert node.manager.ledger.pods == frozenset()
+        assert node.manager.allocations.pods == frozenset()
         assert plugin.released == []
         async with node.plugin(plugin):
             assert plugin.released == ["uid-web"]
@@ -575,7 +575,7 @@ async def test_the_gate_off_and_on_again_takes_over_what_plugins_remember(folder
                 await node.manager.reconcile()
                 now[0] += 100
             assert plugin.released == [] and len(plugin.asked) == 1
-            holding = node.manager.ledger.get("uid-web", "container0")
+            holding = node.manager.allocations.get("uid-web", "container0")
             assert holding is not None and holding.resources["cpu"].result == "0-3"
             assert isinstance(await node.admit(pod("two", cpu="1")), list)
 

@@ -35,7 +35,7 @@ def test_t36_shared_pods_cannot_be_promised_more_than_there_is(memory: MemoryPlu
     memory.allocate(ask("a", "", 300 * GIB))
     with pytest.raises(Refuse, match="bytes requested on NUMA 0-1"):
         memory.allocate(ask("b", "", 200 * GIB))
-    assert memory.ledger.entries.keys() == {("a", "main")}
+    assert memory.state.entries.keys() == {("a", "main")}
 
 
 def test_unbound_pods_leave_nodes_that_others_are_bound_to(memory: MemoryPlugin) -> None:
@@ -76,9 +76,9 @@ def test_t37_reading_twice_leaves_the_state_alone(memory: MemoryPlugin) -> None:
 def test_memory_survives_a_restart(memory: MemoryPlugin) -> None:
     memory.allocate(ask("a", "db", GIB, numa="0"))
     memory.allocate(ask("b", "", GIB))
-    again = MemoryPlugin(kep80(), memory.ledger.config)
+    again = MemoryPlugin(kep80(), memory.state.config)
     again.restore(memory.save())
-    assert again.ledger == memory.ledger
+    assert again.state == memory.state
     assert again.save()["machineState"]["memory"]["0"]["Allocated"] == str(GIB)
 
 

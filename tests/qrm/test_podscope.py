@@ -57,7 +57,7 @@ async def whole(node: Bench, raw: dict[str, Any], policy: Policy = Policy.RESTRI
 
 
 def held(node: Bench, name: str, resource: str = "cpu", uid: str = "uid-web") -> str:
-    holding = node.manager.ledger.get(uid, name)
+    holding = node.manager.allocations.get(uid, name)
     assert holding is not None
     return holding.resources[resource].result
 
@@ -150,7 +150,7 @@ async def test_a_pod_that_does_not_fit_is_refused_by_its_name_and_leaves_nothing
         outcome = await whole(node, pod_of("web", TWO))
         assert isinstance(outcome, Refusal)
         assert outcome.message == "pod web: cpu: plugin cpu gave a wrong answer: cpu: 8 requested, 4 allocated"
-        assert node.manager.ledger.pods == frozenset()
+        assert node.manager.allocations.pods == frozenset()
 
 
 @pytest.mark.parametrize("way", ["unimplemented", "katalyst"])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kubeqos.codec import decode_json, encode_json
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.plugins.managers import ContainerKind, ContainerRef
+from kubeqos.qrm.allocations import Allocations
 from kubeqos.qrm.asking import Placement
-from kubeqos.qrm.ledger import Ledger
 from kubeqos.qrm.messages import (
     Allocation,
     DeviceSpec,
@@ -54,13 +54,13 @@ def test_an_allocation_survives_the_wire(one: Allocation) -> None:
 @settings(max_examples=80, deadline=None)
 @given(allocations)
 def test_t22_the_checkpoint_keeps_every_value(one: Allocation) -> None:
-    ledger = Ledger()
+    ledger = Allocations()
     ref = ContainerRef("uid", "main", ContainerKind.APP, 0)
     placement = Placement(Hint(NumaSet.of(1), True), {"NIC": Hint(NumaSet.of(0, 1), False)})
     holding = ledger.open(ref, placement)
     holding.whole = frozenset({"cpu"})
     ledger.put(holding, "cpu", {"cpu": one})
-    again = Ledger()
+    again = Allocations()
     assert again.load(decode_json(encode_json(ledger.entries()))) == []
     found = again.get("uid", "main")
     assert found == holding
@@ -68,13 +68,13 @@ def test_t22_the_checkpoint_keeps_every_value(one: Allocation) -> None:
 
 def test_t22_the_values_that_broke_others_checkpoints() -> None:
     """Doubles whose bytes are no UTF-8, and messages longer than 127 bytes."""
-    ledger = Ledger()
+    ledger = Allocations()
     amounts = [1.0, 0.5, 1.5, float(4 << 30), 237182648320.0]
     for number, amount in enumerate(amounts):
         ref = ContainerRef(f"uid-{number}", "main", ContainerKind.APP, 0)
         given = Allocation(quantity=amount, envs={"LONG": "x" * 200})
         ledger.put(ledger.open(ref, Placement()), "cpu", {"cpu": given})
-    again = Ledger()
+    again = Allocations()
     assert again.load(decode_json(encode_json(ledger.entries()))) == []
     assert [one.resources["cpu"].quantity for one in again] == amounts
     assert again.entries() == ledger.entries()
@@ -83,7 +83,7 @@ def test_t22_the_values_that_broke_others_checkpoints() -> None:
 def test_t24_an_older_file_loads_and_fields_of_a_newer_one_are_kept() -> None:
     old = {"kind": "app", "index": 0, "hint": {}, "resources": {"cpu": {}}, "plugins": {"cpu": "cpu"}}
     new = {**old, "from_the_future": {"a": [1]}}
-    ledger = Ledger()
+    ledger = Allocations()
     assert ledger.load({"uid": {"old": old, "new": new}}) == []
     saved = ledger.entries()["uid"]
     assert saved == {"old": old, "new": new}

@@ -63,7 +63,7 @@ def state_of(plugin: PluginProcess) -> Any:
 
 
 def held(node: QrmNode, uid: str, resource: str) -> Allocation:
-    holding = node.manager.ledger.get(uid, "container0")
+    holding = node.manager.allocations.get(uid, "container0")
     assert holding is not None
     return holding.resources[resource]
 

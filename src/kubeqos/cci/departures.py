@@ -52,14 +52,14 @@ class Departures:
             self.store.departures.remove(departure)
             self.since.pop(departure, None)
 
-    async def settled(self, driver: str, claim_uid: str) -> bool:
+    async def all_heard(self, driver: str, claim_uid: str) -> bool:
         """Whether nothing of this claim is outstanding at its driver, after trying once more."""
         if any(each.claim_uid == claim_uid for each in self.store.departures):
             await self.deliver(driver)
         return all(each.claim_uid != claim_uid for each in self.store.departures)
 
     async def deliver(self, driver: str) -> bool:
-        """Tell one driver what it has still to hear; whether anything was settled."""
+        """Tell one driver what it has still to hear; whether anything was heard."""
         found = False
         async with self._delivering[driver]:
             for departure in [one for one in self.store.departures if one.driver == driver]:

@@ -25,7 +25,7 @@ from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sharing import because, memory_nodes, place, pool_of, running_on
 from kubeqos.cci.startup import check_reserved
-from kubeqos.cci.store import FILE_NAME, Entry, Holding, Key, Store
+from kubeqos.cci.store import FILE_NAME, Holding, Key, Store, StoredContainer
 from kubeqos.errors import RemoteError, StateError
 from kubeqos.logs import logger
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
@@ -103,7 +103,7 @@ class CciManager:
         self._claiming = Claiming(self.store, self.drivers, self.departures, self.metrics, locate_devices)
         self._clock = clock
         self._standard = Grant()
-        self._claimed: dict[Key, tuple[Entry, Grant]] = {}
+        self._claimed: dict[Key, tuple[StoredContainer, Grant]] = {}
         self._unsaved = False
         self._waiting_since: dict[str, float] = {}
         self._story: dict[str, list[str]] = {}
@@ -129,9 +129,9 @@ class CciManager:
         self._waiting_since.pop(pod.uid, None)
         return self._grant(known, self._pool())
 
-    async def _admit(self, pod: AdmittedPod, container: ContainerRef) -> Entry | Refusal:
+    async def _admit(self, pod: AdmittedPod, container: ContainerRef) -> StoredContainer | Refusal:
         view, path = _find(pod, container)
-        entry = Entry(pod.uid, container.name, _label(pod), transient=container.kind is ContainerKind.INIT)
+        entry = StoredContainer(pod.uid, container.name, _label(pod), transient=container.kind is ContainerKind.INIT)
         asks = asks_of(pod.view, view, path, pod.claims)
         if isinstance(asks, Wrong):
             self.metrics.requested("")
@@ -160,7 +160,7 @@ class CciManager:
             await self._claiming.undo(holdings)
         return answer
 
-    def _commit(self, pod: AdmittedPod, entry: Entry) -> Entry | Refusal:
+    def _commit(self, pod: AdmittedPod, entry: StoredContainer) -> StoredContainer | Refusal:
         """Make room, and store it all; nothing is left behind when that fails."""
         changed = place(self.store, entry, self.settings.standard_minimum)
         if isinstance(changed, Refused):
@@ -259,7 +259,7 @@ class CciManager:
     def _pool(self) -> CpuSet:
         return pool_of(self.machine, self.store.available_resources())
 
-    def _grant(self, entry: Entry, pool: CpuSet) -> Grant:
+    def _grant(self, entry: StoredContainer, pool: CpuSet) -> Grant:
         """What a container should have; who has no claim has the same as all others without one."""
         if entry.standard:
             if self._standard.properties.get("cpuset_cpus") != str(pool):
@@ -270,7 +270,7 @@ class CciManager:
             known = self._claimed[entry.key] = entry, self._grant_by_claims(entry)
         return known[1]
 
-    def _grant_by_claims(self, entry: Entry) -> Grant:
+    def _grant_by_claims(self, entry: StoredContainer) -> Grant:
         properties: dict[str, str | int] = {"cpuset_cpus": str(entry.cpus)}
         memory = memory_nodes(self.machine, entry)
         if memory:
@@ -306,7 +306,7 @@ class CciManager:
         """Take a running container in that the store does not know."""
         if view.resources.claims:
             return f"{_label(pod)}/{ref.name} has claims and no stored CPUs: it must be admitted again"
-        self.store.add_resource(Entry(pod.uid, ref.name, _label(pod), ref.kind is ContainerKind.INIT))
+        self.store.add_resource(StoredContainer(pod.uid, ref.name, _label(pod), ref.kind is ContainerKind.INIT))
         return f"{_label(pod)}/{ref.name} was not in the store and runs as a standard container"
 
     def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
@@ -362,7 +362,7 @@ class CciManager:
     async def running(self) -> AsyncIterator[CciManager]:
         """Health checks of drivers and late departures, for the duration of a block."""
         async with watched(self.drivers):
-            task = asyncio.create_task(self._settle(), name="cci departures")
+            task = asyncio.create_task(self._keep_delivering(), name="cci departures")
             try:
                 yield self
             finally:
@@ -374,29 +374,29 @@ class CciManager:
         """The node agent ends: drivers that are given up from now on are no news, it is we who go."""
         self._leaving = True
 
-    async def settle(self) -> None:
+    async def deliver_departures(self) -> None:
         """Tell drivers what they still have to hear; drop what has waited too long."""
-        await asyncio.gather(*(self._settle_with(name) for name in {one.driver for one in self.store.departures}))
+        await asyncio.gather(*(self._deliver_to(name) for name in {one.driver for one in self.store.departures}))
         if self._unsaved:
             self._save()
 
-    async def _settle_with(self, driver: str) -> None:
+    async def _deliver_to(self, driver: str) -> None:
         if await self.departures.deliver(driver):
             self._save()
             self._measure()
             self._changed()
 
-    async def _settle(self) -> None:
+    async def _keep_delivering(self) -> None:
         while True:
             await asyncio.sleep(self.settings.deadlines.probe_sick_every)
             if self.store.departures or self._unsaved:
-                await self.settle()
+                await self.deliver_departures()
 
     async def _driver_changed(self, driver: Driver, well: bool, message: str) -> None:
         if not well and not self._leaving:
             self._emit("ComputeDriverUnavailable", f"{driver.name}: {message}")
         if well:
-            await self._settle_with(driver.name)
+            await self._deliver_to(driver.name)
 
     # ---- Details
 

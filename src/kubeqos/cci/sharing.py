@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kubeqos.cci.claims.parameters import Group
-from kubeqos.cci.store import Entry, Holding, Key, ResourceSet, Store
+from kubeqos.cci.store import Holding, Key, ResourceSet, Store, StoredContainer
 from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Allocated, Refused, Violation
@@ -23,7 +23,7 @@ def pool_of(machine: Machine, available: CpuSet) -> CpuSet:
     return available - machine.isolated or available
 
 
-def place(store: Store, entry: Entry, minimum: int) -> tuple[Entry, ...] | Refused:
+def place(store: Store, entry: StoredContainer, minimum: int) -> tuple[StoredContainer, ...] | Refused:
     """The entries to write when `entry` joins: itself, and shared holders that had to make room for it."""
     available = store.available_resources() - entry.whole
     pool = pool_of(store.machine, available)
@@ -41,7 +41,7 @@ def place(store: Store, entry: Entry, minimum: int) -> tuple[Entry, ...] | Refus
     return (*moved, entry)
 
 
-def _make_room(machine: Machine, available: CpuSet, entry: Entry, taken: CpuSet) -> Entry | Refused:
+def _make_room(machine: Machine, available: CpuSet, entry: StoredContainer, taken: CpuSet) -> StoredContainer | Refused:
     """The entry with each shared set moved off the CPUs that were taken, of the same size and attributes."""
     holdings = []
     used = entry.whole
@@ -84,7 +84,7 @@ def running_on(store: Store) -> dict[Key, CpuSet]:
     return {key: pool if entry.standard else entry.cpus for key, entry in store.entries.items()}
 
 
-def memory_nodes(machine: Machine, entry: Entry) -> NumaSet:
+def memory_nodes(machine: Machine, entry: StoredContainer) -> NumaSet:
     """The NUMA nodes that its memory should come from, as far as its groups say; only nodes that have memory."""
     mask = 0
     for holding in entry.holdings:
@@ -98,7 +98,7 @@ def memory_nodes(machine: Machine, entry: Entry) -> NumaSet:
     return NumaSet(mask) & NumaSet.from_ids(node.id for node in machine.nodes if node.memory_bytes)
 
 
-def because(entry: Entry) -> str:
+def because(entry: StoredContainer) -> str:
     """Why a container has the CPUs that it has."""
     if entry.standard:
         return "no claim: all CPUs that nobody holds exclusively"

@@ -63,7 +63,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoredContainer:
     """One container on this node. Without holdings it is a standard one."""
 
     pod: str
@@ -112,17 +112,17 @@ class Store:
     def __init__(self, machine: Machine, reserved: CpuSet = NO_CPUS) -> None:
         self.machine = machine
         self.reserved = reserved & machine.online
-        self.entries: dict[Key, Entry] = {}
+        self.entries: dict[Key, StoredContainer] = {}
         self.departures: list[Departure] = []
         self.reservations: dict[Key, CpuSet] = {}
         """CPUs that drivers have given to containers which are still being admitted; nobody else may have them."""
-        self._dumped: dict[Key, tuple[Entry, dict[str, Any]]] = {}
+        self._dumped: dict[Key, tuple[StoredContainer, dict[str, Any]]] = {}
 
-    def add_resource(self, entry: Entry) -> None:
+    def add_resource(self, entry: StoredContainer) -> None:
         """Record (or replace) what a container holds."""
         self.entries[entry.key] = entry
 
-    def remove_resource(self, key: Key) -> Entry | None:
+    def remove_resource(self, key: Key) -> StoredContainer | None:
         """Forget a container; its CPUs are available again."""
         self._dumped.pop(key, None)
         return self.entries.pop(key, None)
@@ -139,7 +139,7 @@ class Store:
             taken |= cpus.mask
         return CpuSet(self.machine.online.mask & ~taken)
 
-    def of_pod(self, pod: str) -> list[Entry]:
+    def of_pod(self, pod: str) -> list[StoredContainer]:
         return [entry for entry in self.entries.values() if entry.pod == pod]
 
     def save(self, path: Path) -> None:
@@ -163,7 +163,7 @@ class Store:
             "departures": [{**_fields(each), "cpus": str(each.cpus)} for each in self.departures],
         }
 
-    def _dump(self, entry: Entry) -> dict[str, Any]:
+    def _dump(self, entry: StoredContainer) -> dict[str, Any]:
         """An entry is dumped once: most of them are the same at the next save."""
         known = self._dumped.get(entry.key)
         if known is None or known[0] is not entry:
@@ -177,7 +177,7 @@ class Store:
         for raw in data["entries"]:
             entry = self._load_entry(raw)
             why = entry if isinstance(entry, str) else self.impossible(entry)
-            if isinstance(entry, Entry) and not why:
+            if isinstance(entry, StoredContainer) and not why:
                 self.add_resource(entry)
             else:
                 repaired.append(f"dropped container {raw.get('container')!r} of pod {raw.get('label')!r}: {why}")
@@ -187,19 +187,19 @@ class Store:
         ]
         return repaired
 
-    def dump_entry(self, entry: Entry) -> str:
+    def dump_entry(self, entry: StoredContainer) -> str:
         """One entry as text, for the container that it speaks of."""
         return encode_json(self._dump(entry)).decode()
 
-    def load_entry(self, text: str) -> Entry | None:
+    def load_entry(self, text: str) -> StoredContainer | None:
         """The inverse of `dump_entry`; None when the text is not one."""
         try:
             entry = self._load_entry(decode_json(text.encode()))
         except (JsonError, KeyError, TypeError):
             return None
-        return entry if isinstance(entry, Entry) else None
+        return entry if isinstance(entry, StoredContainer) else None
 
-    def impossible(self, entry: Entry) -> str:
+    def impossible(self, entry: StoredContainer) -> str:
         """Why an entry cannot stand beside the others, empty if it can."""
         outside = (entry.cpus | entry.whole) - (self.machine.online - self.reserved)
         if outside:
@@ -210,7 +210,7 @@ class Store:
                 return f"CPUs {both} belong to {other.label}/{other.container}"
         return ""
 
-    def _load_entry(self, raw: Mapping[str, Any]) -> Entry | str:
+    def _load_entry(self, raw: Mapping[str, Any]) -> StoredContainer | str:
         holdings = []
         for each in raw["holdings"]:
             parameters = parse_handle(each["handle"])
@@ -223,7 +223,7 @@ class Store:
             names = {name: each[name] for name in ("driver", "namespace", "claim_uid", "claim_name")}
             holdings.append(Holding(**names, parameters=parameters, sets=sets))
         plain = {name: raw[name] for name in ("pod", "container", "label", "transient", "container_id")}
-        return Entry(**plain, holdings=tuple(holdings))
+        return StoredContainer(**plain, holdings=tuple(holdings))
 
     def _load_set(self, parameters: Parameters, index: int, raw: Mapping[str, Any]) -> ResourceSet:
         cpus = CpuSet.parse(raw["cpuset"])
@@ -270,7 +270,7 @@ def _fields(departure: Departure) -> dict[str, Any]:
     return {name: getattr(departure, name) for name in Departure.__slots__}
 
 
-def _dump_entry(entry: Entry) -> dict[str, Any]:
+def _dump_entry(entry: StoredContainer) -> dict[str, Any]:
     return {
         "pod": entry.pod,
         "container": entry.container,

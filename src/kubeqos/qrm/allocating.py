@@ -1,4 +1,4 @@
-"""What plugins offer and give to a pod that is being admitted: asking them, judging the answers, entering the ledger.
+"""What plugins offer and give to a pod that is being admitted: asking them, judging the answers, noting them.
 
 The manager's half that speaks to plugins during admission; `reconcile` is the other. Containers are asked for one by
 one. In scope `pod` a plugin that knows how to is asked for hints and an allocation of the pod as a whole, which its
@@ -15,10 +15,10 @@ from typing import Any
 
 from kubeqos.errors import RemoteError
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerKey, ContainerRef, Grant, Refusal
+from kubeqos.qrm.allocations import Holding, clashes
 from kubeqos.qrm.answers import Nonsense, cpus_of, own_of, satisfies
 from kubeqos.qrm.asking import Catalogue, Placement, Question, pod_request_for, request_for, wire_kind
 from kubeqos.qrm.endpoint import Endpoint, PluginFailure, Unusable
-from kubeqos.qrm.ledger import Holding, clashes
 from kubeqos.qrm.messages import WHOLE_POD, Allocation, hints_from_wire
 from kubeqos.qrm.patience import Patience
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
@@ -71,7 +71,7 @@ class Allocator:
     def __init__(self, name: str, reconciler: Reconciler) -> None:
         self.name = name
         self.reconciler = reconciler
-        self.machine, self.ledger, self.emit = reconciler.machine, reconciler.ledger, reconciler.emit
+        self.machine, self.allocations, self.emit = reconciler.machine, reconciler.allocations, reconciler.emit
         self.endpoints = endpoints = reconciler.endpoints
         self.settings, self.metrics = endpoints.settings, endpoints.metrics
         self.patience = Patience(endpoints)
@@ -117,14 +117,14 @@ class Allocator:
         return all((one := self.endpoints.get(name)) is None or one.gifts == gifts for name, gifts in heard.items())
 
     async def _offer(self, pod: AdmittedPod, ref: ContainerRef, question: Question) -> Offer:
-        holding = self.ledger.get(pod.uid, ref.name)
+        holding = self.allocations.get(pod.uid, ref.name)
         if holding and _serves(holding, question, wire_kind(pod, ref)):
             return self._offer_again(holding, question)
         offer = await self._hints(pod.uid, ref.name, question, request_for(pod, ref, question, None))
         return offer or Offer(self.name, question.resource, None)
 
     async def _pod_offer(self, pod: AdmittedPod, question: Question) -> Offer | None:
-        holdings = [one for one in self.ledger.of_pod(pod.uid) if question.plugin in one.whole]
+        holdings = [one for one in self.allocations.of_pod(pod.uid) if question.plugin in one.whole]
         if holdings and all(_serves(one, question, pb.MAIN) for one in holdings):
             return self._offer_again(holdings[0], question)
         return await self._hints(pod.uid, WHOLE_POD, question, pod_request_for(pod, question, None))
@@ -164,8 +164,8 @@ class Allocator:
     # ---- Allocation
 
     async def allocate(self, unit: Unit) -> dict[str, Grant] | Refusal:
-        """Grants by container; after a refusal the ledger is as it was."""
-        before = [(ref, self.ledger.copy_of(ref)) for ref in unit.refs]
+        """Grants by container; after a refusal the allocations are as they were."""
+        before = [(ref, self.allocations.copy_of(ref)) for ref in unit.refs]
         catalogue = self.endpoints.catalogue()
         asked = {q.plugin: self._endpoint(q) for ref in unit.refs for q in catalogue.questions(unit.pod, ref)}
         self._outdate(asked.values())  # before anything is awaited: who has hints by now must hear new ones
@@ -175,7 +175,7 @@ class Allocator:
             self._outdate(asked.values())
         if isinstance(outcome, Refusal):
             for ref, held in before:
-                self.ledger.reset(ref, held)
+                self.allocations.reset(ref, held)
         return outcome
 
     @staticmethod
@@ -209,7 +209,7 @@ class Allocator:
 
     def _pod_served(self, pod: AdmittedPod, question: Question) -> bool:
         """Whether what the pod holds as a whole still does."""
-        holdings = [one for one in self.ledger.of_pod(pod.uid) if question.plugin in one.whole]
+        holdings = [one for one in self.allocations.of_pod(pod.uid) if question.plugin in one.whole]
         return bool(holdings) and all(_serves(one, question, pb.MAIN) for one in holdings)
 
     def _pod_call(self, unit: Unit, question: Question) -> _Call:
@@ -223,7 +223,7 @@ class Allocator:
     ) -> Grant | Refusal:
         if not asked:
             return NOTHING
-        known = self.ledger.get(unit.pod.uid, ref.name)
+        known = self.allocations.get(unit.pod.uid, ref.name)
         kind = wire_kind(unit.pod, ref)
         single = [question for question in asked if question.resource not in shared]
         fresh = [q for q in single if unit.again or not (known and _serves(known, q, kind))]
@@ -276,22 +276,22 @@ class Allocator:
     async def _record(
         self, ref: ContainerRef, placement: Placement, by_plugin: Mapping[str, Given], whole: set[str]
     ) -> Grant | Refusal:
-        """Enter the answers into the ledger, if they agree with each other and with what others hold."""
+        """Enter the answers into the allocations, if they agree with each other and with what others hold."""
         busy = await self._make_room(ref, by_plugin)
         if busy:
             return Refusal(REASON, busy, retry=True)
-        holding = self.ledger.open(ref, placement)
+        holding = self.allocations.open(ref, placement)
         holding.whole = (holding.whole - by_plugin.keys()) | whole
         holding.asked |= by_plugin.keys()
         for plugin, given in by_plugin.items():
-            clash = self.ledger.put(holding, plugin, given)
+            clash = self.allocations.put(holding, plugin, given)
             if clash:
                 return Refusal(REASON, str(clash))
         grant = holding.grant()
         return Refusal(REASON, f"container {ref.name}: {grant}") if isinstance(grant, Nonsense) else grant
 
     def _let_pass(self, ref: ContainerRef, question: Question, refusal: Refusal) -> Answer:
-        known = self.ledger.get(ref.pod_uid, ref.name)
+        known = self.allocations.get(ref.pod_uid, ref.name)
         policy = self.settings.on_error.get(question.resource, OnError.FAIL)
         if policy is OnError.LAST_KNOWN_GOOD and known and own_of(question, known.resources):
             self.emit(Event("ResourceKept", f"{refusal.message}; what it held stays", ref.pod_uid))
@@ -310,10 +310,10 @@ class Allocator:
             return None
         key = ref.pod_uid, ref.name
         mine = Held(found[0], ref.pod_uid if found[1] else None)
-        if not (wrong := _clashes_of(key, mine, self.ledger.cpus())):
+        if not (wrong := _clashes_of(key, mine, self.allocations.cpus())):
             return None
         await self.reconciler.refresh(name for name, given in by_plugin.items() if cpus_of(given.values()))
-        wrong = _clashes_of(key, mine, self.ledger.cpus())
+        wrong = _clashes_of(key, mine, self.allocations.cpus())
         return f"container {ref.name}: {wrong[0]}" if wrong else None
 
     def _endpoint(self, question: Question) -> Endpoint:

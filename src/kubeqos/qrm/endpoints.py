@@ -1,7 +1,7 @@
 """The plugins of one node: who is registered, who is away since when, and which releases they still have to be told.
 
 Registration comes in two ways (`registry`); both end here. A plugin joins only after it was brought up to date: told
-the releases that it missed, and compared with the ledger.
+the releases that it missed, and compared with the allocations.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Endpoints:
         self._by_name[name] = fresh
         try:
             await self._introduce(fresh, options)
-            await self.settle(fresh)
+            await self.tell_missed(fresh)
             await synchronise(fresh)
         except RemoteError as error:
             await fresh.stop()
@@ -195,7 +195,7 @@ class Endpoints:
             raise Unusable(endpoint.name, "has not acknowledged yet that the pod's last attempt is over")
         return await endpoint.call(method, request)
 
-    async def settle(self, endpoint: Endpoint) -> None:
+    async def tell_missed(self, endpoint: Endpoint) -> None:
         """Tell one plugin everything that it has missed."""
         for pod_uid in list(self._unreleased.get(endpoint.name, ())):
             busy = (endpoint.name, pod_uid) in self._being_told

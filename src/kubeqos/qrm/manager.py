@@ -27,11 +27,11 @@ from kubeqos.plugins.managers import (
     Refusal,
 )
 from kubeqos.qrm.allocating import REASON, Allocator, Unit
+from kubeqos.qrm.allocations import Allocations
 from kubeqos.qrm.answers import Nonsense
 from kubeqos.qrm.asking import Placement, marks_of, why_skipped, with_marks, wrong_annotation
 from kubeqos.qrm.endpoint import Capacity, options_from_json
 from kubeqos.qrm.endpoints import Endpoints
-from kubeqos.qrm.ledger import Ledger
 from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reconcile import Reconciler
@@ -62,16 +62,16 @@ class QosResourceManager:
         self.emit = emit
         self.reconcile_seconds = self.settings.reconcile_seconds
         self.endpoints = Endpoints(self.settings, self.metrics, clock)
-        self.ledger = Ledger()
+        self.allocations = Allocations()
         self._pods: dict[str, AdmittedPod] = {}
         self._reconciled = -1
         """The ledger's revision after the last period."""
         self._admitting: dict[str, int] = {}
-        self.reconciler = Reconciler(self.ledger, self.endpoints, self._pods, machine, emit, self._busy)
+        self.reconciler = Reconciler(self.allocations, self.endpoints, self._pods, machine, emit, self._busy)
         self.allocator = Allocator(self.name, self.reconciler)
 
     def _busy(self) -> Iterable[str]:
-        """Pods that plugins may know and the ledger does not, yet."""
+        """Pods that plugins may know and the allocations do not, yet."""
         return {*self._admitting, *self.allocator.patience.pods()}
 
     # ---- Admission
@@ -117,7 +117,7 @@ class QosResourceManager:
 
     def _units(self, pod: AdmittedPod) -> Iterator[Unit]:
         """What to ask again for a pod: the whole of it where a plugin gave it as a whole, else each container."""
-        holdings = [holding for ref, _ in pod.containers() if (holding := self.ledger.get(pod.uid, ref.name))]
+        holdings = [holding for ref, _ in pod.containers() if (holding := self.allocations.get(pod.uid, ref.name))]
         if any(holding.whole for holding in holdings):
             refs = tuple(holding.ref for holding in holdings)
             yield Unit(pod, refs, holdings[0].placement, Scope.POD, again=True)
@@ -175,24 +175,24 @@ class QosResourceManager:
         return None
 
     async def release(self, pod_uid: str) -> None:
-        asked = {plugin for holding in self.ledger.of_pod(pod_uid) for plugin in holding.asked}
+        asked = {plugin for holding in self.allocations.of_pod(pod_uid) for plugin in holding.asked}
         asked |= self.allocator.forget(pod_uid)
-        self.ledger.drop(pod_uid)
+        self.allocations.drop(pod_uid)
         self._pods.pop(pod_uid, None)
         # A plugin that is still busy with the pod keeps its answer for the next attempt, see `patience`.
         await self.endpoints.release(pod_uid, asked, but=self.allocator.patience.plugins_of(pod_uid))
 
     def grant(self, container: ContainerRef) -> Grant | None:
-        holding = self.ledger.get(container.pod_uid, container.name)
+        holding = self.allocations.get(container.pod_uid, container.name)
         grant = holding.grant() if holding is not None else None
         return None if isinstance(grant, Nonsense) else grant
 
     def grants(self) -> Mapping[ContainerKey, Grant]:
-        found = {(one.ref.pod_uid, one.ref.name): one.grant() for one in self.ledger}
+        found = {(one.ref.pod_uid, one.ref.name): one.grant() for one in self.allocations}
         return {key: grant for key, grant in found.items() if not isinstance(grant, Nonsense)}
 
     def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
-        holding = self.ledger.get(container.pod_uid, container.name)
+        holding = self.allocations.get(container.pod_uid, container.name)
         held = holding.held() if holding is not None else None
         return None if held is None else CpuHolding(held.cpus, held.cpus if held.owner else NO_CPUS)
 
@@ -204,19 +204,21 @@ class QosResourceManager:
     async def reconcile(self) -> bool:
         """Ask every plugin how things stand; whether the ledger has changed. Runs beside admissions."""
         for plugin, pod_uid in self.allocator.patience.forgotten():
-            if pod_uid not in self.ledger:
+            if pod_uid not in self.allocations:
                 self.endpoints.release_later(plugin, pod_uid)
         with self.metrics.reconciles.time():
             await self.reconciler.round()
-        before, self._reconciled = self._reconciled, self.ledger.revision
-        return self.ledger.revision != before
+        before, self._reconciled = self._reconciled, self.allocations.revision
+        return self.allocations.revision != before
 
     # ---- State
 
     def save(self) -> Any:
         return {
-            "pods": self.ledger.entries(),
-            "marks": {uid: marks_of(self._pods[uid].view.metadata) for uid in self.ledger.pods if uid in self._pods},
+            "pods": self.allocations.entries(),
+            "marks": {
+                uid: marks_of(self._pods[uid].view.metadata) for uid in self.allocations.pods if uid in self._pods
+            },
             "owed": self.endpoints.unreleased,
             "options": {endpoint.name: endpoint.saved_options() for endpoint in self.endpoints},
             "plugins": {
@@ -229,7 +231,7 @@ class QosResourceManager:
 
     async def restore(self, state: Any, running: Mapping[str, AdmittedPod]) -> list[str]:
         state = state if isinstance(state, dict) else {}
-        repaired = self.ledger.load(state.get("pods"))
+        repaired = self.allocations.load(state.get("pods"))
         options = state.get("options") or {}
         for name, capacities in (state.get("plugins") or {}).items():
             if name not in self.settings.built_in:
@@ -238,7 +240,7 @@ class QosResourceManager:
         for name, pods in (state.get("owed") or {}).items():
             for uid in pods:
                 self.endpoints.release_later(name, uid)
-        for uid in sorted(self.ledger.pods - running.keys()):
+        for uid in sorted(self.allocations.pods - running.keys()):
             repaired.append(f"pod {uid} is gone; what it held is given back")
             await self.release(uid)
         marks = state.get("marks") or {}
@@ -264,7 +266,7 @@ class QosResourceManager:
         return {CONDITION: ("True", "ResourcePluginsReady", f"plugins answer: {names}")}
 
     def validate(self) -> list[str]:
-        return self.ledger.validate()
+        return self.allocations.validate()
 
     async def close(self) -> None:
         await self.allocator.patience.close()

@@ -1,7 +1,7 @@
-"""Bringing plugins and the ledger together: on every period, and when a plugin comes (back).
+"""Bringing plugins and the allocations together: on every period, and when a plugin comes (back).
 
-KEP-3461, Asynchronous Resource Adjustment. A plugin's report changes the ledger only as a whole: an answer that gives
-one CPU to two owners is refused and the last good state stays.
+KEP-3461, Asynchronous Resource Adjustment. A plugin's report changes the allocations only as a whole: an answer that
+gives one CPU to two owners is refused and the last good state stays.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kubeqos.logs import logger
 from kubeqos.model.machine import Machine
 from kubeqos.model.podmarks import DEDICATED_CORES, level_of
 from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerKind, ContainerRef
+from kubeqos.qrm.allocations import Allocations, Findings, Holding, Report, clashes
 from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of
 from kubeqos.qrm.asking import (
     Placement,
@@ -30,7 +31,6 @@ from kubeqos.qrm.asking import (
 )
 from kubeqos.qrm.endpoint import Endpoint, PluginFailure
 from kubeqos.qrm.endpoints import Endpoints
-from kubeqos.qrm.ledger import Findings, Holding, Ledger, Report, clashes
 from kubeqos.qrm.messages import Allocation, allocations_from_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.settings import Event, EventSink
@@ -41,18 +41,18 @@ PATIENCE_SECONDS = 1.0
 
 
 class Reconciler:
-    """Keeps the ledger equal to what plugins say, and plugins equal to the pods there are."""
+    """Keeps the allocations equal to what plugins say, and plugins equal to the pods there are."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        allocations: Allocations,
         endpoints: Endpoints,
         pods: Mapping[str, AdmittedPod],
         machine: Machine | None,
         emit: EventSink,
         admitting: Callable[[], Iterable[str]],
     ) -> None:
-        self.ledger = ledger
+        self.allocations = allocations
         self.endpoints = endpoints
         self.pods = pods
         self.machine = machine
@@ -76,7 +76,7 @@ class Reconciler:
         counts in a later period.
         """
         silent = {endpoint.name for endpoint in self.endpoints if endpoint.silent is not None}
-        revision = self.ledger.revision
+        revision = self.allocations.revision
         for endpoint in self.endpoints:
             if endpoint.name not in self._tending:
                 task = asyncio.create_task(self._tend(endpoint), name=f"tend {endpoint.name}")
@@ -85,7 +85,8 @@ class Reconciler:
         awaited = {name: task for name, task in self._tending.items() if name not in self._late}
         if prompt := [task for name, task in awaited.items() if name not in silent]:
             await asyncio.wait(prompt, timeout=PATIENCE_SECONDS)
-        if (quiet := [task for name, task in awaited.items() if name in silent]) and self.ledger.revision == revision:
+        quiet = [task for name, task in awaited.items() if name in silent]
+        if quiet and self.allocations.revision == revision:
             await asyncio.wait(quiet, timeout=PATIENCE_SECONDS)
         self._late |= self._tending.keys()
 
@@ -115,7 +116,7 @@ class Reconciler:
             return
         if not endpoint.usable:
             return
-        await self.endpoints.settle(endpoint)
+        await self.endpoints.tell_missed(endpoint)
         await self._collect(endpoint)
         await self.endpoints.read_capacity(endpoint)
 
@@ -134,17 +135,17 @@ class Reconciler:
         await self._allocate_again(endpoint, self._open_unserved(endpoint))  # of a plugin that makes no reports
 
     async def collect(self, endpoint: Endpoint) -> None:
-        """Read one plugin's report and bring the ledger in line with it."""
+        """Read one plugin's report and bring the allocations in line with it."""
         if not endpoint.options.need_reconcile:
             return
-        before = {_key(holding.ref) for holding in self.ledger}
+        before = {_key(holding.ref) for holding in self.allocations}
         try:
             sent: bytes = await endpoint.call("GetResourcesAllocation", pb.GetResourcesAllocationRequest(), raw=True)
         except PluginFailure as error:
             if error.unimplemented:
                 return  # it has no report to give, whatever its options say
             raise
-        if self._seen.get(endpoint.name) == (sent, self.ledger.revision):
+        if self._seen.get(endpoint.name) == (sent, self.allocations.revision):
             return
         try:
             report = self._read(sent)
@@ -152,7 +153,7 @@ class Reconciler:
             self._drift(endpoint, "nonsense", "the report cannot be decoded")
             return
         unserved = self._open_unserved(endpoint)
-        findings = self.ledger.compare(endpoint.name, report, self.machine)
+        findings = self.allocations.compare(endpoint.name, report, self.machine)
         for wrong in findings.nonsense:
             self._drift(endpoint, "nonsense", wrong)
         agreed = self._apply(endpoint, findings)
@@ -169,7 +170,7 @@ class Reconciler:
         if agreed and not findings.nonsense and not findings.missing:
             self._said.pop(endpoint.name, None)
             if not findings.strangers:
-                self._seen[endpoint.name] = sent, self.ledger.revision
+                self._seen[endpoint.name] = sent, self.allocations.revision
 
     def _read(self, sent: bytes) -> Report:
         answer = pb.GetResourcesAllocationResponse.FromString(sent)
@@ -185,12 +186,12 @@ class Reconciler:
         """Take over what changed, unless it breaks a promise of exclusivity; whether all of it was taken over."""
         agreed = True
         wrong = clashes(self._after(findings.changed)) if findings.changed else []
-        known = set(self.ledger.validate()) if wrong else set()
+        known = set(self.allocations.validate()) if wrong else set()
         if set(wrong) - known:
             self._drift(endpoint, "overlap", "; ".join(sorted(set(wrong) - known)))
             return False
         for key, given in findings.changed.items():
-            holding = self.ledger.get(*key)
+            holding = self.allocations.get(*key)
             if holding is None:
                 continue
             clash = self._put(holding, endpoint, given)
@@ -204,13 +205,13 @@ class Reconciler:
         together = holding.grant_with(endpoint.name, given)
         if isinstance(together, Nonsense):
             return Nonsense(f"container {holding.ref.name}: {together}")
-        clash = self.ledger.put(holding, endpoint.name, given)
+        clash = self.allocations.put(holding, endpoint.name, given)
         if clash is None:
             self.endpoints.metrics.updates.inc()
         return clash
 
     def _after(self, changed: Mapping[ContainerKey, Mapping[str, Allocation]]) -> dict[ContainerKey, Held]:
-        held = self.ledger.cpus()
+        held = self.allocations.cpus()
         for key, given in changed.items():
             found = cpus_of(given.values())
             if found:
@@ -228,21 +229,21 @@ class Reconciler:
             if uid in busy or is_shadow(pod) or why_skipped(pod, self.endpoints.settings.skip):
                 continue
             for ref, _ in pod.containers():
-                holding = self.ledger.get(uid, ref.name)
+                holding = self.allocations.get(uid, ref.name)
                 done = holding is not None and endpoint.name in holding.asked
                 if done or ref.kind is ContainerKind.INIT or (endpoint.name, (uid, ref.name)) in self._declined:
                     continue
                 if any(question.plugin == endpoint.name for question in catalogue.questions(pod, ref)):
                     found.append(ref)
                     if holding is None:
-                        self.ledger.open(ref, Placement())
+                        self.allocations.open(ref, Placement())
         return found
 
     async def _allocate_again(self, endpoint: Endpoint, missing: Iterable[ContainerRef]) -> None:
         """A plugin has lost what it gave (it restarted with an empty state): ask again, under the same hints."""
         shared: dict[tuple[str, str], dict[str, Allocation] | Nonsense] = {}
         for ref in missing:
-            pod, holding = self.pods.get(ref.pod_uid), self.ledger.get(ref.pod_uid, ref.name)
+            pod, holding = self.pods.get(ref.pod_uid), self.allocations.get(ref.pod_uid, ref.name)
             if pod is None or holding is None:
                 continue
             asked = self.endpoints.catalogue().questions(pod, ref)
@@ -281,14 +282,14 @@ class Reconciler:
         uid, name = key = holding.ref.pod_uid, holding.ref.name
         if isinstance(given, Nonsense):
             self._drift(endpoint, "nonsense", f"pod {uid} container {name}: {given}")
-        elif self.ledger.get(uid, name) is not holding:
+        elif self.allocations.get(uid, name) is not holding:
             return
         elif not given:
             holding.asked |= {endpoint.name}
         elif endpoint.name in holding.whole and given == holding.of_plugin(endpoint.name):
             self._unreported.add((endpoint.name, key))
         else:
-            wrong = set(clashes(self._after({key: given}))) - set(self.ledger.validate())
+            wrong = set(clashes(self._after({key: given}))) - set(self.allocations.validate())
             clash = None if wrong else self._put(holding, endpoint, given)
             if wrong:
                 self._drift(endpoint, "overlap", "; ".join(sorted(wrong)))
@@ -305,10 +306,10 @@ class Reconciler:
         others = {key: since for key, since in self._strangers.items() if key[0] != endpoint.name}
         self._strangers = others | current
         for (_, uid), since in current.items():
-            if now - since >= self.endpoints.settings.stranger_seconds and uid not in self.ledger:
+            if now - since >= self.endpoints.settings.stranger_seconds and uid not in self.allocations:
                 self.endpoints.metrics.drift.labels(endpoint.name, "stranger").inc()
                 self.endpoints.release_later(endpoint.name, uid)
-        await self.endpoints.settle(endpoint)
+        await self.endpoints.tell_missed(endpoint)
 
     def _drift(self, endpoint: Endpoint, kind: str, message: str) -> None:
         self.endpoints.metrics.drift.labels(endpoint.name, kind).inc()

@@ -73,7 +73,7 @@ class Claiming:
             parameters = replace(ask.parameters, device_numa=devices)
             holding = Holding(driver.name, ask.namespace, ask.claim_uid, ask.claim_name, parameters, ())
             # A removal that arrived after this admission would take away what it gives.
-            if not await self.departures.settled(driver.name, ask.claim_uid):
+            if not await self.departures.all_heard(driver.name, ask.claim_uid):
                 text = f"compute driver {driver.name} did not confirm an earlier removal"
                 return Refusal(UNAVAILABLE, text, retry=True)
             available = self._available_to(pod, before)

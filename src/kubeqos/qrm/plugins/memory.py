@@ -36,7 +36,7 @@ class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     roles: dict[str, Role] = {}
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ContainerMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One container: what it asked for and where it is charged; without nodes it is charged to all open ones."""
 
     container_type: Kind = Kind.MAIN
@@ -47,12 +47,12 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class MemoryLedger:
+class MemoryState:
     """Who holds how much, where: a value."""
 
     machine: Machine
     config: MemoryConfig
-    entries: Mapping[Key, Entry] = field(default_factory=dict)
+    entries: Mapping[Key, ContainerMemory] = field(default_factory=dict)
 
     def allocatable(self) -> dict[int, int]:
         reserved = self.config.system_reserved
@@ -123,7 +123,7 @@ class MemoryLedger:
             open={name: self.open_to(name, role) for name, role in bound.items()},
         )
 
-    def allocate(self, request: Request) -> MemoryLedger | Refused:
+    def allocate(self, request: Request) -> MemoryState | Refused:
         key = request.pod_uid, request.container
         known = self.entries.get(key)
         if known is not None:
@@ -131,7 +131,7 @@ class MemoryLedger:
                 return self
             return self.release_container(key).allocate(request)
         name, role = role_for(request, self.config.roles)
-        entry = Entry(container_type=request.kind, pod_role=name, request_quantity=int(request.quantity))
+        entry = ContainerMemory(container_type=request.kind, pod_role=name, request_quantity=int(request.quantity))
         if request.kind is Kind.INIT:
             entry = msgspec.structs.replace(entry, request_quantity=0)
         elif self._binds(request, role):
@@ -155,10 +155,10 @@ class MemoryLedger:
     def _binds(self, request: Request, role: Role) -> bool:
         return role.numa is not Numa.ANY and request.kind is Kind.MAIN and request.quantity > 0
 
-    def release_container(self, key: Key) -> MemoryLedger:
+    def release_container(self, key: Key) -> MemoryState:
         return replace(self, entries={k: entry for k, entry in self.entries.items() if k != key})
 
-    def release(self, pod_uid: str) -> MemoryLedger:
+    def release(self, pod_uid: str) -> MemoryState:
         return replace(self, entries={key: entry for key, entry in self.entries.items() if key[0] != pod_uid})
 
     def mems(self, key: Key) -> NumaSet:
@@ -195,41 +195,41 @@ class MemoryPlugin:
     def __init__(self, machine: Machine, config: MemoryConfig) -> None:
         for name, role in config.roles.items():
             check_knobs(f"role {name}", role.knobs)
-        self.ledger = MemoryLedger(machine, config)
+        self.state = MemoryState(machine, config)
 
     def hints(self, request: Request) -> tuple[Hint, ...] | None:
-        return self.ledger.hints(request)
+        return self.state.hints(request)
 
     def allocate(self, request: Request) -> dict[str, Allocation]:
-        after = self.ledger.allocate(request)
+        after = self.state.allocate(request)
         if isinstance(after, Refused):
             raise Refuse(str(after))
-        self.ledger = after
+        self.state = after
         return after.allocation((request.pod_uid, request.container))
 
     pod_hints, allocate_pod = hints, allocate  # a pod as a whole is one tenant, with what its containers need together
 
     def release(self, pod_uid: str) -> None:
-        self.ledger = self.ledger.release(pod_uid)
+        self.state = self.state.release(pod_uid)
 
     def allocations(self) -> dict[str, dict[str, dict[str, Allocation]]]:
         book: dict[str, dict[str, dict[str, Allocation]]] = {}
-        for uid, container in self.ledger.entries:
-            book.setdefault(uid, {})[container] = self.ledger.allocation((uid, container))
+        for uid, container in self.state.entries:
+            book.setdefault(uid, {})[container] = self.state.allocation((uid, container))
         return book
 
     def capacity(self) -> dict[str, Capacity]:
-        by_numa = {node: float(size) for node, size in self.ledger.allocatable().items()}
-        total = float(sum(node.memory_bytes for node in self.ledger.machine.nodes))
-        told, asked = self.ledger.division(), {SHARED: float(self.ledger.unbound())}
+        by_numa = {node: float(size) for node, size in self.state.allocatable().items()}
+        total = float(sum(node.memory_bytes for node in self.state.machine.nodes))
+        told, asked = self.state.division(), {SHARED: float(self.state.unbound())}
         return {"memory": Capacity(total, sum(by_numa.values()), by_numa, division=told, requested=asked)}
 
     def save(self) -> Any:
         """The shape of the KEP's example 2, where numbers are texts."""
-        ledger = self.ledger
-        total, charged = ledger.allocatable(), ledger.bound()
+        state = self.state
+        total, charged = state.allocatable(), state.bound()
         entries: dict[str, dict[str, Any]] = {}
-        for (uid, container), entry in ledger.entries.items():
+        for (uid, container), entry in state.entries.items():
             entries.setdefault(uid, {})[container] = msgspec.to_builtins(entry)
         nodes = {
             str(node.id): {
@@ -243,18 +243,18 @@ class MemoryPlugin:
                     for uid, containers in entries.items()
                     if any(node.id in NumaSet.parse(raw.get("numa", "")) for raw in containers.values())
                 },
-                "systemReserved": str(ledger.config.system_reserved),
+                "systemReserved": str(state.config.system_reserved),
                 "total": str(node.memory_bytes - node.hugepage_bytes()),
             }
-            for node in ledger.machine.nodes
+            for node in state.machine.nodes
         }
         return {"machineState": {"memory": nodes}, "pod_resource_entries": {"memory": entries} if entries else {}}
 
     def restore(self, data: Any) -> None:
         saved = (data.get("pod_resource_entries") or {}).get("memory", {})
         entries = {
-            (uid, container): msgspec.convert(raw, Entry, strict=False)
+            (uid, container): msgspec.convert(raw, ContainerMemory, strict=False)
             for uid, containers in saved.items()
             for container, raw in containers.items()
         }
-        self.ledger = replace(self.ledger, entries=entries)
+        self.state = replace(self.state, entries=entries)

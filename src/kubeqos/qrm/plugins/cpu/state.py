@@ -28,7 +28,7 @@ from kubeqos.topology.pools import Pools
 Key = tuple[str, str]  # pod uid, container
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ContainerCpus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One container. `pool` is where it runs; a container with CPUs of its own has none."""
 
     pod_name: str = ""
@@ -51,7 +51,7 @@ class CpuState:
 
     config: CpuConfig
     pools: Pools
-    entries: Mapping[Key, Entry] = field(default_factory=dict)
+    entries: Mapping[Key, ContainerCpus] = field(default_factory=dict)
 
     @classmethod
     def of(cls, machine: Machine, config: CpuConfig) -> CpuState:
@@ -114,7 +114,7 @@ class CpuState:
                 return self
             return self._without(key).allocate(request)
         name, role = self._role(request)
-        entry = Entry(
+        entry = ContainerCpus(
             pod_name=request.pod,
             pod_namespace=request.namespace,
             container_type=request.kind,
@@ -128,7 +128,7 @@ class CpuState:
             return self.follow(key, entry)
         return self._join(key, entry, role.pool or self.config.default)
 
-    def _carve(self, key: Key, request: Request, entry: Entry, role: Role) -> CpuState | Refused:
+    def _carve(self, key: Key, request: Request, entry: ContainerCpus, role: Role) -> CpuState | Refused:
         """CPUs of its own."""
         free, numa = self.pools.available, None
         if role.numa is not Numa.ANY:
@@ -163,7 +163,7 @@ class CpuState:
         detail = f"{_count(request)} CPUs for role {role} do not fit {where} (free by node: {free}; {held})"
         return Refused((Violation("cpu", detail),))
 
-    def follow(self, key: Key, entry: Entry) -> CpuState:
+    def follow(self, key: Key, entry: ContainerCpus) -> CpuState:
         follower = msgspec.structs.replace(entry, follows=True)
         return replace(self, entries={**self.entries, key: follower})._gather(self._main(key[0]))
 
@@ -182,7 +182,7 @@ class CpuState:
         own = (key for key in self.entries if key[0] == pod_uid and _name(key) in self.pools.exclusive)
         return next(own, None)
 
-    def _join(self, key: Key, entry: Entry, pool: str) -> CpuState | Refused:
+    def _join(self, key: Key, entry: ContainerCpus, pool: str) -> CpuState | Refused:
         """Run in a pool, if its containers together do not ask for more than it may promise."""
         joined = self.pools.join(_name(key), pool)
         if isinstance(joined, Refused):

@@ -16,7 +16,7 @@ from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
-from kubeqos.qrm.plugins.cpu.state import CpuState, Entry
+from kubeqos.qrm.plugins.cpu.state import ContainerCpus, CpuState
 from kubeqos.topology.answers import Refused
 
 RESULT = "allocation_result"
@@ -56,7 +56,7 @@ def from_json(machine: Machine, config: CpuConfig, data: Mapping[str, Any]) -> t
     for uid, containers in (data.get("pod_entries") or {}).items():
         for container, raw in containers.items():
             try:
-                entry = msgspec.convert(raw, Entry, strict=False)
+                entry = msgspec.convert(raw, ContainerCpus, strict=False)
                 cpus = CpuSet.parse(raw.get(RESULT, ""))
             except (msgspec.ValidationError, InputError) as error:
                 repaired.append(f"{uid}/{container}: {error}")
@@ -85,7 +85,7 @@ def _with_pools(state: CpuState, saved: Mapping[str, str], repaired: list[str]) 
     return resized
 
 
-def _placed(state: CpuState, key: tuple[str, str], entry: Entry, cpus: CpuSet, repaired: list[str]) -> CpuState:
+def _placed(state: CpuState, key: tuple[str, str], entry: ContainerCpus, cpus: CpuSet, repaired: list[str]) -> CpuState:
     name = "/".join(key)
     pool = entry.owner_pool_name
     pools = state.pools.join(name, pool) if pool else state.pools.carve(name, cpus)

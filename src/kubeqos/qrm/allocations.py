@@ -67,7 +67,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """How a plugin's report differs from the ledger."""
+    """How a plugin's report differs from the allocations."""
 
     changed: Mapping[ContainerKey, Mapping[str, Allocation]]
     missing: tuple[ContainerRef, ...]
@@ -75,7 +75,7 @@ class Findings:
     nonsense: tuple[str, ...]
 
 
-class Ledger:
+class Allocations:
     """Who holds what on this node."""
 
     def __init__(self) -> None:
@@ -225,7 +225,7 @@ def _keep_hints(given: Allocation, held: Allocation | None) -> Allocation:
     return msgspec.structs.replace(given, hints=held.hints)
 
 
-class _Entry(msgspec.Struct, omit_defaults=True):
+class _Saved(msgspec.Struct, omit_defaults=True):
     kind: ContainerKind
     index: int
     hint: NumaHint
@@ -240,7 +240,7 @@ class _Entry(msgspec.Struct, omit_defaults=True):
 
 def _to_json(holding: Holding) -> Any:
     ref, placement = holding.ref, holding.placement
-    entry = _Entry(
+    entry = _Saved(
         ref.kind,
         ref.index,
         NumaHint.of(placement.hint),
@@ -255,11 +255,11 @@ def _to_json(holding: Holding) -> Any:
 
 
 def _from_json(uid: str, name: str, entry: Any) -> Holding:
-    read = msgspec.convert(entry, _Entry, strict=False)
+    read = msgspec.convert(entry, _Saved, strict=False)
     if read.plugins.keys() != read.resources.keys():
         raise InputError("resources without a plugin")
     ref = ContainerRef(uid, name, read.kind, read.index)
     placement = Placement(read.hint.value, {resource: hint.value for resource, hint in read.hints.items()})
-    rest = {key: value for key, value in entry.items() if key not in _Entry.__struct_fields__}
+    rest = {key: value for key, value in entry.items() if key not in _Saved.__struct_fields__}
     asked = frozenset(read.plugins.values() if read.asked is None else read.asked)
     return Holding(ref, placement, read.resources, read.plugins, frozenset(read.whole), asked, rest)

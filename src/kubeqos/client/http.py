@@ -124,7 +124,8 @@ def client_for(
         verify=verify,
         auth=auth,
         headers={"user-agent": "kubeqos", **credentials},
-        timeout=httpx2.Timeout(ANSWER_SECONDS, connect=5.0),
+        # To connect too, as client-go: with less, a crowd that comes to a busy server at once gives up and begins anew.
+        timeout=ANSWER_SECONDS,
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
         trust_env=httpx2.URL(url).host not in LOOPBACK,  # a proxy is no way to one's own machine
     )

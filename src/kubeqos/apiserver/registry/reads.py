@@ -51,7 +51,8 @@ def needles(options: ListOptions) -> tuple[bytes, ...]:
     for requirement in options.labels.requirements:
         if requirement.operator in ("=", "in", "exists"):
             words.append(requirement.key)
-            words += requirement.values if len(requirement.values) == 1 else ()
+        if requirement.operator in ("=", "in") and len(requirement.values) == 1:  # `exists` asks for no value
+            words += requirement.values
     return tuple(word.encode() for word in words if _PLAIN.fullmatch(word) and word not in ("true", "false"))
 
 

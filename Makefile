@@ -5,23 +5,45 @@ BIN    := $(VENV)/bin
 RUN    := $(VENV)/.run-installed
 DEV    := $(VENV)/.dev-installed
 ARGS   ?=
+# Many tests wait for processes, so one worker more than there are processors; each file of tests stays with one worker,
+# which keeps its servers, and the files that take long go first (tests/shared/durations.txt).
+WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+CAMPAIGNS := slow or containerd
+ROUNDS ?= 3
+SEED   ?=
 
-.PHONY: help up test check format conformance bench soak docs proto lock clean
+.PHONY: help up test test-campaigns test-all explore check format conformance bench soak docs proto lock durations kubectl clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 up: $(RUN) ## start a cluster on this machine
 	@$(BIN)/kubeqos up $(ARGS)
 
-test: $(DEV) ## run all tests
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(DEV) ## the quick tests: the same examples every time, at most five minutes on two cores
+	@$(PYTEST) -m "not ($(CAMPAIGNS))" $(ARGS)
 
-check: $(DEV) ## format, lint, types, import contracts, generated code and pictures
+test-campaigns: $(DEV) ## the long tests: crashes by the hundred, soaks, real containerd
+	@$(PYTEST) -m "$(CAMPAIGNS)" $(ARGS)
+
+test-all: $(DEV) ## all tests, quick and long
+	@$(PYTEST) $(ARGS)
+
+explore: $(DEV) ## property tests with random seeds, ROUNDS of them; SEED=… repeats one
+	@for round in $$(seq $(if $(SEED),1,$(ROUNDS))); do \
+		seed=$(or $(SEED),$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(1 << 32))')); \
+		echo "round $$round with seed $$seed: again with make explore SEED=$$seed"; \
+		KUBEQOS_FUZZ=10 KUBEQOS_FUZZ_SEED=$$seed $(PYTEST) -m "hypothesis or explore" \
+			--hypothesis-profile explore --hypothesis-seed $$seed $(ARGS) || exit 1; \
+	done
+
+check: $(DEV) ## format, lint, types, import contracts, locked versions, generated code and pictures, purity
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tools.locks --check
 	@$(BIN)/python -m tools.protogen --check
 	@$(BIN)/python -m tools.docgen --check
 	@$(BIN)/python -m tools.rooms --check
@@ -47,10 +69,18 @@ docs: $(DEV) ## build the documentation as a site, into site/
 proto: $(DEV) ## regenerate the protobuf code from the .proto files
 	@$(BIN)/python -m tools.protogen
 
-lock: ## refresh the locked versions
+# The test tools are the pickier ones, so they choose first, and what is run takes the versions that they leave.
+lock: ## refresh the locked versions; LOCK=--upgrade takes newer ones
 	@$(BIN)/pip install -q uv
-	@cd requirements && ../$(BIN)/uv pip compile -q --no-header ../pyproject.toml -o run.lock
-	@cd requirements && ../$(BIN)/uv pip compile -q --no-header ../pyproject.toml --group ../pyproject.toml:dev -o dev.lock
+	@$(BIN)/uv pip compile -q --no-header $(LOCK) pyproject.toml --group dev -o requirements/dev.lock
+	@$(BIN)/uv pip compile -q --no-header $(LOCK) pyproject.toml -c requirements/dev.lock -o requirements/run.lock
+	@$(BIN)/python -m tools.locks --check
+
+durations: $(DEV) ## run all tests and write down how long each file takes
+	@$(PYTEST) --record-durations $(ARGS)
+
+kubectl: $(DEV) ## build the real kubectl where there is none (needs Go), outside the tree
+	@$(BIN)/python -m tools.kubectl
 
 clean: ## remove what the targets above made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site

@@ -1,8 +1,46 @@
-"""Settings of all property tests: a busy machine must not fail them."""
+"""What holds for every test: how Hypothesis searches, which programs are at hand, and what runs first.
+
+The quick tier (`make test`) says the same every time: examples follow from the test alone. `make explore` loads the
+profile that looks for new ones.
+"""
 
 from __future__ import annotations
 
-from hypothesis import settings
+import os
+import shutil
+from pathlib import Path
 
-settings.register_profile("kubeqos", deadline=None)
-settings.load_profile("kubeqos")
+import pytest
+from hypothesis import HealthCheck, settings
+from tools.kubectl import find_kubectl
+
+from tests.shared.durations import Recorder, long_ones_first
+
+# A busy machine must not fail a property: no deadline, and no complaint that drawing examples takes long.
+STEADY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
+settings.register_profile("steady", STEADY, derandomize=True)
+settings.register_profile("explore", STEADY, max_examples=1000, print_blob=True)
+settings.load_profile("steady")
+
+# The product looks for kubectl on PATH too, so PATH is the one place to say where it is.
+KUBECTL = find_kubectl()
+if KUBECTL is not None and shutil.which("kubectl") is None:
+    os.environ["PATH"] = f"{Path(KUBECTL).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-durations", action="store_true", help="write how long each file of tests takes")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = long_ones_first(items)
+    if KUBECTL is None:
+        absent = pytest.mark.skip(reason="kubectl is not on PATH; `make kubectl` builds it")
+        for item in items:
+            if item.get_closest_marker("kubectl"):
+                item.add_marker(absent)

@@ -15,7 +15,7 @@ import pytest
 
 from kubeqos.codec import decode_json, encode_json
 from tests.apiserver import crash_server
-from tests.victims import kills, nursery
+from tests.shared.victims import kills, nursery
 
 KILLS = kills(local=25)
 KILLS_PER_DIRECTORY = 25  # a young database also meets kills, and an old one does not make every check long

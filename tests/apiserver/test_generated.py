@@ -86,6 +86,7 @@ def aimed(live: LiveServer) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.explore
 @pytest.mark.timeout(1200)
 def test_generated_requests_never_make_the_server_fail(peopled: LiveServer, tmp_path: Path) -> None:
     document = aimed(peopled)

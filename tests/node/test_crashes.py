@@ -39,7 +39,7 @@ from tests.node.admission.test_admission import OFFERS, guaranteed
 from tests.node.crash_agent import Boundary, Life
 from tests.node.pods import container, resources
 from tests.node.test_live import bound
-from tests.victims import nursery
+from tests.shared.victims import nursery
 
 LANES = 6
 """Days that pass side by side: most of a day is waiting."""

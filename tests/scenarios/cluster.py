@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 import threading
 import time
@@ -21,8 +20,8 @@ from kubeqos.gates import FeatureGates
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
 from tests.apiserver.live import LiveServer, live_server
+from tests.scenarios.kubectl import BINARY as KUBECTL
 
-KUBECTL = shutil.which("kubectl")
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")
 
 

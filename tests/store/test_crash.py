@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kubeqos.store import Store, Stored
+from tests.shared.victims import nursery
 from tests.store import crash_writer
-from tests.victims import nursery
 
 KILLS = 200
 KILLS_PER_FILE = 25  # a young file also meets kills while it is being made

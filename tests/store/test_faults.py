@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import resource
 import sqlite3
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 from kubeqos.errors import StateError
 from kubeqos.store import Conflict, Put, ReadOnly, Store, StoreError
 from kubeqos.store.database import Database
+from tests.shared.victims import nursery
 
 ROW = b"x" * 5000
 
@@ -264,7 +264,7 @@ def write_until_the_kernel_refuses(path: Path, answer: Connection) -> None:
 
 
 def test_an_io_error_makes_the_store_read_only_with_its_reason(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
+    context = nursery()
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=write_until_the_kernel_refuses, args=(tmp_path / "state.db", theirs))
     process.start()
@@ -284,7 +284,7 @@ def hold(path: Path, answer: Connection) -> None:
 
 
 def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
+    context = nursery()
     ours, theirs = context.Pipe()
     process = context.Process(target=hold, args=(tmp_path / "state.db", theirs))
     process.start()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("kubectl"):
                 item.add_marker(absent)
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for sockets: their paths have at most 107 bytes, and `tmp_path` is longer beside other workers."""
+    with tempfile.TemporaryDirectory(prefix="kq-") as name:
+        yield Path(name)

@@ -70,7 +70,7 @@ class LiveServer:
             try:
                 connection.request(method, path, body, sent)
                 answer = Answer(connection.getresponse())
-            except (http.client.RemoteDisconnected, ConnectionError):
+            except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLEOFError):
                 connection.close()  # an idle connection that the server closed meanwhile
                 if attempt == 2:
                     raise
@@ -111,7 +111,7 @@ def live_server(data_dir: Path, gates: FeatureGates | None = None) -> Iterator[L
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    started.wait(30)
+    started.wait(60)
     live = ready[0]
     if not isinstance(live, LiveServer):
         raise live
@@ -119,4 +119,4 @@ def live_server(data_dir: Path, gates: FeatureGates | None = None) -> Iterator[L
         yield live
     finally:
         live.loop.call_soon_threadsafe(stop.set)
-        thread.join(15)
+        thread.join(60)

@@ -154,7 +154,7 @@ def one_directory(directory: Path, chance: random.Random, rounds: int, story: st
             time.sleep(chance.uniform(0, 0.1))
             server.kill()
             for writer in writers:
-                writer.join(20)
+                writer.join(60)
             everyone += writers
             server = Server(directory)
             newest = check(server, everyone, newest, f"{story}, round {number} in {directory.name}")

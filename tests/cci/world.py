@@ -301,7 +301,7 @@ class Node:
     def available(self) -> CpuSet:
         return self.manager.store.available_resources()
 
-    async def until(self, what: str, question: Callable[[], Any], seconds: float = 10) -> None:
+    async def until(self, what: str, question: Callable[[], Any], seconds: float = 120) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
         while not question():
             assert asyncio.get_running_loop().time() < deadline, f"never happened: {what}"

@@ -80,7 +80,7 @@ def test_while_it_runs(disk: Path) -> None:
     assert "Traceback" not in said
     assert kubectl("get", "configmap", "before", "-o", "jsonpath={.data.a}") == (0, "b")
     ballast.unlink()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while kubectl("create", "configmap", "after", "--from-literal=c=d")[0] and time.monotonic() < deadline:
         time.sleep(0.5)
     acknowledged = [f"large-{number}" for number, (code, _) in enumerate(refused) if code == 0]

@@ -72,13 +72,15 @@ spec:
 
 
 @pytest.mark.kubectl
-def test_a_node_of_its_own_is_reached_through_the_api_server(server: LiveServer, tmp_path: Path) -> None:
+def test_a_node_of_its_own_is_reached_through_the_api_server(
+    server: LiveServer, tmp_path: Path, short_path: Path
+) -> None:
     file = tmp_path / "node.yaml"
     file.write_text(
         HEAD + "nodeName: alone\nsimulatedMachine: laptop8\nport: 0\nhousekeepingInterval: 200ms\nmaxPods: 7\n"
     )
     flags = ["--config", str(file), "--kubeconfig", str(server.kubeconfig), "--max-pods", "9"]
-    folders = ["--state-dir", str(tmp_path / "state"), "--log-dir", str(tmp_path / "logs")]
+    folders = ["--state-dir", str(short_path), "--log-dir", str(tmp_path / "logs")]
     agent = subprocess.Popen([*PROGRAM, *flags, *folders], stderr=subprocess.DEVNULL)
     try:
         assert until(server, ["get", "node", "alone", "-o", "jsonpath={.status.capacity.pods}"], "9")
@@ -88,10 +90,10 @@ def test_a_node_of_its_own_is_reached_through_the_api_server(server: LiveServer,
         assert until(server, ["logs", "talk"], "hello")
         assert kubectl(server, "exec", "talk", "--", "echo", "inside") == "inside"
         assert until(server, ["top", "pod", "talk", "--no-headers"], "talk   100m   64Mi")
-        assert (tmp_path / "state" / "pod-resources" / "kubelet.sock").is_socket()
+        assert (short_path / "pod-resources" / "kubelet.sock").is_socket()
     finally:
         agent.terminate()
-        agent.wait(30)
+        agent.wait(60)
 
 
 def kubectl(server: LiveServer, *words: str) -> str:
@@ -99,7 +101,7 @@ def kubectl(server: LiveServer, *words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
 
 
-def until(server: LiveServer, words: list[str], wanted: str, seconds: float = 40) -> bool:
+def until(server: LiveServer, words: list[str], wanted: str, seconds: float = 120) -> bool:
     deadline = time.monotonic() + seconds
     while (said := kubectl(server, *words)) != wanted:
         assert time.monotonic() < deadline, f"{words}: {said!r}, not {wanted!r}"

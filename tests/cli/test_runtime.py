@@ -47,7 +47,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         asyncio.run(start_web(f"unix://{folder}/cri.sock"))
         yield folder
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert not (folder / "cri.sock").exists()
 
 

@@ -155,7 +155,7 @@ class Script:
             sent = {"Content-Type": content_type} if content_type else None
             answer = self.live.call(method, path, body, sent)
             assert answer.code < 300, (method, path, answer.body)
-        reader.join(20)
+        reader.join(60)
         connection.close()
         events = [self.event(decode_json(line), watch) for line in lines if line]
         return self.compare_events(events, self.fill(step["events"]), step["code"])

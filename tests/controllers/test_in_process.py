@@ -149,7 +149,7 @@ async def test_kinds_that_the_server_does_not_have_are_not_waited_for(server: Ap
     transport = WithoutClaims(server.local().transport)
     manager = ControllerManager(TransportApi(transport), QUICK)
     task = asyncio.create_task(manager.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await manager.ready.wait()
     await server.local().create(REPLICA_SETS, replica_set("a", 2))
     await until(lambda: len(server.store.range("/registry/core/pods/").items) == 2)
@@ -257,7 +257,7 @@ async def test_server_and_audit_agree_on_pods_that_outlive_their_grace_period(se
             }
             await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", **body})
         await api.delete(PODS, "a", "default", grace_seconds=1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await api.get(RESOURCE_QUOTAS, "q", "default"))["status"]["used"] != {"pods": "1"}:
                 audit.queue.add("default")
                 await asyncio.sleep(0.05)

@@ -133,7 +133,7 @@ class Home:
         await self.api.create(PODS, self.pod(name, *works, **spec))
         return await self.phase(name, "Running")
 
-    async def phase(self, name: str, wanted: str, seconds: float = 30) -> dict[str, Any]:
+    async def phase(self, name: str, wanted: str, seconds: float = 120) -> dict[str, Any]:
         async def reached() -> Any:
             status = (await get_or_none(self.api, name) or {}).get("status") or {}
             started = all("running" in one["state"] for one in status.get("containerStatuses", ()))
@@ -188,7 +188,7 @@ class Home:
         self._stack = contextlib.AsyncExitStack()
         self.services = await self._stack.enter_async_context(serve_node(self.agent))
         self._task = asyncio.create_task(self.agent.run())
-        await asyncio.wait_for(self.agent.ready.wait(), 20)
+        await asyncio.wait_for(self.agent.ready.wait(), 60)
 
     async def halt(self) -> None:
         """The agent ends; its containers live on."""

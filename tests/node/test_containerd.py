@@ -53,7 +53,7 @@ class RealNode:
         async def went() -> bool:
             return uid not in self.pods.pods
 
-        await until(f"{uid} goes; story: {self.agent.core.story(uid)[-5:]}", went, 40)
+        await until(f"{uid} goes; story: {self.agent.core.story(uid)[-5:]}", went)
 
     async def cpus(self, uid: str, name: str = "main") -> CpuSet:
         """Where the kernel lets the container's process run."""
@@ -79,7 +79,7 @@ async def real_node(containerd: Containerd, folder: Path, **settings: Any) -> As
         agent = NodeAgent(assemble(chosen, client, machine, Hosting(pods=pods)))
         task = asyncio.create_task(agent.run())
         try:
-            await asyncio.wait_for(agent.ready.wait(), 20)
+            await asyncio.wait_for(agent.ready.wait(), 60)
             node = RealNode(agent, pods)
             yield node
             assert agent.validate() == []
@@ -144,7 +144,7 @@ async def test_a_memory_hog_is_killed_and_restarted_alone(containerd: Containerd
             ended = found["lastState"].get("terminated") or found["state"].get("terminated")
             return ended if found["restartCount"] >= 1 and ended else None
 
-        ended = await until("the hog is killed and restarted", killed, 30)
+        ended = await until("the hog is killed and restarted", killed)
         assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
         assert node.container(uid, "calm")["containerID"] == calm
 
@@ -200,7 +200,7 @@ async def test_probes_and_hooks_are_real(containerd: Containerd, tmp_path: Path)
         async def restarted() -> bool:
             return bool(node.container(uid).get("restartCount", 0) == 1 and node.container(uid).get("started"))
 
-        await until("the liveness probe has it restarted", restarted, 30)
+        await until("the liveness probe has it restarted", restarted)
         assert (farewell / "bye").exists()
 
 
@@ -223,7 +223,7 @@ async def test_a_new_agent_finds_what_the_old_one_started(containerd: Containerd
             pods.pods.update(kept)
             agent = NodeAgent(assemble(node.agent.settings, client, node.agent.machine, Hosting(pods=pods)))
             task = asyncio.create_task(agent.run())
-            await asyncio.wait_for(agent.ready.wait(), 20)
+            await asyncio.wait_for(agent.ready.wait(), 60)
             again = RealNode(agent, pods)
             await again.running(uid)
             assert again.container(uid)["containerID"] == before and again.container(uid)["restartCount"] == 0

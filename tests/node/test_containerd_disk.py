@@ -215,7 +215,7 @@ async def test_a_soft_threshold_waits_for_its_grace_and_gives_pods_theirs(
         assert [line for line in story(home) if line.startswith("evicting")] == []
 
         disk.leave(25)
-        gone = await home.phase("polite", "Failed", 40)
+        gone = await home.phase("polite", "Failed")
         assert gone["reason"] == "Evicted"
         assert "Threshold quantity: 30Mi, available: " in gone["message"]
         (ended,) = gone["containerStatuses"]

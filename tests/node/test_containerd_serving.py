@@ -44,7 +44,7 @@ class Client:
 async def run(server: NodeServer, *command: str, inputs: tuple[bytes, ...] = (), **flags: str) -> Client:
     client = Client(*inputs)
     query = {"command": list(command), "stdout": ["true"], "stderr": ["true"], **{k: [v] for k, v in flags.items()}}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await server.execute("default", "web", "main", query, client)
     return client
 

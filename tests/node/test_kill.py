@@ -100,7 +100,7 @@ async def test_kill_minus_nine_at_any_moment(server: LiveServer, containerd: Con
         await node.start()
         try:
             await api.create(PODS, bound("steady", busybox("main", SLEEP), hostNetwork=True))
-            steady: Any = await until("the first pod runs", lambda: containers(api, ["steady"]), 40)
+            steady: Any = await until("the first pod runs", lambda: containers(api, ["steady"]))
             for number in range(KILLS):
                 owner = busybox("main", SLEEP, resources=resources(cpu="1", memory="32Mi"))
                 name = f"owner-{number}"
@@ -109,7 +109,7 @@ async def test_kill_minus_nine_at_any_moment(server: LiveServer, containerd: Con
                 await node.end()
                 assert len(await exclusive_owners(runtime)) <= 1
                 await node.start()
-                await until(f"{name} runs", lambda name=name: containers(api, [name]), 40)
+                await until(f"{name} runs", lambda name=name: containers(api, [name]))
                 assert await containers(api, ["steady"]) == steady
                 assert await starts(runtime) == {"steady": 1, name: 1}, "something was started twice, or is left"
                 await api.delete(PODS, name, "default", grace_seconds=1)
@@ -120,7 +120,7 @@ async def test_kill_minus_nine_at_any_moment(server: LiveServer, containerd: Con
                 async def gone(name: str = name) -> bool:
                     return await get_or_none(api, name) is None
 
-                await until(f"{name} goes", gone, 40)
+                await until(f"{name} goes", gone)
             await api.delete(PODS, "steady", "default", grace_seconds=1)
 
             async def empty() -> bool:
@@ -129,7 +129,7 @@ async def test_kill_minus_nine_at_any_moment(server: LiveServer, containerd: Con
             if await stranded(runtime):
                 containerd.crash()
                 containerd.start_again()
-            await until("nothing is left", empty, 40)
+            await until("nothing is left", empty)
         finally:
             await node.end(signal.SIGTERM)
             await api.close()

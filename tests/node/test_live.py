@@ -42,7 +42,7 @@ async def running_agent(
     agent = NodeAgent(assemble(own, runtime, laptop8(), Hosting(api)))
     task = asyncio.create_task(agent.run())
     try:
-        await asyncio.wait_for(agent.ready.wait(), 20)
+        await asyncio.wait_for(agent.ready.wait(), 60)
         yield agent, api
         assert agent.validate() == []
     finally:
@@ -53,7 +53,7 @@ async def running_agent(
         await api.close()
 
 
-async def until(what: str, question: Callable[[], Any], seconds: float = 20) -> Any:
+async def until(what: str, question: Callable[[], Any], seconds: float = 120) -> Any:
     deadline = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < deadline:
         answer = await question()

@@ -61,7 +61,7 @@ async def watcher(folder: Path, book: Book) -> AsyncIterator[Watcher]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - other processes make it true
             await asyncio.sleep(0.01)
 

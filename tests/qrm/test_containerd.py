@@ -82,7 +82,7 @@ roles:
         stack.enter_context(plugin_processes(cpu))
         task = asyncio.create_task(agent.run())
         stack.callback(task.cancel)
-        await asyncio.wait_for(agent.ready.wait(), 30)
+        await asyncio.wait_for(agent.ready.wait(), 60)
         await until("plugin", lambda: (e := manager.endpoints.get("cpu")) and e.usable)
         for name, role in (("one", "web"), ("two", "etl")):
             agent.feed(fx.PodSet(runnable(name, role)))

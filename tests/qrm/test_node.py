@@ -61,7 +61,7 @@ async def whole_node(
     task = asyncio.create_task(agent.run())
     try:
         async with running_plugins(agent):
-            await asyncio.wait_for(agent.ready.wait(), 20)
+            await asyncio.wait_for(agent.ready.wait(), 60)
             yield agent, api
     finally:
         task.cancel()
@@ -156,7 +156,7 @@ async def scheduler(api: HttpApi) -> AsyncIterator[None]:
     service = SchedulerService(api, Scheduler())
     task = asyncio.create_task(service.run())
     try:
-        await asyncio.wait_for(service.ready.wait(), 20)
+        await asyncio.wait_for(service.ready.wait(), 60)
         yield
     finally:
         task.cancel()

@@ -79,7 +79,7 @@ class ScenarioCluster:
         # New nodes are tainted not-ready until their lifecycle controller sees them ready; nothing runs here to do so.
         self.kubectl("taint", "node", name, "node.kubernetes.io/not-ready:NoSchedule-")
 
-    def wait(self, what: str, is_so: Callable[[], Any], seconds: float = 20) -> Any:
+    def wait(self, what: str, is_so: Callable[[], Any], seconds: float = 120) -> Any:
         """Poll until something is so; says what it was waiting for when it never is."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -130,12 +130,12 @@ def beside(live: LiveServer, make: Callable[[HttpApi], Part]) -> Iterator[Part]:
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()
-    assert started.wait(30), "it did not start"
+    assert started.wait(60), "it did not start"
     try:
         yield box[0]
     finally:
         loops[0].call_soon_threadsafe(stop.set)
-        thread.join(15)
+        thread.join(60)
 
 
 def scheduler_service(api: HttpApi) -> SchedulerService:

@@ -31,5 +31,5 @@ def started(words: Sequence[str], until: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
         process.stdout.close()

@@ -36,7 +36,7 @@ def test_the_official_client(live: LiveServer) -> None:
     assert patched.metadata.labels == {"a": "b"}
     assert [p.metadata.name for p in core.list_namespaced_pod("default", label_selector="a=b").items] == ["client"]
     core.delete_namespaced_pod("client", "default")
-    watcher.join(15)
+    watcher.join(60)
     assert ("ADDED", "client") in seen
     assert ("DELETED", "client") in seen
     with pytest.raises(kubernetes.client.ApiException) as refused:

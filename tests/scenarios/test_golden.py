@@ -146,7 +146,7 @@ def test_a_watched_map_is_drawn_again_when_something_moves(cluster: ScenarioClus
         cluster.kubectl("annotate", "node", "node-c", f"kubeqos.io/assignments={moved}")
         after = [process.stdout.readline() for _ in range(6)]
         cluster.kubectl("delete", "node", "node-c")
-        assert process.wait(20) == 1
+        assert process.wait(60) == 1
         assert process.stderr.read() == "Error: node 'node-c' was deleted\n"
     assert before[3] == "    L3 0  .. .. .. ..  0-7\n"
     assert after[3:] == ["    L3 0  .. AA .. ..  0-7\n", "\n", "A default/db/main     2  1,5\n"]

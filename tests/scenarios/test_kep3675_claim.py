@@ -65,7 +65,7 @@ class Cluster:
         ]
         return CpuSet.parse(one.resources.cpuset_cpus)
 
-    async def until(self, what: str, question: Callable[[], bool], seconds: float = 30) -> None:
+    async def until(self, what: str, question: Callable[[], bool], seconds: float = 120) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
         while not question():
             assert asyncio.get_running_loop().time() < deadline, f"never happened: {what}"

@@ -121,7 +121,7 @@ def test_watch_sees_changes(kubectl: Kubectl) -> None:
         assert any("configmap/seen" in watcher.stdout.readline() for _ in range(6))
     finally:
         watcher.terminate()
-        watcher.wait(5)
+        watcher.wait(60)
     assert kubectl("wait", "cm/seen", "--for=jsonpath={.data.a}=1", "--timeout=5s") == "configmap/seen condition met\n"
     kubectl("delete", "cm", "seen")
     assert kubectl("wait", "cm/seen", "--for=delete", "--timeout=5s") == ""

@@ -36,7 +36,7 @@ def following(kubectl: Kubectl, *arguments: str) -> Iterator[IO[str]]:
         yield process.stdout
     finally:
         process.terminate()
-        process.wait(5)
+        process.wait(60)
         process.stdout.close()
 
 

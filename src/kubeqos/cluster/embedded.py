@@ -7,6 +7,7 @@ own, as they would be on a real node (`cluster.nodes`). Called by `kubeqos up` a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
 import time
@@ -93,6 +94,7 @@ async def running(
             progress("controllers")
             for name, agent in cluster.agents.items():
                 await _ready(cluster, f"node {name}", agent.ready)
+            await _registered(cluster)
             progress(f"{len(cluster.agents)} nodes: {_listed(plan)}")
             await _plugins(cluster, plan, progress)
             for path in plan.manifests:
@@ -130,6 +132,19 @@ async def _preload(cluster: Embedded, path: Path) -> None:
         except ApiError as error:
             if not error.already_exists:
                 raise KubeqosError(error.message, where=f"{path}: {manifest.kind} {manifest.name!r}") from error
+
+
+async def _registered(cluster: Embedded) -> None:
+    """Wait until every node has said what it has: who is told that the cluster is ready may look for its nodes."""
+    api, deadline = cluster.server.local(), time.monotonic() + _READY_SECONDS
+    for name in cluster.agents:
+        while True:
+            with contextlib.suppress(ApiError):  # not there yet
+                if ((await api.get(NODE_OBJECTS, name)).get("status") or {}).get("conditions"):
+                    break
+            if time.monotonic() > deadline:
+                raise KubeqosError(f"node {name} did not register within {_READY_SECONDS:.0f} s")
+            await asyncio.sleep(0.05)
 
 
 async def _plugins(cluster: Embedded, plan: ClusterPlan, progress: Progress) -> None:

@@ -150,14 +150,14 @@ async def play(store: Store, script: list[tuple[Any, ...]]) -> None:
                 assert gone.expected(happened).startswith(gone.got)
             case ("wait", seconds):
                 await asyncio.sleep(seconds)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while any(client.got != client.expected(happened) for client in clients):
             for client in clients:
                 assert client.expected(happened).startswith(client.got), "in order, each event once, none left out"
                 client.pipe.client_reads()
             await asyncio.sleep(0.001)
     await store.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(client.task for client in clients))
     await asyncio.sleep(0)
     assert together.by_prefix == {}, "a fan-out without members is gone"
@@ -184,7 +184,7 @@ def test_everybody_gets_their_part_and_nothing_else(log: int, few: int, script: 
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not reached():  # noqa: ASYNC110 - it is other code that gets there
             await asyncio.sleep(0.001)
 

@@ -100,7 +100,7 @@ class RelayProcess:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(20)
+            self.process.wait(60)
 
     def configure(self, classes: str) -> str:
         """Write a new configuration and wait until the relay has said what it did with it."""

@@ -201,7 +201,7 @@ def test_a_container_that_ended_by_itself_makes_room(pod):
     for name in ("a", "b"):
         entries = [cri.ContainerQOSResource(**{"name": "cpu-class", "class": "gold"})]
         pod.start(pod.create_with(name, entries, command=("true",)))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         listing = cri.ListContainersRequest(filter=cri.ContainerFilter(pod_sandbox_id=pod.id))
         states = [c.state for c in pod.stub.ListContainers(listing, timeout=10).containers]
@@ -326,7 +326,7 @@ def test_a_restart_enforces_again_what_was_promised(relay, own_pod, containerd):
     path.write_text("2")
     relay.start()
     assert own_pod.container_status(container)["cpu-class"] == "silver"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while path.read_text() == "2\n" and time.monotonic() < deadline:
         time.sleep(0.05)
     assert path.read_text() == "5219\n"
@@ -368,5 +368,5 @@ def test_two_relays_do_not_share_a_socket(relay, containerd, folder):
     second = RelayProcess(folder, containerd.socket)
     second.log = folder / "second.log"
     second.state = folder / "second.json"
-    assert second.start_only().wait(20) == 1
+    assert second.start_only().wait(60) == 1
     assert "another process listens on this socket" in second.log.read_text()

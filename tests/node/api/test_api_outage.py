@@ -62,7 +62,7 @@ class ApiProcess:
             await api.close()
             return None
 
-        api: HttpApi = await until("the API server answers", answers, 40)
+        api: HttpApi = await until("the API server answers", answers)
         if not elsewhere:
             self.port = int(load(kubeconfig).cluster.server.rpartition(":")[2])
         return api
@@ -86,7 +86,7 @@ async def api_process(folder: Path) -> AsyncIterator[ApiProcess]:
 async def running(agent: NodeAgent) -> AsyncIterator[None]:
     task = asyncio.create_task(agent.run())
     try:
-        await asyncio.wait_for(agent.ready.wait(), 20)
+        await asyncio.wait_for(agent.ready.wait(), 60)
         yield
         assert agent.validate() == []
     finally:
@@ -127,7 +127,7 @@ async def an_outage(server: ApiProcess, agent: NodeAgent, api: HttpApi, made: di
         newest = pod.seen.newest("main")
         return newest is not None and newest.attempt == 1 and newest.live
 
-    await until("the node restarts the container without its API server", restarted, 30)
+    await until("the node restarts the container without its API server", restarted)
     # Behind the node's back: the same data, served where the node does not look.
     hidden = await server.start(elsewhere=True)
     await hidden.delete(PODS, "leaver", "default", grace_seconds=1)
@@ -158,7 +158,7 @@ async def an_outage(server: ApiProcess, agent: NodeAgent, api: HttpApi, made: di
         left = {pod.view.metadata.name for pod in agent.core.pods.values()}
         return left == {"calm", "faller", "newcomer"} and await get_or_none(back, "leaver") is None
 
-    await until("what was deleted meanwhile is torn down", gone, 40)
+    await until("what was deleted meanwhile is torn down", gone)
 
     async def renewed() -> bool:
         return await lease_time(back) > leased
@@ -224,4 +224,4 @@ async def _remove_all(api: HttpApi, runtime: Runtime) -> None:
     async def empty() -> bool:
         return not await runtime.list_pod_sandboxes()
 
-    await until("nothing is left in the runtime", empty, 40)
+    await until("nothing is left in the runtime", empty)

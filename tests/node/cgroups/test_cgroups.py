@@ -114,7 +114,7 @@ def test_a_process_that_the_runtime_lost_sight_of_ends_with_its_pod(tmp_path: Pa
         (inner / "cgroup.procs").write_text(f"0\n{lost.pid}\n")
         (tmp_path / "kubepods/burstable/podb/cgroup.procs").write_text(f"{other.pid}\n")
         files.end("/kubepods/podg")
-        assert lost.wait(20) == -signal.SIGKILL and other.poll() is None
+        assert lost.wait(60) == -signal.SIGKILL and other.poll() is None
     finally:
         for one in (lost, other):
             one.kill()

@@ -23,14 +23,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield live
 
 
-async def test_a_node_runs_as_a_process_of_its_own(server: LiveServer, tmp_path: Path) -> None:
+async def test_a_node_runs_as_a_process_of_its_own(server: LiveServer, tmp_path: Path, short_path: Path) -> None:
     config = tmp_path / "node.yaml"
     config.write_text(
         f"""\
 apiVersion: kubeqos.io/v1alpha1
 kind: NodeConfiguration
 nodeName: n1
-stateDir: {tmp_path}/state
+stateDir: {short_path}
+port: 0
 podLogsDir: {tmp_path}/logs
 simulatedMachine: kep80
 cpuManagerPolicy: static

@@ -135,7 +135,7 @@ async def test_a_memory_hog_is_killed_and_restarted_alone(opens: Opens) -> None:
             ended = one["lastState"].get("terminated")
             return (ended, statuses) if one["restartCount"] >= 1 and ended else None
 
-        ended, statuses = await until("the hog is killed and restarted", killed, 40)
+        ended, statuses = await until("the hog is killed and restarted", killed)
         assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
         other = next(one for one in statuses if one["name"] == "calm")
         assert other["containerID"].endswith(calm) and other["restartCount"] == 0
@@ -386,7 +386,7 @@ async def test_a_node_outlives_its_runtime(opens: Opens) -> None:
             await home.api.delete(PODS, "leaver", "default", grace_seconds=1)
             await asyncio.sleep(1)
             assert (await get_or_none(home.api, "leaver")) is not None
-        await until("the node is ready again", lambda: ready("True"), 40)
+        await until("the node is ready again", lambda: ready("True"))
         await home.phase("newcomer", "Running", 60)
         now = await home.phase("calm", "Running")
         assert ids(now) == calm and now["containerStatuses"][0]["restartCount"] == 0
@@ -394,4 +394,4 @@ async def test_a_node_outlives_its_runtime(opens: Opens) -> None:
         async def gone() -> bool:
             return await get_or_none(home.api, "leaver") is None
 
-        await until("what was deleted goes", gone, 60)
+        await until("what was deleted goes", gone)

@@ -153,7 +153,7 @@ async def test_a_walk_that_takes_long_delays_no_sample(tmp_path: Path, monkeypat
 
     def slow(folder: Path) -> tuple[int, int]:
         walks.append(folder)
-        held.wait(20)
+        held.wait(60)
         return 1, 1
 
     monkeypatch.setattr(hostfiles, "folder_size", slow)

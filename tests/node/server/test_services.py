@@ -54,7 +54,7 @@ async def node(
     async with serve_node(agent) as running:
         tasks = [asyncio.create_task(agent.run()), asyncio.create_task(controllers.run())]
         try:
-            await asyncio.wait_for(agent.ready.wait(), 20)
+            await asyncio.wait_for(agent.ready.wait(), 60)
             yield agent, running, api
             assert agent.validate() == [] and running.housekeeper.pressure.validate() == []
         finally:

@@ -51,7 +51,7 @@ async def node(
     async with serve_node(agent, settings) as running:
         task = asyncio.create_task(agent.run())
         try:
-            await asyncio.wait_for(agent.ready.wait(), 20)
+            await asyncio.wait_for(agent.ready.wait(), 60)
             yield agent, running, api
         finally:
             task.cancel()

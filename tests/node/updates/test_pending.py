@@ -123,6 +123,10 @@ def states(draw: random.Random) -> dict[str, Held]:
     return found
 
 
+def grant(held: Held) -> Grant:
+    return Grant({"cpuset_cpus": str(held.cpus)}, exclusive=held.cpus if held.owner else NO_CPUS)
+
+
 class World:
     """What containers really have, and may have, while updates are made."""
 
@@ -130,17 +134,16 @@ class World:
         self.draw, self.stuck = draw, stuck
         self.wanted = states(draw)
         self.may_have = {name: {held.cpus} for name, held in self.wanted.items()}
-        self.updates = pending(**{name: str(held.cpus) for name, held in self.wanted.items()})
+        self.updates = PendingUpdates(ALL)
+        for name, held in self.wanted.items():
+            self.updates.has(key(name), grant(held))
         self.flying: list[PendingUpdate] = []
         for name in stuck:
             self.updates.pause(key(name))
 
     def change(self) -> None:
         after = states(self.draw)
-        grants = {
-            key(name): Grant({"cpuset_cpus": str(one.cpus)}, exclusive=one.cpus if one.owner else NO_CPUS)
-            for name, one in after.items()
-        }
+        grants = {key(name): grant(held) for name, held in after.items()}
         if self.updates.require(grants) is None:
             self.updates.record(self.updates.unrecorded())
             self.wanted = after

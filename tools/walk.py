@@ -119,7 +119,7 @@ async def run() -> Walk:
             raw["metadata"]["uid"] = "u"
             with Walk() as walk:
                 node.pods.set(raw)
-                await fleet.settle()
+                await fleet.until_idle()
                 for _ in range(100):
                     if node.phases().get("u") == "Running":
                         break

@@ -9,8 +9,9 @@ from typing import Any
 
 from bench.machine import describe
 from kubeqos.model.objects import PodView
-from kubeqos.rules.admission import Admitted, Operation, Request, Surroundings, admit
-from kubeqos.rules.quota import Ledger, Quota, charge_pod, decide
+from kubeqos.rules.admission import admit
+from kubeqos.rules.quota import Quota, QuotaLedger, charge_pod, decide
+from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Request
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -53,7 +54,7 @@ def best_us(work: Callable[[], object], number: int = 2000) -> float:
     return min(timeit.repeat(work, number=number, repeat=7)) / number * 1e6
 
 
-def admit_copy(around: Surroundings) -> Admitted:
+def admit_copy(around: ClusterFacts) -> Admitted:
     outcome = admit(Request(Operation.CREATE, "pods", "Pod", "", "team", new=deepcopy(POD)), around)
     assert isinstance(outcome, Admitted), outcome
     return outcome
@@ -62,9 +63,9 @@ def admit_copy(around: Surroundings) -> Admitted:
 def main() -> None:
     pod = PodView.of(POD)
     quotas = scoped_quotas(20)
-    ledger = Ledger()
+    ledger = QuotaLedger()
     ledger.put("team", scoped_quotas(1)[0], ())
-    around = Surroundings(quotas=ledger.quotas("team"))
+    around = ClusterFacts(quotas=ledger.quotas("team"))
     copying = best_us(lambda: deepcopy(POD))
     decision = best_us(lambda: decide(quotas, None, charge_pod(pod)))
     print(f"quota decision, 20 scoped quotas: {decision:6.1f} µs  (target ≤ 150 µs)")

@@ -227,7 +227,7 @@ def _events_in(path: Path) -> Iterator[Found]:
 
 def names() -> str:
     """Labels and annotations by which components speak to each other."""
-    tree = ast.parse((SOURCE / "model" / "wellknown.py").read_text())
+    tree = ast.parse((SOURCE / "model" / "annotations" / "wellknown.py").read_text())
     rows = []
     for assigned, about in zip(tree.body, tree.body[1:], strict=False):
         if (

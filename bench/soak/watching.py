@@ -19,10 +19,10 @@ from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import NODES, PODS, RESOURCE_QUOTAS, Resource
 from kubeqos.codec import decode_json
 from kubeqos.errors import KubeqosError
+from kubeqos.model.annotations.published import decode_assignments
+from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.model.published import decode_assignments
 from kubeqos.model.quantity import Quantity
-from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION
 
 SAMPLE_SECONDS, LOOK_SECONDS = 2.0, 10.0
 FINAL_PHASES = ("Succeeded", "Failed")

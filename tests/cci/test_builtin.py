@@ -23,7 +23,7 @@ from kubeqos.cli.parts.cci import command as cci
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import MACHINES, big384, hybrid20, kep80, laptop8, split80
 from kubeqos.model.machine import Machine
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 from tests.cci.world import KEP_CLAIM, Node, cores, cpus, exclusive, pod
 
 
@@ -75,13 +75,13 @@ async def test_conformance_finds_a_liar_out(sockets: Path) -> None:
 def test_power_takes_efficiency_cores_first_and_packs() -> None:
     driver = Power(hybrid20())
     chosen = driver.choose(hybrid20().online, _claim(exclusive(3)))
-    assert not isinstance(chosen, Refused) and chosen[0].cpus <= hybrid20().efficiency
+    assert not isinstance(chosen, Unsatisfiable) and chosen[0].cpus <= hybrid20().efficiency
     fast = driver.choose(
         hybrid20().online, _claim('{"cores":["2"],"cpu attributes":[["EXCLUSIVE","PERFORMANCE-CORE"]]}')
     )
-    assert not isinstance(fast, Refused) and fast[0].cpus <= hybrid20().performance
+    assert not isinstance(fast, Unsatisfiable) and fast[0].cpus <= hybrid20().performance
     many = driver.choose(hybrid20().online, _claim(exclusive(12)))
-    assert not isinstance(many, Refused) and len(many[0].cpus) == 12, "nine or more need fast cores too"
+    assert not isinstance(many, Unsatisfiable) and len(many[0].cpus) == 12, "nine or more need fast cores too"
 
 
 def _claim(text: str) -> Parameters:
@@ -142,7 +142,7 @@ def test_hpc_gives_whole_nodes_one_thread_per_core() -> None:
     answer = driver.choose(free, _claim(exclusive(4)))
     assert str(answer) == "whole NUMA nodes: nodes none are free, 4 cores wanted"
     driver.remove(End("default", "uid-c", "claim", ""))
-    assert not isinstance(driver.choose(free, _claim(exclusive(4))), Refused)
+    assert not isinstance(driver.choose(free, _claim(exclusive(4))), Unsatisfiable)
 
 
 def test_hpc_takes_near_nodes_together() -> None:

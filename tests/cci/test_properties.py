@@ -24,10 +24,10 @@ from kubeqos.cci.sdk import Servicer
 from kubeqos.cci.store import ResourceSet, Store
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.model.annotations.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.model.machine import CoreKind, Machine
-from kubeqos.model.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import AdmittedPod, Grant
 from kubeqos.topology.alignment.hints import ANYWHERE
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings, violations

@@ -28,11 +28,11 @@ from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.state import State
+from kubeqos.model.annotations.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import kep80
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
-from kubeqos.model.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
 from kubeqos.plugins.registration import Watcher
 from kubeqos.rules.podqos import effective_class

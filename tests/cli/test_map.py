@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kubeqos.cli.inspect.map import drawn
+from kubeqos.model.annotations.published import Assignments, Holding
 from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.hardware.named import laptop8
-from kubeqos.model.published import Assignments, Holding
 
 
 def cpus(text: str) -> CpuSet:

@@ -21,7 +21,7 @@ DIFFERENCES: dict[tuple[str, str], str] = {
 # Resources of real Kubernetes that kubeqos has no use for and does not pretend to serve.
 NOT_SERVED = frozenset(
     (
-        "componentstatuses", "endpoints", "nodes/proxy", "persistentvolumes", "persistentvolumes/status", "pods/proxy",
+        "componentstatuses", "endpoints", "persistentvolumes", "persistentvolumes/status", "pods/proxy",
         "services/proxy", "jobs", "daemonsets", "statefulsets",
     )
 )  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from kubeqos.rules.decoding import Refused, check_write_options, decode
+from kubeqos.rules.decoding import Undecodable, check_write_options, decode
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.priority import PriorityClasses, resolve_priority
@@ -70,7 +70,7 @@ def post(target: str, body: bytes, content_type: str = "application/json") -> An
     if wrong:
         return refused(wrong, [])
     decoded = decode(body, content_type, (group, version, kind), strictness)
-    if isinstance(decoded, Refused):
+    if isinstance(decoded, Undecodable):
         return Answer(decoded.code, decoded.reason, decoded.message)
     answer = create(kind, group, decoded.raw, namespace)
     answer.warnings[:0] = decoded.warnings

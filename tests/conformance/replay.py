@@ -13,9 +13,9 @@ from copy import deepcopy
 from typing import Any
 
 from kubeqos.model import schema
-from kubeqos.rules.admission import Admitted, Refused
 from kubeqos.rules.offline import Answer, Offline
 from kubeqos.rules.quota.quota import Delta
+from kubeqos.rules.requests import Admitted, RequestRefused
 
 Raw = dict[str, Any]
 NAMESPACE = "ns"
@@ -87,7 +87,7 @@ class Registry:
                 f'Operation cannot be fulfilled on pods/binding "{name}": '
                 f'pod {name} is already assigned to node "{bound}"'
             )
-            return Answer("Pod", name, Refused(409, "Conflict", message))
+            return Answer("Pod", name, RequestRefused(409, "Conflict", message))
         pod["spec"]["nodeName"] = node
         return self.cluster.update(pod, "pods", subresource="binding")
 
@@ -159,4 +159,4 @@ def _grace(resource: str, old: Raw, options: Raw) -> int:
 
 
 def _status(good: int, answer: Answer) -> tuple[int, Answer]:
-    return (answer.outcome.code if isinstance(answer.outcome, Refused) else good), answer
+    return (answer.outcome.code if isinstance(answer.outcome, RequestRefused) else good), answer

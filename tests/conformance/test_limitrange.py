@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kubeqos.rules.admission import Refused
 from kubeqos.rules.offline import Answer, Offline
+from kubeqos.rules.requests import RequestRefused
 from tests.conformance.recorded import cases
 
 LINES = list(enumerate(cases("limitrange")))
@@ -24,7 +24,7 @@ def test_case(index: int, case: dict[str, Any]) -> None:
     answer = cluster.apply(case[SHAPES[case["kind"]]])
     if case["code"] != 201:
         refused = answer.outcome
-        assert isinstance(refused, Refused), answer.line
+        assert isinstance(refused, RequestRefused), answer.line
         assert (refused.code, refused.reason) == (case["code"], case["reason"])
         assert said(refused.message) == said(case["message"])
         assert causes(refused.details) == causes(case)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.rules.admission import Refused
+from kubeqos.rules.requests import RequestRefused
 from tests.conformance.differences import DIFFERENCES
 from tests.conformance.recorded import cases
 from tests.conformance.replay import Registry
@@ -26,7 +26,7 @@ def test_scenario(index: int, scenario: dict[str, Any]) -> None:
         op, wanted = step["op"], step["answer"]
         code, answer = registry.ask(op["verb"], op["path"], op.get("body"), op.get("contentType", ""))
         outcome = answer.outcome
-        said = outcome.message if isinstance(outcome, Refused) else ""
+        said = outcome.message if isinstance(outcome, RequestRefused) else ""
         messages = wanted.get("messages") or [wanted.get("message", "")]
         where = f"scenario {index}, step {number}: {op}"
         assert code == wanted["code"], (where, said, messages)

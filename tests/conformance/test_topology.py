@@ -11,7 +11,7 @@ from kubeqos.model.machine import Machine, NumaNode
 from kubeqos.topology.alignment.cpuhints import cpu_hints
 from kubeqos.topology.alignment.hints import Hint, Offer, Policy
 from kubeqos.topology.alignment.merge import merge
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.cpus import allocate_cpus
 from kubeqos.topology.distributed import take_distributed
 from kubeqos.topology.memory import Block, Kind, MemoryState
@@ -142,7 +142,7 @@ def test_memory(case: dict[str, Any]) -> None:
             assert hints == {r: [hint(h) for h in recorded] for r, recorded in step["hints"].items()}
             after = state.allocate(*owner, step["request"], hint(step["affinity"]), Kind(step["kind"]))
             if "error" in step:
-                assert isinstance(after, Refused)
+                assert isinstance(after, Unsatisfiable)
                 assert f"[memorymanager] {after.reasons[0].detail}" == step["error"]
             else:
                 assert isinstance(after, MemoryState), str(after)

@@ -7,10 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.errors import InputError
-from kubeqos.model.cpuset import CpuSet, NumaSet
-from kubeqos.model.hardware.named import MACHINES
-from kubeqos.model.machine import Machine
-from kubeqos.model.published import (
+from kubeqos.model.annotations.published import (
     Assignments,
     Holding,
     decode_assignments,
@@ -18,6 +15,9 @@ from kubeqos.model.published import (
     encode_assignments,
     encode_machine,
 )
+from kubeqos.model.cpuset import CpuSet, NumaSet
+from kubeqos.model.hardware.named import MACHINES
+from kubeqos.model.machine import Machine
 from tests.topology.strategies import machines
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz/-", min_size=1, max_size=12)

@@ -32,7 +32,7 @@ from kubeqos.cri.runtime import Method, Request, Response
 from kubeqos.gates import FeatureGates
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import laptop8
-from kubeqos.node.admission.ledger import Entry, FileLedger
+from kubeqos.node.admission.ledger import FileLedger, LedgerEntry
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
@@ -115,7 +115,7 @@ class MortalLedger(FileLedger):
     fate: Fate
 
     async def save(
-        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+        self, entries: Mapping[str, LedgerEntry], managers: Mapping[str, Any], reserved: Collection[str] = ()
     ) -> None:
         with self.fate.around("write of the ledger"):
             await super().save(entries, managers, reserved)

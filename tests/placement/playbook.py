@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kubeqos.model.annotations.topologysummary import NO_SUMMARY, TopologySummary
 from kubeqos.model.objects import LabelSelectorView, NodeView, PodView
-from kubeqos.model.topologysummary import NO_SUMMARY, TopologySummary
 from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
 from kubeqos.placement.fit import Explanation
 from kubeqos.placement.placer import Placed, Placer, Unplaced

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kubeqos.model.topologysummary import Division, PoolRule, Rules, TopologySummary, encode_topology
-from kubeqos.model.wellknown import TOPOLOGY_ANNOTATION
+from kubeqos.model.annotations.topologysummary import Division, PoolRule, Rules, TopologySummary, encode_topology
+from kubeqos.model.annotations.wellknown import TOPOLOGY_ANNOTATION
 
 CLASSES = st.lists(
     st.fixed_dictionaries(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeqos.model.topologysummary import TopologySummary
+from kubeqos.model.annotations.topologysummary import TopologySummary
 from kubeqos.placement.findings import NUMA
 from kubeqos.placement.numa import can_align, capacities, free_now
 from tests.placement.playbook import Raw, World, container, given, node, pod, priority

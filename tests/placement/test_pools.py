@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeqos.model.podmarks import MAIN_CONTAINER_KEY, QOS_LEVEL_KEY, SKIP_KEY
-from kubeqos.model.topologysummary import BIND, EXCLUSIVE, Division, PoolRule, Rules, TopologySummary
+from kubeqos.model.annotations.podmarks import MAIN_CONTAINER_KEY, QOS_LEVEL_KEY, SKIP_KEY
+from kubeqos.model.annotations.topologysummary import BIND, EXCLUSIVE, Division, PoolRule, Rules, TopologySummary
 from kubeqos.placement.pools import amount_of
 from tests.placement.playbook import Raw, World, container, given, node, pod, priority
 

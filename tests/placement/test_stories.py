@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeqos.model.annotations.topologysummary import TopologySummary
 from kubeqos.model.objects import LabelSelectorView, NodeView, PodView
-from kubeqos.model.topologysummary import TopologySummary
 from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor

@@ -21,7 +21,7 @@ from kubeqos.cri.client import CriClient
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.hardware.named import kep80
-from kubeqos.node.admission.ledger import Entry, FileLedger
+from kubeqos.node.admission.ledger import FileLedger, LedgerEntry
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import LocalPods
 from kubeqos.node.config.assembly import Hosting, assemble
@@ -43,7 +43,7 @@ class DoomedLedger(FileLedger):
         self._uid = uid
 
     async def save(
-        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+        self, entries: Mapping[str, LedgerEntry], managers: Mapping[str, Any], reserved: Collection[str] = ()
     ) -> None:
         if self._uid in entries:
             die()

@@ -17,7 +17,7 @@ from kubeqos.qrm.plugins.cpu.statefile import from_json, to_json
 from kubeqos.qrm.plugins.roles import read_config
 from kubeqos.qrm.sdk.values import Kind, Request
 from kubeqos.topology.alignment.hints import Hint
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 
 CONFIG = """
 reserved: "0-1,40-41"
@@ -48,7 +48,7 @@ def ask(uid: str, role: str = "", cpus: float = 1, numa: str = "", container: st
     return Request(uid, "cpu", cpus, container=container, role=role, hint=hint, **more)  # type: ignore[arg-type]
 
 
-def granted(state: CpuState | Refused) -> CpuState:
+def granted(state: CpuState | Unsatisfiable) -> CpuState:
     assert isinstance(state, CpuState), state
     assert state.validate() == []
     return state
@@ -155,7 +155,7 @@ def test_katalysts_levels_mean_the_same(state: CpuState) -> None:
 )
 def test_a_resize_is_checked_as_a_whole(state: CpuState, wanted: dict[str, CpuSet | int], complaint: str) -> None:
     refused = state.resize(wanted)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Unsatisfiable)
     text = str(refused)
     assert complaint in text or complaint.replace("offline and online", "online and offline") in text
 
@@ -207,7 +207,7 @@ steps = st.lists(
 def test_whatever_happens_the_partition_holds_and_survives_a_restart(script: list[tuple[object, ...]]) -> None:
     state = CpuState.of(kep80(), config())
     for step in script:
-        after: CpuState | Refused
+        after: CpuState | Unsatisfiable
         if step[0] == "ask":
             _, pod, role, count, kind = step
             after = state.allocate(ask(f"pod-{pod}", str(role), float(count), container=str(kind), kind=kind))  # type: ignore[arg-type]
@@ -242,9 +242,9 @@ def test_a_layout_gives_everybody_exactly_their_size(machine: Machine, sizes: li
     wanted = {f"p{at}": size for at, size in enumerate(sizes)}
     placed = lay_out(machine, machine.online, wanted)
     if sum(sizes) > len(machine.online):
-        assert isinstance(placed, Refused)
+        assert isinstance(placed, Unsatisfiable)
         return
-    assert not isinstance(placed, Refused)
+    assert not isinstance(placed, Unsatisfiable)
     assert {name: len(found) for name, found in placed.items()} == wanted
     union = 0
     for found in placed.values():

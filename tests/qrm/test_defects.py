@@ -31,7 +31,7 @@ from kubeqos.qrm.sdk import Allocation, Kind, Options, Refuse, Request, running
 from kubeqos.qrm.sdk.values import request_from_wire
 from kubeqos.topology.alignment.hints import Hint, Offer, Policy
 from kubeqos.topology.alignment.merge import merge
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, qrm_node, until
 from tests.qrm.live import QUICK, Scripted, bench, cpus
 
@@ -230,9 +230,9 @@ def test_t33_reserved_cpus_are_in_nobodys_set(reserved: set[int], pods: list[tup
     state = _state(text + "storage: {dedicated: true, numa: bind}}")
     for number, (role, count) in enumerate(pods):
         after = state.allocate(Request(f"pod-{number}", "cpu", count, role=role))
-        state = state if isinstance(after, Refused) else after
+        state = state if isinstance(after, Unsatisfiable) else after
     resized = state.resize({"web": size})
-    for one in (state, state if isinstance(resized, Refused) else resized):
+    for one in (state, state if isinstance(resized, Unsatisfiable) else resized):
         for containers in one.allocations().values():
             for given_ in containers.values():
                 assert not CpuSet.parse(given_["cpu"].result) & kept
@@ -252,7 +252,7 @@ def test_t34_every_numa_node_must_be_able_to_give_its_part(role: str) -> None:
     given_ = after.allocation(("a", "main"))
     assert given_ is not None and given_.result == "0-23,40-63" and given_.assignments == {0: 24, 1: 24}
     assert unable.hints(ask) == ()
-    assert isinstance(unable.allocate(ask), Refused)
+    assert isinstance(unable.allocate(ask), Unsatisfiable)
 
 
 def test_t34_an_odd_number_has_no_equal_parts() -> None:

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.codec import encode_json
+from kubeqos.model.annotations.topologysummary import TopologySummary, decode_topology, encode_topology
 from kubeqos.model.hardware.named import regular
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.model.topologysummary import TopologySummary, decode_topology, encode_topology
 from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
 from kubeqos.placement.fit import Explanation, feasible
 from kubeqos.placement.shape import compile_shape
@@ -30,7 +30,7 @@ from kubeqos.qrm.sdk.values import request_from_wire
 from kubeqos.rules.podqos import effective_class
 from kubeqos.topology.alignment.hints import ANYWHERE, Offer, Policy
 from kubeqos.topology.alignment.merge import merge
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 
 MACHINE = regular(sockets=2, cores_per_uncore=4, threads=2, memory_bytes=8 << 30)
 CONFIG = """
@@ -90,7 +90,7 @@ def let_in(state: CpuState, pod: AdmittedPod, policy: Policy) -> CpuState | None
             if not merged.admitted:
                 return None
             after = state.allocate(replace(asked, hint=merged.hint or ANYWHERE))
-            if isinstance(after, Refused):
+            if isinstance(after, Unsatisfiable):
                 return None
             state = after
     return state

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kubeqos.gates import FeatureGates
-from kubeqos.rules.admission import Refused
 from kubeqos.rules.offline import Offline
+from kubeqos.rules.requests import RequestRefused
 from tests.rules.quota.objects import Raw, container, pod, quota, why
 
 
@@ -108,7 +108,7 @@ def test_nothing_new_in_a_namespace_that_is_going_away() -> None:
     assert why(answer) == (
         'pods "p" is forbidden: unable to create new content in namespace team because it is being terminated'
     )
-    assert isinstance(answer.outcome, Refused)
+    assert isinstance(answer.outcome, RequestRefused)
     assert answer.outcome.details["causes"] == [
         {
             "reason": "NamespaceTerminating",

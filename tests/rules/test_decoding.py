@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.model.quantity import FORMAT_WRONG
-from kubeqos.rules.decoding import Decoded, Refused, check_write_options, decode
+from kubeqos.rules.decoding import Decoded, Undecodable, check_write_options, decode
 
 POD = ("", "v1", "Pod")
 UNRECOGNIZED = (
@@ -55,7 +55,7 @@ def read(body: bytes | str, content_type: str = "application/json", validation: 
     ],
 )
 def test_a_body_that_is_no_pod_is_refused_in_gos_words(body, message):
-    assert read(body) == Refused(400, "BadRequest", message)
+    assert read(body) == Undecodable(400, "BadRequest", message)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_body_that_is_no_pod_is_refused_in_gos_words(body, message):
 )
 def test_depth_is_bounded(body):
     answer = read(body)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Undecodable)
     assert answer.code == 400
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from kubeqos.model import names
-from kubeqos.rules.admission import Admitted, Operation, Refused, Request, Surroundings, admit
+from kubeqos.rules.admission import admit
+from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Request, RequestRefused
 from kubeqos.rules.validation import warnings
 from tests.rules.test_validation import made, messages, pod
 
@@ -196,19 +197,19 @@ def test_what_a_node_may_say_about_a_pod(status: dict[str, Any], wanted: list[st
     assert messages("Pod", new, old=old, operation="update", subresource="status") == wanted
 
 
-def create(spec: dict[str, Any], around: Surroundings) -> Admitted | Refused:
+def create(spec: dict[str, Any], around: ClusterFacts) -> Admitted | RequestRefused:
     new = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": TEMPLATE["spec"]["containers"], **spec}}
     return admit(Request(Operation.CREATE, "pods", "Pod", "", "n", "", None, new), around)
 
 
 def test_a_runtime_class_that_is_not_there() -> None:
     """A sandbox that was asked for is a promise; a manifest that is only checked is for a cluster we do not know."""
-    refused = create({"runtimeClassName": "kata"}, Surroundings(runtime_classes=()))
-    assert isinstance(refused, Refused)
+    refused = create({"runtimeClassName": "kata"}, ClusterFacts(runtime_classes=()))
+    assert isinstance(refused, RequestRefused)
     assert refused.message == 'pods "p" is forbidden: pod rejected: RuntimeClass "kata" not found'
-    assert isinstance(create({"runtimeClassName": "kata"}, Surroundings()), Admitted)
-    refused = create({"overhead": {"cpu": "1"}}, Surroundings(runtime_classes=()))
-    assert isinstance(refused, Refused)
+    assert isinstance(create({"runtimeClassName": "kata"}, ClusterFacts()), Admitted)
+    refused = create({"overhead": {"cpu": "1"}}, ClusterFacts(runtime_classes=()))
+    assert isinstance(refused, RequestRefused)
     assert "Pod Overhead set without corresponding RuntimeClass defined Overhead" in refused.message
 
 
@@ -261,7 +262,7 @@ def test_an_owner_that_is_named_twice_counts_once() -> None:
         "ownerReferences": [OWNER, OWNER, {**OWNER, "uid": "v", "controller": False}],
     }
     new = {"metadata": meta, "spec": TEMPLATE["spec"]}
-    admitted = admit(Request(Operation.CREATE, "pods", "Pod", "", "n", "", None, new), Surroundings())
+    admitted = admit(Request(Operation.CREATE, "pods", "Pod", "", "n", "", None, new), ClusterFacts())
     assert isinstance(admitted, Admitted)
     assert [owner["uid"] for owner in new["metadata"]["ownerReferences"]] == ["u", "v"]
     assert [one.rpartition(": ")[2] for one in admitted.warnings] == ["u"]

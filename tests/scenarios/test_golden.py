@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from kubeqos.cli.main import COMMANDS
+from kubeqos.model.annotations.published import Assignments, Holding, encode_assignments, encode_machine
 from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.hardware.named import regular
-from kubeqos.model.published import Assignments, Holding, encode_assignments, encode_machine
 from tests.scenarios.cluster import ScenarioCluster, needs_kubectl, scenario_cluster
 from tests.scenarios.recording import compare
 from tests.scenarios.terminal import environment, on_terminal, piped

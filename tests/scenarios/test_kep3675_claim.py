@@ -37,7 +37,7 @@ class Cluster:
         self.embedded = embedded
         self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
         self.runtime: Any = embedded.agents[node].runtime
-        self.manager = embedded.beside[node].cci
+        self.manager = embedded.agents[node].parts.plugins.cci
 
     async def kubectl(self, *words: str, stdin: str = "") -> str:
         process = await asyncio.create_subprocess_exec(

@@ -18,9 +18,9 @@ from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import DEPLOYMENTS, NODES, PODS
 from kubeqos.codec import decode_json
 from kubeqos.controllers.manager import ControllerManager
+from kubeqos.model.annotations.topologysummary import decode_topology
+from kubeqos.model.annotations.wellknown import TOPOLOGY_ANNOTATION
 from kubeqos.model.hardware.named import kep80
-from kubeqos.model.topologysummary import decode_topology
-from kubeqos.model.wellknown import TOPOLOGY_ANNOTATION
 from kubeqos.plugins import REGISTRY
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.plugin import CpuPlugin

@@ -12,11 +12,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeqos.model.annotations.topologysummary import TopologySummary, decode_topology
+from kubeqos.model.annotations.wellknown import TOPOLOGY_ANNOTATION
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import MIB, regular
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.model.topologysummary import TopologySummary, decode_topology
-from kubeqos.model.wellknown import TOPOLOGY_ANNOTATION
 from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.admission.ledger import LocalLedger
 from kubeqos.node.admission.managers.cpu import CpuManager

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from kubeqos.codec import encode_json
-from kubeqos.model.topologysummary import Division, Rules, TopologySummary, encode_topology
-from kubeqos.model.wellknown import TOPOLOGY_ANNOTATION
+from kubeqos.model.annotations.topologysummary import Division, Rules, TopologySummary, encode_topology
+from kubeqos.model.annotations.wellknown import TOPOLOGY_ANNOTATION
 from kubeqos.scheduler.core import Bind, Report
 from kubeqos.scheduler.metrics import Metrics
 from kubeqos.scheduler.refusals import FIRST_PAUSE, LONGEST_PAUSE, NodeBackoffs

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.changes import Change, Held, plan_changes
 
 
@@ -78,7 +78,7 @@ def test_single_cpus_are_swapped_over_a_spare_one_or_not_at_all() -> None:
     assert isinstance(changes, tuple)
     replay(before, after, changes)
     refused = plan_changes(before, after)
-    assert isinstance(refused, Refused) and "a, b swap CPUs" in str(refused)
+    assert isinstance(refused, Unsatisfiable) and "a, b swap CPUs" in str(refused)
 
 
 def test_a_sidecar_may_overlap_the_exclusive_set_it_belongs_to() -> None:
@@ -90,12 +90,12 @@ def test_a_sidecar_may_overlap_the_exclusive_set_it_belongs_to() -> None:
 
 def test_an_empty_target_is_refused() -> None:
     refused = plan_changes({"a": shared("0")}, {"a": shared("")})
-    assert isinstance(refused, Refused) and "a would be left without CPUs" in str(refused)
+    assert isinstance(refused, Unsatisfiable) and "a would be left without CPUs" in str(refused)
 
 
 def test_a_target_that_breaks_a_promise_is_refused() -> None:
     refused = plan_changes({}, {"a": exclusive("a", "0-1"), "web": shared("1-3")})
-    assert isinstance(refused, Refused) and "a is exclusive and web would share 1 with it" in str(refused)
+    assert isinstance(refused, Unsatisfiable) and "a is exclusive and web would share 1 with it" in str(refused)
 
 
 def test_a_container_becomes_exclusive_among_those_it_shared_with() -> None:
@@ -124,7 +124,7 @@ def layouts(draw: st.DrawFn) -> dict[str, Held]:
 @given(layouts(), layouts(), st.booleans())
 def test_every_moment_is_safe(before: dict[str, Held], after: dict[str, Held], spare: bool) -> None:
     changes = plan_changes(before, after, spare=cpus("90") if spare else None)
-    if isinstance(changes, Refused):
+    if isinstance(changes, Unsatisfiable):
         assert not spare
         return
     replay(before, after, changes)

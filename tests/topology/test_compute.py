@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.hardware.named import big384, hybrid20, kep80, laptop8, ragged, regular, split80
 from kubeqos.model.machine import CoreKind, Machine
-from kubeqos.topology.answers import Allocated, Refused
+from kubeqos.topology.answers import Allocated, Unsatisfiable
 from kubeqos.topology.attributes import (
     CpuRequest,
     DeviceAffinity,
@@ -28,7 +28,7 @@ def cpus(text: str) -> CpuSet:
     return CpuSet.parse(text)
 
 
-def got(answer: Allocated | Refused) -> Allocated:
+def got(answer: Allocated | Unsatisfiable) -> Allocated:
     assert isinstance(answer, Allocated), str(answer)
     return answer
 
@@ -183,7 +183,7 @@ def test_no_device_no_device_affinity() -> None:
 )
 def test_refusals_say_which_demand_failed(request_: CpuRequest, reason: str) -> None:
     refused = allocate(split80(), split80().online, request_)
-    assert isinstance(refused, Refused) and reason in str(refused)
+    assert isinstance(refused, Unsatisfiable) and reason in str(refused)
 
 
 def test_interleave_names_the_node_without_cpus() -> None:
@@ -239,7 +239,7 @@ def test_a_refusal_is_never_premature(case: tuple[Machine, CpuSet], request_: Cp
 def test_groups_of_a_claim_do_not_step_on_each_other(case: tuple[Machine, CpuSet], claim: list[CpuRequest]) -> None:
     machine, free = case
     answers = allocate_claim(machine, free, claim)
-    if isinstance(answers, Refused):
+    if isinstance(answers, Unsatisfiable):
         return
     for (one, first), (_, second) in combinations(zip(claim, answers, strict=True), 2):
         assert first.whole.isdisjoint(second.whole)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import big384, hybrid20, kep80, laptop8, regular, split80
 from kubeqos.model.machine import Machine
-from kubeqos.topology.answers import Allocated, Refused
+from kubeqos.topology.answers import Allocated, Unsatisfiable
 from kubeqos.topology.cpus import CpuOptions, allocate_cpus, take_cpus
 from kubeqos.topology.distributed import take_distributed
 from kubeqos.topology.packed import take_in_steps, take_packed
@@ -22,7 +22,7 @@ def cpus(text: str) -> CpuSet:
     return CpuSet.parse(text)
 
 
-def got(answer: Allocated | Refused) -> str:
+def got(answer: Allocated | Unsatisfiable) -> str:
     assert isinstance(answer, Allocated), str(answer)
     return str(answer.cpus)
 
@@ -149,7 +149,7 @@ def test_an_allocation_is_what_was_asked_for(
     machine, free = case
     node = data.draw(st.sampled_from(sorted(machine.numa_cpus)))
     answer = allocate_cpus(machine, free, count, options, aligned=machine.numa_cpus[node])
-    if isinstance(answer, Refused):
+    if isinstance(answer, Unsatisfiable):
         assert answer.reasons
         assert count > len(free) or options.full_pcpus_only
         return

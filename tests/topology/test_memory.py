@@ -11,7 +11,7 @@ from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.hardware.named import GIB, MIB, split80
 from kubeqos.model.machine import Machine, NumaNode
 from kubeqos.topology.alignment.hints import ANYWHERE, Hint
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.memory import Block, Kind, MemoryState, hugepage_resource
 
 
@@ -19,7 +19,7 @@ def on(*nodes: int) -> NumaSet:
     return NumaSet.of(*nodes)
 
 
-def good(answer: MemoryState | Refused) -> MemoryState:
+def good(answer: MemoryState | Unsatisfiable) -> MemoryState:
     assert isinstance(answer, MemoryState), str(answer)
     assert answer.validate() == []
     return answer
@@ -119,7 +119,7 @@ class MemoryMachine(RuleBasedStateMachine):
         request = {"memory": size * GIB} | ({"hugepages-1Gi": huge * GIB} if huge else {})
         hints = self.state.hints(pod, container, request)
         if not hints:
-            assert isinstance(self.state.allocate(pod, container, request, ANYWHERE, kind), Refused)
+            assert isinstance(self.state.allocate(pod, container, request, ANYWHERE, kind), Unsatisfiable)
             return
         hint = data.draw(st.sampled_from([ANYWHERE, *hints["memory"]]))
         after = self.state.allocate(pod, container, request, hint, kind)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import kep80, ragged
 from kubeqos.model.machine import Machine
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.changes import Held, plan_changes
 from kubeqos.topology.pools import Pools
 from tests.topology.strategies import machines, subsets
@@ -20,7 +20,7 @@ def cpus(text: str) -> CpuSet:
     return CpuSet.parse(text)
 
 
-def good(answer: Pools | Refused) -> Pools:
+def good(answer: Pools | Unsatisfiable) -> Pools:
     assert isinstance(answer, Pools), str(answer)
     assert answer.validate() == []
     return answer
@@ -74,20 +74,20 @@ def test_refusals_name_the_owner(kep: Pools) -> None:
         (pools.move(cpus("2"), "nowhere", "shared"), "there is no pool nowhere"),
         (pools.join("c", "reserved"), "c cannot run in pool reserved"),
     ]:
-        assert isinstance(answer, Refused) and text in str(answer), str(answer)
+        assert isinstance(answer, Unsatisfiable) and text in str(answer), str(answer)
 
 
 def test_the_last_shared_cpu_stays_while_someone_runs_on_it(kep: Pools) -> None:
     pools = good(kep.join("web"))
     refused = pools.carve("greedy", kep.shared)
-    assert isinstance(refused, Refused) and "web runs in shared, which has no CPUs" in str(refused)
+    assert isinstance(refused, Unsatisfiable) and "web runs in shared, which has no CPUs" in str(refused)
     assert isinstance(pools.leave("web").carve("greedy", kep.shared), Pools)
 
 
 def test_a_pool_in_use_is_not_dropped(kep: Pools) -> None:
     pools = good(good(kep.resize("batch", cpus("10-19"))).join("job", "batch"))
     refused = pools.drop("batch")
-    assert isinstance(refused, Refused) and "pool batch still has job" in str(refused)
+    assert isinstance(refused, Unsatisfiable) and "pool batch still has job" in str(refused)
     assert pools.leave("job").drop("batch") == kep
 
 
@@ -111,8 +111,8 @@ class PoolsMachine(RuleBasedStateMachine):
     def start(self, machine: Machine, data: st.DataObject) -> None:
         self.pools = Pools(machine, reserved=data.draw(subsets(machine.online)))
 
-    def accept(self, answer: Pools | Refused) -> None:
-        if isinstance(answer, Refused):
+    def accept(self, answer: Pools | Unsatisfiable) -> None:
+        if isinstance(answer, Unsatisfiable):
             assert str(answer)
             return
         spare = self.pools.available & answer.available

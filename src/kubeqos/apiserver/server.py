@@ -27,7 +27,7 @@ from kubeqos.apiserver.watch.watcher import Watching
 from kubeqos.client import TransportApi
 from kubeqos.errors import StateError
 from kubeqos.gates import FeatureGates
-from kubeqos.rules.admission import Check
+from kubeqos.rules.requests import Check
 from kubeqos.store import Store
 from kubeqos.web.garbage import freeze_loaded
 from kubeqos.web.identity import Identity

@@ -28,10 +28,10 @@ from kubeqos.cci.startup import check_reserved
 from kubeqos.cci.store import FILE_NAME, Holding, Key, Store, StoredContainer
 from kubeqos.errors import RemoteError, StateError
 from kubeqos.logs import logger
+from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, HOLDINGS_ANNOTATION
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ContainerView
-from kubeqos.model.wellknown import DRIVERS_ANNOTATION, HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import (
     AdmittedPod,
     ContainerKind,
@@ -42,7 +42,7 @@ from kubeqos.plugins.managers import (
     Refusal,
 )
 from kubeqos.topology.alignment.hints import Hint, Offer
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 
 NOT_STORED = "CCIStateError"
 
@@ -163,7 +163,7 @@ class CciManager:
     def _commit(self, pod: AdmittedPod, entry: StoredContainer) -> StoredContainer | Refusal:
         """Make room, and store it all; nothing is left behind when that fails."""
         changed = place(self.store, entry, self.settings.standard_minimum)
-        if isinstance(changed, Refused):
+        if isinstance(changed, Unsatisfiable):
             return Refusal(REFUSED, str(changed))
         before = {each.key: self.store.entries.get(each.key) for each in changed}
         for each in changed:

@@ -13,7 +13,7 @@ from kubeqos.cci.claims.parameters import Group
 from kubeqos.cci.store import Holding, Key, ResourceSet, Store, StoredContainer
 from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import Machine
-from kubeqos.topology.answers import Allocated, Refused, Violation
+from kubeqos.topology.answers import Allocated, Unsatisfiable, Violation
 from kubeqos.topology.attributes import violations
 from kubeqos.topology.compute import allocate
 
@@ -23,37 +23,39 @@ def pool_of(machine: Machine, available: CpuSet) -> CpuSet:
     return available - machine.isolated or available
 
 
-def place(store: Store, entry: StoredContainer, minimum: int) -> tuple[StoredContainer, ...] | Refused:
+def place(store: Store, entry: StoredContainer, minimum: int) -> tuple[StoredContainer, ...] | Unsatisfiable:
     """The entries to write when `entry` joins: itself, and shared holders that had to make room for it."""
     available = store.available_resources() - entry.whole
     pool = pool_of(store.machine, available)
     if len(pool) < minimum and entry.whole:
         detail = f"{len(pool)} cpus would be left for pods without claims, at least {minimum} must stay"
-        return Refused((Violation("standard pods", detail),))
+        return Unsatisfiable((Violation("standard pods", detail),))
     moved = []
     taken = entry.whole
     for other in store.entries.values() if taken else ():
         if other.holdings and other.pod != entry.pod and other.cpus & taken:
             answer = _make_room(store.machine, available, other, taken)
-            if isinstance(answer, Refused):
+            if isinstance(answer, Unsatisfiable):
                 return answer
             moved.append(answer)
     return (*moved, entry)
 
 
-def _make_room(machine: Machine, available: CpuSet, entry: StoredContainer, taken: CpuSet) -> StoredContainer | Refused:
+def _make_room(
+    machine: Machine, available: CpuSet, entry: StoredContainer, taken: CpuSet
+) -> StoredContainer | Unsatisfiable:
     """The entry with each shared set moved off the CPUs that were taken, of the same size and attributes."""
     holdings = []
     used = entry.whole
     for holding in entry.holdings:
         sets = []
         for group, held in holding.pairs():
-            found: ResourceSet | Refused = held
+            found: ResourceSet | Unsatisfiable = held
             if not held.exclusive and held.cpus & taken:
                 found = _elsewhere(machine, available - used, holding, group, held.cpus, taken)
-            if isinstance(found, Refused):
+            if isinstance(found, Unsatisfiable):
                 who = f"{entry.label}/{entry.container}"
-                return Refused((Violation("shared cores", f"{who} could not keep its shared cores: {found}"),))
+                return Unsatisfiable((Violation("shared cores", f"{who} could not keep its shared cores: {found}"),))
             used |= found.cpus
             sets.append(found)
         holdings.append(replace(holding, sets=tuple(sets)))
@@ -62,7 +64,7 @@ def _make_room(machine: Machine, available: CpuSet, entry: StoredContainer, take
 
 def _elsewhere(
     machine: Machine, available: CpuSet, holding: Holding, group: Group | None, cpus: CpuSet, taken: CpuSet
-) -> ResourceSet | Refused:
+) -> ResourceSet | Unsatisfiable:
     """A shared set that keeps what it can of the old one."""
     size = len(cpus)
     asked = group or Group(size, size)

@@ -64,7 +64,7 @@ def meta_of(raw: bytes | None) -> Meta:
     return _decode_head(raw or b"{}").metadata
 
 
-class Entry(msgspec.Struct, gc=False):
+class CachedObject(msgspec.Struct, gc=False):
     """One object as we know it."""
 
     raw: bytes
@@ -88,7 +88,7 @@ class Cache:
     def __init__(self, api: Api, resource: Resource) -> None:
         self.resource = resource
         self.informer = Informer(api, resource, page=5000)
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, CachedObject] = {}
         self._namespaces: defaultdict[str, set[str]] = defaultdict(set)
         self._owned: defaultdict[str, set[str]] = defaultdict(set)
         self._listeners: list[Listener] = []
@@ -146,7 +146,7 @@ class Cache:
             if (entry := self._live(key)) is not None:
                 yield entry.object(self.resource)
 
-    def _live(self, key: str) -> Entry | None:
+    def _live(self, key: str) -> CachedObject | None:
         entry = self._entries.get(key)
         if entry is not None and entry.own and self.informer.revision >= entry.revision:
             if self.informer.get(key) is None:  # gone before the informer could see it
@@ -184,7 +184,7 @@ class Cache:
         owners = tuple(owner.uid for owner in metadata.owners)
         if metadata.manager is None:
             owners += (_unmanaged(metadata.namespace),)
-        self._entries[key] = Entry(raw, revision, metadata.uid, metadata.namespace, owners, own)
+        self._entries[key] = CachedObject(raw, revision, metadata.uid, metadata.namespace, owners, own)
         self._namespaces[metadata.namespace].add(key)
         for owner in owners:
             self._owned[owner].add(key)

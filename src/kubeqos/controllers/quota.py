@@ -17,7 +17,7 @@ from kubeqos.controllers.controller import Controller, split
 from kubeqos.model.objects import PodView
 from kubeqos.model.quantity import Quantity
 from kubeqos.model.timestamps import seconds_of
-from kubeqos.rules.quota import Charge, Drift, Ledger, Quota, charge_of, charge_pod
+from kubeqos.rules.quota import Charge, Drift, Quota, QuotaLedger, charge_of, charge_pod
 
 Reading = tuple[list[JsonObject], list[tuple[Resource, JsonObject]]]
 
@@ -43,7 +43,7 @@ def audit(quotas: Iterable[JsonObject], objects: Iterable[tuple[Resource, JsonOb
     held = list(charges(objects, now))
     drifts: list[Drift] = []
     for raw in quotas:
-        quota, ledger = Quota.of(raw), Ledger()
+        quota, ledger = Quota.of(raw), QuotaLedger()
         ledger.put(raw["metadata"]["namespace"], quota, held)
         actual, recorded = _usage(quota.status()), _usage(raw.get("status") or {})
         for name in sorted(actual.keys() | recorded.keys()):

@@ -20,7 +20,7 @@ from kubeqos.cri.errors import CallError
 from kubeqos.errors import KubeqosError, StateError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
 from kubeqos.logs import logger
-from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
+from kubeqos.model.annotations.wellknown import SERVING_CERTIFICATE_ANNOTATION
 from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.admission.managers import Reconciles
 from kubeqos.node.admission.transaction import Admission, TopologySettings

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kubeqos.client.api import Api
     from kubeqos.cri.runtime import Runtime
     from kubeqos.model.machine import Machine
-    from kubeqos.node.admission.ledger import Ledger
+    from kubeqos.node.admission.ledger import NodeLedger
     from kubeqos.node.admission.managers.classes import ClassManager
     from kubeqos.node.admission.managers.cpu import CpuManager
     from kubeqos.node.admission.managers.memory import MemoryManager
@@ -70,7 +70,7 @@ class NodeParts:
     events: NodeEvents
     pods: PodSource
     """Also where statuses go, if there is no API server."""
-    ledger: Ledger
+    ledger: NodeLedger
     pressure: Pressure
     api: Api | None = None
     clock: Clock = field(default_factory=WallClock)

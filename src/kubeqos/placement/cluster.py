@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from kubeqos.errors import KubeqosError
+from kubeqos.model.annotations.topologysummary import NO_SUMMARY, TopologySummary
 from kubeqos.model.objects import NodeView, Taint
-from kubeqos.model.topologysummary import NO_SUMMARY, TopologySummary
 from kubeqos.placement.indexes import Bools, Floats, Interner, Ints, LabelIndex, PodGroups, Small, grown
 from kubeqos.placement.numa import Free, can_align, free_now
 from kubeqos.placement.pools import (

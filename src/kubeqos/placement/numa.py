@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kubeqos.model.topologysummary import ByNuma, TopologySummary
+from kubeqos.model.annotations.topologysummary import ByNuma, TopologySummary
 from kubeqos.placement.shape import Shape
 
 Free = dict[str, ByNuma]

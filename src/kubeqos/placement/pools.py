@@ -1,7 +1,7 @@
 """Pools: what a pod draws on where resource plugins divide a node among roles (KEP-3461).
 
-A node publishes its pools (`model.topologysummary`); what is used of them follows from the pods on it, as with QoS
-classes, so that pods on their way there count at once. The cluster charges pools, `fit` and `onerow` ask them.
+A node publishes its pools (`model.annotations.topologysummary`); what is used of them follows from the pods on it, as
+with QoS classes, so that pods on their way there count at once. The cluster charges pools, `fit` and `onerow` ask them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kubeqos.model.topologysummary import ANY, EXCLUSIVE, Division, PoolRule, Rules, TopologySummary
+from kubeqos.model.annotations.topologysummary import ANY, EXCLUSIVE, Division, PoolRule, Rules, TopologySummary
 from kubeqos.placement.shape import Draw, Shape
 
 PoolKey = tuple[str, str]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kubeqos.model.annotations.podmarks import MAIN_CONTAINER_KEY, Marks, is_left_alone, marks_of_pod, only_marks
 from kubeqos.model.objects import (
     NodeSelectorTerm,
     PodAffinityTerm,
@@ -19,7 +20,6 @@ from kubeqos.model.objects import (
     TopologySpread,
     WeightedPodAffinityTerm,
 )
-from kubeqos.model.podmarks import MAIN_CONTAINER_KEY, Marks, is_left_alone, marks_of_pod, only_marks
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.classes import ClassKey, Level, demand, requested
 from kubeqos.rules.podqos import QosClass, aggregate, effective_class, effective_requests

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from kubeqos.model.annotations.topologysummary import ByNuma, Division
 from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.objects import ContainerView, PodView
-from kubeqos.model.topologysummary import ByNuma, Division
 from kubeqos.rules.podqos import QosClass
 from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Scope
 

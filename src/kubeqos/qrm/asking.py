@@ -1,7 +1,7 @@
 """What to ask which plugin about a container: pure decisions from the pod and the table of plugins.
 
 The manager asks for each resource that a container requests and a plugin serves, and asks implicit plugins for every
-container of the roles that they name. How a pod tells its role is `model.podmarks`.
+container of the roles that they name. How a pod tells its role is `model.annotations.podmarks`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kubeqos.codec import JsonError, decode_json
-from kubeqos.model.objects import ContainerView, ObjectMeta, PodView
-from kubeqos.model.podmarks import (
+from kubeqos.model.annotations.podmarks import (
     KATALYST,
     MAIN_CONTAINER_KEY,
     SKIP_KEY,
@@ -21,6 +20,7 @@ from kubeqos.model.podmarks import (
     role_of,
     type_of,
 )
+from kubeqos.model.objects import ContainerView, ObjectMeta, PodView
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
 from kubeqos.qrm.messages import hint_to_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb

@@ -18,7 +18,7 @@ import grpc.aio
 from google.protobuf import json_format
 
 from kubeqos.errors import RemoteError
-from kubeqos.model.topologysummary import Division
+from kubeqos.model.annotations.topologysummary import Division
 from kubeqos.plugins.health import examine
 from kubeqos.plugins.sockets import PluginCallError, ask, call, dial, method
 from kubeqos.qrm.asking import Served

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from kubeqos.errors import RemoteError
+from kubeqos.model.annotations.topologysummary import Division
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.model.topologysummary import Division
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from kubeqos.model.annotations.topologysummary import ANY, Division, PoolRule, Rules
 from kubeqos.model.cpuset import NumaSet
-from kubeqos.model.topologysummary import ANY, Division, PoolRule, Rules
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.topology.alignment.hints import Hint
 

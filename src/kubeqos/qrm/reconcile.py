@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 
 from kubeqos.errors import RemoteError
 from kubeqos.logs import logger
+from kubeqos.model.annotations.podmarks import DEDICATED_CORES, level_of
 from kubeqos.model.machine import Machine
-from kubeqos.model.podmarks import DEDICATED_CORES, level_of
 from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerKind, ContainerRef
 from kubeqos.qrm.allocations import Allocations, Findings, Holding, Report, clashes
 from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of

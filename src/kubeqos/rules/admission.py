@@ -9,131 +9,23 @@ the bounds of LimitRanges, and last the quotas, so that nothing is charged for a
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 from kubeqos import gates
-from kubeqos.gates import FeatureGates
 from kubeqos.model.gotext import quote
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
-from kubeqos.rules.classes import WELL_KNOWN, Level, changed_annotations, request_errors, translate_annotations
+from kubeqos.rules.classes import Level, changed_annotations, request_errors, translate_annotations
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, worth_telling
-from kubeqos.rules.limits import Limits
-from kubeqos.rules.priority import PriorityClasses, keep_priority, resolve_priority
-from kubeqos.rules.quota import Charge, Deltas, Quota
+from kubeqos.rules.priority import keep_priority, resolve_priority
+from kubeqos.rules.quota import Charge, Deltas
+from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
 from kubeqos.rules.services import drop_type_dependent
 from kubeqos.rules.validation import validate, warnings
 from kubeqos.rules.validation.meta import drop_repeated_owners
-
-Raw = dict[str, Any]
-DEFAULT_GATES = FeatureGates.default()
-
-
-class Operation(enum.StrEnum):
-    CREATE = "CREATE"
-    UPDATE = "UPDATE"
-    DELETE = "DELETE"
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A write that wants to be admitted: what the API server, `kubeqos check` and every further check are asked about.
-
-    `new` belongs to admission from here on and is changed in place, and is None for a delete; `old` is only read, and
-    is None for a create.
-    """
-
-    operation: Operation
-    resource: str
-    kind: str
-    group: str = ""
-    namespace: str = ""
-    subresource: str = ""
-    old: Raw | None = None
-    new: Raw | None = None
-
-    @property
-    def qualified(self) -> str:
-        """The resource as messages and tables of steps name it."""
-        return f"{self.resource}.{self.group}" if self.group else self.resource
-
-    @property
-    def name(self) -> str:
-        """The name for messages; a name that is yet to be generated is known by its prefix."""
-        metadata = ((self.new if self.new is not None else self.old) or {}).get("metadata") or {}
-        return str(metadata.get("name") or metadata.get("generateName") or "")
-
-
-class Lookup(Protocol):
-    """Objects as they are stored, or about to be, for checks that have to look beyond the one in hand."""
-
-    def get(self, kind: str, group: str, namespace: str, name: str) -> Raw | None: ...
-
-    def all(self, kind: str, group: str, namespace: str) -> Iterable[Raw]: ...
-
-
-Check = Callable[[Request, Raw, Lookup], Sequence[FieldError]]
-"""A further opinion on an object that passed everything else, for rooms that the server does not know. It must have
-nothing to say about a new pod without claims and annotations, so that such pods need not be shown to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the rules need to know beside the object. Compiled parts are kept per revision by the caller."""
-
-    namespace_phase: str | None = "Active"
-    """None: the namespace does not exist."""
-    limits: Sequence[Limits] = ()
-    priorities: PriorityClasses = field(default_factory=PriorityClasses)
-    quotas: Collection[Quota] = ()
-    gates: FeatureGates = DEFAULT_GATES
-    container_level: Collection[str] = frozenset(WELL_KNOWN)
-    """QoS-class resources that nodes offer to containers; pod-wide requests of them are defaults for containers."""
-    known_classes: Mapping[str, Level] = field(default_factory=lambda: WELL_KNOWN)
-    """Official QoS-class resources and what the administrator adds to them; they matter with strict names only."""
-    nodes: Collection[str] = ()
-    expired: Collection[str] = ()
-    """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
-    runtime_classes: Collection[str] | None = None
-    """Those that exist; None where nobody knows, as for a manifest that is checked for another cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """The object to store (None after a delete), what to tell the client, and what each quota is charged."""
-
-    object: Raw | None
-    warnings: tuple[str, ...] = ()
-    deltas: Deltas = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The answer that the client gets instead."""
-
-    code: int
-    reason: str
-    message: str
-    details: Mapping[str, Any] = field(default_factory=dict)
-    because: tuple[str, ...] = ()
-    """Every reason there is; the message gives as many as Kubernetes would."""
-
-    def status(self) -> Raw:
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "details": dict(self.details),
-            "code": self.code,
-        }
 
 
 class Work:
@@ -141,7 +33,7 @@ class Work:
 
     __slots__ = ("_view", "around", "deltas", "new", "request", "warnings")
 
-    def __init__(self, request: Request, around: Surroundings) -> None:
+    def __init__(self, request: Request, around: ClusterFacts) -> None:
         self.request = request
         self.around = around
         self.new: Raw = request.new if request.new is not None else {}
@@ -157,10 +49,10 @@ class Work:
         return self._view
 
 
-Step = Callable[[Work], Refused | None]
+Step = Callable[[Work], RequestRefused | None]
 
 
-def admit(request: Request, around: Surroundings) -> Admitted | Refused:
+def admit(request: Request, around: ClusterFacts) -> Admitted | RequestRefused:
     """Decide about one write. Nothing is stored or charged here: the caller commits object and deltas together."""
     work = Work(request, around)
     for step in _plan(request.operation, request.qualified, request.subresource):
@@ -173,7 +65,7 @@ def admit(request: Request, around: Surroundings) -> Admitted | Refused:
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
-def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: tuple[str, ...] = ()) -> Refused:
+def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: tuple[str, ...] = ()) -> RequestRefused:
     """A 403 in Kubernetes' words."""
     details: Raw = {"name": request.name, "kind": request.resource}
     if request.group:
@@ -181,14 +73,14 @@ def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: t
     if causes:
         details["causes"] = list(causes)
     message = f'{request.qualified} "{request.name}" is forbidden: {why}'
-    return Refused(403, "Forbidden", message, details, because or (why,))
+    return RequestRefused(403, "Forbidden", message, details, because or (why,))
 
 
-def refuse_invalid(request: Request, errors: Sequence[FieldError]) -> Refused:
+def refuse_invalid(request: Request, errors: Sequence[FieldError]) -> RequestRefused:
     """A 422 that lists what is wrong field by field, each once."""
     told, _ = worth_telling(errors)
     found = Invalid(request.kind, request.group, request.name, errors)
-    return Refused(found.code, found.reason, found.message, found.details, tuple(told))
+    return RequestRefused(found.code, found.reason, found.message, found.details, tuple(told))
 
 
 def _joined(violations: Sequence[str]) -> str:
@@ -198,7 +90,7 @@ def _joined(violations: Sequence[str]) -> str:
 # -- the steps -------------------------------------------------------------------------------------------------
 
 
-def namespace_exists(work: Work) -> Refused | None:
+def namespace_exists(work: Work) -> RequestRefused | None:
     """Nothing is created where there is no namespace, or where one is going away."""
     request, phase = work.request, work.around.namespace_phase
     name = request.namespace
@@ -206,7 +98,7 @@ def namespace_exists(work: Work) -> Refused | None:
         return None
     if phase is None:
         details = {"name": name, "kind": "namespaces"}
-        return Refused(404, "NotFound", f'namespaces "{name}" not found', details)
+        return RequestRefused(404, "NotFound", f'namespaces "{name}" not found', details)
     cause = {
         "reason": "NamespaceTerminating",
         "message": f"namespace {name} is being terminated",
@@ -216,34 +108,34 @@ def namespace_exists(work: Work) -> Refused | None:
     return refuse(request, why, causes=[cause])
 
 
-def owners_once(work: Work) -> Refused | None:
+def owners_once(work: Work) -> RequestRefused | None:
     warning = drop_repeated_owners(work.new.get("metadata") or {})
     if warning:
         work.warnings.append(warning)
     return None
 
 
-def defaults(work: Work) -> Refused | None:
+def defaults(work: Work) -> RequestRefused | None:
     apply_defaults(work.request.kind, work.new)
     return None
 
 
-def pod_priority(work: Work) -> Refused | None:
+def pod_priority(work: Work) -> RequestRefused | None:
     wrong = resolve_priority(work.new.setdefault("spec", {}), work.around.priorities)
     return refuse(work.request, wrong) if wrong else None
 
 
-def pod_keeps_priority(work: Work) -> Refused | None:
+def pod_keeps_priority(work: Work) -> RequestRefused | None:
     keep_priority(work.new.setdefault("spec", {}), (work.request.old or {}).get("spec") or {})
     return None
 
 
-def pod_tolerations(work: Work) -> Refused | None:
+def pod_tolerations(work: Work) -> RequestRefused | None:
     add_default_tolerations(work.new["spec"])
     return None
 
 
-def classes_need_gate(work: Work) -> Refused | None:
+def classes_need_gate(work: Work) -> RequestRefused | None:
     """With QOSResources off the fields are refused where they are new, and kept where they are stored (ruling 14)."""
     if work.around.gates.enabled(gates.QOS_RESOURCES):
         return None
@@ -268,7 +160,7 @@ def _class_fields(raw: Raw) -> list[str]:
     return found
 
 
-def status_without_classes(work: Work) -> Refused | None:
+def status_without_classes(work: Work) -> RequestRefused | None:
     """With QOSResources off a node cannot advertise, nor tell what its pods have (KEP-3008, Version Skew Strategy)."""
     if work.around.gates.enabled(gates.QOS_RESOURCES) or _tells_classes(work.request.old or {}):
         return None
@@ -287,13 +179,13 @@ def _tells_classes(raw: Raw) -> bool:
     return any(part.get("qosResources") for part in _told(raw))
 
 
-def class_annotations(work: Work) -> Refused | None:
+def class_annotations(work: Work) -> RequestRefused | None:
     if work.around.gates.enabled(gates.TRANSLATE_METADATA):
         work.warnings += translate_annotations(work.new)
     return None
 
 
-def class_annotations_stay(work: Work) -> Refused | None:
+def class_annotations_stay(work: Work) -> RequestRefused | None:
     if not work.around.gates.enabled(gates.TRANSLATE_METADATA):
         return None
     old, new = (_annotations(raw) for raw in (work.request.old or {}, work.new))
@@ -308,7 +200,7 @@ def _annotations(raw: Raw) -> Mapping[str, str]:
     return (raw.get("metadata") or {}).get("annotations") or {}
 
 
-def strict_class_names(work: Work) -> Refused | None:
+def strict_class_names(work: Work) -> RequestRefused | None:
     """The KEP's Beta rule: requests of official names must be known ones (ruling 5)."""
     if not work.around.gates.enabled(gates.STRICT_NAMES):
         return None
@@ -324,21 +216,21 @@ def strict_class_names(work: Work) -> Refused | None:
     return refuse_invalid(work.request, found) if found else None
 
 
-def limit_defaults(work: Work) -> Refused | None:
+def limit_defaults(work: Work) -> RequestRefused | None:
     if work.around.limits:
         classes = work.around.gates.enabled(gates.QOS_RESOURCES)
         limits.apply_defaults(work.new, work.around.limits, classes=classes)
     return None
 
 
-def prepare(work: Work) -> Refused | None:
+def prepare(work: Work) -> RequestRefused | None:
     """What a create derives from the completed object: pod-level resources, status with the QoS class, finalizers."""
     now = work.new.setdefault("metadata", {}).get("creationTimestamp") or ""
     prepare_create(work.request.kind, work.new, now)
     return None
 
 
-def validity(work: Work) -> Refused | None:
+def validity(work: Work) -> RequestRefused | None:
     request = work.request
     operation: Literal["create", "update"] = "create" if request.operation is Operation.CREATE else "update"
     errors = validate(request.kind, work.new, old=request.old, operation=operation, subresource=request.subresource)
@@ -349,14 +241,14 @@ def validity(work: Work) -> Refused | None:
     return None
 
 
-def limit_bounds(work: Work) -> Refused | None:
+def limit_bounds(work: Work) -> RequestRefused | None:
     if not work.around.limits or _is_going(work.request.old):
         return None
     violations = limits.check_pod(work.pod.spec, work.around.limits, work.around.container_level)
     return refuse(work.request, _joined(violations), because=tuple(violations)) if violations else None
 
 
-def claim_bounds(work: Work) -> Refused | None:
+def claim_bounds(work: Work) -> RequestRefused | None:
     if not work.around.limits or _is_going(work.request.old):
         return None
     violations = limits.check_claim(work.new, work.around.limits)
@@ -367,7 +259,7 @@ def _is_going(old: Raw | None) -> bool:
     return bool(old and (old.get("metadata") or {}).get("deletionTimestamp"))
 
 
-def limit_range_name(work: Work) -> Refused | None:
+def limit_range_name(work: Work) -> RequestRefused | None:
     """A LimitRange without a name is called by its uid."""
     metadata = work.new.setdefault("metadata", {})
     if not metadata.get("name") and not metadata.get("generateName") and metadata.get("uid"):
@@ -375,7 +267,7 @@ def limit_range_name(work: Work) -> Refused | None:
     return None
 
 
-def runtime_class(work: Work) -> Refused | None:
+def runtime_class(work: Work) -> RequestRefused | None:
     """Whoever asks for a RuntimeClass that is not there must not silently get the ordinary runtime."""
     known, name = work.around.runtime_classes, (work.new.get("spec") or {}).get("runtimeClassName")
     if known is None or name is None or name in known:
@@ -383,19 +275,19 @@ def runtime_class(work: Work) -> Refused | None:
     return refuse(work.request, f"pod rejected: RuntimeClass {quote(name)} not found")
 
 
-def runtime_overhead(work: Work) -> Refused | None:
+def runtime_overhead(work: Work) -> RequestRefused | None:
     if work.around.runtime_classes is not None and (work.new.get("spec") or {}).get("overhead"):
         why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
         return refuse(work.request, why)
     return None
 
 
-def service_type(work: Work) -> Refused | None:
+def service_type(work: Work) -> RequestRefused | None:
     drop_type_dependent(work.new, work.request.old or {})
     return None
 
 
-def resize_only(work: Work) -> Refused | None:
+def resize_only(work: Work) -> RequestRefused | None:
     """A resize changes resources and nothing else: whatever more the client sent is dropped, its metadata too."""
     old = work.request.old or {}
     wanted, before = work.new.get("spec") or {}, old.get("spec") or {}
@@ -417,14 +309,14 @@ def _resized(new: Raw, old: Raw) -> Raw:
     return {field: value for field, value in changed.items() if value is not None}
 
 
-def resize_needs_node(work: Work) -> Refused | None:
+def resize_needs_node(work: Work) -> RequestRefused | None:
     node = (work.new.get("spec") or {}).get("nodeName")
     if node and node not in work.around.nodes:
         return refuse(work.request, f'node "{node}" not found')
     return None
 
 
-def one_global_default(work: Work) -> Refused | None:
+def one_global_default(work: Work) -> RequestRefused | None:
     default = work.around.priorities.default
     if work.new.get("globalDefault") and default and default != work.request.name:
         why = f"PriorityClass {default} is already marked as default. Only one default can exist"
@@ -432,7 +324,7 @@ def one_global_default(work: Work) -> Refused | None:
     return None
 
 
-def quotas(work: Work) -> Refused | None:
+def quotas(work: Work) -> RequestRefused | None:
     """The ledger's decision. Every write is followed; only some may be refused."""
     request, around = work.request, work.around
     if not around.quotas:
@@ -450,13 +342,13 @@ def quotas(work: Work) -> Refused | None:
         enforce=enforce,
         container_level=around.container_level,
     )
-    if isinstance(decision, quota.Denied):
+    if isinstance(decision, quota.OverQuota):
         return refuse(request, decision.message, because=tuple(reason.message for reason in decision.reasons))
     work.deltas = decision.deltas
     return None
 
 
-def _charge(request: Request, raw: Raw | None, around: Surroundings, work: Work | None = None) -> Charge | None:
+def _charge(request: Request, raw: Raw | None, around: ClusterFacts, work: Work | None = None) -> Charge | None:
     if raw is None:
         return None
     if request.qualified == "pods":

@@ -63,7 +63,7 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Undecodable:
     """Why a body is not an object of the expected kind."""
 
     code: int
@@ -76,14 +76,14 @@ def decode(
     content_type: str,
     expected: tuple[str, str, str],
     field_validation: FieldValidation = "",
-) -> Decoded | Refused:
+) -> Decoded | Undecodable:
     """Read a body that should hold an object of `expected` = (group, version, kind)."""
     group, version, kind = expected
     sent, body = body, _as_unicode(body)
     found = read_document(body, content_type)
     if isinstance(found, _Unreadable):
         if found.code == 415:
-            return Refused(415, "UnsupportedMediaType", found.why)
+            return Undecodable(415, "UnsupportedMediaType", found.why)
         return _bad(unrecognized(kind, f"couldn't get version/kind; json parse error: {found.why}", sent))
     if why := _head_problem(found):
         return _bad(unrecognized(kind, why, sent))
@@ -112,8 +112,8 @@ def unrecognized(kind: str, why: str, body: bytes) -> str:
     return f"the object provided is unrecognized (must be of type {kind}): {why} ({_summary(body)})"
 
 
-def _bad(message: str) -> Refused:
-    return Refused(400, "BadRequest", message)
+def _bad(message: str) -> Undecodable:
+    return Undecodable(400, "BadRequest", message)
 
 
 def media_type(content_type: str) -> str:
@@ -250,7 +250,7 @@ def _head_problem(raw: dict[str, Any]) -> str | None:
     return f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else None
 
 
-def _kind_problem(raw: dict[str, Any], group: str, version: str, kind: str) -> Refused | None:
+def _kind_problem(raw: dict[str, Any], group: str, version: str, kind: str) -> Undecodable | None:
     api_version = f"{group}/{version}" if group else version
     given_kind, given_version = raw.get("kind") or kind, raw.get("apiVersion") or api_version
     if (given_kind, given_version) == (kind, api_version):

@@ -15,18 +15,11 @@ from kubeqos.gates import FeatureGates
 from kubeqos.model import schema
 from kubeqos.model.kinds import ApiResource, resource_of
 from kubeqos.model.objects import PodView
-from kubeqos.rules.admission import (
-    DEFAULT_GATES,
-    Admitted,
-    Operation,
-    Refused,
-    Request,
-    Surroundings,
-    admit,
-)
+from kubeqos.rules.admission import admit
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
-from kubeqos.rules.quota import Charge, Ledger, Quota, charge_of, charge_pod
+from kubeqos.rules.quota import Charge, Quota, QuotaLedger, charge_of, charge_pod
+from kubeqos.rules.requests import DEFAULT_GATES, Admitted, ClusterFacts, Operation, Request, RequestRefused
 
 Raw = dict[str, Any]
 Key = tuple[str, str, str]
@@ -41,7 +34,7 @@ class Answer:
 
     kind: str
     name: str
-    outcome: Admitted | Refused
+    outcome: Admitted | RequestRefused
     verb: str = ""
     """What happened: created, configured, unchanged, deleted; "" when refused."""
 
@@ -60,7 +53,7 @@ class Answer:
     @property
     def line(self) -> str:
         """The answer as kubectl prints it."""
-        if isinstance(self.outcome, Refused):
+        if isinstance(self.outcome, RequestRefused):
             return f"Error from server ({self.outcome.reason}): {self.outcome.message}"
         return f"{self.kind.lower()}/{self.name} {self.verb}"
 
@@ -74,7 +67,7 @@ class Offline:
 
     def __init__(self, gates: FeatureGates = DEFAULT_GATES, *, strict_namespaces: bool = False) -> None:
         self.gates = gates
-        self.ledger = Ledger()
+        self.ledger = QuotaLedger()
         self.objects: dict[Key, Raw] = {}
         self._applied: dict[Key, Raw] = {}
         self._created = 0
@@ -91,7 +84,7 @@ class Offline:
         metadata = metadata if isinstance(metadata, dict) else {}
         name = str(metadata.get("name") or metadata.get("generateName") or "")
         known = _readable(raw)
-        if isinstance(known, Refused):
+        if isinstance(known, RequestRefused):
             return Answer(str(raw.get("kind", "")), name, known)
         group, form = known.group, schema.kind(known.group, known.version, known.kind)
         new = schema.normalise(deepcopy(raw), form)
@@ -149,7 +142,7 @@ class Offline:
     def _write(self, request: Request, verb: str) -> Answer:
         outcome = admit(request, self._surroundings(request.namespace))
         name = request.name
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, RequestRefused):
             return Answer(request.kind, name, outcome)
         self.ledger.apply(request.namespace, outcome.deltas)
         key = (request.qualified, request.namespace, name)
@@ -167,8 +160,8 @@ class Offline:
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
-    def _surroundings(self, namespace: str) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self, namespace: str) -> ClusterFacts:
+        return ClusterFacts(
             namespace_phase=self._phase(namespace),
             limits=self._limits.get(namespace, ()),
             priorities=self._priorities,
@@ -250,17 +243,19 @@ def _merged_items(
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
-def _readable(raw: Raw) -> ApiResource | Refused:
+def _readable(raw: Raw) -> ApiResource | RequestRefused:
     """The resource that a document is an object of; or what keeps it from being one: its kind, or its fields."""
     api_version, kind = str(raw.get("apiVersion", "")), str(raw.get("kind", ""))
     known = resource_of(api_version, kind)
     if known is None or not known.stored:
-        return Refused(404, "NotFound", f'no matches for kind "{kind}" in version "{api_version}"')
+        return RequestRefused(404, "NotFound", f'no matches for kind "{kind}" in version "{api_version}"')
     found = schema.check(raw, schema.kind(known.group, known.version, kind))
     said = found.error or (f"strict decoding error: {', '.join(found.strict)}" if found.strict else "")
     if not said:
         return known
-    return Refused(400, "BadRequest", f'{kind} in version "{known.version}" cannot be handled as a {kind}: {said}')
+    return RequestRefused(
+        400, "BadRequest", f'{kind} in version "{known.version}" cannot be handled as a {kind}: {said}'
+    )
 
 
 def qualified(resource: str, group: str) -> str:
@@ -278,10 +273,10 @@ def _about(request: Request) -> Raw:
     return details
 
 
-def not_found(request: Request) -> Refused:
-    return Refused(404, "NotFound", f'{request.qualified} "{request.name}" not found', _about(request))
+def not_found(request: Request) -> RequestRefused:
+    return RequestRefused(404, "NotFound", f'{request.qualified} "{request.name}" not found', _about(request))
 
 
-def already_exists(request: Request) -> Refused:
+def already_exists(request: Request) -> RequestRefused:
     message = f'{request.qualified} "{request.name}" already exists'
-    return Refused(409, "AlreadyExists", message, _about(request))
+    return RequestRefused(409, "AlreadyExists", message, _about(request))

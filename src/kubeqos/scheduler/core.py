@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kubeqos.model.annotations.topologysummary import grown
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.model.topologysummary import grown
 from kubeqos.placement.cluster import Cluster, PlacedPod
 from kubeqos.placement.findings import COMPANY, NUMA
 from kubeqos.placement.fit import freed_by

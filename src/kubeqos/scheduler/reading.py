@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from kubeqos.codec import decode_json
+from kubeqos.model.annotations.podmarks import may_be_marked, only_marks
+from kubeqos.model.annotations.topologysummary import NO_SUMMARY, decode_topology
+from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, TOPOLOGY_ANNOTATION
 from kubeqos.model.objects import NodeView
-from kubeqos.model.podmarks import may_be_marked, only_marks
-from kubeqos.model.topologysummary import NO_SUMMARY, decode_topology
-from kubeqos.model.wellknown import DRIVERS_ANNOTATION, TOPOLOGY_ANNOTATION
 from kubeqos.placement.cluster import NodeFacts
 
 

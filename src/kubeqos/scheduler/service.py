@@ -27,10 +27,10 @@ from kubeqos.client.resources import (
 )
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.logs import logger
+from kubeqos.model.annotations.wellknown import PLACEMENT_ANNOTATION
 from kubeqos.model.messages import Binding, BindingMetadata
 from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.model.timestamps import timestamp
-from kubeqos.model.wellknown import PLACEMENT_ANNOTATION
 from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.scheduler.core import Bind, Evict, PodKey, Report, Scheduler
 from kubeqos.scheduler.metrics import Metrics

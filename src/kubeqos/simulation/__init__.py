@@ -1,4 +1,5 @@
-"""Rehearsals: scenarios in virtual time, fitting of manifests, growth of a cluster.
+"""Rehearsals: scenarios in virtual time on the real scheduler and the admission of real nodes, fitting of manifests,
+growth of a cluster.
 
 Called by the command line. Nothing here reaches a cluster.
 """

@@ -55,7 +55,7 @@ class Allocated:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Unsatisfiable:
     """Why nothing was allocated."""
 
     reasons: tuple[Reason, ...]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.topology.answers import Refused, Violation
+from kubeqos.topology.answers import Unsatisfiable, Violation
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Change:
 
 def plan_changes(
     before: Mapping[str, Held], after: Mapping[str, Held], spare: CpuSet | None = None
-) -> tuple[Change, ...] | Refused:
+) -> tuple[Change, ...] | Unsatisfiable:
     """The writes that lead from `before` to `after`, in a safe order.
 
     Containers only in `before` are gone already, those only in `after` start with their final set. `spare`
@@ -44,10 +44,10 @@ def plan_changes(
     """
     empty = sorted(name for name, held in after.items() if not held.cpus)
     if empty:
-        return Refused((Violation("cpuset", f"{empty[0]} would be left without CPUs"),))
+        return Unsatisfiable((Violation("cpuset", f"{empty[0]} would be left without CPUs"),))
     clash = _clash(after)
     if clash:
-        return Refused((Violation("cpuset", clash),))
+        return Unsatisfiable((Violation("cpuset", clash),))
     planner = _Planner(before, after, (spare or CpuSet()).mask)
     return planner.plan()
 
@@ -78,12 +78,12 @@ class _Planner:
         # Shared containers give way first: nobody's promise is broken by that.
         self.order = sorted(after, key=lambda name: (self.owner[name] is not None, name))
 
-    def plan(self) -> tuple[Change, ...] | Refused:
+    def plan(self) -> tuple[Change, ...] | Unsatisfiable:
         while todo := [name for name in self.order if self.now.get(name) != self.target[name]]:
             if not any(step(todo) for step in (self._finish, self._narrow, self._enter, self._shrink, self._park)):
                 ring = ", ".join(todo)
                 detail = f"{ring} swap CPUs and there is no spare CPU to do it with"
-                return Refused((Violation("cpuset", detail),))
+                return Unsatisfiable((Violation("cpuset", detail),))
         return tuple(self.changes)
 
     def _blocked(self, name: str) -> int:

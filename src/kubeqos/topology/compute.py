@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import Machine
-from kubeqos.topology.answers import Allocated, Reason, Refused, Shortage, Violation
+from kubeqos.topology.answers import Allocated, Reason, Shortage, Unsatisfiable, Violation
 from kubeqos.topology.attributes import (
     CpuRequest,
     DeviceAffinity,
@@ -34,18 +34,18 @@ from kubeqos.topology.wholecores import (
 )
 
 
-def allocate(machine: Machine, available: CpuSet, request: CpuRequest) -> Allocated | Refused:
+def allocate(machine: Machine, available: CpuSet, request: CpuRequest) -> Allocated | Unsatisfiable:
     """CPUs for one request out of `available` (online, not reserved, not owned exclusively by anyone)."""
     wrong = request.contradictions()
     if wrong:
-        return Refused(wrong)
+        return Unsatisfiable(wrong)
     for attempt, dropped in _relaxations(request):
         mask = _Picker(machine, available, attempt).pick()
         if mask:
             cpus = CpuSet(mask)
             memory = _memory_nodes(machine, attempt, cpus)
             return Allocated(cpus, owned(machine, request, cpus), memory, dropped)
-    return Refused(_reasons(machine, available, request))
+    return Unsatisfiable(_reasons(machine, available, request))
 
 
 def allocate_claim(
@@ -53,7 +53,7 @@ def allocate_claim(
     available: CpuSet,
     requests: Sequence[CpuRequest],
     regions: Sequence[CpuSet] | None = None,
-) -> tuple[Allocated, ...] | Refused:
+) -> tuple[Allocated, ...] | Unsatisfiable:
     """Every group of a claim, or none; exclusive groups go first, shared ones never stand in their way.
 
     No CPU serves two groups. `regions` bounds where each group may come from.
@@ -66,7 +66,7 @@ def allocate_claim(
     for index in sorted(range(len(requests)), key=urgency):
         inside = available & regions[index] if regions else available
         answer = allocate(machine, inside, requests[index])
-        if isinstance(answer, Refused):
+        if isinstance(answer, Unsatisfiable):
             return answer
         answers[index] = answer
         available -= answer.whole | answer.cpus

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.topology.answers import Allocated, Refused, Shortage, Violation
+from kubeqos.topology.answers import Allocated, Shortage, Unsatisfiable, Violation
 from kubeqos.topology.distributed import take_distributed
 from kubeqos.topology.packed import take_packed
 from kubeqos.topology.wholecores import take_whole_cores
@@ -90,7 +90,7 @@ def allocate_cpus(
     options: CpuOptions | None = None,
     *,
     aligned: CpuSet | None = None,
-) -> Allocated | Refused:
+) -> Allocated | Unsatisfiable:
     """Exclusive CPUs for one container, preferring those in `aligned` (the CPUs of the merged NUMA hint).
 
     As in Kubernetes, CPUs outside the hint are added only when the hint alone cannot serve the request; with
@@ -98,28 +98,30 @@ def allocate_cpus(
     """
     options = options or CpuOptions()
     if count > len(free):
-        return Refused((Shortage("cpus", count, len(free)),))
+        return Unsatisfiable((Shortage("cpus", count, len(free)),))
     threads = machine.threads_per_core
     if options.full_pcpus_only:
         if count % threads:
             detail = f"requested {count} cpus not multiple cpus per core = {threads}"
-            return Refused((Violation("SMT Alignment Error", detail),))
+            return Unsatisfiable((Violation("SMT Alignment Error", detail),))
         whole = machine.whole_cores(free)
         if count > len(whole):
             have = f"available physical CPUs = {len(whole)}, requested CPUs = {count}"
             detail = f"not enough free physical CPUs: {have}"
-            return Refused((Violation("SMT Alignment Error", detail),))
+            return Unsatisfiable((Violation("SMT Alignment Error", detail),))
         free = whole
     near = free if aligned is None else free & _widened(machine, aligned, options)
     first = take_cpus(machine, near, min(count, len(near)), options)
     rest = take_cpus(machine, free - (first or CpuSet()), count - len(first or ()), options)
     if first is None or rest is None:
-        return Refused((Shortage("cpus", count, len(free)),))
+        return Unsatisfiable((Shortage("cpus", count, len(free)),))
     cpus = first | rest
     if options.full_pcpus_only and machine.whole_cores(cpus) != cpus:  # only where cores differ in size
         exact = take_whole_cores(machine.layout, free.mask, count)
         if exact is None:
-            return Refused((Violation("SMT Alignment Error", f"{count} cpus cannot be made of whole free cores"),))
+            return Unsatisfiable(
+                (Violation("SMT Alignment Error", f"{count} cpus cannot be made of whole free cores"),)
+            )
         cpus = CpuSet(exact)
     return Allocated(cpus, whole=cpus)
 

@@ -18,7 +18,7 @@ from kubeqos.model.cpuset import NumaSet, iterate_bits
 from kubeqos.model.machine import Machine
 from kubeqos.topology.alignment.hints import Hint
 from kubeqos.topology.alignment.masks import ENUMERATED, Fits, all_masks, numa_set, useful_masks
-from kubeqos.topology.answers import Refused, Violation
+from kubeqos.topology.answers import Unsatisfiable, Violation
 
 MEMORY = "memory"
 Request = Mapping[str, int]  # resource ("memory", "hugepages-2Mi", …) → bytes
@@ -93,12 +93,12 @@ class MemoryState:
 
     def allocate(
         self, pod: str, container: str, request: Request, hint: Hint, kind: Kind = Kind.MAIN
-    ) -> MemoryState | Refused:
+    ) -> MemoryState | Unsatisfiable:
         """The state in which this container holds `request` on the hinted nodes, or on more if need be."""
         if (pod, container) in self.entries:
             return self
         chosen = self._settle(pod, request, hint)
-        if isinstance(chosen, Refused):
+        if isinstance(chosen, Unsatisfiable):
             return chosen
         mask = chosen.mask
         nodes = dict(self.nodes)
@@ -215,7 +215,7 @@ class MemoryState:
 
         return is_open
 
-    def _settle(self, pod: str, request: Request, hint: Hint) -> NumaSet | Refused:
+    def _settle(self, pod: str, request: Request, hint: Hint) -> NumaSet | Unsatisfiable:
         """The nodes to allocate on: the hint, or the container's own best where the hint does not do."""
         numa, preferred = hint.numa, hint.preferred
         if numa is None:
@@ -248,8 +248,8 @@ def hugepage_resource(page_bytes: int) -> str:
     return f"hugepages-{page_bytes}"
 
 
-def _refuse(text: str) -> Refused:
-    return Refused((Violation("memory", text),))
+def _refuse(text: str) -> Unsatisfiable:
+    return Unsatisfiable((Violation("memory", text),))
 
 
 def _best(hints: tuple[Hint, ...]) -> Hint | None:

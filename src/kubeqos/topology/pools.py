@@ -16,7 +16,7 @@ from functools import cached_property
 
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.topology.answers import Refused, Violation
+from kubeqos.topology.answers import Unsatisfiable, Violation
 from kubeqos.topology.changes import Held
 
 RESERVED, ISOLATED, SHARED = "reserved", "isolated", "shared"
@@ -63,7 +63,7 @@ class Pools:
             out[container] = Held(self.partition[pool], pool if pool in self.exclusive else None)
         return out
 
-    def carve(self, owner: str, cpus: CpuSet) -> Pools | Refused:
+    def carve(self, owner: str, cpus: CpuSet) -> Pools | Unsatisfiable:
         """Give `owner` these CPUs for itself, out of what is available."""
         if owner in self.partition:
             return _refuse(f"{owner} already has {self.partition[owner]}")
@@ -78,7 +78,7 @@ class Pools:
         exclusive = {name: cpus for name, cpus in self.exclusive.items() if name != owner}
         return replace(self, exclusive=exclusive, members=members)
 
-    def resize(self, name: str, cpus: CpuSet) -> Pools | Refused:
+    def resize(self, name: str, cpus: CpuSet) -> Pools | Unsatisfiable:
         """Make a named pool (new or not) or an exclusive set exactly `cpus`; shared gives or takes."""
         if name in BUILT_IN and name != RESERVED:
             return _refuse(f"{name} is what others leave over and cannot be resized")
@@ -91,14 +91,14 @@ class Pools:
             return self._checked(replace(self, exclusive={**self.exclusive, name: cpus}))
         return self._checked(replace(self, named={**self.named, name: cpus}))
 
-    def drop(self, name: str) -> Pools | Refused:
+    def drop(self, name: str) -> Pools | Unsatisfiable:
         """Dissolve a named pool; its CPUs become shared. Refused while containers run in it."""
         inside = sorted(c for c, pool in self.members.items() if pool == name)
         if inside:
             return _refuse(f"pool {name} still has {inside[0]}")
         return replace(self, named={pool: cpus for pool, cpus in self.named.items() if pool != name})
 
-    def move(self, cpus: CpuSet, source: str, target: str) -> Pools | Refused:
+    def move(self, cpus: CpuSet, source: str, target: str) -> Pools | Unsatisfiable:
         """Hand CPUs from one pool to another in one step."""
         have = self.partition.get(source)
         if have is None or target not in self.partition:
@@ -110,7 +110,7 @@ class Pools:
             return self._checked(smaller)
         return self._checked(smaller._with(target, smaller.partition[target] | cpus))
 
-    def join(self, container: str, pool: str = SHARED) -> Pools | Refused:
+    def join(self, container: str, pool: str = SHARED) -> Pools | Unsatisfiable:
         """Let a container run in a pool (or in another container's exclusive set, as sidecars do)."""
         if pool not in self.partition or pool in (RESERVED, ISOLATED):
             return _refuse(f"{container} cannot run in pool {pool}")
@@ -158,7 +158,7 @@ class Pools:
             return replace(self, exclusive={**self.exclusive, name: cpus})
         return replace(self, named={**self.named, name: cpus})
 
-    def _checked(self, after: Pools) -> Pools | Refused:
+    def _checked(self, after: Pools) -> Pools | Unsatisfiable:
         """The next value, unless it starves someone."""
         for wrong in after.validate():
             return _refuse(wrong)
@@ -171,5 +171,5 @@ class Pools:
         return ", ".join(owners)
 
 
-def _refuse(detail: str) -> Refused:
-    return Refused((Violation("pools", detail),))
+def _refuse(detail: str) -> Unsatisfiable:
+    return Unsatisfiable((Violation("pools", detail),))

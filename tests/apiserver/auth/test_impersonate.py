@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.apiserver.auth import Authorizer, NodeRule, Policy, Refused, impersonate
+from kubeqos.apiserver.auth import Authorizer, ImpersonationRefused, NodeRule, Policy, impersonate
 from kubeqos.web.identity import Identity
 from tests.apiserver.auth.test_rbac import NoFacts, binding, role, user
 
@@ -52,7 +52,7 @@ def test_masters_may_become_anybody(headers: list[tuple[bytes, bytes]], becomes:
 )
 def test_everything_that_is_claimed_must_be_allowed(headers: list[tuple[bytes, bytes]], message: str) -> None:
     refused = impersonate(ALICE, headers, authorizer())
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ImpersonationRefused)
     assert refused.code == 403
     assert refused.message.startswith(message)
     assert impersonate(ALICE, asking(user="joe"), authorizer()) == Identity.authenticated("joe")
@@ -60,5 +60,5 @@ def test_everything_that_is_claimed_must_be_allowed(headers: list[tuple[bytes, b
 
 def test_a_group_without_a_user_makes_no_sense() -> None:
     refused = impersonate(ROOT, asking(group="dev"), authorizer())
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ImpersonationRefused)
     assert refused.code == 400

@@ -417,7 +417,7 @@ async def test_who_asks_what_a_container_should_have_changes_nothing(tmp_path: P
             assert admission.grants()[uid, "main"].properties == {"cpuset_cpus": "0-1,4-7"}
         assert admission.cpus_of(ref) == CpuSet.parse("0-1,4-7")
         assert node.running(uid)["main"].resources.cpuset_cpus == "0-7"
-        await node.agent.settle()
+        await node.agent.update_containers()
         await node.settle()
         assert node.running(uid)["main"].resources.cpuset_cpus == "0-1,4-7"
         await admission.release("owner")

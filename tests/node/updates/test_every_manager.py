@@ -143,7 +143,7 @@ class Plugins:
         view = PodView.of(raw)
         wanted = AdmittedPod(view, raw, effective_class(view))
         for ref, _ in wanted.containers():
-            self.manager.ledger.open(ref, Placement())
+            self.manager.allocations.open(ref, Placement())
         await self.change(draw)
         return wanted
 
@@ -152,13 +152,15 @@ class Plugins:
         free = list(MACHINE.online - CpuSet.of(0))
         draw.shuffle(free)
         owners = {
-            holding.ref.pod_uid: CpuSet.of(*_some(free, draw)) for holding in self.manager.ledger if draw.random() < 0.5
+            holding.ref.pod_uid: CpuSet.of(*_some(free, draw))
+            for holding in self.manager.allocations
+            if draw.random() < 0.5
         }
-        for holding in self.manager.ledger:
+        for holding in self.manager.allocations:
             own = owners.get(holding.ref.pod_uid)
             cpus = own or CpuSet.of(0, *draw.sample(free, draw.randint(0, len(free))))
             given = given_cpus(str(cpus), exclusive=own is not None)
-            assert self.manager.ledger.put(holding, "cpu", {"cpu": given}) is None
+            assert self.manager.allocations.put(holding, "cpu", {"cpu": given}) is None
 
     async def release(self, uid: str) -> None:
         await self.manager.release(uid)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.node.updates.plan import Had, Update, cpus_of, plan
 from kubeqos.plugins.managers import ContainerKey, Grant
-from kubeqos.qrm.ledger import clashes
-from kubeqos.topology.answers import Refused
+from kubeqos.qrm.allocations import clashes
+from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.changes import Held
 
 ALL = CpuSet.parse("0-7")
@@ -32,7 +32,7 @@ def key(name: str) -> ContainerKey:
 
 def planned(had: dict[str, Had], wanted: dict[str, Grant], online: CpuSet = ALL) -> list[tuple[str, str]]:
     found = plan(_keyed(had), _keyed(wanted), online)
-    assert not isinstance(found, Refused), found
+    assert not isinstance(found, Unsatisfiable), found
     return [(update.key[0], str(update.grant.properties["cpuset_cpus"])) for update in found]
 
 
@@ -83,7 +83,7 @@ def test_other_values_come_with_the_cpus_or_alone() -> None:
 def test_two_owners_of_one_cpu_are_refused() -> None:
     wanted = {key("a"): grant("0-1", "0-1"), key("web"): grant("1-7")}
     refused = plan({key("a"): has("0", "0"), key("web"): has("0-7")}, wanted, ALL)
-    assert isinstance(refused, Refused) and "a/main is exclusive" in str(refused)
+    assert isinstance(refused, Unsatisfiable) and "a/main is exclusive" in str(refused)
 
 
 def test_a_resize_of_hundreds_is_planned_by_groups() -> None:
@@ -116,7 +116,7 @@ def test_no_cpu_has_two_owners_at_any_moment(before: Table, after: Table) -> Non
         for each, one in new.items()
     }
     updates = plan(had, wanted, ALL)
-    if isinstance(updates, Refused):
+    if isinstance(updates, Unsatisfiable):
         return
     for update in updates:
         cpus = cpus_of(update.grant)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.node.updates.pending import PendingUpdate, PendingUpdates
 from kubeqos.plugins.managers import ContainerKey, Grant
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 
 
 class Told:
@@ -15,7 +15,7 @@ class Told:
 
     def __init__(self, online: CpuSet) -> None:
         self.pending = PendingUpdates(online)
-        self.refused: Refused | None = None
+        self.refused: Unsatisfiable | None = None
         self.has: dict[ContainerKey, Grant] = {}
 
     def created(self, key: ContainerKey, grant: Grant) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeqos.rules.admission import Refused
 from kubeqos.rules.offline import Answer, Offline
+from kubeqos.rules.requests import RequestRefused
 
 Raw = dict[str, Any]
 
@@ -37,5 +37,5 @@ def used(cluster: Offline, name: str) -> Raw:
 
 def why(answer: Answer) -> str:
     """What the server said no with."""
-    assert isinstance(answer.outcome, Refused), answer.line
+    assert isinstance(answer.outcome, RequestRefused), answer.line
     return answer.outcome.message

@@ -11,9 +11,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.admission import Admitted as AdmittedWrite
 from kubeqos.rules.offline import Answer, Offline
-from kubeqos.rules.quota import Admitted, Charge, Denied, Ledger, Quota, charge_pod, decide
+from kubeqos.rules.quota import Charge, OverQuota, Quota, QuotaLedger, WithinQuota, charge_pod, decide
+from kubeqos.rules.requests import Admitted as AdmittedWrite
 from tests.rules.quota.objects import Raw, container, pod, quota, used, why
 
 NAMESPACE = "default"
@@ -66,7 +66,7 @@ def test_usage_is_printed_in_the_suffix_of_whoever_is_left() -> None:
 
 
 def test_a_pod_that_outlives_its_grace_period_is_released_once() -> None:
-    ledger = Ledger()
+    ledger = QuotaLedger()
     raw = pod("p")
     raw["metadata"]["uid"] = "u1"
     view = PodView.of(raw)
@@ -80,7 +80,7 @@ def test_a_pod_that_outlives_its_grace_period_is_released_once() -> None:
 
 
 def test_an_audit_finds_and_mends_what_should_never_happen() -> None:
-    ledger = Ledger()
+    ledger = QuotaLedger()
     ledger.put(NAMESPACE, Quota.of(quota("q", {"pods": "5"})), ())
     charge = charge_pod(PodView.of(pod("p")))
     [drift] = ledger.audit(NAMESPACE, [charge])
@@ -235,7 +235,7 @@ def test_usage_does_not_depend_on_the_order_of_arrival(specs: list[Raw], spec: R
     charges = charged(specs)
     shuffled = list(charges)
     order.shuffle(shuffled)
-    one, two = Ledger(), Ledger()
+    one, two = QuotaLedger(), QuotaLedger()
     one.put(NAMESPACE, Quota.of({**quota("q"), "spec": spec}), charges)
     two.put(NAMESPACE, Quota.of({**quota("q"), "spec": spec}), shuffled)
     [first], [second] = one.quotas(NAMESPACE), two.quotas(NAMESPACE)
@@ -249,8 +249,8 @@ def test_the_decision_does_not_depend_on_the_order_of_quotas(spec: Raw, wanted: 
     [charge] = charged([spec])
     compiled = [Quota.of({**quota(f"q{number}"), "spec": one}) for number, one in enumerate(wanted)]
     forwards, backwards = decide(compiled, None, charge), decide(compiled[::-1], None, charge)
-    if isinstance(forwards, Admitted):
+    if isinstance(forwards, WithinQuota):
         assert forwards == backwards
     else:
-        assert isinstance(backwards, Denied)
+        assert isinstance(backwards, OverQuota)
         assert {reason.message for reason in forwards.reasons} == {reason.message for reason in backwards.reasons}

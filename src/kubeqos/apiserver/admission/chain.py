@@ -11,19 +11,19 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kubeqos.apiserver.admission.contract import Admitted, Coalesced
+from kubeqos.apiserver.admission.contract import AdmittedWrite, Coalesced
 from kubeqos.apiserver.registry.kinds import KINDS, Kind, kind_named
 from kubeqos.apiserver.registry.objects import decode, renderer
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
 from kubeqos.rules import admission
-from kubeqos.rules.admission import Check, Operation, Refused, Request, Surroundings
 from kubeqos.rules.classes import WELL_KNOWN
 from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
-from kubeqos.rules.quota import Charge, Ledger, Quota, charge_of, charge_pod
+from kubeqos.rules.quota import Charge, Quota, QuotaLedger, charge_of, charge_pod
+from kubeqos.rules.requests import Admitted, Check, ClusterFacts, Operation, Request, RequestRefused
 from kubeqos.store import Store
 from kubeqos.web.status import ApiError
 
@@ -64,7 +64,7 @@ class Chain:
 
     def _load(self) -> None:
         """Derive everything from the store, at start and when writes that were already followed have failed."""
-        self.ledger = Ledger()
+        self.ledger = QuotaLedger()
         self.ledger.expired = self._expired
         self._limits: dict[str, dict[str, Limits]] = {}
         self._priorities: dict[str, JsonObject] = {}
@@ -102,21 +102,21 @@ class Chain:
         """The LimitRanges of a namespace, by their names."""
         return tuple(self._limits.get(namespace, {}).values())
 
-    def admit(self, request: Request) -> Admitted:
+    def admit(self, request: Request) -> AdmittedWrite:
         return self.admit_in(request, self.surroundings(request))
 
-    def admit_in(self, request: Request, around: Surroundings) -> Admitted:
+    def admit_in(self, request: Request, around: ClusterFacts) -> AdmittedWrite:
         """Admit a write as if these were its surroundings."""
         outcome = admission.admit(request, around)
-        if isinstance(outcome, admission.Admitted) and outcome.object is not None:
+        if isinstance(outcome, Admitted) and outcome.object is not None:
             errors = [error for check in self._checks for error in check(request, outcome.object, self._stored)]
             if errors:
                 refusal = Invalid(request.kind, request.group, request.name, errors)
                 raise ApiError(refusal.code, refusal.reason, refusal.message, details=refusal.details)
         return self._admitted(request, outcome)
 
-    def _admitted(self, request: Request, outcome: admission.Admitted | Refused) -> Admitted:
-        if isinstance(outcome, Refused):
+    def _admitted(self, request: Request, outcome: Admitted | RequestRefused) -> AdmittedWrite:
+        if isinstance(outcome, RequestRefused):
             raise ApiError(outcome.code, outcome.reason, outcome.message, details=dict(outcome.details))
         obj = outcome.object if outcome.object is not None else request.old
         assert obj is not None  # a delete has an old object
@@ -128,11 +128,11 @@ class Chain:
                 follow()
             self._changed(request, obj)
 
-        return Admitted(obj, list(outcome.warnings), self.statuses(request.namespace, outcome.deltas), accepted)
+        return AdmittedWrite(obj, list(outcome.warnings), self.statuses(request.namespace, outcome.deltas), accepted)
 
-    def surroundings(self, request: Request) -> Surroundings:
+    def surroundings(self, request: Request) -> ClusterFacts:
         """What the rules need to know beside the object."""
-        return Surroundings(
+        return ClusterFacts(
             limits=self.limits(request.namespace),
             priorities=self._compiled_priorities,
             quotas=self.ledger.quotas(request.namespace) if request.namespace else (),
@@ -191,7 +191,7 @@ class Chain:
             obj["status"] = known.status()
             return lambda: None
         quota = Quota.of(obj)
-        sketch = Ledger()
+        sketch = QuotaLedger()
         sketch.put(
             namespace, quota, self._charges(namespace, created=obj if request.operation is Operation.CREATE else None)
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kubeqos.codec import JsonObject
-from kubeqos.rules.admission import Request
+from kubeqos.rules.requests import Request
 
 Coalesced = dict[str, Callable[[int], bytes | None]]
 
@@ -21,7 +21,7 @@ def _nothing() -> None:
 
 
 @dataclass(slots=True)
-class Admitted:
+class AdmittedWrite:
     """What to store, what to tell the client, and which quota statuses are written in the same transaction.
 
     `accepted` is called once the store has taken the write: only then does usage change.
@@ -36,7 +36,7 @@ class Admitted:
 class Admission(Protocol):
     """Decides about writes; raises ApiError to refuse one."""
 
-    def admit(self, request: Request) -> Admitted:
+    def admit(self, request: Request) -> AdmittedWrite:
         """Complete, validate and price a write; for a delete only the price is of interest."""
 
     async def count(self, namespace: str) -> None:

@@ -7,7 +7,7 @@ Called by the API server before anything else looks at a request. `kubeconfig` a
 from kubeqos.apiserver.auth.authenticate import Authenticator, Unauthenticated
 from kubeqos.apiserver.auth.authorize import Authorizer, forbidden_message
 from kubeqos.apiserver.auth.defaults import default_objects
-from kubeqos.apiserver.auth.impersonate import Refused, impersonate
+from kubeqos.apiserver.auth.impersonate import ImpersonationRefused, impersonate
 from kubeqos.apiserver.auth.kubeconfig import write_kubeconfig
 from kubeqos.apiserver.auth.noderule import NodeFacts, NodeRule
 from kubeqos.apiserver.auth.rbac import Attributes, Decision, Policy
@@ -18,10 +18,10 @@ __all__ = [
     "Authenticator",
     "Authorizer",
     "Decision",
+    "ImpersonationRefused",
     "NodeFacts",
     "NodeRule",
     "Policy",
-    "Refused",
     "StaticTokens",
     "TokenSigner",
     "Unauthenticated",

@@ -17,7 +17,7 @@ SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ImpersonationRefused:
     """403 with this message, or 400 when the headers make no sense."""
 
     code: int
@@ -26,7 +26,7 @@ class Refused:
 
 def impersonate(
     identity: Identity, headers: Iterable[tuple[bytes, bytes]], authorizer: Authorizer
-) -> Identity | Refused:
+) -> Identity | ImpersonationRefused:
     """The identity that the headers ask for; `identity` itself when they ask for nobody."""
     asked = [(name, value.decode("latin-1")) for name, value in headers if name.startswith(b"impersonate-")]
     if not asked:
@@ -35,11 +35,11 @@ def impersonate(
     groups = [value for name, value in asked if name == GROUP]
     uid = next((value for name, value in asked if name == UID), "")
     if not user:
-        return Refused(400, "requested groups, uid or extras without impersonating a user")
+        return ImpersonationRefused(400, "requested groups, uid or extras without impersonating a user")
     for wanted in needed(user, groups, uid):
         decision = authorizer.decide(identity, wanted)
         if not decision.allowed:
-            return Refused(403, forbidden_message(identity, wanted, decision.because))
+            return ImpersonationRefused(403, forbidden_message(identity, wanted, decision.because))
     return become(user, groups, uid)
 
 

@@ -23,7 +23,7 @@ from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.apiserver.registry.objects import decode
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, decode_json, encode_json
-from kubeqos.model.wellknown import SERVING_CERTIFICATE_ANNOTATION
+from kubeqos.model.annotations.wellknown import SERVING_CERTIFICATE_ANNOTATION
 from kubeqos.web.messages import Query, Response
 from kubeqos.web.pki import Pki
 from kubeqos.web.status import ApiError, bad_request

@@ -20,7 +20,7 @@ from kubeqos.apiserver.patch.fieldset import (
 )
 from kubeqos.apiserver.patch.managers import (
     BEFORE_FIRST_APPLY,
-    Entry,
+    ManagedFieldsEntry,
     Writer,
     changes_between,
     decode,
@@ -59,7 +59,7 @@ def apply_configuration(
     place = place_of_type(schema)
     base = zero_object(schema) if live is None else {**live, "metadata": _without_managers(live)}
     entries = _entries(live, schema, writer)
-    mine = Entry(writer.manager, "Apply", writer.api_version, {}, writer.now, writer.subresource)
+    mine = ManagedFieldsEntry(writer.manager, "Apply", writer.api_version, {}, writer.now, writer.subresource)
     mine.fields = recursive_difference(_fields_applied(place, config), writer.ignored)
     last = next((entry for entry in entries if entry.identity == mine.identity), None)
     others = [entry for entry in entries if entry is not last]
@@ -108,14 +108,14 @@ def _fields_applied(place: Place, config: JsonObject) -> FieldSet:
     return fields
 
 
-def _entries(live: JsonObject | None, schema: TypeSchema, writer: Writer) -> list[Entry]:
+def _entries(live: JsonObject | None, schema: TypeSchema, writer: Writer) -> list[ManagedFieldsEntry]:
     """The managers so far. What an object held before anybody was tracked belongs to a manager of its own."""
     if live is None:
         return []
     if entries := decode(live.get("metadata", {}).get("managedFields")):
         return entries
     fields = changes_between(None, live, schema, writer.ignored).added
-    return [Entry(BEFORE_FIRST_APPLY, "Update", writer.api_version, fields, writer.now)] if fields else []
+    return [ManagedFieldsEntry(BEFORE_FIRST_APPLY, "Update", writer.api_version, fields, writer.now)] if fields else []
 
 
 def _without_managers(live: JsonObject) -> JsonObject:
@@ -138,7 +138,7 @@ def _prune(place: Place, merged: JsonObject, last: FieldSet, wanted: list[FieldS
     return result
 
 
-def _refuse_conflicts(others: list[Entry], changes: Comparison, version: str) -> None:
+def _refuse_conflicts(others: list[ManagedFieldsEntry], changes: Comparison, version: str) -> None:
     touched = union(changes.modified, changes.added)
     conflicts = [
         (entry, path)

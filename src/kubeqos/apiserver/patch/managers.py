@@ -39,7 +39,7 @@ class Writer(msgspec.Struct, frozen=True):
     """Fields that this endpoint does not write, such as status on the main resource."""
 
 
-class Entry(msgspec.Struct):
+class ManagedFieldsEntry(msgspec.Struct):
     """One entry of managedFields."""
 
     manager: str
@@ -76,7 +76,7 @@ def track(live: JsonObject | None, new: JsonObject, schema: TypeSchema, writer: 
         entries = take_fields(entries, changes, writer.api_version)
     gained = union(changes.modified, changes.added)
     if gained:
-        own = Entry(writer.manager, "Update", writer.api_version, gained, writer.now, writer.subresource)
+        own = ManagedFieldsEntry(writer.manager, "Update", writer.api_version, gained, writer.now, writer.subresource)
         for entry in entries:
             if entry.identity == own.identity:
                 own.fields = union(gained, entry.fields)
@@ -105,7 +105,7 @@ def owned(value: JsonObject, left_out: frozenset[str] = _SYSTEM_FIELDS) -> JsonO
     return out
 
 
-def take_fields(entries: list[Entry], changes: Comparison, version: str) -> list[Entry]:
+def take_fields(entries: list[ManagedFieldsEntry], changes: Comparison, version: str) -> list[ManagedFieldsEntry]:
     """The entries without what was changed by somebody else or went away; empty entries vanish."""
     lost = union(union(changes.modified, changes.added), changes.removed)
     out = []
@@ -116,14 +116,14 @@ def take_fields(entries: list[Entry], changes: Comparison, version: str) -> list
     return out
 
 
-def decode(managed_fields: Any) -> list[Entry]:
+def decode(managed_fields: Any) -> list[ManagedFieldsEntry]:
     """Read managedFields as they are stored, or as a client rewrote them. Nothing is read from a list with an error."""
     out = []
     for raw in managed_fields or []:
         if raw.get("fieldsType") != "FieldsV1" or raw.get("operation") not in ("Apply", "Update"):
             return []
         out.append(
-            Entry(
+            ManagedFieldsEntry(
                 manager=raw.get("manager", ""),
                 operation=raw["operation"],
                 api_version=raw.get("apiVersion", ""),
@@ -135,13 +135,13 @@ def decode(managed_fields: Any) -> list[Entry]:
     return out
 
 
-def encode(entries: list[Entry]) -> list[JsonObject]:
+def encode(entries: list[ManagedFieldsEntry]) -> list[JsonObject]:
     """managedFields in the order of Kubernetes: appliers first, then by time and name."""
     entries = sorted(entries, key=lambda e: (e.operation, e.time or "", e.manager, e.api_version, e.subresource))
     return [_encode(entry) for entry in entries]
 
 
-def _encode(entry: Entry) -> JsonObject:
+def _encode(entry: ManagedFieldsEntry) -> JsonObject:
     out: JsonObject = {"manager": entry.manager, "operation": entry.operation, "apiVersion": entry.api_version}
     if entry.time:
         out["time"] = entry.time
@@ -152,7 +152,7 @@ def _encode(entry: Entry) -> JsonObject:
     return out
 
 
-def _entries_to_start_from(live: JsonObject | None, new: JsonObject, writer: Writer) -> list[Entry] | None:
+def _entries_to_start_from(live: JsonObject | None, new: JsonObject, writer: Writer) -> list[ManagedFieldsEntry] | None:
     """A client may rewrite managedFields, and resets them with one empty entry; leaving them out means no change.
 
     None if the object is not tracked: it exists and nobody ever applied or created it here.
@@ -170,14 +170,14 @@ def _entries_to_start_from(live: JsonObject | None, new: JsonObject, writer: Wri
     return decode(stored) if stored else None
 
 
-def _capped(entries: list[Entry]) -> list[Entry]:
+def _capped(entries: list[ManagedFieldsEntry]) -> list[ManagedFieldsEntry]:
     """No more than ten updaters are told apart; the oldest are added up per API version."""
     updaters = [entry for entry in entries if entry.operation == "Update"]
     excess = len(updaters) - MAX_UPDATE_MANAGERS
     if excess <= 0:
         return entries
     updaters.sort(key=lambda entry: (entry.time or "", entry.identity))
-    buckets: dict[str, Entry] = {}
+    buckets: dict[str, ManagedFieldsEntry] = {}
     gone: set[tuple[str, str, str, str]] = set()
     for entry in updaters:
         bucket = buckets.get(entry.api_version)

@@ -9,7 +9,7 @@ from kubeqos.apiserver.registry.kinds import Kind
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.errors import InputError
-from kubeqos.rules.decoding import Refused, decode, unrecognized
+from kubeqos.rules.decoding import Undecodable, decode, unrecognized
 from kubeqos.web.status import ApiError, bad_request
 
 
@@ -24,7 +24,7 @@ def read_object(request: Request, name: str, group: str, version: str, validatio
     if media_type(content_type) == PROTOBUF:
         body, content_type = _as_json(body, name), "application/json"
     found = decode(body, content_type, (group, version, name), validation)  # type: ignore[arg-type]  # checked
-    if isinstance(found, Refused):
+    if isinstance(found, Undecodable):
         raise ApiError(found.code, found.reason, found.message)
     request.warnings.extend(found.warnings)
     found.raw.setdefault("metadata", {})

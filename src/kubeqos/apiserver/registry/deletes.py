@@ -12,7 +12,7 @@ from kubeqos.apiserver.registry.reads import Listing, list_objects
 from kubeqos.apiserver.registry.writes import Written, finished
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.timestamps import timestamp
-from kubeqos.rules.admission import Operation
+from kubeqos.rules.requests import Operation
 from kubeqos.store import Delete, Put, Stored
 from kubeqos.web.status import ApiError, about, conflict, forbidden, success
 

@@ -29,7 +29,7 @@ from kubeqos.model.kinds import (
     SCHEDULING,
     ApiResource,
 )
-from kubeqos.rules.admission import Operation, Request
+from kubeqos.rules.requests import Operation, Request
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 NO_COLLECTION_DELETE = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
@@ -187,7 +187,9 @@ POD_SUBRESOURCES = (
     Subresource("resize"),
     STATUS,
 )
-NODE_SUBRESOURCES = (Subresource("proxy", ("get",), "NodeProxyOptions", "", "v1", answers="text"), STATUS)
+# As in Kubernetes every verb is passed on and checked; our nodes answer to GET alone.
+PROXIED = ("create", "delete", "get", "patch", "update")
+NODE_SUBRESOURCES = (Subresource("proxy", PROXIED, "NodeProxyOptions", "", "v1", answers="text"), STATUS)
 NAMESPACE_SUBRESOURCES = (Subresource("finalize", ("update",)), STATUS)
 
 

@@ -35,7 +35,7 @@ from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.selectors import LabelSelector
 from kubeqos.model.timestamps import timestamp
 from kubeqos.web.messages import Response
-from kubeqos.web.status import ApiError, bad_request, success, too_many_requests
+from kubeqos.web.status import ApiError, bad_request, method_not_allowed, success, too_many_requests
 
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
 _VIEWS = ("status", "resize", "ephemeralcontainers", "finalize")
@@ -64,6 +64,8 @@ class Subresources:
             case "token":
                 return self._token(request, route, kind)
             case "proxy":
+                if request.method != "GET":
+                    raise method_not_allowed()
                 return await self.nodes.endpoint(route.name).get(route.tail, request.query)
         return await self._node_side(request, route)
 

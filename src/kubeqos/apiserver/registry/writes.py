@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from kubeqos.apiserver.admission.contract import Admitted
+from kubeqos.apiserver.admission.contract import AdmittedWrite
 from kubeqos.apiserver.patch import Writer, track
 from kubeqos.apiserver.registry.core import Core, generated_name
 from kubeqos.apiserver.registry.kinds import Kind
@@ -19,7 +19,7 @@ from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.gotext import quote
 from kubeqos.model.timestamps import timestamp
-from kubeqos.rules.admission import Operation, Request
+from kubeqos.rules.requests import Operation, Request
 from kubeqos.store import Delete, Put, Stored
 from kubeqos.web.status import (
     MODIFIED,
@@ -128,7 +128,7 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     return Written(render(await commit), created=True)
 
 
-def completed(core: Core, write: Write, obj: JsonObject) -> Admitted:
+def completed(core: Core, write: Write, obj: JsonObject) -> AdmittedWrite:
     """Everything that happens to a new object before it is known whether there is one of its name."""
     kind, namespace = write.kind, write.namespace
     _fit_url(kind, namespace, obj)
@@ -188,7 +188,7 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
         metadata.pop("namespace", None)
 
 
-def _admit(core: Core, write: Write, request: Request) -> Admitted:
+def _admit(core: Core, write: Write, request: Request) -> AdmittedWrite:
     if write.guard is not None and request.new is not None:
         write.guard(request.new)
     admitted = core.admission.admit(request)

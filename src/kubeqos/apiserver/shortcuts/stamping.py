@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kubeqos.apiserver.admission.chain import Chain
-from kubeqos.apiserver.admission.contract import Admitted
+from kubeqos.apiserver.admission.contract import AdmittedWrite
 from kubeqos.apiserver.present.bodies import object_body
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.writes import Write, Written, check_absent, check_namespace, completed
 from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.shortcuts.stencils import MOMENT, MOMENT_SECONDS, UID_MARK
 from kubeqos.codec import JsonObject
-from kubeqos.rules import admission
 from kubeqos.rules.limits import Defaulted, check_pod
-from kubeqos.rules.quota import Charge, Denied, decide
+from kubeqos.rules.quota import Charge, OverQuota, decide
+from kubeqos.rules.requests import Request as AdmissionRequest
 from kubeqos.store import Put
 from kubeqos.web.status import ApiError
 
@@ -78,16 +78,16 @@ class Stamping:
         return Written(value, created=True)
 
 
-def admit_charge(chain: Chain, namespace: str, charge: Charge | None) -> Admitted | None:
+def admit_charge(chain: Chain, namespace: str, charge: Charge | None) -> AdmittedWrite | None:
     """Judge a new object that is known to pass everything but bounds and quota; None refuses it."""
     limits, spec = chain.limits(namespace), charge.spec if charge is not None else None
     if limits and spec is not None and check_pod(spec, limits, chain.container_level):
         return None
     decision = decide(chain.ledger.quotas(namespace), None, charge, container_level=chain.container_level)
-    if isinstance(decision, Denied):
+    if isinstance(decision, OverQuota):
         return None
     deltas = decision.deltas
-    return Admitted(
+    return AdmittedWrite(
         {}, coalesced=chain.statuses(namespace, deltas), accepted=lambda: chain.ledger.apply(namespace, deltas)
     )
 
@@ -105,7 +105,7 @@ class _Rehearsal:
     chain: Chain
     limited: bool
 
-    def admit(self, request: admission.Request) -> Admitted:
+    def admit(self, request: AdmissionRequest) -> AdmittedWrite:
         around = replace(self.chain.surroundings(request), quotas=())
         return self.chain.admit_in(request, around if self.limited else replace(around, limits=()))
 

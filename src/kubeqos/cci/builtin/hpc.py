@@ -11,7 +11,7 @@ from kubeqos.cci.claims.parameters import Group, Parameters
 from kubeqos.cci.sdk import Ask, End, Held, Start
 from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import Machine
-from kubeqos.topology.answers import Allocated, Refused, Violation
+from kubeqos.topology.answers import Allocated, Unsatisfiable, Violation
 from kubeqos.topology.attributes import Siblings
 from kubeqos.topology.compute import allocate
 
@@ -42,7 +42,7 @@ class Hpc(Reference):
         ]
         self.keeping.restored(only_exclusive)
 
-    def choose(self, available: CpuSet, parameters: Parameters) -> tuple[Allocated, ...] | Refused:
+    def choose(self, available: CpuSet, parameters: Parameters) -> tuple[Allocated, ...] | Unsatisfiable:
         answers: dict[int, Allocated] = {}
         taken, mine = NO_CPUS, NO_NUMA
         order = sorted(range(len(parameters.groups)), key=lambda index: not parameters.groups[index].exclusive)
@@ -55,14 +55,16 @@ class Hpc(Reference):
                 answer = allocate(
                     self.machine, rest & group.region(self.machine), group.request(parameters.device_numa)
                 )
-            if isinstance(answer, Refused):
+            if isinstance(answer, Unsatisfiable):
                 return answer
             answers[index] = answer
             taken |= answer.cpus | answer.whole
             mine |= self.machine.numa_of(answer.whole)
         return tuple(answers[index] for index in range(len(parameters.groups)))
 
-    def _whole_nodes(self, available: CpuSet, group: Group, device_numa: NumaSet, mine: NumaSet) -> Allocated | Refused:
+    def _whole_nodes(
+        self, available: CpuSet, group: Group, device_numa: NumaSet, mine: NumaSet
+    ) -> Allocated | Unsatisfiable:
         """The fewest nodes that serve the group, nearest together, with one thread of each core if it may be so."""
         alone = replace(group, siblings=Siblings.DENIED) if group.siblings is Siblings.ANY else group
         inside = available & group.region(self.machine)
@@ -72,7 +74,9 @@ class Hpc(Reference):
                 if isinstance(answer, Allocated):
                     return answer
         free = self._free_nodes(available) | mine
-        return Refused((Violation("whole NUMA nodes", f"nodes {free or 'none'} are free, {group.cores} cores wanted"),))
+        return Unsatisfiable(
+            (Violation("whole NUMA nodes", f"nodes {free or 'none'} are free, {group.cores} cores wanted"),)
+        )
 
     def _free_nodes(self, available: CpuSet) -> NumaSet:
         taken = self.machine.numa_of(self.keeping.cpus)

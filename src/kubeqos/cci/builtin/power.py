@@ -17,7 +17,7 @@ from kubeqos.cci.claims.parameters import Parameters
 from kubeqos.cci.sdk import Ask, End, Held, Start
 from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.machine import CoreKind, Machine
-from kubeqos.topology.answers import Allocated, Refused
+from kubeqos.topology.answers import Allocated, Unsatisfiable
 
 PARKED, WORKING = "power", "balance_performance"
 
@@ -47,13 +47,13 @@ class Power(Reference):
         self.keeping.restored(held)
         self._park()
 
-    def choose(self, available: CpuSet, parameters: Parameters) -> tuple[Allocated, ...] | Refused:
+    def choose(self, available: CpuSet, parameters: Parameters) -> tuple[Allocated, ...] | Unsatisfiable:
         """The first of ever less frugal attempts that succeeds; the last one is the plain claim."""
-        answer: tuple[Allocated, ...] | Refused = Refused(())
+        answer: tuple[Allocated, ...] | Unsatisfiable = Unsatisfiable(())
         for attempt in self._frugal(parameters):
             for region in (self._in_use(available), available):
                 answer = super().choose(region, attempt)
-                if not isinstance(answer, Refused):
+                if not isinstance(answer, Unsatisfiable):
                     return answer
         return answer
 

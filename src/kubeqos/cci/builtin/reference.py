@@ -9,7 +9,7 @@ from kubeqos.cci.claims.parameters import Parameters
 from kubeqos.cci.sdk import Ask, Driver, Refuse
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.topology.answers import Allocated, Refused
+from kubeqos.topology.answers import Allocated, Unsatisfiable
 from kubeqos.topology.compute import allocate_claim
 
 
@@ -25,11 +25,11 @@ class Reference(Driver):
             known = ", ".join(policy for policy in POLICIES)
             raise Refuse(f"policy {ask.policy!r} is unknown to driver {self.name} (known: {known})")
         answer = self.choose(CpuSet.from_ids(ask.available), ask.parameters)
-        if isinstance(answer, Refused):
+        if isinstance(answer, Unsatisfiable):
             raise Refuse(str(answer))
         return [each.cpus for each in answer]
 
-    def choose(self, available: CpuSet, parameters: Parameters) -> tuple[Allocated, ...] | Refused:
+    def choose(self, available: CpuSet, parameters: Parameters) -> tuple[Allocated, ...] | Unsatisfiable:
         """CPUs for each group of a claim."""
         regions = [group.region(self.machine) for group in parameters.groups]
         return allocate_claim(self.machine, available, parameters.requests(), regions)

@@ -13,10 +13,10 @@ from typing import Any
 from kubeqos.cci.claims.asks import check_config, check_pod
 from kubeqos.cci.claims.parameters import CONFIG_KEY
 from kubeqos.cci.claims.resolving import Key, Objects, resolve
+from kubeqos.model.annotations.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
 from kubeqos.model.objects import PodView
-from kubeqos.model.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
-from kubeqos.rules.admission import Lookup, Operation, Request
 from kubeqos.rules.fielderror import FieldError, invalid
+from kubeqos.rules.requests import Lookup, Operation, Request
 
 _RESOURCE = "resource.k8s.io"
 _HOLDERS = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}

@@ -14,9 +14,9 @@ from typing import Any
 from kubeqos.cci.claims.document import Problem
 from kubeqos.cci.claims.parameters import CONFIG_KEY, Group, Parameters, parse
 from kubeqos.cci.claims.resolving import ResolvedClaim, Unresolved
+from kubeqos.model.annotations.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
 from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.model.quantity import Quantity
-from kubeqos.model.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
 from kubeqos.rules.fielderror import FieldError, invalid, required
 from kubeqos.topology.attributes import Siblings
 

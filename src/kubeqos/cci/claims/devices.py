@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kubeqos.model.annotations.wellknown import ALIGN_ANNOTATION
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ContainerView
-from kubeqos.model.wellknown import ALIGN_ANNOTATION
 from kubeqos.plugins.managers import AdmittedPod
 
 DeviceLocator = Callable[[Machine, AdmittedPod, ContainerView], NumaSet | str]

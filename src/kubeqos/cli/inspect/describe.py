@@ -12,10 +12,10 @@ from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.inspect import quota
 from kubeqos.cli.inspect.usage import running_on, used_classes
 from kubeqos.cli.output import table
+from kubeqos.model.annotations.published import decode_assignments
+from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, DRIVERS_ANNOTATION, PROFILE_LABEL
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.model.published import decode_assignments
 from kubeqos.model.quantity import Quantity
-from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, DRIVERS_ANNOTATION, PROFILE_LABEL
 from kubeqos.rules.classes import Catalog, ClassKey, Level, ResourceType, catalog, requested
 from kubeqos.rules.podqos import effective_requests, qos_class
 

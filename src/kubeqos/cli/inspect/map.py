@@ -13,12 +13,12 @@ from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import coloured, columns, emit, paint, table, wide_output_option
 from kubeqos.errors import KubeqosError
+from kubeqos.model.annotations.published import Assignments, assignments_to_dict, decode_assignments, decode_machine
+from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.model.hardware.machinefile import machine_to_dict
 from kubeqos.model.machine import Machine
-from kubeqos.model.published import Assignments, assignments_to_dict, decode_assignments, decode_machine
-from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
 from kubeqos.topology.map import LETTERS, render_map
 from kubeqos.topology.pools import Pools
 

@@ -9,9 +9,9 @@ import click
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import emit, wide_output_option
+from kubeqos.model.annotations.published import SHARED_PART, decode_assignments
+from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
 from kubeqos.model.objects import PodView
-from kubeqos.model.published import SHARED_PART, decode_assignments
-from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
 from kubeqos.rules.podqos import effective_requests, qos_class
 
 

@@ -65,7 +65,7 @@ def _ready(node: dict[str, Any]) -> str:
 
 
 def _profile(node: dict[str, Any]) -> str | None:
-    from kubeqos.model.wellknown import PROFILE_LABEL
+    from kubeqos.model.annotations.wellknown import PROFILE_LABEL
 
     labels: dict[str, str] = node["metadata"].get("labels") or {}
     return labels.get(PROFILE_LABEL)

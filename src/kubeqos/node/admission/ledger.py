@@ -18,7 +18,7 @@ FORMAT, VERSION = "kubeqos-node-ledger", 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One admitted pod: who it is and the resources that it has, by container (see `node.pod.resize`)."""
 
     namespace: str
@@ -32,7 +32,7 @@ class Entry:
 class Loaded:
     """What a start found. `damaged` names files that were set aside."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, LedgerEntry] = field(default_factory=dict)
     managers: dict[str, Any] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
     found: bool = False
@@ -40,11 +40,11 @@ class Loaded:
     """Pods whose admission was cut short: managers may hold something for them, and no container was started."""
 
 
-class Ledger(Protocol):
+class NodeLedger(Protocol):
     """Where admission keeps what must survive it."""
 
     async def save(
-        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+        self, entries: Mapping[str, LedgerEntry], managers: Mapping[str, Any], reserved: Collection[str] = ()
     ) -> None:
         """When this returns, the state survives a power cut."""
 
@@ -55,7 +55,7 @@ class LocalLedger:
     """A ledger that lives as long as the process: for fleets of simulated nodes, which have no power to be cut."""
 
     async def save(
-        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+        self, entries: Mapping[str, LedgerEntry], managers: Mapping[str, Any], reserved: Collection[str] = ()
     ) -> None:
         """Nothing to do: whoever saves has it all."""
 
@@ -72,7 +72,7 @@ class FileLedger:
         self._threaded = threaded
 
     async def save(
-        self, entries: Mapping[str, Entry], managers: Mapping[str, Any], reserved: Collection[str] = ()
+        self, entries: Mapping[str, LedgerEntry], managers: Mapping[str, Any], reserved: Collection[str] = ()
     ) -> None:
         pods = {uid: [one.namespace, one.name, one.resources, one.untold] for uid, one in entries.items()}
         # As text at once: what the managers gave us may change while the disk is busy.
@@ -87,7 +87,9 @@ class FileLedger:
         if loaded.data is None:
             return Loaded(damaged=loaded.set_aside)
         try:
-            entries = {uid: Entry(row[0], row[1], row[2], tuple(row[3])) for uid, row in loaded.data["pods"].items()}
+            entries = {
+                uid: LedgerEntry(row[0], row[1], row[2], tuple(row[3])) for uid, row in loaded.data["pods"].items()
+            }
             reserved = tuple(loaded.data.get("reserved", ()))
             return Loaded(entries, dict(loaded.data["managers"]), loaded.set_aside, True, reserved)
         except (KeyError, TypeError, AttributeError, IndexError):

@@ -20,7 +20,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.node.admission.fit import NodeFit, Occupancy, occupant_of, refuse, shortage
 from kubeqos.node.admission.grants import Conflict, combine
-from kubeqos.node.admission.ledger import Entry, Ledger
+from kubeqos.node.admission.ledger import LedgerEntry, NodeLedger
 from kubeqos.node.admission.managers import Adopts, OffersForPods, Resizes
 from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.pod.effects import Allocation, Shortage
@@ -74,7 +74,7 @@ class Admission:
         self,
         machine: Machine,
         managers: Sequence[ResourceManager],
-        ledger: Ledger,
+        ledger: NodeLedger,
         node: Callable[[], NodeFit],
         topology: TopologySettings | None = None,
         gate: Callable[[AdmittedPod, bool], Refusal | None] = lambda _pod, _static: None,
@@ -82,7 +82,7 @@ class Admission:
         """`gate` is asked first, with whether the pod is static: a node under pressure does not take every pod."""
         self.machine = machine
         self.managers = tuple(managers)
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, LedgerEntry] = {}
         self.why: dict[str, str] = {}
         self._gate = gate
         self._ledger = ledger
@@ -403,7 +403,7 @@ class Admission:
 
     def _enter(self, pod: AdmittedPod, untold: tuple[str, ...] = ()) -> None:
         metadata = pod.view.metadata
-        self.entries[pod.uid] = Entry(metadata.namespace, metadata.name, resources_of(pod.raw), untold)
+        self.entries[pod.uid] = LedgerEntry(metadata.namespace, metadata.name, resources_of(pod.raw), untold)
         self._held.pods[pod.uid] = occupant_of(pod.view.spec)
         self._held.promised.pop(pod.uid, None)
 
@@ -429,7 +429,7 @@ class Admission:
         loaded = self._ledger.load()
         out = Restored(damaged=loaded.damaged)
         known = {uid: pods.get(uid) or _shadow(uid, entry) for uid, entry in loaded.entries.items()}
-        cut_short = {uid: _shadow(uid, Entry("", "", {})) for uid in loaded.reserved if uid not in known}
+        cut_short = {uid: _shadow(uid, LedgerEntry("", "", {})) for uid in loaded.reserved if uid not in known}
         for manager in self.managers:
             try:
                 out.repairs += await manager.restore(loaded.managers.get(manager.name), known | cut_short)
@@ -464,7 +464,7 @@ class Admission:
         return wrong + self._pending.validate(self._held.reserved)
 
 
-def _shadow(uid: str, entry: Entry) -> AdmittedPod:
+def _shadow(uid: str, entry: LedgerEntry) -> AdmittedPod:
     """A pod of which only the ledger is left, until it is known to be gone."""
     containers = [{"name": name, "resources": resources} for name, resources in entry.resources.items() if name]
     raw = {

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.model.machine import Machine
-from kubeqos.model.objects import NodeQosResources, ResourceList, Taint
-from kubeqos.model.published import SHARED_PART, Assignments, Holding, encode_assignments, encode_machine
-from kubeqos.model.quantity import Format, Quantity
-from kubeqos.model.topologysummary import ByNuma, Division, TopologySummary, encode_topology
-from kubeqos.model.wellknown import (
+from kubeqos.model.annotations.published import SHARED_PART, Assignments, Holding, encode_assignments, encode_machine
+from kubeqos.model.annotations.topologysummary import ByNuma, Division, TopologySummary, encode_topology
+from kubeqos.model.annotations.wellknown import (
     ASSIGNMENTS_ANNOTATION,
     DRIVERS_ANNOTATION,
     MACHINE_ANNOTATION,
     PROFILE_LABEL,
     TOPOLOGY_ANNOTATION,
 )
+from kubeqos.model.machine import Machine
+from kubeqos.model.objects import NodeQosResources, ResourceList, Taint
+from kubeqos.model.quantity import Format, Quantity
 from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.plugins.managers import (

@@ -17,7 +17,7 @@ from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import CCI, QOS_RESOURCES
 from kubeqos.model.machine import Machine
-from kubeqos.node.admission.ledger import FileLedger, Ledger
+from kubeqos.node.admission.ledger import FileLedger, NodeLedger
 from kubeqos.node.admission.managers.classes import ClassManager
 from kubeqos.node.admission.managers.cpu import CpuManager
 from kubeqos.node.admission.managers.memory import MemoryManager
@@ -49,7 +49,7 @@ class Hosting:
     pods: LocalPods | None = None
     """Of an agent without API server."""
     clock: Clock = field(default_factory=WallClock)
-    ledger: Ledger | None = None
+    ledger: NodeLedger | None = None
     """None keeps files in the state directory."""
     on_event: Callable[[str, str], None] | None = None
     """Called with the reason and message of every event."""

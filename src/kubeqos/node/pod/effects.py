@@ -46,7 +46,7 @@ class Promised(_Value, frozen=True):
     by: frozenset[str]
 
 
-class Refused(_Value, frozen=True):
+class RecordedRefusal(_Value, frozen=True):
     """A `Refusal` or `Shortage` as it is written down: those are the managers' own type."""
 
     reason: str
@@ -57,7 +57,7 @@ class Refused(_Value, frozen=True):
 
 Result = SeenContainer | SeenSandbox | Refusal | Allocation | Promised | str | bool | None
 """What an effect made: a container, a sandbox, an allocation or refusal, a word, a probe's verdict."""
-Written = SeenContainer | SeenSandbox | Refused | Allocation | Promised | str | bool | None
+Written = SeenContainer | SeenSandbox | RecordedRefusal | Allocation | Promised | str | bool | None
 
 
 # ---- Stimuli

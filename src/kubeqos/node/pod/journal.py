@@ -46,7 +46,7 @@ class Step(Struct, frozen=True):
         if not isinstance(self.stimulus, Done):
             return self.stimulus
         result = self.stimulus.result
-        return fx.Done(self.stimulus.effect, _refusal(result) if isinstance(result, fx.Refused) else result)
+        return fx.Done(self.stimulus.effect, _refusal(result) if isinstance(result, fx.RecordedRefusal) else result)
 
 
 class Recorded(Struct, frozen=True, omit_defaults=True):
@@ -130,10 +130,10 @@ def _written(result: fx.Result) -> fx.Written:
     if not isinstance(result, Refusal):
         return result
     missing = dict(result.missing) if isinstance(result, fx.Shortage) else None
-    return fx.Refused(result.reason, result.message, result.retry, missing)
+    return fx.RecordedRefusal(result.reason, result.message, result.retry, missing)
 
 
-def _refusal(written: fx.Refused) -> Refusal:
+def _refusal(written: fx.RecordedRefusal) -> Refusal:
     if written.missing is None:
         return Refusal(written.reason, written.message, written.retry)
     return fx.Shortage(written.reason, written.message, written.retry, written.missing)

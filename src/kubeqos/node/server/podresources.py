@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from kubeqos.model.annotations.podmarks import role_of, type_of
 from kubeqos.model.cpuset import CpuSet, NumaSet
-from kubeqos.model.podmarks import role_of, type_of
 from kubeqos.node.server.proto import podresources_pb2 as pb
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind
 from kubeqos.plugins.sockets import listening, services

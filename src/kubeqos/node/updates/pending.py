@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.node.updates.plan import Had, Update, cpus_of, plan
 from kubeqos.plugins.managers import ContainerKey, Grant
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 
 
 @dataclass(eq=False, slots=True)
@@ -73,14 +73,14 @@ class PendingUpdates:
 
     # ---- What comes in
 
-    def require(self, wanted: Mapping[ContainerKey, Grant]) -> Refused | None:
+    def require(self, wanted: Mapping[ContainerKey, Grant]) -> Unsatisfiable | None:
         """Containers should have this now: what that takes becomes pending, after all that is so already.
 
         Only those that exist are told; others are created with it. Without a safe order everybody stays as he is.
         """
         updates = plan(self._last, wanted, self._online)
         self._unplanned = []
-        if isinstance(updates, Refused):
+        if isinstance(updates, Unsatisfiable):
             present = {key: had for key, had in self._last.items() if key in wanted}
             moves = (
                 PendingUpdate(key, wanted[key], had.cpus, cpus_of(wanted[key], had.cpus))

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.plugins.managers import ContainerKey, Grant
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.changes import Held, plan_changes
 
 CPUS = "cpuset_cpus"
@@ -44,7 +44,7 @@ class Had:
 
 def plan(
     had: Mapping[ContainerKey, Had], wanted: Mapping[ContainerKey, Grant], online: CpuSet
-) -> list[Update] | Refused:
+) -> list[Update] | Unsatisfiable:
     """The updates from `had` to `wanted`; empty when everybody has what he should have.
 
     Containers only in `had` have gone or are nobody's affair, those only in `wanted` are not created yet.
@@ -56,7 +56,7 @@ def plan(
         return []
     moving = {key for key, grant in changed.items() if cpus_of(grant, had[key].cpus) != had[key].cpus}
     steps = _order(had, wanted, moving, online) if moving else []
-    if isinstance(steps, Refused):
+    if isinstance(steps, Unsatisfiable):
         return steps
     moves = [Update(key, _with_cpus(changed[key], cpus)) for key, cpus in steps]
     return moves + [Update(key, grant) for key, grant in changed.items() if key not in moving]
@@ -102,7 +102,7 @@ def _order(
     wanted: Mapping[ContainerKey, Grant],
     moving: set[ContainerKey],
     online: CpuSet,
-) -> list[tuple[ContainerKey, CpuSet]] | Refused:
+) -> list[tuple[ContainerKey, CpuSet]] | Unsatisfiable:
     """The new CPU sets of the moving containers, one after the other."""
     present = {key: wanted[key] for key in had if key in wanted and cpus_of(wanted[key])}
     owned = _owned(present)
@@ -119,7 +119,7 @@ def _order(
     taken = [one.cpus for one in (*before.values(), *after.values(), *still.values())]
     taken += [grant.exclusive | cpus_of(grant) for key, grant in wanted.items() if key not in had]
     changes = plan_changes(before | still, after | still, online - _union(taken))
-    if isinstance(changes, Refused):
+    if isinstance(changes, Unsatisfiable):
         return changes
     writes = []
     for change in changes:

@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
+from kubeqos.model.annotations.podmarks import DEDICATED_CORES
+from kubeqos.model.annotations.topologysummary import Division, PoolRule, Rules
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.machine import Machine
-from kubeqos.model.podmarks import DEDICATED_CORES
-from kubeqos.model.topologysummary import Division, PoolRule, Rules
 from kubeqos.qrm.messages import Allocation, NumaHint
 from kubeqos.qrm.plugins.knobs import check_knobs, knob_allocations
 from kubeqos.qrm.plugins.numa import Tenant, bound_hints, choose, open_nodes
 from kubeqos.qrm.plugins.roles import Numa, Role, role_for
 from kubeqos.qrm.sdk.values import Capacity, Kind, Refuse, Request
 from kubeqos.topology.alignment.hints import Hint
-from kubeqos.topology.answers import Refused, Violation
+from kubeqos.topology.answers import Unsatisfiable, Violation
 from kubeqos.topology.pools import SHARED
 
 Key = tuple[str, str]  # pod uid, container
@@ -123,7 +123,7 @@ class MemoryState:
             open={name: self.open_to(name, role) for name, role in bound.items()},
         )
 
-    def allocate(self, request: Request) -> MemoryState | Refused:
+    def allocate(self, request: Request) -> MemoryState | Unsatisfiable:
         key = request.pod_uid, request.container
         known = self.entries.get(key)
         if known is not None:
@@ -144,7 +144,7 @@ class MemoryState:
         wrong = after._checked()
         return after if wrong is None else wrong
 
-    def _checked(self) -> Refused | None:
+    def _checked(self) -> Unsatisfiable | None:
         """Whether everybody's memory still exists after this."""
         total, charged = self.allocatable(), self.bound()
         free = sum(total[node] - charged[node] for node in self.open_to_all())
@@ -182,8 +182,8 @@ class MemoryState:
         return {"memory": given, **knob_allocations("memory-knobs", role.knobs if role else {})}
 
 
-def _refuse(detail: str) -> Refused:
-    return Refused((Violation("memory", detail),))
+def _refuse(detail: str) -> Unsatisfiable:
+    return Unsatisfiable((Violation("memory", detail),))
 
 
 class MemoryPlugin:
@@ -202,7 +202,7 @@ class MemoryPlugin:
 
     def allocate(self, request: Request) -> dict[str, Allocation]:
         after = self.state.allocate(request)
-        if isinstance(after, Refused):
+        if isinstance(after, Unsatisfiable):
             raise Refuse(str(after))
         self.state = after
         return after.allocation((request.pod_uid, request.container))

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from kubeqos.document import Doc, parse_document
-from kubeqos.model.podmarks import enhancement, is_on, marks
+from kubeqos.model.annotations.podmarks import enhancement, is_on, marks
 from kubeqos.topology.pools import SHARED
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ A plugin is any object with a `resource` name and the methods that it needs; all
 What a plugin leaves out has a sensible default: without `allocations` the SDK remembers what `allocate` gave.
 """
 
-from kubeqos.model.topologysummary import Division, PoolRule, Rules
+from kubeqos.model.annotations.topologysummary import Division, PoolRule, Rules
 from kubeqos.qrm.messages import Allocation, DeviceSpec, MountSpec, NumaHint
 from kubeqos.qrm.sdk.serving import Options, running, serve
 from kubeqos.qrm.sdk.values import Capacity, Kind, Refuse, Request

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.errors import KubeqosError
-from kubeqos.model.podmarks import QOS_LEVEL_KEY, RECLAIMED_CORES
-from kubeqos.model.topologysummary import Division
+from kubeqos.model.annotations.podmarks import QOS_LEVEL_KEY, RECLAIMED_CORES
+from kubeqos.model.annotations.topologysummary import Division
 from kubeqos.qrm.messages import WHOLE_POD, hint_from_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.topology.alignment.hints import ANYWHERE, Hint

@@ -6,18 +6,18 @@ and what it becomes, so that it always equals the sum over the live objects, in 
 """
 
 from kubeqos.rules.quota.charge import Charge, charge_of, charge_pod, costs_the_same, enforced_on_update
-from kubeqos.rules.quota.ledger import Admitted, Deltas, Denied, Drift, Ledger, Reason, decide
+from kubeqos.rules.quota.ledger import Deltas, Drift, OverQuota, QuotaLedger, Reason, WithinQuota, decide
 from kubeqos.rules.quota.quota import Quota
 
 __all__ = [
-    "Admitted",
     "Charge",
     "Deltas",
-    "Denied",
     "Drift",
-    "Ledger",
+    "OverQuota",
     "Quota",
+    "QuotaLedger",
     "Reason",
+    "WithinQuota",
     "charge_of",
     "charge_pod",
     "costs_the_same",

@@ -31,14 +31,14 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class WithinQuota:
     """Every matching quota agrees; these are the charges."""
 
     deltas: Deltas
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class OverQuota:
     """At least one quota refuses. Kubernetes reports one reason, the first; all of them are here."""
 
     reasons: tuple[Reason, ...]
@@ -65,7 +65,7 @@ def decide(
     *,
     enforce: bool = True,
     container_level: Collection[str] = WELL_KNOWN,
-) -> Admitted | Denied:
+) -> WithinQuota | OverQuota:
     """May an object go from `before` to `after` (None: it does not exist)?
 
     Without `enforce` the answer is always yes: deletions, status reports and metadata are followed, never refused.
@@ -90,8 +90,8 @@ def decide(
         if enforce and quota.governs:
             _judge_classes(quota, quota.class_change(old, new, container_level), incomplete, exceeded)
     if incomplete or exceeded:
-        return Denied((*incomplete, *exceeded))
-    return Admitted(deltas)
+        return OverQuota((*incomplete, *exceeded))
+    return WithinQuota(deltas)
 
 
 def _must_specify(quota: Quota, charge: Charge) -> list[Reason]:
@@ -149,7 +149,7 @@ def _judge_classes(
         exceeded.append(Reason(quota.name, f"exceeded quota: {quota.name}, {_compared(numbers)}", numbers))
 
 
-class Ledger:
+class QuotaLedger:
     """Every quota of every namespace with its usage."""
 
     __slots__ = ("_namespaces", "expired")
@@ -187,7 +187,7 @@ class Ledger:
         *,
         enforce: bool = True,
         container_level: Collection[str] = WELL_KNOWN,
-    ) -> Admitted | Denied:
+    ) -> WithinQuota | OverQuota:
         quotas = self._namespaces.get(namespace, {}).values()
         return decide(quotas, before, after, enforce=enforce, container_level=container_level)
 
@@ -201,7 +201,7 @@ class Ledger:
     def release(self, namespace: str, charge: Charge) -> Deltas:
         """An object is gone: give back what it used."""
         decision = self.decide(namespace, charge, None, enforce=False)
-        assert isinstance(decision, Admitted)
+        assert isinstance(decision, WithinQuota)
         self.apply(namespace, decision.deltas)
         return decision.deltas
 
@@ -210,7 +210,7 @@ class Ledger:
         before = charge_pod(pod, expired=pod.metadata.uid in self.expired)
         self.expired.add(pod.metadata.uid)
         decision = self.decide(namespace, before, charge_pod(pod, expired=True), enforce=False)
-        assert isinstance(decision, Admitted)
+        assert isinstance(decision, WithinQuota)
         self.apply(namespace, decision.deltas)
         return decision.deltas
 

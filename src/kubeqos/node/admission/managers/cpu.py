@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 from kubeqos.errors import InputError
+from kubeqos.model.annotations.topologysummary import ByNuma
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ContainerView
 from kubeqos.model.quantity import Quantity
-from kubeqos.model.topologysummary import ByNuma
 from kubeqos.plugins.managers import (
     AdmittedPod,
     ContainerKey,
@@ -30,7 +30,7 @@ from kubeqos.plugins.managers import (
 from kubeqos.rules.podqos import QosClass, effective_requests
 from kubeqos.topology.alignment.cpuhints import cpu_hints
 from kubeqos.topology.alignment.hints import Hint, Offer
-from kubeqos.topology.answers import Refused, Violation
+from kubeqos.topology.answers import Unsatisfiable, Violation
 from kubeqos.topology.cpus import CpuOptions, allocate_cpus
 
 EXCLUSIVE_ANNOTATION = "kubeqos.io/exclusive-cpus"
@@ -153,7 +153,7 @@ class CpuManager:
             # What an init container held goes first: it must not stay idle beside the pod that owns it.
             near = reusable if near is None or len(reusable) >= count else near | reusable
         answer = allocate_cpus(self.machine, free, count, self.options, aligned=near)
-        if isinstance(answer, Refused):
+        if isinstance(answer, Unsatisfiable):
             aligned = any(isinstance(one, Violation) and one.rule.startswith("SMT") for one in answer.reasons)
             if aligned:
                 return Refusal("SMTAlignmentError", str(answer))

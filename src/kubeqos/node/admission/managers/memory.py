@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 from kubeqos.codec import JsonError, decode_json, encode_json
+from kubeqos.model.annotations.topologysummary import ByNuma
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.machine import Machine
-from kubeqos.model.topologysummary import ByNuma
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
@@ -26,7 +26,7 @@ from kubeqos.plugins.managers import (
 )
 from kubeqos.rules.podqos import QosClass, effective_requests
 from kubeqos.topology.alignment.hints import Hint, Offer
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.memory import MEMORY, Kind, MemoryState
 
 MEMORY_ANNOTATION = "kubeqos.io/numa-memory"
@@ -102,9 +102,9 @@ class MemoryManager:
                 return Refusal("UnexpectedAdmissionError", text)
         return self.grant(container) or NOTHING
 
-    def _take(self, key: ContainerKey, kind: Kind, request: dict[str, int], hint: Hint) -> Refused | None:
+    def _take(self, key: ContainerKey, kind: Kind, request: dict[str, int], hint: Hint) -> Unsatisfiable | None:
         after = self._state.allocate(*key, request, hint, kind)
-        if isinstance(after, Refused):
+        if isinstance(after, Unsatisfiable):
             return after
         self._state = after
         blocks = after.blocks(*key)

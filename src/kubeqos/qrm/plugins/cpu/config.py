@@ -21,7 +21,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.qrm.plugins.cpu.advisor import AdvisorConfig, Policy
 from kubeqos.qrm.plugins.cpu.layout import lay_out
 from kubeqos.qrm.plugins.roles import Numa, Role
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.pools import BUILT_IN, SHARED, Pools
 
 
@@ -69,7 +69,7 @@ def initial_pools(machine: Machine, config: CpuConfig) -> Pools:
     named = {name: CpuSet.parse(pool.cpus) for name, pool in config.pools.items() if pool.cpus}
     free = Pools(machine, reserved, named).shared
     placed = lay_out(machine, free, {name: pool.size for name, pool in config.pools.items() if not pool.cpus})
-    if isinstance(placed, Refused):
+    if isinstance(placed, Unsatisfiable):
         raise ConfigurationError(f"pools do not fit on the machine: {placed}")
     everything = {**named, **placed}
     pools = Pools(machine, reserved, {name: everything[name] for name in config.pools})

@@ -6,8 +6,8 @@ still on their way here.
 
 from __future__ import annotations
 
-from kubeqos.model.podmarks import DEDICATED_CORES
-from kubeqos.model.topologysummary import Division, PoolRule, Rules
+from kubeqos.model.annotations.podmarks import DEDICATED_CORES
+from kubeqos.model.annotations.topologysummary import Division, PoolRule, Rules
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.state import CpuState
 from kubeqos.qrm.plugins.roles import Numa, Role

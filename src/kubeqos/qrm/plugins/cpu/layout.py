@@ -10,15 +10,15 @@ from collections.abc import Mapping
 
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.topology.answers import Refused, Shortage
+from kubeqos.topology.answers import Shortage, Unsatisfiable
 from kubeqos.topology.cpus import take_cpus
 
 
-def lay_out(machine: Machine, free: CpuSet, sizes: Mapping[str, int]) -> dict[str, CpuSet] | Refused:
+def lay_out(machine: Machine, free: CpuSet, sizes: Mapping[str, int]) -> dict[str, CpuSet] | Unsatisfiable:
     """CPUs for each pool out of `free`; what is left over belongs to nobody."""
     wanted = sum(sizes.values())
     if wanted > len(free):
-        return Refused((Shortage("cpus", wanted, len(free), "for the pools"),))
+        return Unsatisfiable((Shortage("cpus", wanted, len(free), "for the pools"),))
     placed: dict[str, CpuSet] = {}
     for name, size in sizes.items():
         cpus = NO_CPUS

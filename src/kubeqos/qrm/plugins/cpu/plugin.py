@@ -26,7 +26,7 @@ from kubeqos.qrm.plugins.roles import role_for
 from kubeqos.qrm.proto import cpupools_pb2 as pb
 from kubeqos.qrm.sdk.values import Capacity, Refuse, Request
 from kubeqos.topology.alignment.hints import Hint
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 
 log = logger("kubeqos.plugin.cpu")
 POOLS_SERVICE = "kubeqos.qrm.cpupools.v1.CpuPools"
@@ -53,7 +53,7 @@ class CpuPlugin:
 
     def allocate(self, request: Request) -> dict[str, Allocation] | None:
         after = self.state.allocate(request)
-        if isinstance(after, Refused):
+        if isinstance(after, Unsatisfiable):
             raise Refuse(str(after))
         self.state = after
         given = after.allocation((request.pod_uid, request.container))
@@ -90,10 +90,10 @@ class CpuPlugin:
 
     # ---- Pools
 
-    def resize(self, wanted: Mapping[str, CpuSet | int]) -> CpuState | Refused:
+    def resize(self, wanted: Mapping[str, CpuSet | int]) -> CpuState | Unsatisfiable:
         """Change pools, all or nothing; the manager learns of it at its next look."""
         after = self.state.resize(wanted)
-        if not isinstance(after, Refused):
+        if not isinstance(after, Unsatisfiable):
             self.state = after
             self.saved()
             log.info("pools changed", pools={name: str(cpus) for name, cpus in after.pools.named.items()})
@@ -114,7 +114,7 @@ class CpuPlugin:
         self._shrinking = advice.shrinking if advice else {}
         if advice and any(pools[name].size != size for name, size in advice.sizes.items()):
             outcome = self.resize(advice.sizes)
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, Unsatisfiable):
                 log.warning("advice cannot be followed", advice=dict(advice.sizes), reason=str(outcome))
 
     def facts(self) -> dict[str, PoolFacts]:
@@ -154,7 +154,7 @@ class _PoolsServicer:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.what)
             raise
         outcome = self.plugin.resize(wanted)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, Unsatisfiable):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(outcome))
         return _pools_message(self.plugin.state)
 

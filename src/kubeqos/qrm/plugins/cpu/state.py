@@ -21,7 +21,7 @@ from kubeqos.qrm.plugins.numa import Tenant, bound_hints, choose, open_nodes
 from kubeqos.qrm.plugins.roles import Numa, Role, role_for
 from kubeqos.qrm.sdk.values import Kind, Request
 from kubeqos.topology.alignment.hints import Hint
-from kubeqos.topology.answers import Refused, Shortage, Violation
+from kubeqos.topology.answers import Shortage, Unsatisfiable, Violation
 from kubeqos.topology.cpus import CpuOptions, allocate_cpus
 from kubeqos.topology.pools import Pools
 
@@ -95,7 +95,7 @@ class CpuState:
         for node in nodes if nodes and count % len(nodes) == 0 else ():
             free = self.pools.available & self.machine.numa_cpus[node]
             share = allocate_cpus(self.machine, free, count // len(nodes), CpuOptions(full_pcpus_only=role.full_cores))
-            if isinstance(share, Refused):
+            if isinstance(share, Unsatisfiable):
                 return NO_CPUS
             taken |= share.cpus
         return taken
@@ -105,7 +105,7 @@ class CpuState:
         inside = self.machine.numa_cpus[node]
         return role.numa is Numa.EXCLUSIVE and any(inside & cpus for cpus in self.pools.exclusive.values())
 
-    def allocate(self, request: Request) -> CpuState | Refused:
+    def allocate(self, request: Request) -> CpuState | Unsatisfiable:
         """The state in which the container runs where its role says."""
         key = request.pod_uid, request.container
         known = self.entries.get(key)
@@ -128,7 +128,7 @@ class CpuState:
             return self.follow(key, entry)
         return self._join(key, entry, role.pool or self.config.default)
 
-    def _carve(self, key: Key, request: Request, entry: ContainerCpus, role: Role) -> CpuState | Refused:
+    def _carve(self, key: Key, request: Request, entry: ContainerCpus, role: Role) -> CpuState | Unsatisfiable:
         """CPUs of its own."""
         free, numa = self.pools.available, None
         if role.numa is not Numa.ANY:
@@ -145,23 +145,23 @@ class CpuState:
             cpus = self._evenly(request, role, numa)  # the hint was made for this
         else:
             found = allocate_cpus(self.machine, free, _count(request), CpuOptions(full_pcpus_only=role.full_cores))
-            if isinstance(found, Refused):
+            if isinstance(found, Unsatisfiable):
                 return found
             cpus = found.cpus
         carved = self.pools.carve(_name(key), cpus)
-        if isinstance(carved, Refused):
+        if isinstance(carved, Unsatisfiable):
             return carved
         bound = str(numa or "")
         entry = msgspec.structs.replace(entry, numa=bound, alone=role.numa is Numa.EXCLUSIVE)
         return replace(self, pools=carved, entries={**self.entries, key: entry})._gather(key)
 
-    def _nowhere(self, request: Request, role: str) -> Refused:
+    def _nowhere(self, request: Request, role: str) -> Unsatisfiable:
         bound = sorted({(e.pod_role, e.numa) for e in self.entries.values() if e.numa})
         held = ", ".join(f"{other} is bound to NUMA {numa}" for other, numa in bound) or "nothing is bound yet"
         where = f"on NUMA {request.hint.numa}" if request.hint.numa else "on any NUMA node"
         free = {n: len(cpus & self.pools.available) for n, cpus in self.machine.numa_cpus.items()}
         detail = f"{_count(request)} CPUs for role {role} do not fit {where} (free by node: {free}; {held})"
-        return Refused((Violation("cpu", detail),))
+        return Unsatisfiable((Violation("cpu", detail),))
 
     def follow(self, key: Key, entry: ContainerCpus) -> CpuState:
         follower = msgspec.structs.replace(entry, follows=True)
@@ -175,23 +175,23 @@ class CpuState:
         for key, entry in self.entries.items():
             if key[0] == main[0] and entry.follows and _name(key) not in pools.members:
                 joined = pools.join(_name(key), _name(main))
-                pools = pools if isinstance(joined, Refused) else joined
+                pools = pools if isinstance(joined, Unsatisfiable) else joined
         return replace(self, pools=pools)
 
     def _main(self, pod_uid: str) -> Key | None:
         own = (key for key in self.entries if key[0] == pod_uid and _name(key) in self.pools.exclusive)
         return next(own, None)
 
-    def _join(self, key: Key, entry: ContainerCpus, pool: str) -> CpuState | Refused:
+    def _join(self, key: Key, entry: ContainerCpus, pool: str) -> CpuState | Unsatisfiable:
         """Run in a pool, if its containers together do not ask for more than it may promise."""
         joined = self.pools.join(_name(key), pool)
-        if isinstance(joined, Refused):
+        if isinstance(joined, Unsatisfiable):
             return joined
         if entry.container_type is not Kind.INIT and entry.request_quantity:
             most = self.most(pool)
             asked = self.requested(pool) + entry.request_quantity
             if asked > most + 1e-6:
-                return Refused((Shortage("cpus", math.ceil(asked), math.floor(most), f"in pool {pool}"),))
+                return Unsatisfiable((Shortage("cpus", math.ceil(asked), math.floor(most), f"in pool {pool}"),))
         entry = msgspec.structs.replace(entry, owner_pool_name=pool)
         return replace(self, pools=joined, entries={**self.entries, key: entry})
 
@@ -208,23 +208,23 @@ class CpuState:
 
     # ---- Pools
 
-    def resize(self, wanted: Mapping[str, CpuSet | int]) -> CpuState | Refused:
+    def resize(self, wanted: Mapping[str, CpuSet | int]) -> CpuState | Unsatisfiable:
         """All these pools at once: exactly these CPUs, or so many laid out evenly. Checked before anything moves."""
         unknown = sorted(wanted.keys() - self.pools.named.keys())
         if unknown:
             known = ", ".join(self.pools.named) or "none"
-            return Refused((Violation("pools", f"there is no pool {unknown[0]} (known: {known})"),))
+            return Unsatisfiable((Violation("pools", f"there is no pool {unknown[0]} (known: {known})"),))
         kept = {name: cpus for name, cpus in self.pools.named.items() if name not in wanted}
         exact = {name: cpus for name, cpus in wanted.items() if isinstance(cpus, CpuSet)}
         sizes = {name: wanted[name] for name in self.pools.named if isinstance(wanted.get(name), int)}
         free = replace(self.pools, named={**kept, **exact}).shared
         placed = lay_out(self.machine, free, sizes)  # type: ignore[arg-type]
-        if isinstance(placed, Refused):
+        if isinstance(placed, Unsatisfiable):
             return placed
         named = {**kept, **exact, **placed}
         pools = replace(self.pools, named={name: named[name] for name in self.pools.named})
         wrong = next(iter(pools.validate()), None) or check_floors(pools, self.config)
-        return Refused((Violation("pools", wrong),)) if wrong else replace(self, pools=pools)
+        return Unsatisfiable((Violation("pools", wrong),)) if wrong else replace(self, pools=pools)
 
     def requested(self, pool: str) -> float:
         """CPUs that the containers of a pool ask for; init containers are gone before the others run."""

@@ -17,7 +17,7 @@ from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.state import ContainerCpus, CpuState
-from kubeqos.topology.answers import Refused
+from kubeqos.topology.answers import Unsatisfiable
 
 RESULT = "allocation_result"
 
@@ -79,7 +79,7 @@ def _with_pools(state: CpuState, saved: Mapping[str, str], repaired: list[str]) 
     except InputError as error:
         resized = state
         repaired.append(f"pools: {error.what}")
-    if isinstance(resized, Refused):
+    if isinstance(resized, Unsatisfiable):
         repaired.append(f"pools are as configured again: {resized}")
         return state
     return resized
@@ -89,7 +89,7 @@ def _placed(state: CpuState, key: tuple[str, str], entry: ContainerCpus, cpus: C
     name = "/".join(key)
     pool = entry.owner_pool_name
     pools = state.pools.join(name, pool) if pool else state.pools.carve(name, cpus)
-    if isinstance(pools, Refused):
+    if isinstance(pools, Unsatisfiable):
         repaired.append(f"{name}: {pools}")
         return state
     return replace(state, pools=pools, entries={**state.entries, key: entry})

@@ -6,7 +6,7 @@ from typing import Final
 
 TOPOLOGY_ANNOTATION: Final = "kubeqos.io/topology"
 """On a Node: what is free on which NUMA node and how plugins divide resources, published by the node agent for the
-scheduler, as JSON (`model.topologysummary`)."""
+scheduler, as JSON (`model.annotations.topologysummary`)."""
 
 DRIVERS_ANNOTATION: Final = "kubeqos.io/compute-drivers"
 """On a Node: the names of the registered CCI drivers, separated by commas."""
@@ -25,7 +25,7 @@ MACHINE_ANNOTATION: Final = "kubeqos.io/machine"
 
 ASSIGNMENTS_ANNOTATION: Final = "kubeqos.io/assignments"
 """On a Node: who runs where, as JSON `{"pools": {name: cpuset}, "containers": {"ns/pod/container": {"cpus": cpuset,
-"exclusive": bool, "mems": NUMA nodes}}}` (`model.published`)."""
+"exclusive": bool, "mems": NUMA nodes}}}` (`model.annotations.published`)."""
 
 ALIGN_ANNOTATION: Final = "cci.kubeqos.io/align-to"
 """On a Pod: names or kinds of devices, separated by commas, whose NUMA nodes its claims' device attributes mean."""

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import InputError
+from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
 from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.hardware.machinefile import machine_from_dict, machine_to_dict
 from kubeqos.model.machine import Machine
-from kubeqos.model.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
 
 S = TypeVar("S", CpuSet, NumaSet)
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kubeqos.codec import encode_json
-from kubeqos.model.podmarks import Marks
+from kubeqos.model.annotations.podmarks import Marks
 
 ANY, BIND, EXCLUSIVE = "any", "bind", "exclusive"
 ByNuma = dict[int, int]

@@ -1,0 +1,123 @@
+"""What admission is asked and what it answers: a write, the facts of the cluster that decide about it, two answers.
+
+Called by everybody who hands a write to `rules.admission` or adds an opinion of his own to it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kubeqos.gates import FeatureGates
+from kubeqos.rules.classes import WELL_KNOWN, Level
+from kubeqos.rules.fielderror import FieldError
+from kubeqos.rules.limits import Limits
+from kubeqos.rules.priority import PriorityClasses
+from kubeqos.rules.quota import Deltas, Quota
+
+Raw = dict[str, Any]
+DEFAULT_GATES = FeatureGates.default()
+
+
+class Operation(enum.StrEnum):
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A write that wants to be admitted: what the API server, `kubeqos check` and every further check are asked about.
+
+    `new` belongs to admission from here on and is changed in place, and is None for a delete; `old` is only read, and
+    is None for a create.
+    """
+
+    operation: Operation
+    resource: str
+    kind: str
+    group: str = ""
+    namespace: str = ""
+    subresource: str = ""
+    old: Raw | None = None
+    new: Raw | None = None
+
+    @property
+    def qualified(self) -> str:
+        """The resource as messages and tables of steps name it."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    @property
+    def name(self) -> str:
+        """The name for messages; a name that is yet to be generated is known by its prefix."""
+        metadata = ((self.new if self.new is not None else self.old) or {}).get("metadata") or {}
+        return str(metadata.get("name") or metadata.get("generateName") or "")
+
+
+class Lookup(Protocol):
+    """Objects as they are stored, or about to be, for checks that have to look beyond the one in hand."""
+
+    def get(self, kind: str, group: str, namespace: str, name: str) -> Raw | None: ...
+
+    def all(self, kind: str, group: str, namespace: str) -> Iterable[Raw]: ...
+
+
+Check = Callable[[Request, Raw, Lookup], Sequence[FieldError]]
+"""A further opinion on an object that passed everything else, for rooms that the server does not know. It must have
+nothing to say about a new pod without claims and annotations, so that such pods need not be shown to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the rules need to know beside the object. Compiled parts are kept per revision by the caller."""
+
+    namespace_phase: str | None = "Active"
+    """None: the namespace does not exist."""
+    limits: Sequence[Limits] = ()
+    priorities: PriorityClasses = field(default_factory=PriorityClasses)
+    quotas: Collection[Quota] = ()
+    gates: FeatureGates = DEFAULT_GATES
+    container_level: Collection[str] = frozenset(WELL_KNOWN)
+    """QoS-class resources that nodes offer to containers; pod-wide requests of them are defaults for containers."""
+    known_classes: Mapping[str, Level] = field(default_factory=lambda: WELL_KNOWN)
+    """Official QoS-class resources and what the administrator adds to them; they matter with strict names only."""
+    nodes: Collection[str] = ()
+    expired: Collection[str] = ()
+    """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
+    runtime_classes: Collection[str] | None = None
+    """Those that exist; None where nobody knows, as for a manifest that is checked for another cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The object to store (None after a delete), what to tell the client, and what each quota is charged."""
+
+    object: Raw | None
+    warnings: tuple[str, ...] = ()
+    deltas: Deltas = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefused:
+    """The answer that the client gets instead."""
+
+    code: int
+    reason: str
+    message: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    because: tuple[str, ...] = ()
+    """Every reason there is; the message gives as many as Kubernetes would."""
+
+    def status(self) -> Raw:
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "details": dict(self.details),
+            "code": self.code,
+        }

@@ -178,8 +178,9 @@ class World:
         return self
 
     def shape(self, raw: Raw, **more: Any) -> Shape:
-        """One shape per distinct pod, as the scheduler keeps them: placers remember what they learned of it."""
-        return self._shapes.setdefault(repr((raw["metadata"]["namespace"], raw, more)), self._compiled(raw, **more))
+        """One shape for all pods that differ in name alone, as the scheduler keeps them: placers remember shapes."""
+        key = repr(({**raw["metadata"], "name": ""}, raw["spec"], more))
+        return self._shapes.setdefault(key, self._compiled(raw, **more))
 
     def _compiled(self, raw: Raw, **more: Any) -> Shape:
         return compile_shape(PodView.of(raw), **more)

@@ -132,6 +132,10 @@ class TestAffinity:
         world = given(node("nowhere"))
         assert world.reasons(web(spec=affinity(near("zone", WEB)))) == {"nowhere": [AFFINITY]}
 
+    def test_company_on_a_node_without_the_label_is_in_no_domain(self) -> None:
+        world = given(node("a1", labels={"zone": "a"}), node("nowhere")).running(web("one"), on="nowhere")
+        assert world.goes_to(web(spec=affinity(near("zone", WEB)))) == "a1"
+
     def test_nor_when_there_is_company_somewhere_else(self) -> None:
         world = given(node("a1", labels={"zone": "a"}), node("nowhere")).running(web("one"), on="a1")
         assert set(world.reasons(web(spec=affinity(near("zone", WEB))))) == {"nowhere"}

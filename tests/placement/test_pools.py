@@ -112,7 +112,9 @@ class TestSharedPools:
 class TestUnitsOfTheirOwn:
     def test_they_are_counted_whole(self) -> None:
         """1.5 CPUs are two; and 4 are there."""
-        assert world_of(divided()).fills(as_role("own", "1500m"), 3) == ["n0", "n0", ""]
+        world = world_of(divided())
+        assert world.fills(as_role("own", "1500m"), 3) == ["n0", "n0", ""]
+        assert world.goes_to(as_role("own", "500m")) == ""
 
     def test_none_left(self) -> None:
         world = world_of(divided()).running(as_role("own", "4", "old"), on="n0")
@@ -191,6 +193,10 @@ class TestBoundToNumaNodes:
         assert world.reasons(as_role("bound", "1")) == {"n0": [BOUND]}
         world.now(node("n0", cpu="64", topology=divided(open={"bound": {0: 3}}, owned={"b-0": 1.0})))
         assert world.goes_to(as_role("bound", "1")) == "n0"
+
+    def test_while_it_has_not_told_nobody_says_what_is_short(self) -> None:
+        world = world_of(divided(open={"bound": {0: 1}})).running(as_role("bound", "1", "b"), on="n0")
+        assert world.reasons(as_role("bound", "2")) == {"n0": [BOUND]}
 
     def test_others_do_not_wait_for_it(self) -> None:
         world = world_of(divided(open={"bound": {0: 4}})).running(as_role("bound", "1", "b"), on="n0")

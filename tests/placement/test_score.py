@@ -213,6 +213,12 @@ class TestCompany:
         world.running(pod("db-1", labels={"app": "db"}), pod("db-2", labels={"app": "db"}), on="b")
         assert world.goes_to(pod(spec=self.wish("podAffinity", 1, "zone", app="db"))) == "b"
 
+    def test_company_outside_of_every_domain_attracts_nobody(self) -> None:
+        world = given(node("nowhere"), node("b", labels={"zone": "b"})).weighing(pod_affinity=1)
+        world.running(pod("db-0", labels={"app": "db"}), pod("db-1", labels={"app": "db"}), on="nowhere")
+        world.running(pod("db-2", labels={"app": "db"}), on="b")
+        assert world.goes_to(pod(spec=self.wish("podAffinity", 1, "zone", app="db"))) == "b"
+
     def test_soft_spreading_prefers_the_emptier_zone(self) -> None:
         world = given(*(node(name, labels={"zone": name}) for name in "abc")).weighing(spread=1)
         world.running(*(pod(f"a{n}", labels={"app": "w"}) for n in range(2)), on="a")

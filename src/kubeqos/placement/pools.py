@@ -1,7 +1,7 @@
 """Pools: what a pod draws on where resource plugins divide a node among roles (KEP-3461).
 
 A node publishes its pools (`model.annotations.topologysummary`); what is used of them follows from the pods on it, as
-with QoS classes, so that pods on their way there count at once. The cluster charges pools, `fit` and `onerow` ask them.
+with QoS classes, so that pods on their way there count at once. The cluster charges pools, `counted` asks them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from kubeqos.model import names
 from kubeqos.rules.admission import admit
 from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Request, RequestRefused
 from kubeqos.rules.validation import warnings
-from tests.rules.test_validation import made, messages, pod
+from tests.rules.validation.test_validation import made, messages, pod
 
 META = {"name": "x", "namespace": "n"}
 LABELS = {"app": "x"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubeqos.codec import decode_json, decode_yaml
-from tests.cli.test_offline import EXAMPLES, kubeqos
+from tests.cli.rehearse.test_offline import EXAMPLES, kubeqos
 
 SCENARIO = str(EXAMPLES / "simulate/scenario.yaml")
 

@@ -200,7 +200,7 @@ def test_a_wrong_table_is_one_clear_message(text: str, message: str) -> None:
 
 def test_the_file_of_a_real_node_is_understood() -> None:
     """One form: what the relay's guide shows is offered by a simulated machine as well."""
-    guide = (Path(__file__).parents[2] / "docs" / "relay.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs" / "relay.md").read_text()
     text = re.findall(r"```yaml\n(resources:.*?)```", guide, re.DOTALL)[0]
     found = {offer.name: [info.name for info in offer.classes] for offer in read_classes(text, "classes.yaml")}
     assert found["rdt"] == ["gold", "silver", "bronze"]

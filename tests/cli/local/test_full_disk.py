@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kubeqos.cluster.instance import LEAST_FREE_BYTES
-from tests.cli.test_up import kubeqos
+from tests.cli.local.test_up import kubeqos
 from tests.scenarios.cluster import KUBECTL
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")

@@ -10,7 +10,7 @@ import pytest
 
 from kubeqos.codec import decode_json, decode_yaml
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def kubeqos(*words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.store import FILE_NAME
+from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.hardware.named import laptop8
 from tests.cci import world
 from tests.cci.world import DRIVER, QUICK, Crash, cores, cpus, driver_process, exclusive, pod
@@ -251,17 +252,22 @@ async def test_an_agent_that_dies_while_a_pod_ends(tmp_path: Path, step: str) ->
             node.validate()
 
 
-async def test_a_restart_applies_the_stored_sets_again(tmp_path: Path) -> None:
+async def test_a_restart_gives_back_the_stored_sets_where_the_runtime_has_others(tmp_path: Path) -> None:
     async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
         web, owner, shared = pod("web"), pod("owner", exclusive(2)), pod("shared", cores("2"))
         for each in (web, owner, shared):
             await node.start(each)
         before = {each.uid: node.cpus(each) for each in (web, owner, shared)}
         node.writes.clear()
+        assert await node.restart() == [] and node.writes == [], "unchanged state makes no calls"
+        for each, drift in ((web, "7"), (shared, "2,6")):
+            await node.runtime.update_container_resources(
+                cri.UpdateContainerResourcesRequest(
+                    container_id=node.ids[each.uid, "main"], linux=cri.LinuxContainerResources(cpuset_cpus=drift)
+                )
+            )
         assert await node.restart() == []
-        assert sorted(node.writes) == sorted(
-            (one.view.metadata.name, str(before[one.uid])) for one in (web, owner, shared)
-        )
+        assert sorted(node.writes) == [(one.view.metadata.name, str(before[one.uid])) for one in (shared, web)]
         assert {each.uid: node.cpus(each) for each in (web, owner, shared)} == before
         node.writes.clear()
         await node.apply()

@@ -53,7 +53,10 @@ async def whole(node: Bench, raw: dict[str, Any], policy: Policy = Policy.RESTRI
     known = admitted(raw)
     merged = merge(await node.manager.pod_offers(known), kep80().numa, policy)
     assert merged.admitted, merged.because
-    return await node.manager.allocate_unit(known, refs(known), merged, Scope.POD)
+    outcome = await node.manager.allocate_unit(known, refs(known), merged, Scope.POD)
+    for name, grant in ({} if isinstance(outcome, Refusal) else outcome).items():
+        node.containers.created((known.uid, name), grant)
+    return outcome
 
 
 def held(node: Bench, name: str, resource: str = "cpu", uid: str = "uid-web") -> str:
@@ -109,9 +112,9 @@ async def test_a_restart_asks_nothing_again_and_a_plugin_that_forgot_is_asked_on
     raw = pod_of("web", TWO)
     async with bench(folder) as node, node.plugin(plugin):
         await whole(node, raw)
-        saved = node.manager.save()
+        saved, before = node.manager.save(), node
     async with bench(folder) as node:
-        await node.manager.restore(saved, {"uid-web": admitted(raw)})
+        await node.restore(saved, {"uid-web": admitted(raw)}, before)
         async with node.plugin(plugin):
             assert await node.told() == []
             assert not isinstance(await whole(node, raw), Refusal)

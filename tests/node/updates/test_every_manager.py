@@ -192,7 +192,7 @@ class Node:
         """What each container may have: one grant, or several while updates are on their way or have failed."""
         self.running: set[ContainerKey] = set()
         self.flying: list[PendingUpdate] = []
-        self.sent = 0
+        self.sent = self.refused = 0
 
     # ---- What may happen
 
@@ -260,8 +260,12 @@ class Node:
         self.reconcile()
 
     def reconcile(self) -> None:
+        wanted = self.manager.grants()
         self.pending.retry()
-        self.pending.require(self.manager.grants())
+        self.refused += self.pending.require(wanted) is not None
+        for key, grants in self.has.items():
+            if len(grants) == 1 and not self.pending.of(key) and same_for_running(grants[0], wanted[key]):
+                self.has[key] = [wanted[key]]  # another owner of the same CPUs: nobody is told
 
     # ---- What must be true
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
-from kubeqos.node.updates.plan import Had, Update, cpus_of, plan
+from kubeqos.node.updates.plan import Had, Update, cpus_of, plan, same_for_running
 from kubeqos.plugins.managers import ContainerKey, Grant
 from kubeqos.topology.answers import Unsatisfiable
 
@@ -78,6 +78,10 @@ class PendingUpdates:
 
         Only those that exist are told; others are created with it. Without a safe order everybody stays as he is.
         """
+        for key, had in self._last.items():
+            if key in wanted and had.grant is not wanted[key] and same_for_running(had.grant, wanted[key]):
+                # Who owns CPUs may change although nobody is to be told.
+                self._last[key] = Had(had.cpus, wanted[key], wanted[key].exclusive)
         updates = plan(self._last, wanted, self._online)
         self._unplanned = []
         if isinstance(updates, Unsatisfiable):

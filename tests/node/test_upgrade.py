@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kubeqos.cci.manager import CciManager
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import laptop8
+from kubeqos.model.objects import PodView
 from kubeqos.node.admission.ledger import FileLedger
 from kubeqos.plugins.managers import Grant
 from kubeqos.qrm.manager import QosResourceManager
@@ -92,7 +94,10 @@ async def test_a_change_that_the_old_agent_had_begun_is_finished(tmp_path: Path)
 async def test_claims_of_the_old_agent_keep_their_cores(tmp_path: Path) -> None:
     old = json.loads((DATA / "cci_manager_state").read_text())["data"]
     uids = {entry["label"].partition("/")[2]: entry["pod"] for entry in old["entries"]}
-    pods = {uids["web"]: claiming("web"), uids["owner"]: claiming("owner", exclusive(2))}
+    pods = {uids[one.view.metadata.name]: one for one in (claiming("web"), claiming("owner", exclusive(2)))}
+    for uid, one in pods.items():
+        raw = {**one.raw, "metadata": {**one.raw["metadata"], "uid": uid}}
+        pods[uid] = replace(one, raw=raw, view=PodView.of(raw))
     for copied in (True, False):
         folder = tmp_path / str(copied)
         state = saved(folder, "cci")

@@ -11,8 +11,9 @@ async def test_a_create_switches_between_modules_at_most_half_as_often_as_it_did
     assert "kubeqos.store.store" in found.called
 
 
-async def test_the_walk_on_a_node_ends_with_a_running_pod() -> None:
+async def test_a_pod_on_its_node_switches_between_modules_at_most_half_as_often_as_it_did() -> None:
     found = await walk.run()
+    assert found.figures.switches <= walk.TARGETS[walk.NODE]
     assert {"kubeqos.node.agent", "kubeqos.node.pod.machine"} <= set(found.called)
 
 

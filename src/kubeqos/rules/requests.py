@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from kubeqos.gates import FeatureGates
 from kubeqos.rules.classes import WELL_KNOWN, Level
 from kubeqos.rules.fielderror import FieldError
@@ -27,8 +29,7 @@ class Operation(enum.StrEnum):
     DELETE = "DELETE"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A write that wants to be admitted: what the API server, `kubeqos check` and every further check are asked about.
 
     `new` belongs to admission from here on and is changed in place, and is None for a delete; `old` is only read, and
@@ -90,13 +91,12 @@ class ClusterFacts:
     """Those that exist; None where nobody knows, as for a manifest that is checked for another cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """The object to store (None after a delete), what to tell the client, and what each quota is charged."""
 
     object: Raw | None
     warnings: tuple[str, ...] = ()
-    deltas: Deltas = field(default_factory=dict)
+    deltas: Deltas = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

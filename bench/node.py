@@ -37,7 +37,7 @@ from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import PodRecord
-from kubeqos.node.runtime.executor import Performer
+from kubeqos.node.runtime.executor import Executor
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.podqos import qos_class
 from kubeqos.topology.alignment.hints import Policy
@@ -152,9 +152,9 @@ class Stopwatch:
         self.admitted: dict[str, float] = {}
         self.took_ms: list[float] = []
 
-    def hold_to(self, performer: Performer) -> None:
+    def hold_to(self, executor: Executor) -> None:
         """Note from now on when a pod is admitted."""
-        perform = performer.perform
+        perform = executor.perform
 
         async def timed(pod: PodRecord, effect: fx.Effect) -> fx.Result:
             result = await perform(pod, effect)
@@ -162,7 +162,7 @@ class Stopwatch:
                 self.admitted[effect.uid] = time.perf_counter()
             return result
 
-        performer.perform = timed  # type: ignore[method-assign]
+        executor.perform = timed  # type: ignore[method-assign]
 
 
 class TimedApi(HttpApi):
@@ -187,7 +187,7 @@ async def starts_and_idle(folder: Path) -> None:
         machine = big384()
         runtime = SimulatedRuntime(machine, OFFERS, logs=False)
         agent = NodeAgent(assemble(settings(folder, Policy.NONE), runtime, machine, Hosting(timed)))
-        watch.hold_to(agent.performer)
+        watch.hold_to(agent.executor)
         running = asyncio.create_task(agent.run())
         await agent.ready.wait()
         freeze_loaded()

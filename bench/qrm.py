@@ -149,7 +149,7 @@ async def fill(agent: NodeAgent, count: int) -> None:
 
 async def update_all(agent: NodeAgent) -> None:
     """Wait until every container has what it should have."""
-    updater = agent.performer.updater
+    updater = agent.updater
     await updater.reconcile()
     while updater.pending:  # noqa: ASYNC110
         await asyncio.sleep(0)

@@ -34,7 +34,7 @@ from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import PodRecord
 from kubeqos.node.run import running_plugins
-from kubeqos.node.runtime.executor import Performer
+from kubeqos.node.runtime.executor import Executor
 from tests.cci.world import DRIVER, PATIENT, container, cores, cpus, exclusive, overlaps
 from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
@@ -93,7 +93,7 @@ class AgentNode:
         self.agent = NodeAgent(
             assemble(self.settings, self.runtime, self.machine, hosting, plugins=plugins, claims=resolved)
         )
-        self._make_mortal(self.agent.performer)
+        self._make_mortal(self.agent.executor)
         self._stack = contextlib.AsyncExitStack()
         await self._stack.enter_async_context(running_plugins(self.agent))
         task = asyncio.create_task(self.agent.run())
@@ -102,9 +102,9 @@ class AgentNode:
     async def halt(self) -> None:
         await self._stack.aclose()
 
-    def _make_mortal(self, performer: Performer) -> None:
+    def _make_mortal(self, executor: Executor) -> None:
         """Pass a boundary before and after every effect."""
-        perform = performer.perform
+        perform = executor.perform
 
         async def mortal(pod: PodRecord, effect: fx.Effect) -> fx.Result:
             self._boundary()
@@ -112,7 +112,7 @@ class AgentNode:
             self._boundary()
             return result
 
-        performer.perform = mortal  # type: ignore[method-assign]
+        executor.perform = mortal  # type: ignore[method-assign]
 
     def _boundary(self) -> None:
         self.passed += 1

@@ -15,7 +15,8 @@ from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.config.assembly import Hosting, node_parts
 from kubeqos.node.config.configured import node_settings, qrm_settings, service_settings
-from kubeqos.node.config.settings import NodeSettings, ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
+from kubeqos.node.config.settings import NodeSettings
 from kubeqos.topology.alignment.hints import Policy
 
 STATE, SOCKETS = Path("/state"), Path("/sockets")

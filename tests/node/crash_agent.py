@@ -38,7 +38,7 @@ from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import PodRecord
-from kubeqos.node.runtime.executor import Performer
+from kubeqos.node.runtime.executor import Executor
 
 CHANGING = {
     "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer",
@@ -121,9 +121,9 @@ class MortalLedger(FileLedger):
             await super().save(entries, managers, reserved)
 
 
-def make_mortal(performer: Performer, fate: Fate) -> None:
+def make_mortal(executor: Executor, fate: Fate) -> None:
     """Let an agent's hands pass boundaries."""
-    perform = performer.perform
+    perform = executor.perform
 
     async def mortal(pod: PodRecord, effect: fx.Effect) -> fx.Result:
         name = f"{type(effect).__name__} of {pod.view.metadata.name}/{getattr(effect, 'container', '')}".rstrip("/")
@@ -131,7 +131,7 @@ def make_mortal(performer: Performer, fate: Fate) -> None:
         with fate.around(name):
             return await perform(pod, effect)
 
-    performer.perform = mortal  # type: ignore[method-assign]
+    executor.perform = mortal  # type: ignore[method-assign]
 
 
 def run(life: Life, parent: Connection) -> None:
@@ -155,7 +155,7 @@ async def _live(life: Life, parent: Connection) -> None:
     runtime = MortalRuntime(life.runtime)
     transport.fate = ledger.fate = runtime.fate = fate
     agent = NodeAgent(assemble(settings, runtime, laptop8(), Hosting(TransportApi(transport), ledger=ledger)))
-    make_mortal(agent.performer, fate)
+    make_mortal(agent.executor, fate)
     running = asyncio.create_task(agent.run())
 
     def asked() -> None:

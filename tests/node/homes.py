@@ -36,7 +36,8 @@ from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import Machine
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.config.assembly import Hosting, assemble
-from kubeqos.node.config.settings import NodeSettings, ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
+from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
 from kubeqos.node.run import NodeServices, serve_node
 from tests.apiserver.live import LiveServer

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kubeqos.client.resources import NODES, PODS
-from kubeqos.node.config.settings import ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.pressure.imagegc import ImageGcSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
 from kubeqos.rules.eviction import thresholds

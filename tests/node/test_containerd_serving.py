@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubeqos.codec import decode_json
-from kubeqos.node.config.settings import ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.pressure.imagegc import ImageGcSettings
 from kubeqos.node.run import serve_node
 from kubeqos.node.server.endpoint import NodeServer

@@ -103,7 +103,7 @@ async def test_a_pod_changes_its_size_in_place(folder: Path) -> None:
             await node.run(pod("web", "storage", cpu="4"))
             old, new, huge = (admitted(pod("web", "storage", cpu=amount)) for amount in ("4", "8", "60"))
             assert await node.agent.admission.resize(old, new) is None
-            await node.agent.performer.updater.reconcile()
+            await node.agent.updater.reconcile()
             await until("told", lambda: node.resources("uid-web")["cpuset_cpus"] == "2-9")
             refusal = await node.manager.resize(new, huge)
             assert refusal is not None and refusal.reason == "Infeasible"

@@ -374,7 +374,7 @@ async def test_an_agent_killed_between_two_updates(folder: Path) -> None:
                 await update(request)
 
             runtime.update_container_resources = dying  # type: ignore[method-assign]
-            await node.agent.performer.updater.reconcile()
+            await node.agent.updater.reconcile()
             await until("two were told, and nobody else will be", lambda: told == 3)
             runtime.update_container_resources = update  # type: ignore[method-assign]
             sets = [node.resources(raw["metadata"]["uid"])["cpuset_cpus"] for raw in pods]

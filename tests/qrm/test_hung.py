@@ -19,7 +19,7 @@ from kubeqos.client.resources import PODS
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import kep80
 from kubeqos.node.admission.ledger import FileLedger
-from kubeqos.node.config.settings import ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.run import serve_node
 from kubeqos.node.server.podresources import SERVICE
 from kubeqos.node.server.proto import podresources_pb2 as pb

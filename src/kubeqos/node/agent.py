@@ -32,14 +32,15 @@ from kubeqos.node.api.staticpods import Mirrors, StaticFolder
 from kubeqos.node.cgroups.files import CgroupFiles
 from kubeqos.node.cgroups.keeper import PERIOD_SECONDS, CgroupKeeper
 from kubeqos.node.cgroups.unsupported import UnsupportedFiles
+from kubeqos.node.cri.observer import live_containers
 from kubeqos.node.parts import AgentCounters, NodeParts
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.machine import Core, describe
 from kubeqos.node.pod.status import StatusFacts
-from kubeqos.node.runtime.executor import Performer, StartError
+from kubeqos.node.runtime.executor import Executor, StartError
 from kubeqos.node.runtime.follower import RuntimeWatch
-from kubeqos.node.runtime.observer import live_containers
 from kubeqos.node.runtime.prober import Prober
+from kubeqos.node.updates.updater import ContainerUpdater
 from kubeqos.plugins.managers import AdmittedPod, NodeResource
 from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
 
@@ -80,20 +81,27 @@ class NodeAgent:
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
         self.admission = Admission(self.machine, self.managers, parts.ledger, self._fit, topology, parts.refuses)
         self.cgroups = self._cgroup_keeper()
-        self.performer = Performer(
+        self.updater = ContainerUpdater(
             self.core,
             self.runtime,
             self.admission,
+            lambda: self.context,
+            self._act,
+            lambda reason, message: self.record_node(reason, message),
+        )
+        self.executor = Executor(
+            self.core,
+            self.runtime,
+            self.admission,
+            self.updater,
             lambda: self.context,
             Prober(self.runtime, self.clock),
             api=parts.api,
             claims=parts.claims,
             cgroups=self.cgroups,
             threads=isinstance(self.clock, WallClock),
-            spawn=self._act,
-            record_node=lambda reason, message: self.record_node(reason, message),
         )
-        self.watch = RuntimeWatch(self.core, self.performer, self.feed, self._spawn, self.clock)
+        self.watch = RuntimeWatch(self.core, self.executor, self.feed, self._spawn, self.clock)
 
     def _cgroup_keeper(self) -> CgroupKeeper | None:
         """Who keeps the cgroups above containers; nobody where the hierarchy is not ours."""
@@ -240,7 +248,7 @@ class NodeAgent:
         self.counters.effects[kind] += 1
         again = effect.uid in self.admission.entries
         try:
-            result = await self.performer.perform(pod, effect)
+            result = await self.executor.perform(pod, effect)
         except StartError as error:
             self._fail(fx.Failed(effect, error.what, error.reason))
         except CallError as error:
@@ -267,7 +275,7 @@ class NodeAgent:
     async def update_containers(self) -> None:
         """Let containers have what others gave back; what fails is tried again at the next relist."""
         try:
-            await self.performer.updater.reconcile()
+            await self.updater.reconcile()
         except StateError as error:
             log.warning("containers are told later what has changed: %s", error)
 
@@ -299,7 +307,7 @@ class NodeAgent:
 
     async def _take_over(self) -> None:
         """Find out what runs, take over the ledger, then listen to the API."""
-        seen = await self.performer.look_at_all()
+        seen = await self.executor.look_at_all()
         pods = self._known_pods()
         live = dict(live_containers(pods, seen))
         restored = await self.admission.restore(pods, live)
@@ -363,7 +371,7 @@ class NodeAgent:
                 await self.watch.compare()
             except CallError as error:
                 log.warning("cannot list what runs: %s", error)
-            if self.performer.updater.pending:
+            if self.updater.pending:
                 await self.update_containers()
 
     async def _reconcile(self, manager: Reconciles) -> None:
@@ -476,9 +484,10 @@ class NodeAgent:
         asked = labels, taints, self._node_resources()
         # Every admission asks, and the answer changes a few times in a node's life.
         if self._known_fit is None or self._known_fit[0] != asked:
-            self._known_fit = asked, nodestatus.node_fit(self.machine, self.settings, *asked)
+            amounts = nodestatus.fit_amounts(self.machine, self.settings, asked[2])
+            self._known_fit = asked, NodeFit.of(self.settings.node_name, labels, amounts, taints)
         return self._known_fit[1]
 
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""
-        return self.core.validate() + self.admission.validate() + self.performer.updater.pending.validate()
+        return self.core.validate() + self.admission.validate() + self.updater.pending.validate()

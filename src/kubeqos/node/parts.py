@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from kubeqos.node.api.events import NodeEvents
     from kubeqos.node.api.sources import PodSource
     from kubeqos.node.config.plugins import PluginManagers
-    from kubeqos.node.config.settings import NodeSettings, ServiceSettings
-    from kubeqos.node.runtime.criconfig import Context
+    from kubeqos.node.config.services import ServiceSettings
+    from kubeqos.node.config.settings import NodeSettings
+    from kubeqos.node.cri.configs import Context
 
 
 @dataclass(slots=True)

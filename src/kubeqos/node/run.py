@@ -21,7 +21,8 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.config.settings import ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
+from kubeqos.node.cri.configs import volume_paths
 from kubeqos.node.parts import NodeParts
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import ACTIVE, PodRecord, PodState
@@ -29,7 +30,6 @@ from kubeqos.node.pressure.housekeeping import Housekeeper
 from kubeqos.node.pressure.imagegc import ImageGc
 from kubeqos.node.pressure.thresholds import REASON, ActivePod, Conditions, EvictPod
 from kubeqos.node.pressure.usage import HostMachine, MachineMeter, SimulatedMachine, UsageCollector
-from kubeqos.node.runtime.criconfig import volume_paths
 from kubeqos.node.server import podresources
 from kubeqos.node.server.endpoint import NodeServer
 from kubeqos.node.server.podresources import (

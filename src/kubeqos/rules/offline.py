@@ -142,7 +142,7 @@ class Offline:
         return self._write(request, "deleted") if old else Answer("", name, not_found(request))
 
     def _write(self, request: Request, verb: str) -> Answer:
-        outcome = admit(request, self._surroundings(request.namespace))
+        outcome = admit(request, self._facts(request.namespace))
         name = request.name
         if isinstance(outcome, RequestRefused):
             return Answer(request.kind, name, outcome)
@@ -162,7 +162,7 @@ class Offline:
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
-    def _surroundings(self, namespace: str) -> ClusterFacts:
+    def _facts(self, namespace: str) -> ClusterFacts:
         return ClusterFacts(
             namespace_phase=self._phase(namespace),
             limits=self._limits.get(namespace, ()),

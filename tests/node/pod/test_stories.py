@@ -19,7 +19,7 @@ from kubeqos.codec import decode_json, encode_yaml
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.quantity import Quantity
-from kubeqos.node.config.settings import ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
 from kubeqos.rules.eviction import thresholds
 from tests.apiserver.live import LiveServer, live_server

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeqos.model.objects import PodView
-from kubeqos.node.runtime.criconfig import Context
+from kubeqos.node.cri.configs import Context
 from kubeqos.node.runtime.volumes import MountProblem, content, decoded, needs, write_all
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.cgroups import NodeMemory

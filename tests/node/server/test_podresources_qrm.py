@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeqos.model.hardware.named import kep80
-from kubeqos.node.config.settings import ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.run import serve_node
 from kubeqos.node.server.podresources import SERVICE
 from kubeqos.node.server.proto import podresources_pb2 as pb

@@ -18,7 +18,8 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.config.assembly import Hosting, assemble
-from kubeqos.node.config.settings import NodeSettings, ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
+from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
 from kubeqos.node.run import NodeServices, serve_node
 from kubeqos.node.server.podresources import SERVICE

@@ -19,7 +19,8 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.config.assembly import Hosting, assemble
-from kubeqos.node.config.settings import NodeSettings, ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
+from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.run import NodeServices, serve_node
 from tests.apiserver.live import LiveServer, live_server
 from tests.node.pods import container, pod

@@ -103,10 +103,10 @@ class Chain:
         return tuple(self._limits.get(namespace, {}).values())
 
     def admit(self, request: Request) -> AdmittedWrite:
-        return self.admit_in(request, self.surroundings(request))
+        return self.admit_in(request, self.facts(request))
 
     def admit_in(self, request: Request, around: ClusterFacts) -> AdmittedWrite:
-        """Admit a write as if these were its surroundings."""
+        """Admit a write as if these were the facts."""
         outcome = admission.admit(request, around)
         if isinstance(outcome, Admitted) and outcome.object is not None:
             errors = [error for check in self._checks for error in check(request, outcome.object, self._stored)]
@@ -130,7 +130,7 @@ class Chain:
 
         return AdmittedWrite(obj, list(outcome.warnings), self.statuses(request.namespace, outcome.deltas), accepted)
 
-    def surroundings(self, request: Request) -> ClusterFacts:
+    def facts(self, request: Request) -> ClusterFacts:
         """What the rules need to know beside the object."""
         return ClusterFacts(
             limits=self.limits(request.namespace),

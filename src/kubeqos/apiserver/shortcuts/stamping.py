@@ -106,7 +106,7 @@ class _Rehearsal:
     limited: bool
 
     def admit(self, request: AdmissionRequest) -> AdmittedWrite:
-        around = replace(self.chain.surroundings(request), quotas=())
+        around = replace(self.chain.facts(request), quotas=())
         return self.chain.admit_in(request, around if self.limited else replace(around, limits=()))
 
     async def count(self, namespace: str) -> None:

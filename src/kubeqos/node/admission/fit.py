@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kubeqos.model.objects import NodeSelectorTerm, PodSpec, PodView, Taint
 from kubeqos.node.pod.effects import Shortage
@@ -24,6 +25,13 @@ class NodeFit:
     allocatable: Mapping[str, int]
     """Milli CPUs for cpu, whole units for all else; `pods` included."""
     taints: tuple[Taint, ...] = ()
+
+    @classmethod
+    def of(
+        cls, name: str, labels: Mapping[str, str], amounts: Mapping[str, int], taints: Iterable[Mapping[str, Any]]
+    ) -> NodeFit:
+        found = tuple(Taint(key=t["key"], value=t.get("value") or "", effect=t.get("effect") or "") for t in taints)
+        return cls(name, labels, amounts, found)
 
 
 @dataclass(frozen=True, slots=True)

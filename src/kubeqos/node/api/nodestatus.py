@@ -21,9 +21,8 @@ from kubeqos.model.annotations.wellknown import (
     TOPOLOGY_ANNOTATION,
 )
 from kubeqos.model.machine import Machine
-from kubeqos.model.objects import NodeQosResources, ResourceList, Taint
+from kubeqos.model.objects import NodeQosResources, ResourceList
 from kubeqos.model.quantity import Format, Quantity
-from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.plugins.managers import (
     AdmittedPod,
@@ -91,20 +90,12 @@ def allocatable(machine: Machine, settings: NodeSettings, extra: Iterable[NodeRe
     return found | {one.name: Quantity.from_milli(round(one.allocatable * 1000)) for one in extra}
 
 
-def node_fit(
-    machine: Machine,
-    settings: NodeSettings,
-    labels: Mapping[str, str],
-    taints: Iterable[Mapping[str, Any]] = (),
-    extra: Iterable[NodeResource] = (),
-) -> NodeFit:
-    """The same numbers as admission's fit reads them."""
-    amounts = {
+def fit_amounts(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()) -> dict[str, int]:
+    """The same numbers as admission's fit reads them: milli CPUs for cpu, whole units for all else."""
+    return {
         name: amount.milli() if name == "cpu" else amount.value()
         for name, amount in allocatable(machine, settings, extra).items()
     }
-    found = tuple(Taint(key=t["key"], value=t.get("value") or "", effect=t.get("effect") or "") for t in taints)
-    return NodeFit(settings.node_name, labels, amounts, found)
 
 
 def _bytes(amount: int) -> Quantity:

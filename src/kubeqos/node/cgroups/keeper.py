@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 from kubeqos.logs import logger
 from kubeqos.node.cgroups.files import CgroupFiles, Written
 from kubeqos.node.cgroups.plan import plan
+from kubeqos.node.cri.configs import Context, pod_cgroup
 from kubeqos.node.pod.machine import Core
-from kubeqos.node.runtime.criconfig import Context, pod_cgroup
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.cgroups import CgroupValues
 

@@ -1,7 +1,7 @@
 """Cgroup v2 files that managers set on a node that has cgroup v1: told once per pod, and counted.
 
 Such a file (`io.weight`, `memory.high`) does not exist on cgroup v1 and is left out of what the runtime is told
-(`node.runtime.criconfig`); the container runs without it. Called by `node.agent` whenever what containers hold may be
+(`node.cri.configs`); the container runs without it. Called by `node.agent` whenever what containers hold may be
 new.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from kubeqos.node.cri.configs import Context
 from kubeqos.node.pod.effects import Raw, Record
 from kubeqos.node.pod.record import PodRecord
-from kubeqos.node.runtime.criconfig import Context
 from kubeqos.plugins.managers import ContainerRef, Grant
 
 REASON = "CgroupFilesNotApplied"

@@ -28,11 +28,12 @@ from kubeqos.node.config import configured
 from kubeqos.node.config.checks import refuse_machine
 from kubeqos.node.config.configuration import NodeConfiguration
 from kubeqos.node.config.plugins import PluginManagers, claims_from, plugin_managers
-from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings, ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
+from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings
+from kubeqos.node.cri.configs import Context
 from kubeqos.node.parts import EffectsInFlight, NodeParts
 from kubeqos.node.pressure import hostfiles
 from kubeqos.node.pressure.thresholds import Pressure, PressureSettings
-from kubeqos.node.runtime.criconfig import Context
 from kubeqos.node.runtime.executor import Claims, no_claims
 from kubeqos.plugins.managers import ResourceManager
 from kubeqos.rules.cgroups import NodeMemory

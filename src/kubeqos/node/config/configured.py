@@ -14,7 +14,8 @@ from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.model.machine import Machine
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.config.configuration import NodeConfiguration
-from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings, ServiceSettings
+from kubeqos.node.config.services import ServiceSettings
+from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings
 from kubeqos.node.pressure.imagegc import ImageGcSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
 from kubeqos.qrm.settings import Settings as QrmSettings

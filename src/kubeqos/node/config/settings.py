@@ -12,7 +12,6 @@ from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.objects import ResourceList
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.config.contradictions import ManagerChoices, contradictions
-from kubeqos.node.pressure.imagegc import ImageGcSettings
 from kubeqos.rules.cgroups import CgroupSettings
 from kubeqos.topology.alignment.hints import Policy, Scope
 from kubeqos.topology.cpus import CpuOptions
@@ -77,16 +76,3 @@ class NodeSettings:
         )
         for found in contradictions(chosen):
             raise ConfigurationError(f"node configuration: {found.what}", remedy=found.remedy)
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceSettings:
-    """What runs around an agent. Without a socket there is no Pod Resources API."""
-
-    housekeeping_seconds: float = 10.0
-    pod_resources_socket: Path | None = None
-    address: str = "127.0.0.1"
-    port: int = 0
-    client_authority: Path | None = None
-    """Whose certificates the HTTPS endpoint accepts; without it there is none."""
-    images: ImageGcSettings = field(default_factory=ImageGcSettings)

@@ -1,6 +1,6 @@
 """What the container runtime says about one pod, as values that decisions can work with.
 
-The shell asks the runtime and makes these from its answers (`node.runtime.observer`); the machine compares, never asks.
+The shell asks the runtime and makes these from its answers (`node.cri.observer`); the machine compares, never asks.
 Times are seconds since the epoch.
 """
 

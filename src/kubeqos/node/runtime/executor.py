@@ -21,14 +21,7 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import KubeqosError
-from kubeqos.node.admission.transaction import Admission
-from kubeqos.node.cgroups.keeper import CgroupKeeper
-from kubeqos.node.pod import effects as fx
-from kubeqos.node.pod.machine import Core
-from kubeqos.node.pod.observed import SeenContainer, SeenPod, Stage
-from kubeqos.node.pod.record import PROBES, PodRecord
-from kubeqos.node.runtime import volumes
-from kubeqos.node.runtime.criconfig import (
+from kubeqos.node.cri.configs import (
     ConfigurationProblem,
     Context,
     container_config,
@@ -40,15 +33,20 @@ from kubeqos.node.runtime.criconfig import (
     sandbox_config,
     termination_log,
 )
-from kubeqos.node.runtime.observer import (
+from kubeqos.node.cri.observer import (
     CONTAINER_NAME_LABEL,
     POD_UID_LABEL,
     STAGES,
     seen_container,
     seen_sandbox,
 )
+from kubeqos.node.pod import effects as fx
+from kubeqos.node.pod.machine import Core
+from kubeqos.node.pod.observed import SeenContainer, SeenPod, Stage
+from kubeqos.node.pod.record import PROBES, PodRecord
+from kubeqos.node.runtime import volumes
+from kubeqos.node.runtime.contract import KeepsCgroups, Reserves, UpdatesContainers
 from kubeqos.node.runtime.prober import Prober
-from kubeqos.node.updates.updater import ContainerUpdater, RecordNode, Spawn
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Refusal, StartHook
 from kubeqos.rules.defaults import pull_policy
 
@@ -68,23 +66,22 @@ async def no_claims(_raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-class Performer:
+class Executor:
     """One node's hands."""
 
     def __init__(
         self,
         core: Core,
         runtime: Runtime,
-        admission: Admission,
+        admission: Reserves,
+        updater: UpdatesContainers,
         context: Callable[[], Context],
         prober: Prober,
         *,
         api: Api | None = None,
         claims: Claims = no_claims,
-        cgroups: CgroupKeeper | None = None,
+        cgroups: KeepsCgroups | None = None,
         threads: bool = True,
-        spawn: Spawn,
-        record_node: RecordNode = lambda _reason, _message: None,
     ) -> None:
         """`threads`: work that may take long is done in one, as it can be wherever time is real."""
         self._threads = threads
@@ -96,7 +93,7 @@ class Performer:
         self._api = api
         self._claims = claims
         self._cgroups = cgroups
-        self.updater = ContainerUpdater(core, runtime, admission, context, spawn, record_node)
+        self._updater = updater
         self._handlers: dict[type, Callable[[PodRecord, Any], Awaitable[fx.Result]]] = {
             fx.Admit: self._admit,
             fx.Resize: self._resize,
@@ -129,12 +126,12 @@ class Performer:
             wanted = AdmittedPod(known.view, known.raw, known.qos, claims)
             refusal = await self._admission.admit(wanted, static=pod.source == "file")
             if refusal is not None:
-                await self.updater.reconcile()  # others may have made room for it meanwhile
+                await self._updater.reconcile()  # others may have made room for it meanwhile
                 return refusal
         # Whoever shares CPUs makes room before the first container of this pod can start.
-        await self.updater.reconcile()
+        await self._updater.reconcile()
         for ref in pod.admitted.refs.values():
-            await self.updater.room(pod.uid, self._admission.cpus_of(ref))
+            await self._updater.room(pod.uid, self._admission.cpus_of(ref))
         return self._admission.allocation(raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
@@ -146,7 +143,7 @@ class Performer:
         if self._cgroups is not None and pod.source != "runtime":
             self._cgroups.remove(pod.admitted)
         await self._admission.release(pod.uid)
-        self.updater.removed(pod.uid)
+        self._updater.removed(pod.uid)
         context = self._context()
         if pod.ending is not None and context.folders:
             own = context.state_dir / "pods" / pod.uid
@@ -218,7 +215,7 @@ class Performer:
             words.touch()
         described = sandbox_config(admitted, sandbox.attempt, context)
         identity = await self._runtime.create_container(effect.sandbox_id, config, described)
-        await self.updater.created(ref, identity, grant)
+        await self._updater.created(ref, identity, grant)
         return await self._look_at(identity)
 
     async def _lookup(self, pod: AdmittedPod, ref: ContainerRef) -> dict[tuple[str, str], dict[str, str]]:
@@ -246,14 +243,14 @@ class Performer:
     async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
         admitted = pod.admitted
         ref = admitted.refs[effect.container]
-        await self.updater.room(pod.uid, self._admission.cpus_of(ref))
+        await self._updater.room(pod.uid, self._admission.cpus_of(ref))
         for manager in self._admission.managers:
             if isinstance(manager, StartHook):
                 cgroup = pod_cgroup(admitted, self._context())
                 refusal = await manager.before_start(admitted, ref, effect.id, cgroup)
                 if refusal is not None:
                     raise StartError(refusal.reason, refusal.message)
-        async with self.updater.paused(ref):
+        async with self._updater.paused(ref):
             await self._runtime.start_container(effect.id)
         return await self._look_at(effect.id)
 
@@ -273,13 +270,13 @@ class Performer:
     async def _update(self, pod: PodRecord, effect: fx.UpdateResources) -> fx.Result:
         admitted = pod.admitted
         ref = admitted.refs[effect.container]
-        await self.updater.room(pod.uid, self._admission.cpus_of(ref))
-        async with self.updater.paused(ref):
-            grant, void = self._admission.grant(ref), self.updater.pending.of((pod.uid, ref.name))
+        await self._updater.room(pod.uid, self._admission.cpus_of(ref))
+        async with self._updater.paused(ref):
+            grant, void = self._admission.grant(ref), self._updater.outstanding((pod.uid, ref.name))
             request = resource_update(admitted, ref, effect.id, grant, self._context())
             self._keep_cgroups()
             await self._runtime.update_container_resources(request)
-            self.updater.updated(ref, grant, void)
+            self._updater.updated(ref, grant, void)
         self._keep_cgroups()
         await self._admission.told(pod.uid, effect.container)
         return None
@@ -341,7 +338,7 @@ class Performer:
             if answer is not None:
                 containers.append(self._seen(answer.status))
                 if first and containers[-1].live:
-                    self.updater.found((uid, containers[-1].name), answer.status.resources.linux)
+                    self._updater.found((uid, containers[-1].name), answer.status.resources.linux)
         return SeenPod(uid, namespace, name, tuple(sandboxes), tuple(containers))
 
     async def stages(self) -> dict[str, dict[str, str]]:

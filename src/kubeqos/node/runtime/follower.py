@@ -14,7 +14,7 @@ from kubeqos.logs import logger
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.machine import Core
 from kubeqos.node.pod.observed import SeenPod
-from kubeqos.node.runtime.executor import Performer
+from kubeqos.node.runtime.executor import Executor
 
 log = logger(__name__)
 RETRY_NS = NS
@@ -29,7 +29,7 @@ _NO_NEWS: dict[int, frozenset[str | None]] = {
 
 
 def known_stages(seen: SeenPod) -> dict[str, str]:
-    """How far each sandbox and container is, as `Performer.stages` says it."""
+    """How far each sandbox and container is, as `Executor.stages` says it."""
     known = {one.id: str(one.ready) for one in seen.sandboxes}
     return known | {one.id: one.stage.value for one in seen.containers}
 
@@ -40,13 +40,13 @@ class RuntimeWatch:
     def __init__(
         self,
         core: Core,
-        performer: Performer,
+        executor: Executor,
         feed: Callable[[fx.Stimulus], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         clock: Clock,
     ) -> None:
         self._core = core
-        self._performer = performer
+        self._executor = executor
         self._feed = feed
         self._spawn = spawn
         self._clock = clock
@@ -94,7 +94,7 @@ class RuntimeWatch:
                 since = pod.serial if pod is not None else 0
                 self.looks += 1
                 try:
-                    seen = await self._performer.look(uid)
+                    seen = await self._executor.look(uid)
                 except CallError as error:
                     log.warning("cannot look at pod %s: %s", uid, error)
                     await self._clock.sleep_until(self._clock.now_ns() + RETRY_NS)
@@ -107,7 +107,7 @@ class RuntimeWatch:
 
     async def compare(self) -> None:
         """Look at every pod of which the runtime and the core say different things."""
-        stages = await self._performer.stages()
+        stages = await self._executor.stages()
         for uid in {*stages, *self._core.pods}:
             pod = self._core.pods.get(uid)
             known = known_stages(pod.seen) if pod is not None else {}

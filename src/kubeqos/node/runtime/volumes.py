@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeqos.errors import InputError
-from kubeqos.node.runtime.criconfig import Context, field_value, volume_paths
+from kubeqos.node.cri.configs import Context, field_value, volume_paths
 from kubeqos.plugins.managers import AdmittedPod
 
 Raw = Mapping[str, Any]

@@ -17,11 +17,11 @@ from prometheus_client.registry import Collector
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.errors import InputError
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.cri.configs import pod_log_dir
 from kubeqos.node.pod.journal import encode
 from kubeqos.node.pod.observed import SeenContainer, Stage
 from kubeqos.node.pod.record import PodRecord
 from kubeqos.node.pressure.housekeeping import Housekeeper
-from kubeqos.node.runtime.criconfig import pod_log_dir
 from kubeqos.node.server.exec import ERROR, ExecOptions, execute, failure_status, frame
 from kubeqos.node.server.logs import LogOptions, read_log
 from kubeqos.node.server.podresources import PodResourcesServicer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
@@ -17,9 +17,9 @@ from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.logs import logger
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.node.admission.transaction import Admission
+from kubeqos.model.machine import Machine
+from kubeqos.node.cri.configs import Context, apply_grant, has_grant
 from kubeqos.node.pod.machine import Core
-from kubeqos.node.runtime.criconfig import Context, apply_grant, has_grant
 from kubeqos.node.updates.pending import PendingUpdate, PendingUpdates
 from kubeqos.node.updates.plan import Update, same_for_running
 from kubeqos.plugins.managers import ContainerKey, ContainerRef, Grant
@@ -31,6 +31,21 @@ Spawn = Callable[[Coroutine[Any, Any, None]], None]
 RecordNode = Callable[[str, str], None]  # a reason and a message, for an event of the node
 
 
+class DeclaresGrants(Protocol):
+    """Admission, as far as updates ask it: what containers should have, and whether the ledger knows of it."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+    def grant(self, container: ContainerRef) -> Grant: ...
+
+    def grants(self) -> Mapping[ContainerKey, Grant]: ...
+
+    def retry_releases(self) -> None: ...
+
+    async def recorded(self) -> None: ...
+
+
 class ContainerUpdater:
     """One node's updates of running containers."""
 
@@ -38,7 +53,7 @@ class ContainerUpdater:
         self,
         core: Core,
         runtime: Runtime,
-        admission: Admission,
+        admission: DeclaresGrants,
         context: Callable[[], Context],
         spawn: Spawn,
         record_node: RecordNode,
@@ -155,6 +170,10 @@ class ContainerUpdater:
         self._found.pop(key, None)
         self._push(self.pending.has(key, grant, void))
         self._tell_news()
+
+    def outstanding(self, key: ContainerKey) -> Iterable[PendingUpdate]:
+        """What a container is still to be told."""
+        return self.pending.of(key)
 
     def removed(self, pod_uid: str) -> None:
         """The pod's containers are no more."""

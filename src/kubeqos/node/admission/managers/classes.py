@@ -1,7 +1,7 @@
 """Class manager: how many pods and containers hold each QoS class of this node (KEP-3008, "Kubelet").
 
 Counting and fit are `rules.classes`; this keeps the ledger. The runtime enforces classes, so grants are empty: which
-class a container gets is written into its CRI configuration (`node.runtime.criconfig`).
+class a container gets is written into its CRI configuration (`node.cri.configs`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.errors import InputError
 from kubeqos.model.objects import ContainerView
 from kubeqos.model.quantity import Quantity
-from kubeqos.node.runtime.observer import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL
+from kubeqos.node.cri.observer import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Grant
 from kubeqos.rules.cgroups import CgroupSettings, NodeMemory, cgroup_parent, container_values, oom_score_adj
 from kubeqos.rules.classes import POD_QOS, Catalog, Level, container_classes, pod_classes

@@ -39,11 +39,11 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
 
 
 class NodeProcess:
-    def __init__(self, server: LiveServer, containerd: Containerd, folder: Path) -> None:
+    def __init__(self, server: LiveServer, containerd: Containerd, folder: Path, root: Path) -> None:
         self._log = folder / "node.log"
         self._words = [
             *(sys.executable, "-m", "kubeqos.cli.main", "node", "--kubeconfig", str(server.kubeconfig)),
-            *("--runtime-endpoint", containerd.endpoint, "--node-name", "n1", "--root-dir", str(folder / "state")),
+            *("--runtime-endpoint", containerd.endpoint, "--node-name", "n1", "--root-dir", str(root)),
             *("--log-dir", str(folder / "logs"), "--cgroup-root", containerd.cgroup_parent, "--port", "0"),
             *("--cpu-manager-policy", "static", "--reserved-cpus", str(read_machine(Path("/sys")).online.first())),
         ]
@@ -91,10 +91,12 @@ async def stranded(runtime: CriClient) -> bool:
     return any("failed to get task pid" in message for message in messages)
 
 
-async def test_kill_minus_nine_at_any_moment(server: LiveServer, containerd: Containerd, tmp_path: Path) -> None:
+async def test_kill_minus_nine_at_any_moment(
+    server: LiveServer, containerd: Containerd, tmp_path: Path, short_path: Path
+) -> None:
     """What runs runs on; nothing is started twice; the one free CPU has one owner at most; all goes when asked."""
     chance = random.Random(7)
-    node = NodeProcess(server, containerd, tmp_path)
+    node = NodeProcess(server, containerd, tmp_path, short_path)
     api = HttpApi.from_kubeconfig(server.kubeconfig)
     async with CriClient(containerd.endpoint) as runtime:
         await node.start()

@@ -91,6 +91,7 @@ class CciManager:
         `changed` is called when containers may have to be told something although no pod came or went.
         """
         self.settings = settings or Settings()
+        # A machine without CPUs for standard pods is refused before anybody can register with it.
         check_reserved(machine, self.settings.reserved, self.settings.standard_minimum)
         self.machine = machine
         self.path = state_directory / FILE_NAME

@@ -159,6 +159,7 @@ class Cluster:
         self.row_of: dict[str, int] = {}
         self.where: dict[str, int] = {}
         self.groups = PodGroups()
+        # Rows of nodes that left are used again, the lowest first: columns stay as short as the cluster is large.
         self._free: list[int] = list(range(rows - 1, -1, -1))
         self.facts_at: Ints = np.zeros(rows, dtype=np.int64)
         """The clock when a node itself, and not only the pods on it, changed for the last time."""

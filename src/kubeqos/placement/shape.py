@@ -160,6 +160,7 @@ def compile_shape(
     pod_anti = affinity.pod_anti_affinity if affinity else None
     qos = effective_class(pod)
     needs = class_needs(spec) if classes else ()
+    # Only Guaranteed pods get CPUs and memory of their own (Kubernetes' static policies): others need no alignment.
     guaranteed = qos is QosClass.GUARANTEED
     return Shape(
         namespace=pod.metadata.namespace,

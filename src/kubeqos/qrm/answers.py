@@ -167,6 +167,7 @@ def grant_of(resources: Mapping[str, Allocation]) -> Grant | Nonsense:
     setters = _Once()
     mounts: dict[str, Mount] = {}
     devices: dict[str, DeviceNode] = {}
+    # In the order of names, so that a clash is told the same way whichever plugin answered first.
     for name, given in sorted(resources.items()):
         found = property_value(given)
         if isinstance(found, Nonsense):

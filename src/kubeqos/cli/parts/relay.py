@@ -55,6 +55,7 @@ def command(
     Point the kubelet's containerRuntimeEndpoint at --listen. Calls that have nothing to do with classes pass through
     unchanged. SIGHUP reads the configuration again.
     """
+    # Imported here: `kubeqos relay --help` need not wait for gRPC.
     import sys
 
     import uvloop

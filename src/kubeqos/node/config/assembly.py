@@ -72,6 +72,7 @@ def node_parts(
     refuse_machine(config, machine)
     real = bool(config.runtime_endpoint)
     disk = disk_bytes(config.state_dir) if real else SIMULATED_DISK_BYTES
+    # A simulated runtime has no cgroups above its containers, and whoever says so keeps his own.
     owned = CGROUP_MOUNT if real and config.cgroups_per_qos else None
     settings = configured.node_settings(config, machine, disk, owned)
     if relist_seconds is not None:
@@ -115,6 +116,7 @@ def assemble(
     """All parts of a node with these settings; what is left out is as on any node."""
     hosting = hosting or Hosting()
     api, static_cpus = hosting.api, settings.cpu_manager_policy == STATIC
+    # Claims live in the API server, and only CCI asks for them.
     if claims is None:
         claims = claims_from(api) if api is not None and settings.gates.enabled(CCI) else no_claims
     return NodeParts(

@@ -29,6 +29,7 @@ def node_settings(
     """What the agent needs. Without a list, reserved CPUs are taken by topology."""
     reserved = config.reserved_cpus
     static = config.cpu_manager_policy == STATIC
+    # Amounts alone do not say which CPUs; the static policy needs to know, and takes them as the kubelet does.
     if static and not reserved:
         kept = [one.get("cpu", Quantity.ZERO) for one in (config.kube_reserved, config.system_reserved)]
         reserved = take_cpus(machine, machine.online, (kept[0] + kept[1]).value()) or NO_CPUS

@@ -133,6 +133,7 @@ def container_config(
 ) -> cri.ContainerConfig:
     """What CreateContainer is told. `lookup` holds the ConfigMaps and Secrets that the environment refers to."""
     raw, view = raw_container(pod, ref), container_view(pod, ref)
+    # What managers set wins over the pod's own: a plugin that names its device must be believed.
     envs = dict(environment(pod, raw, context, pod_ip, lookup or {})) | dict(grant.envs)
     config = cri.ContainerConfig(
         metadata=cri.ContainerMetadata(name=ref.name, attempt=attempt),

@@ -94,6 +94,7 @@ class Executor:
         self._claims = claims
         self._cgroups = cgroups
         self._updater = updater
+        # One entry per effect that reaches the runtime or the managers; the agent deals with the others itself.
         self._handlers: dict[type, Callable[[PodRecord, Any], Awaitable[fx.Result]]] = {
             fx.Admit: self._admit,
             fx.Resize: self._resize,

@@ -203,6 +203,7 @@ def _relative_partitions(given: Mapping[str, Located], cache: CacheInfo, what: s
         )
     bits_total = available = cache.cbm_mask.bit_length()
     grants: dict[str, int] = {}
+    # The smallest first: rounding down would otherwise leave them fewer bits than the hardware allows for one group.
     ascending = sorted(requests.items(), key=lambda item: item[1])
     for number, (name, percent) in enumerate(ascending):
         if available < cache.min_cbm_bits:
@@ -215,6 +216,7 @@ def _relative_partitions(given: Mapping[str, Located], cache: CacheInfo, what: s
         last = number == len(ascending) - 1
         grants[name] = available if last or bits > available else bits
         available -= grants[name]
+    # By name and not by size, so that another share moves as few neighbours as possible.
     masks: dict[str, int] = {}
     lowest = 0
     for name in sorted(grants):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import PODS, REPLICATION_CONTROLLERS
 from kubeqos.codec import decode_json
@@ -154,7 +155,11 @@ class Home:
             for raw in (await self.api.list(resource, "default")).items:
                 metadata = decode_json(raw)["metadata"]
                 if "kubernetes.io/config.mirror" not in metadata.get("annotations", {}):
-                    await self.api.delete(resource, metadata["name"], "default", grace_seconds=1)
+                    try:
+                        await self.api.delete(resource, metadata["name"], "default", grace_seconds=1)
+                    except ApiError as error:  # its controller, or the collector of garbage, was there before us
+                        if not error.not_found:
+                            raise
 
         async def gone() -> bool:
             return not await self.agent.runtime.list_pod_sandboxes()

@@ -224,4 +224,6 @@ class Pod:
 
     def container_status(self, container_id: str) -> dict[str, str]:
         request = cri.ContainerStatusRequest(container_id=container_id)
-        return shown(self.stub.ContainerStatus(request, timeout=10).status.resources.qos_resources)
+        # A client whose relay was away for a moment waits for it, as kubelets do.
+        answer = self.stub.ContainerStatus(request, timeout=60, wait_for_ready=True)
+        return shown(answer.status.resources.qos_resources)

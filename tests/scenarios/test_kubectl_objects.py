@@ -44,7 +44,8 @@ def test_create_get_describe_delete(kubectl: Kubectl, tmp_path: Path) -> None:
     )
     described = kubectl("describe", "pod", "web")
     assert re.search(r"QoS Class: +Burstable", described)
-    assert kubectl("delete", "pod", "web") == 'pod "web" deleted\n'
+    # kubectl says where since 1.34.
+    assert re.fullmatch(r'pod "web" deleted( from default namespace)?\n', kubectl("delete", "pod", "web"))
     with pytest.raises(Refused, match='pods "web" not found'):
         kubectl("get", "pod", "web")
 

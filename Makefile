@@ -21,7 +21,7 @@ help: ## list the targets
 up: $(RUN) ## start a cluster on this machine
 	@$(BIN)/kubeqos up $(ARGS)
 
-test: $(DEV) ## the quick tests: the same examples every time, at most five minutes on two cores
+test: $(DEV) ## the quick tests: the same examples every time
 	@$(PYTEST) -m "not ($(CAMPAIGNS))" $(ARGS)
 
 test-campaigns: $(DEV) ## the long tests: crashes by the hundred, soaks, real containerd

@@ -16,6 +16,7 @@ from kubeqos.model.hardware.machinefile import machine_to_yaml
 from kubeqos.plugins import REGISTRY
 
 _STOP_SECONDS = 5.0
+_MACHINE = "machine.yaml"
 
 # KEP-3461, Example 1: online services and offline jobs in pools of their own; what has no role shares the rest.
 CPU_CONFIG = """
@@ -42,10 +43,9 @@ PROGRAMS: Mapping[str, Sequence[tuple[str, ...]]] = {
 @contextlib.asynccontextmanager
 async def plugin_processes(plan: NodePlan, state: Path, sockets: Path) -> AsyncIterator[None]:
     """Run the profile's plugins for the duration of a block; one that dies is started again."""
-    machine = state / "machine.yaml"
-    machine.write_text(machine_to_yaml(plan.machine))
+    (state / _MACHINE).write_text(machine_to_yaml(plan.machine))
     keepers = [
-        asyncio.create_task(_keep(words, machine, state, sockets), name=f"{plan.name} {' '.join(words)}")
+        asyncio.create_task(_keep(words, plan, state, sockets), name=f"{plan.name} {' '.join(words)}")
         for words in PROGRAMS.get(plan.profile, ())
     ]
     try:
@@ -56,12 +56,18 @@ async def plugin_processes(plan: NodePlan, state: Path, sockets: Path) -> AsyncI
         await asyncio.gather(*keepers, return_exceptions=True)
 
 
-async def _keep(words: tuple[str, ...], machine: Path, state: Path, sockets: Path) -> None:
+def config_text(words: tuple[str, ...], plan: NodePlan) -> str:
+    """A program's configuration. The CPU plugin keeps off the CPUs that the node's agent reserves, too."""
+    reserved = f'reserved: "{plan.reserved_cpus}"' if words == ("plugin", "cpu") and plan.reserved_cpus else ""
+    return reserved + CONFIGS[words]
+
+
+async def _keep(words: tuple[str, ...], plan: NodePlan, state: Path, sockets: Path) -> None:
     """Keep one program running; its output goes to a log beside the node's state."""
-    options = ["--machine", str(machine), "--registry", str(sockets / REGISTRY)]
+    options = ["--machine", str(state / _MACHINE), "--registry", str(sockets / REGISTRY)]
     if words in CONFIGS:
         config = state / f"{'-'.join(words)}.yaml"
-        config.write_text(CONFIGS[words])
+        config.write_text(config_text(words, plan))
         options += ["--config", str(config)]
     if words[0] == "plugin":
         options += ["--state", str(state / f"{words[1]}_plugin_state")]

@@ -128,7 +128,6 @@ class GrantView:
 
     async def of_node(self) -> NodeHolding:
         agent = self.agent
-        reserved = agent.settings.reserved_cpus
         memory = []
         if agent.memory is not None:
             for numa, amounts in agent.memory.allocatable().items():
@@ -137,7 +136,7 @@ class GrantView:
         for manager in self._plugins():
             merged = await allocatable_resources(manager.endpoints)
             resources += [allocatable_topology_aware(name, sent) for name, sent in sorted(merged.resources.items())]
-        return NodeHolding(agent.machine.online - reserved, memory, resources)
+        return NodeHolding(agent.settings.pod_cpus(agent.machine), memory, resources)
 
     def _plugins(self) -> list[QosResourceManager]:
         return [one for one in self.agent.managers if isinstance(one, QosResourceManager)]

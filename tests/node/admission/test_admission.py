@@ -239,11 +239,15 @@ async def test_pod_scope_aligns_all_containers_together(tmp_path: Path) -> None:
         "topology_scope": Scope.POD,
     }
     async with World(tmp_path, machine, **settings) as node:
+        # Of seven CPUs five are free, and each container would find its own on one NUMA node, but not both together.
+        refused = await node.start(pod("wide", guaranteed("3", name="a"), guaranteed("2", name="b")))
+        assert node.status(refused)["reason"] == "TopologyAffinityError"
         uid = await node.start(pod("pair", guaranteed("2", name="a"), guaranteed("2", name="b")))
         cpus = CpuSet.parse(cpuset(node, uid, "a")) | CpuSet.parse(cpuset(node, uid, "b"))
         assert machine.numa_of(cpus) == machine.numa_of(machine.numa_cpus[1])
-        refused = await node.start(pod("wide", guaranteed("2", name="a"), guaranteed("2", name="b")))
-        assert node.status(refused)["reason"] == "TopologyAffinityError"
+        # Another one finds too few CPUs: the reserved one is not allocatable.
+        late = await node.start(pod("late", guaranteed("2", name="a"), guaranteed("2", name="b")))
+        assert node.status(late)["reason"] == "OutOfcpu"
 
 
 # ---- All or nothing

@@ -12,9 +12,10 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.document import parse_document
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import CCI, QRM, FeatureGates
+from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import MACHINES, laptop8
 from kubeqos.node.api.nodestatus import allocatable, texts
-from kubeqos.node.config.assembly import Hosting, node_parts
+from kubeqos.node.config.assembly import Hosting, cpu_manager, node_parts
 from kubeqos.node.config.checks import refuse_machine
 from kubeqos.node.config.configuration import SETTINGS, NodeConfiguration, configure, load
 from kubeqos.node.config.configured import node_settings
@@ -109,6 +110,30 @@ def test_allocatable_leaves_what_is_reserved_and_the_hard_thresholds(tmp_path: P
     disk = os.statvfs(tmp_path)
     made = node_parts(real, SimulatedRuntime(laptop8()), laptop8(), Hosting())
     assert made.settings.disk_bytes == disk.f_blocks * disk.f_frsize
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu", "owned"),
+    [
+        ("reservedSystemCPUs: 0-1\n", "6", "2-7"),
+        ("cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\n", "6", "2-7"),
+        # As the kubelet's --reserved-cpus: a list overrides amounts.
+        ("reservedSystemCPUs: 0-1\nkubeReserved: {cpu: 3}\nsystemReserved: {cpu: 500m}\n", "6", "2-7"),
+        ("kubeReserved: {cpu: 500m}\n", "7500m", "0-7"),
+        # Amounts round up to whole CPUs that nobody owns; what is left over of those is shared.
+        ("cpuManagerPolicy: static\nkubeReserved: {cpu: 500m}\n", "7500m", "1-7"),
+        ("cpuManagerPolicy: static\nkubeReserved: {cpu: 1}\nsystemReserved: {cpu: 100m}\n", "6900m", "2-7"),
+    ],
+)
+def test_reserved_cpus_leave_allocatable_as_they_leave_the_cpu_managers_pool(text: str, cpu: str, owned: str) -> None:
+    """A Guaranteed pod that fits by the Node's numbers finds its CPUs: both are told by one function."""
+    machine = laptop8()
+    settings = node_settings(node(text, simulated_machine="laptop8"), machine)
+    given = allocatable(machine, settings)["cpu"]
+    assert texts({"cpu": given}) == {"cpu": cpu}
+    assert settings.pod_cpus(machine) == CpuSet.parse(owned)
+    pool = cpu_manager(settings, machine).free
+    assert pool == settings.pod_cpus(machine) and given.milli() // 1000 <= len(pool)
 
 
 def test_folders_follow_the_state_folder() -> None:

@@ -76,6 +76,9 @@ def allocatable(machine: Machine, settings: NodeSettings, extra: Iterable[NodeRe
     extra = tuple(extra)
     found = capacity(machine, settings, extra)
     for name, amount in found.items():
+        if name == "cpu":
+            found[name] = settings.allocatable_cpu(machine)
+            continue
         left = amount
         for reserved in (settings.system_reserved, settings.kube_reserved):
             left -= reserved.get(name, Quantity.ZERO)

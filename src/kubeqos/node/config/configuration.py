@@ -130,7 +130,11 @@ class NodeConfiguration:
     kube_reserved: ResourceList = _setting("kubeReserved", {}, read.reserved, "Kept for this agent and the runtime.")
     system_reserved: ResourceList = _setting("systemReserved", {}, read.reserved, "Kept for the system.")
     reserved_cpus: CpuSet = _setting(
-        "reservedSystemCPUs", NO_CPUS, cpu_set, "CPUs that pods never own.", option="reserved-cpus"
+        "reservedSystemCPUs",
+        NO_CPUS,
+        cpu_set,
+        "CPUs that pods never own; they leave allocatable, and override cpu in kubeReserved and systemReserved.",
+        option="reserved-cpus",
     )
     # Cgroups
     cgroup_driver: str = _setting(

@@ -10,8 +10,9 @@ from pathlib import Path
 from kubeqos.cci.drivers import Deadlines
 from kubeqos.cci.manager import Settings as CciSettings
 from kubeqos.gates import MEMORY_QOS
-from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
+from kubeqos.model.objects import ResourceList
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.config.configuration import NodeConfiguration
 from kubeqos.node.config.services import ServiceSettings
@@ -26,13 +27,8 @@ from kubeqos.topology.cpus import take_cpus
 def node_settings(
     config: NodeConfiguration, machine: Machine, disk_bytes: int = SIMULATED_DISK_BYTES, cgroup_fs: Path | None = None
 ) -> NodeSettings:
-    """What the agent needs. Without a list, reserved CPUs are taken by topology."""
-    reserved = config.reserved_cpus
-    static = config.cpu_manager_policy == STATIC
-    # Amounts alone do not say which CPUs; the static policy needs to know, and takes them as the kubelet does.
-    if static and not reserved:
-        kept = [one.get("cpu", Quantity.ZERO) for one in (config.kube_reserved, config.system_reserved)]
-        reserved = take_cpus(machine, machine.online, (kept[0] + kept[1]).value()) or NO_CPUS
+    """What the agent needs."""
+    system, kube, reserved = _reserved(config, machine)
     hard = config.eviction_hard
     memory = sum(node.memory_bytes for node in machine.nodes)
     return NodeSettings(
@@ -40,8 +36,8 @@ def node_settings(
         state_dir=config.state_dir,
         log_dir=config.pod_logs_dir,
         max_pods=config.max_pods,
-        system_reserved=config.system_reserved,
-        kube_reserved=config.kube_reserved,
+        system_reserved=system,
+        kube_reserved=kube,
         disk_bytes=disk_bytes,
         eviction_hard_memory=_threshold(hard.get("memory.available", ""), memory),
         eviction_hard_disk=_threshold(hard.get("nodefs.available", ""), disk_bytes),
@@ -77,6 +73,23 @@ def node_settings(
         lease_seconds=config.lease_seconds,
         status_seconds=config.node_status_period,
     )
+
+
+def _reserved(config: NodeConfiguration, machine: Machine) -> tuple[ResourceList, ResourceList, CpuSet]:
+    """What is kept for the system and for Kubernetes, and which CPUs that are.
+
+    A list of CPUs overrides amounts of CPU, as the kubelet's --reserved-cpus does. Amounts alone do not say which CPUs;
+    the static policy needs to know, and takes them by topology.
+    """
+    both = (config.system_reserved, config.kube_reserved)
+    if config.reserved_cpus:
+        system, kube = ({name: amount for name, amount in one.items() if name != "cpu"} for one in both)
+        return system, kube, config.reserved_cpus
+    kept = [one.get("cpu", Quantity.ZERO) for one in both]
+    taken = NO_CPUS
+    if config.cpu_manager_policy == STATIC:
+        taken = take_cpus(machine, machine.online, (kept[0] + kept[1]).value()) or NO_CPUS
+    return *both, taken
 
 
 def _threshold(text: str, capacity: int) -> Quantity:

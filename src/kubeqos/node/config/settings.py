@@ -9,6 +9,7 @@ from pathlib import Path
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import FeatureGates
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ResourceList
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.config.contradictions import ManagerChoices, contradictions
@@ -63,6 +64,22 @@ class NodeSettings:
     relist_seconds: float = 10.0
     journal_steps: int = 64
     """Of how many steps of each pod the agent can give an account that replays; 0 for none."""
+
+    def pod_cpus(self, machine: Machine) -> CpuSet:
+        """CPUs that pods can own. The CPU manager hands out these, and `allocatable_cpu` counts them."""
+        return machine.online - self.reserved_cpus
+
+    def allocatable_cpu(self, machine: Machine) -> Quantity:
+        """How much CPU pods get together: never more whole CPUs than `pod_cpus` has.
+
+        Amounts (500m) round up to whole reserved CPUs, and what is left over of those is for pods that share.
+        """
+        amounts = [one.get("cpu", Quantity.ZERO) for one in (self.system_reserved, self.kube_reserved)]
+        kept = amounts[0] + amounts[1]
+        if kept.is_zero:
+            return Quantity.from_int(len(self.pod_cpus(machine)))
+        left = Quantity.from_int(len(machine.online)) - kept
+        return left if left > Quantity.ZERO else Quantity.ZERO
 
     def check(self) -> None:
         """Refuse settings that contradict each other."""

@@ -16,7 +16,7 @@ CAMPAIGNS := slow or containerd
 ROUNDS ?= 3
 SEED   ?=
 
-.PHONY: help up test test-campaigns test-all explore check format conformance bench soak docs proto lock durations kubectl clean
+.PHONY: help up test test-campaigns test-stock test-all explore check format conformance bench soak docs proto lock durations kubectl stock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -25,10 +25,16 @@ up: $(RUN) ## start a cluster on this machine
 	@$(BIN)/kubeqos up $(ARGS)
 
 test: $(DEV) ## the quick tests: the same examples every time
-	@$(QUICK_FILES) $(PYTEST) -m "not ($(CAMPAIGNS))" $(ARGS)
+	@$(QUICK_FILES) $(PYTEST) -m "not ($(CAMPAIGNS) or stock)" $(ARGS)
 
 test-campaigns: $(DEV) ## the long tests: crashes by the hundred, soaks, real containerd
-	@$(PYTEST) -m "$(CAMPAIGNS)" $(ARGS)
+	@$(PYTEST) -m "($(CAMPAIGNS)) and not stock" $(ARGS)
+
+# Where they cannot be built, what was said about it stands above, and the tests are skipped. One after the other: a real
+# control plane fills two cores.
+test-stock: $(DEV) ## real Kubernetes parts on our API server, and ours on a real one (root, Linux, Go)
+	@$(BIN)/python -m tools.stock >/dev/null || true
+	@$(BIN)/python -m pytest -q -m stock tests/stock $(ARGS)
 
 test-all: $(DEV) ## all tests, quick and long
 	@$(PYTEST) $(ARGS)
@@ -84,6 +90,9 @@ durations: $(DEV) ## run all tests and write down how long each file takes
 
 kubectl: $(DEV) ## build the real kubectl where there is none (needs Go), outside the tree
 	@$(BIN)/python -m tools.kubectl
+
+stock: $(DEV) ## build real Kubernetes, containerd 2 and critest for the tests (needs Go), outside the tree
+	@$(BIN)/python -m tools.stock
 
 clean: ## remove what the targets above made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site

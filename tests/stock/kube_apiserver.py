@@ -1,42 +1,46 @@
 """A real kube-apiserver with a real etcd, in a folder of its own; both end with the test.
 
-Name the binary in `KUBEQOS_KUBE_APISERVER`; `etcd` is looked for on PATH (Debian: `etcd-server`).
+`make stock` builds them (tools/stock).
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.request import Request, urlopen
 
-import pytest
 import yaml
+from tools.stock import find
 
-KUBE_APISERVER = os.environ.get("KUBEQOS_KUBE_APISERVER")
-ETCD = shutil.which("etcd")
-needs_kube_apiserver = pytest.mark.skipif(
-    KUBE_APISERVER is None or ETCD is None,
-    reason="needs a kube-apiserver named in KUBEQOS_KUBE_APISERVER, and etcd on PATH",
-)
 TOKEN = "stock-administrator"
 
 
 @contextmanager
 def kube_apiserver(folder: Path) -> Iterator[Path]:
     """The kubeconfig of an administrator of a stock cluster without controllers, scheduler or nodes."""
-    assert KUBE_APISERVER is not None and ETCD is not None
+    found = find("kube-apiserver", "etcd")
+    assert found is not None, "see needs_stock"
+    apiserver, etcd_program = map(str, found)
     clients, peers, secure = free_ports(3)
     store = f"http://127.0.0.1:{clients}"
     (folder / "tokens.csv").write_text(f'{TOKEN},admin,admin,"system:masters"\n')
     subprocess.run(["openssl", "genrsa", "-out", folder / "sa.key", "2048"], check=True, capture_output=True)
-    etcd = [ETCD, "--data-dir", str(folder / "etcd"), "--listen-client-urls", store, "--advertise-client-urls", store]
+    etcd = [
+        etcd_program,
+        "--data-dir",
+        str(folder / "etcd"),
+        "--listen-client-urls",
+        store,
+        "--advertise-client-urls",
+        store,
+    ]
     etcd += ["--listen-peer-urls", f"http://127.0.0.1:{peers}"]
-    server = [KUBE_APISERVER, "--etcd-servers", store, "--cert-dir", str(folder / "pki")]
+    server = [apiserver, "--etcd-servers", store, "--cert-dir", str(folder / "pki")]
     server += ["--secure-port", str(secure), "--bind-address", "127.0.0.1", "--token-auth-file", "tokens.csv"]
     server += ["--service-account-issuer", "https://stock", "--service-account-key-file", "sa.key"]
     server += ["--service-account-signing-key-file", "sa.key", "--disable-admission-plugins", "ServiceAccount"]
@@ -44,6 +48,7 @@ def kube_apiserver(folder: Path) -> Iterator[Path]:
     with ExitStack() as stack:
         for name, words in (("etcd", etcd), ("kube-apiserver", server)):
             stack.enter_context(process(words, folder, name))
+        wait_until_ready(secure, folder / "kube-apiserver.log")
         yield written_kubeconfig(folder, secure)
 
 
@@ -81,9 +86,16 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def until_it_answers(kubectl: list[str], seconds: float = 60) -> None:
+def wait_until_ready(port: int, log: Path, seconds: float = 120) -> None:
+    """Ready is more than answering: the roles and the system's priority classes are there too."""
+    insecure = ssl.create_default_context()
+    insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
+    request = Request(f"https://127.0.0.1:{port}/readyz", headers={"Authorization": f"Bearer {TOKEN}"})
     deadline = time.monotonic() + seconds
-    while subprocess.run([*kubectl, "get", "namespace", "default"], capture_output=True, check=False).returncode:
-        if time.monotonic() > deadline:
-            raise AssertionError("the kube-apiserver never answered; see its log")
+    while True:
+        try:
+            with urlopen(request, context=insecure, timeout=10):
+                return
+        except OSError as error:
+            assert time.monotonic() < deadline, f"the kube-apiserver never got ready ({error}); see {log}"
         time.sleep(0.3)

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from tests.stock.kube_apiserver import kube_apiserver, needs_kube_apiserver, process, until_it_answers
+from tests.stock.kube_apiserver import kube_apiserver, process
+from tests.stock.needs import needs_stock
 
 KUBECTL = shutil.which("kubectl")
-pytestmark = [needs_kube_apiserver, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")]
+pytestmark = [*needs_stock("kube-apiserver", "etcd"), pytest.mark.kubectl]
 
 
 class Stock:
@@ -63,7 +64,6 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
     folder = tmp_path_factory.mktemp("stock")
     with kube_apiserver(folder) as kubeconfig:
         made = Stock(kubeconfig)
-        until_it_answers(made.words)
         for name, cpu in (("small", "2"), ("large", "8")):
             made.kubectl("create", "-f", "-", manifest={"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
             amounts = {"cpu": cpu, "memory": "8Gi", "pods": "110"}

@@ -7,6 +7,8 @@ from typing import Any
 from kubeqos.codec import JsonError, JsonObject, decode_json
 from kubeqos.errors import RemoteError
 
+_WRONG_BY_ITSELF = frozenset({400, 405, 406, 413, 415, 422})
+
 
 class ApiError(RemoteError):
     """The API server answered with a failure `Status`."""
@@ -48,6 +50,16 @@ class ApiError(RemoteError):
     def conflict(self) -> bool:
         """Somebody else changed the object: read it again, then try again."""
         return self.status == 409 and not self.already_exists
+
+    @property
+    def for_good(self) -> bool:
+        """What was sent is wrong by itself, so the same will be refused again, whoever sends it and whenever."""
+        return self.status in _WRONG_BY_ITSELF
+
+    @property
+    def is_passing(self) -> bool:
+        """The server has no time, or trouble of its own: the same request may be taken in a moment."""
+        return self.status in (408, 429) or self.status >= 500
 
     @property
     def expired(self) -> bool:

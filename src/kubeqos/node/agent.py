@@ -119,9 +119,9 @@ class NodeAgent:
         self.record_node = self.parts.events.node
         self.unsupported = UnsupportedFiles(self.admission.grant, lambda: self.context, self.parts.events.pod)
         self.pods = self.parts.pods
-        writer = PodWriter(api, self._spawn) if api else None
-        self._sink: PodSink = writer or cast(LocalPods, self.pods)
-        self._mirrors = Mirrors(api, writer, self._spawn) if api and writer else None
+        self.writer = PodWriter(api, self._spawn, self.parts.events.pod) if api else None
+        self._sink: PodSink = self.writer or cast(LocalPods, self.pods)
+        self._mirrors = Mirrors(api, self.writer, self._spawn) if api and self.writer else None
         self._registration: Registration | None = None
         if api and settings.register:
             taints = [dict(taint) for taint in settings.taints]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from tests.node.pod.playbook import (
     START,
     Admit,
+    CreateContainer,
     DeletePod,
+    EnsureImage,
     Evict,
     Forget,
     Look,
@@ -27,6 +32,7 @@ from tests.node.pod.playbook import (
     Stage,
     StopContainer,
     StopSandbox,
+    WriteStatus,
     after,
     done,
     ended,
@@ -353,3 +359,55 @@ def test_conditions_keep_their_times_over_a_restart() -> None:
     book >> PodsListed() << Admit("web")
     book.succeed()
     assert book.condition("web", "Ready")["lastTransitionTime"] == "2023-11-14T22:00:00Z"
+
+
+# ---- What has ended stays so
+
+
+def told(book: Playbook) -> list[str]:
+    """How every status that is written shows the container, from here to the end."""
+    found, book.answer = [], None
+    while ready := list(book.outstanding):
+        book >> done(ready[0])
+        found += [next(iter(_state(one))) for one in book.answer or () if isinstance(one, WriteStatus)]
+        book.answer = None
+    return found
+
+
+def _state(written: WriteStatus) -> Any:
+    return written.status["containerStatuses"][0]["state"]
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])
+def test_a_container_that_was_removed_is_never_called_one_that_is_still_to_come(policy: str) -> None:
+    raw = pod("web", restartPolicy=policy)
+    book = running(raw) >> deleted(raw)
+    assert set(told(book)) == {"terminated"}
+    assert book.container("web")["state"]["terminated"]["containerID"] == "containerd://main-0"
+    assert book.container("web")["containerID"] == "containerd://main-0"
+
+
+def test_a_container_that_only_the_api_remembers_has_ended_all_the_same() -> None:
+    """The agent is new, and the last one had removed everything but not seen the pod go."""
+    raw = pod("web", restartPolicy="Never")
+    before = running(raw) >> deleted(raw)
+    before.succeed()
+    marked = deleted({**raw, "status": {**before.status("web"), "phase": "Running"}})
+    book = Playbook(machine()) >> marked << Release("web")
+    book >> done(Release("web")) << DeletePod("web")
+    assert book.container("web") == before.container("web")
+
+
+def test_what_has_ended_for_good_is_not_run_again_when_the_runtime_forgets_it() -> None:
+    raw = pod("web", container("one"), container("two"), restartPolicy="Never")
+    book = running(raw) >> ended("web", "one", code=3) << []
+    book >> look("web", lambda seen: replace(seen, containers=tuple(c for c in seen.containers if c.name == "two")))
+    assert book << []  # nothing is made in its place
+    assert book.container("web", "one")["state"]["terminated"]["exitCode"] == 3
+
+
+def test_what_runs_again_goes_on_counting_when_the_runtime_forgets_it() -> None:
+    book = running(pod("web")) >> ended("web", code=3) << EnsureImage("web", "main")
+    book >> look("web", lambda seen: replace(seen, containers=())) << []
+    assert book >> done(EnsureImage("web", "main")) << [event("Pulled"), CreateContainer("web", "main", 1, "sandbox-0")]
+    assert book.container("web")["state"]["terminated"]["exitCode"] == 3

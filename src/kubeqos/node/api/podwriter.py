@@ -1,6 +1,7 @@
 """Writes pod statuses to the API server, and lets it forget pods that have ended.
 
-One writer per pod at a time; of several statuses only the newest is written; a delete waits for the last status. An API
+One writer per pod at a time; of several statuses only the newest is written; a delete follows the last status. A status
+that the server refuses for good is dropped and told, and a delete waits behind no refusal: what must end, ends. An API
 server that is away makes the writers wait, never the pods.
 """
 
@@ -15,9 +16,13 @@ from typing import Any
 from kubeqos.client.api import Api, PatchType
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.resources import PODS
-from kubeqos.node.pod.effects import Raw
+from kubeqos.logs import logger
+from kubeqos.node.pod.effects import Raw, Record
 
+log = logger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+LOGGED_PAUSE = 3.0
+"""Who is refused so long says so: what is mended sooner was a moment's trouble."""
 PENDING_SECONDS = 0.05
 """A pod that is about to run says so in a moment: its first status waits this long for a better one."""
 OPTIONAL_FIELDS = ("reason", "message", "podIP", "podIPs", "qosResources", "startTime")
@@ -33,18 +38,24 @@ class _Target:
     delete: bool = False
     known: Raw | None = None
     """The status that the server had when we last heard."""
+    sent: Raw | None = None
+    """The status that is on its way: who refuses, refuses this one."""
 
 
 class PodWriter:
     """The API side of a node's pods."""
 
-    def __init__(self, api: Api, spawn: Callable[[Any], None]) -> None:
+    def __init__(self, api: Api, spawn: Callable[[Any], None], tell: Callable[[Raw, Record], None]) -> None:
+        """`tell`: writes an event about a pod."""
         self._api = api
         self._spawn = spawn
+        self._tell = tell
         self._targets: dict[str, _Target] = {}
         self._working: set[str] = set()
         self.written = 0
         self.failed = 0
+        self.refused = 0
+        """Statuses that were dropped."""
 
     def write(self, raw: Raw, status: Raw) -> None:
         """Make this the status of the pod."""
@@ -90,13 +101,31 @@ class PodWriter:
                     if isinstance(error, ApiError) and (error.not_found or error.conflict):
                         break  # gone, or a namesake has taken its place
                     self.failed += 1
+                    if isinstance(error, ApiError) and self._dropped(target, error):
+                        continue
+                    if isinstance(error, ApiError) and pause >= LOGGED_PAUSE:
+                        log.warning("pod %s/%s: the API server refuses: %s", target.namespace, target.name, error)
                     await asyncio.sleep(pause * random.uniform(0.8, 1.2))
                     pause = min(pause * 2, LONGEST_PAUSE)
         finally:
             self._working.discard(target.uid)
 
+    def _dropped(self, target: _Target, error: ApiError) -> bool:
+        """Give up a status that will not be taken, or that a delete would wait behind; the next one is tried anew."""
+        if target.sent is None or not (error.for_good or (target.delete and not error.is_passing)):
+            return False
+        if target.status is target.sent:
+            target.status = None
+        target.sent = None
+        self.refused += 1
+        log.warning("pod %s/%s: its status is refused and dropped: %s", target.namespace, target.name, error)
+        reference = {"metadata": {"namespace": target.namespace, "name": target.name, "uid": target.uid}}
+        message = f"the API server refuses the pod's status, which is dropped: {error.message}"
+        self._tell(reference, Record(target.uid, "Warning", "PodStatusRefused", message))
+        return True
+
     async def _step(self, target: _Target) -> None:
-        status = target.status
+        status = target.sent = target.status
         if status is not None:
             patch = {"metadata": {"uid": target.uid}, "status": status_patch(status, target.known or {})}
             answer = await self._api.patch(

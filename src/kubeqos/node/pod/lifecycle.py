@@ -132,8 +132,8 @@ def _wanted(pod: PodRecord, sandbox: SeenSandbox) -> list[ContainerRecord]:
 
 
 def _initialized_in(pod: PodRecord, sandbox: SeenSandbox) -> bool:
-    """With a new sandbox initialization begins anew."""
-    if sandbox.attempt and pod.init:
+    """With a new sandbox initialization begins anew, whatever is remembered of what ran in an older one."""
+    if pod.init:
         ran = [one.newest for one in pod.containers.values()]
         if not any(one is not None and one.created >= sandbox.created for one in ran):
             return False

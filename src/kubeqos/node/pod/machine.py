@@ -24,7 +24,7 @@ from kubeqos.node.pod.lifecycle import Plan, grace_seconds, keep_running, wind_d
 from kubeqos.node.pod.observed import Stage
 from kubeqos.node.pod.record import ACTIVE, Cause, Ending, PodRecord, PodState
 from kubeqos.node.pod.resize import resources_changed
-from kubeqos.node.pod.status import NO_EPHEMERAL, TERMINAL, StatusFacts, pod_status
+from kubeqos.node.pod.status import NO_EPHEMERAL, TERMINAL, StatusFacts, pod_status, terminations_told
 from kubeqos.plugins.managers import Refusal
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -142,6 +142,8 @@ class Core:
         status = pod.raw.get("status") or {}
         if status.get("startTime") and not pod.started_at:
             pod.begin(seconds_of(status["startTime"]) or now)
+        if pod.status is None:
+            pod.ended = terminations_told(status) | pod.ended
         if status.get("phase") in TERMINAL and pod.state is PodState.WAITING and "managers" not in pod.busy:
             rejected = not status.get("containerStatuses") and status["phase"] == "Failed"
             cause = Cause.REJECTED if rejected else Cause.COMPLETED

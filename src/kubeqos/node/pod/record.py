@@ -130,7 +130,7 @@ class ContainerRecord:
     instances: Sequence[SeenContainer] = ()
     """All that the runtime holds, newest first."""
     newest: SeenContainer | None = None
-    """The newest instance that could be started, or may be."""
+    """The newest instance that could be started, or may be; also one that ended and that the runtime holds no more."""
     live: bool = False
     """Whether the newest instance was made and has not ended."""
     started: bool = False
@@ -179,6 +179,8 @@ class PodRecord:
     resize_refused_generation: int = -1
     busy: dict[str, Effect] = field(default_factory=dict)
     """What is under way, by what it keeps busy (`lifecycle.target`)."""
+    ended: dict[str, SeenContainer] = field(default_factory=dict)
+    """How the newest instance of a container ended, by name: known when the runtime holds nothing of it any more."""
     told: list[Effect] = field(default_factory=list)
     """Effects that the present step has decided on before it came to plan the next ones: events, looks."""
     waits: dict[str, Wait] = field(default_factory=dict)
@@ -332,11 +334,16 @@ class PodRecord:
     def _assess(self, name: str, container: ContainerRecord, instances: list[SeenContainer]) -> None:
         container.instances = instances
         startable = [one for one in instances if not self.is_broken(one)] if self.broken else instances
-        newest = container.newest = startable[0] if startable else None
+        # What has ended stays so, though the runtime has forgotten it: nobody runs it anew, or calls it unborn.
+        newest = container.newest = startable[0] if startable else self.ended.get(name)
         if newest is None:
             container.live = container.started = container.ready = False
             return
         container.live = newest.stage is not Stage.EXITED
+        if container.live:
+            self.ended.pop(name, None)
+        else:
+            self.ended[name] = newest
         container.started = newest.stage is Stage.RUNNING and self._passes(container, name, "startup", newest.id)
         if container.is_init:
             container.ready = newest.stage is Stage.EXITED and newest.exit_code == 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.model.objects import ContainerView
-from kubeqos.model.timestamps import timestamp
+from kubeqos.model.timestamps import seconds_of, timestamp
 from kubeqos.node.pod.effects import Raw
 from kubeqos.node.pod.observed import Classes, SeenContainer, Stage
 from kubeqos.node.pod.record import ContainerRecord, PodRecord, PodState, Wait
@@ -185,6 +185,33 @@ def _state(container: SeenContainer, facts: StatusFacts) -> dict[str, Any]:
     if container.message:
         ended["message"] = container.message
     return {"terminated": ended}
+
+
+def terminations_told(status: Raw) -> dict[str, SeenContainer]:
+    """The containers whose end a status tells of, by name: `_state` read backwards."""
+    found = {}
+    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        ended = (one.get("state") or {}).get("terminated")
+        if ended is None:
+            continue
+        started = seconds_of(ended.get("startedAt") or "") or 0.0
+        finished = seconds_of(ended.get("finishedAt") or "") or started
+        found[one["name"]] = SeenContainer(
+            str(ended.get("containerID") or one.get("containerID") or "").rpartition("/")[2],
+            one["name"],
+            int(one.get("restartCount") or 0),
+            Stage.EXITED,
+            created=started or finished,
+            started=started,
+            finished=finished,
+            exit_code=int(ended.get("exitCode") or 0),
+            reason=ended.get("reason") or "",
+            message=ended.get("message") or "",
+            image=one.get("image") or "",
+            image_id=one.get("imageID") or "",
+            classes=tuple((held["name"], held.get("class", "")) for held in one.get("qosResources") or ()),
+        )
+    return found
 
 
 # ---- Phase

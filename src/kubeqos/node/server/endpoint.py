@@ -208,6 +208,9 @@ class _Counters(Collector):
         """What others damaged and this agent put right, and what it cannot."""
         damaged = self._agent.counters.damaged_checkpoints
         yield CounterMetricFamily("kubeqos_node_damaged_checkpoints", "Checkpoints set aside.", value=damaged)
+        refused = self._agent.writer.refused if self._agent.writer is not None else 0
+        text = "Pod statuses that the API server refused and that were dropped."
+        yield CounterMetricFamily("kubeqos_node_refused_statuses", text, value=refused)
         drifts = self._agent.cgroups.files.drifts if self._agent.cgroups is not None else 0
         text = "Cgroup values that somebody else had changed, put right."
         yield CounterMetricFamily("kubeqos_node_cgroup_drifts", text, value=drifts)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kubeqos.cci.builtin.reference import Reference
+from kubeqos.cci.sdk import Refuse
 from kubeqos.cci.store import FILE_NAME
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.hardware.named import laptop8
@@ -89,7 +91,13 @@ async def test_a_lying_driver_is_not_believed(tmp_path: Path, lie: str, because:
             assert refusal is not None and (refusal.reason, refusal.retry) == ("CCIDriverMisbehaved", True)
             assert refusal.message == f"the answer of compute driver {DRIVER} is not usable: {because}"
             assert node.available == cpus("0-7") and not node.manager.store.departures
+            assert node.events == [("ComputeDriverAnswer", f"driver {DRIVER} is in the wrong: {because}")]
+            status, reason, message = node.manager.conditions()["ComputeDriversReady"]
+            assert (status, reason) == ("False", "ComputeDriverAnswerRefused") and because in message
+            labels = {"driver": DRIVER, "method": ADMIT}
+            assert node.manager.metrics.registry.get_sample_value("cci_manager_refused_answers_total", labels) == 1
             assert await node.start(wanted) is None, "the next answer is judged for itself"
+            assert node.manager.conditions()["ComputeDriversReady"][0] == "True"
             node.validate()
 
 
@@ -163,6 +171,34 @@ async def test_a_driver_that_breaks_while_it_removes(tmp_path: Path, fault: str)
             await node.apply()
             assert node.cpus(web) == node.available == cpus("0-7")
             node.validate()
+
+
+async def test_a_driver_that_always_refuses_a_removal_is_asked_ever_more_slowly(tmp_path: Path) -> None:
+    """Its cores are free after a while, it is told again and again but not without pause, and people are told."""
+    asked: list[str] = []
+
+    class Stubborn(Reference):
+        def remove(self, removal: Any) -> None:
+            asked.append(removal.claim_name)
+            raise Refuse("I\nkeep it")
+
+    async with Node(tmp_path, laptop8(), departure_seconds=60) as node, node.driver(Stubborn(laptop8())):
+        wanted = pod("wanted", exclusive(2))
+        assert await node.start(wanted) is None
+        await node.stop(wanted)
+        assert len(node.available) == 6
+        for _ in range(600):  # five minutes
+            node.time += 0.5
+            await node.manager.deliver_departures()
+        assert 8 <= len(asked) <= 25
+        assert node.available == cpus("0-7")
+        told = [message for reason, message in node.events if reason == "ComputeDriverRemoval"]
+        assert told == [
+            f"driver {DRIVER} does not take back claim wanted-compute: I keep it; it is tried again",
+            f"driver {DRIVER} has not taken back claim wanted-compute for 60 s: its CPUs are free for others",
+        ]
+        assert [one.claim_name for one in node.manager.store.departures] == ["wanted-compute"], "it is still owed"
+        assert await node.start(wanted) is None, "a claim whose removal is long overdue can be used again"
 
 
 async def test_a_driver_that_never_comes_back_cannot_keep_cores(tmp_path: Path) -> None:

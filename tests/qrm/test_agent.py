@@ -149,7 +149,7 @@ async def test_a_refused_pod_says_why_and_leaves_nothing_behind(folder: Path) ->
     def no(request: Request) -> Allocation:
         raise Refuse(f"no {request.resource} for {request.pod}")
 
-    first, second = Scripted("x.io/a", Allocation()), Scripted("x.io/b", no)
+    first, second = Scripted("x.io/a", Allocation(quantity=100)), Scripted("x.io/b", no)
     options = Options(folder / "r")
     async with qrm_node(folder, kep80()) as node, running(first, options), running(second, options):
         await node.plugins("x.io/a", "x.io/b")

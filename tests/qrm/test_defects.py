@@ -40,7 +40,7 @@ from tests.qrm.live import QUICK, Scripted, bench, cpus
 
 async def test_t05_prestart_answers_with_a_message_also_when_nobody_asked_for_it(folder: Path) -> None:
     async with (
-        running(Scripted("cpu", Allocation()), Options(folder / "r")),
+        running(Scripted("cpu", Allocation(quantity=100)), Options(folder / "r")),
         dial(folder / "r" / "cpu.sock") as channel,
     ):
         asked = pb.PreStartContainerRequest(pod_uid="uid", container_name="main")

@@ -17,7 +17,7 @@ from kubeqos.placement.fit import Explanation, feasible
 from kubeqos.placement.shape import compile_shape
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.qrm.asking import Catalogue, Served, request_for
-from kubeqos.qrm.endpoint import capacity_from_wire
+from kubeqos.qrm.edge.messages import read_capacity
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.dividing import division
 from kubeqos.qrm.plugins.cpu.plugin import CpuPlugin
@@ -180,7 +180,7 @@ async def test_a_division_survives_the_wire() -> None:
     servicer: Any = Servicer(plugin)
     answer = await servicer._get_topology_aware_allocatable_resources(None)
     sent = pb.GetTopologyAwareAllocatableResourcesResponse.FromString(answer.SerializeToString())
-    read = capacity_from_wire(sent.allocatable_resources)["cpu"]
+    read = read_capacity(sent, MACHINE)["cpu"]  # type: ignore[index]
     assert read.division == division(plugin.state)
     assert read.requested == {"offline": 0.0, "online": 0.0, "shared": 0.0}
 

@@ -109,7 +109,7 @@ async def test_a_plugin_restarted_with_an_empty_state_gives_nothing_twice(folder
 async def test_t28_a_hung_plugin_holds_up_only_its_own_pods(folder: Path) -> None:
     async def hang(_request: Request) -> Allocation:
         await asyncio.sleep(3600)
-        return Allocation()
+        return Allocation(quantity=100)
 
     async with bench(folder) as node:
         slow = Scripted("slow", hang)
@@ -163,7 +163,7 @@ async def test_what_nobody_comes_back_for_is_released(folder: Path) -> None:
 
     async def hang(_request: Request) -> Allocation:
         await done.wait()
-        return Allocation()
+        return Allocation(quantity=100)
 
     async with bench(folder, clock=lambda: now[0]) as node, node.plugin(Scripted("slow", hang)) as plugin:
         assert refusal(await node.admit(pod("web", slow="1"))).retry
@@ -178,7 +178,7 @@ async def test_what_nobody_comes_back_for_is_released(folder: Path) -> None:
 
 async def test_a_process_that_is_stopped_for_long_delays_no_other_pod(folder: Path) -> None:
     memory = PluginProcess(folder, "memory", kep80(), "{}")
-    plugin = Scripted("x.io/a", Allocation())
+    plugin = Scripted("x.io/a", Allocation(quantity=100))
     async with qrm_node(folder, kep80()) as node, running(plugin, Options(folder / "r")):
         with plugin_processes(memory):
             await node.plugins("memory", "x.io/a")

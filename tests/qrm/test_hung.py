@@ -168,7 +168,7 @@ async def test_the_room_of_a_pod_that_goes_is_there_for_the_next(folder: Path) -
             events.append(f"release {pod_uid}")
             super().release(pod_uid)
 
-    slow, one = Hanging("nowhere"), Single("x.io/one", Allocation())
+    slow, one = Hanging("nowhere"), Single("x.io/one", Allocation(quantity=100))
     async with hung(folder, slow, one) as node:
         await node.run(pod("first", **{"x.io/one": "1"}))
         node.remove("uid-first")
@@ -220,7 +220,7 @@ async def test_plugins_register_while_another_hangs_as_it_is_introduced(folder: 
     slow = Hanging("capacity")
     async with hung(folder, slow, Scripted("cpu", cpus("0-3"))) as node:
         await slow.entered.wait()
-        async with running(Scripted("x.io/late", Allocation()), Options(folder / "r")):
+        async with running(Scripted("x.io/late", Allocation(quantity=100)), Options(folder / "r")):
             await node.plugins("x.io/late")
             await node.run(pod("modern", **{"x.io/late": "1"}))
         await others_go_on(node, slow)

@@ -61,7 +61,7 @@ async def test_t06_a_plugin_may_push_itself_without_options(folder: Path) -> Non
 async def test_a_plugin_pushes_itself_with_the_sdk(folder: Path) -> None:
     async with bench(folder) as node:
         options = Options(folder / "legacy", "old", legacy=folder / "legacy" / "kubelet.sock")
-        async with running(Scripted("example.com/old", Allocation()), options):
+        async with running(Scripted("example.com/old", Allocation(quantity=100)), options):
             await node.usable("example.com/old")
 
 
@@ -247,14 +247,14 @@ async def test_a_plugin_may_serve_more_than_one_resource(folder: Path) -> None:
         assert grant.envs == {"gpu": "1", "gpu_memory": "1"}
         assert [(one.resource, one.quantity) for one in plugin.asked] == [("gpu", 1.0), ("gpu_memory", 2.0)]
         assert await node.told() == []
-        async with running(Scripted("gpu_memory", Allocation()), Options(folder / "r")):
+        async with running(Scripted("gpu_memory", Allocation(quantity=100)), Options(folder / "r")):
             [event] = await until("an event", lambda: node.events)
             assert event.message.endswith("plugins gpu and gpu_memory both serve gpu_memory")
 
 
 async def test_t13_two_plugins_with_one_accompanying_resource(folder: Path) -> None:
-    both = {"vf": Allocation(quantity=1)}
-    async with bench(folder) as node, node.plugin(Scripted("a", both)), node.plugin(Scripted("b", both)):
+    one, two = (Scripted(name, {name: Allocation(quantity=1), "vf": Allocation(quantity=1)}) for name in "ab")
+    async with bench(folder) as node, node.plugin(one), node.plugin(two):
         outcome = refusal(await node.admit(pod("web", a="1", b="1")))
     assert "plugins a and b both allocate vf for container container0" in outcome.message
 
@@ -285,7 +285,7 @@ async def test_t09_a_failed_resource_gives_the_others_back(folder: Path) -> None
 async def test_t10_t11_what_happens_without_the_plugin_is_a_setting(folder: Path) -> None:
     settings = Settings(on_error={"b": OnError.IGNORE})
     async with bench(folder, settings) as node:
-        async with node.plugin(Scripted("a", Allocation())), node.plugin(Scripted("b", Allocation())):
+        async with node.plugin(Scripted("a", Allocation(quantity=100))), node.plugin(Scripted("b", Allocation())):
             pass
         await node.gone("a")
         await node.gone("b")
@@ -601,7 +601,7 @@ async def test_a_plugin_that_will_not_serve_what_runs_is_asked_once(folder: Path
 
 async def test_t21_capacity_comes_stays_and_goes(folder: Path) -> None:
     now = [0.0]
-    plugin = Scripted("example.com/gpu", Allocation(), capacity=lambda: Capacity(8, 6, node=True))
+    plugin = Scripted("example.com/gpu", Allocation(quantity=100), capacity=lambda: Capacity(8, 6, node=True))
     async with bench(folder, QUICK, clock=lambda: now[0]) as node:
         async with node.plugin(plugin):
             full = [NodeResource("example.com/gpu", 8, 6)]

@@ -29,6 +29,21 @@ class Lie:
         return self.because
 
 
+MOST_CHARACTERS = 64 << 10
+MOST_WORDS = 1024
+
+
+def said(err: str) -> str:
+    """A driver's own words for a pod's event: one line, and not without end. Empty when it has nothing against it."""
+    words = " ".join("".join(char if char.isprintable() else " " for char in err[: MOST_WORDS + 1]).split())
+    return words if len(err) <= MOST_WORDS else f"{words[:MOST_WORDS]}…"
+
+
+def refused(answer: pb.AdmitResponse | pb.AddResourceResponse | pb.RemoveResourceResponse) -> str:
+    """Why a driver says no, in its own words; empty when it says yes. Blanks alone are a no without a word."""
+    return (said(answer.err) or "it refuses, and does not say why") if answer.err else ""
+
+
 def verified(
     machine: Machine, available: CpuSet, parameters: Parameters, answer: pb.AdmitResponse
 ) -> tuple[ResourceSet, ...] | Lie:
@@ -56,6 +71,8 @@ def verified(
 def _sets(answer: pb.AdmitResponse) -> list[tuple[CpuSet, bool]] | Lie:
     """The groups of an answer: `sets`, whose union must be `rSet`, or `rSet` alone."""
     parsed = []
+    if sum(len(each.cpuset) for each in (answer.rSet, *answer.sets)) > MOST_CHARACTERS:
+        return Lie(f"its cpusets are longer than {MOST_CHARACTERS} characters")
     for each in (answer.rSet, *answer.sets):
         try:
             parsed.append((CpuSet.parse(each.cpuset), each.exclusive))

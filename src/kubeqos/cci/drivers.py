@@ -21,6 +21,7 @@ from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.logs import logger
 from kubeqos.model import names
+from kubeqos.plugins.distrust import RefusedAnswers
 from kubeqos.plugins.health import examine
 from kubeqos.plugins.registration import Plugin
 from kubeqos.plugins.sockets import PluginCallError, call, dial
@@ -82,6 +83,11 @@ class Drivers:
     listener: Listener = _nobody
     """Told when a driver comes, recovers, falls ill or goes."""
     table: dict[str, Driver] = field(default_factory=dict)
+    tell_refused: Callable[[str, str], None] = lambda _driver, _what: None
+    refused: RefusedAnswers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refused = RefusedAnswers(self.metrics.unbelieved, self.tell_refused)
 
     def validate(self, plugin: Plugin) -> str | None:
         """Why this driver cannot be taken, or None."""
@@ -110,6 +116,7 @@ class Drivers:
             await driver.channel.close(None)
             return f"driver {plugin.name} is not healthy: {problem}"
         old = self.table.get(plugin.name)
+        self.refused.forget(plugin.name)
         self.table[plugin.name] = driver
         if old:
             await old.channel.close(None)
@@ -124,6 +131,18 @@ class Drivers:
         await driver.channel.close(None)
         await self._tell(driver, False, "driver is gone")
         self.metrics.forget(plugin.name)
+
+    def condition(self) -> tuple[str, str, str] | None:
+        """How the drivers are, as a condition of the Node: status, reason, message; None without any."""
+        if not self.table:
+            return None
+        sick = [f"driver {one.name} is unhealthy: {one.sick}" for one in self.table.values() if one.sick]
+        if sick:
+            return "False", "ComputeDriverNotReady", "; ".join(sorted(sick))
+        wrong = [f"driver {name} is in the wrong: {what}" for name in self.table for what in self.refused.of(name)]
+        if wrong:
+            return "False", "ComputeDriverAnswerRefused", "; ".join(wrong)
+        return "True", "ComputeDriversReady", f"drivers answer: {', '.join(sorted(self.table))}"
 
     def choose(self, name: str) -> Driver | str:
         """The driver that serves a claim, or why there is none. Without a name it is the node's only one."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from kubeqos.cci.answers import refused
 from kubeqos.cci.claims.asks import Wrong, asks_of
 from kubeqos.cci.claims.claiming import INVALID, REFUSED, UNAVAILABLE, Claiming
 from kubeqos.cci.claims.devices import DeviceLocator, locate_by_name
@@ -45,6 +46,7 @@ from kubeqos.topology.alignment.hints import Hint, Offer
 from kubeqos.topology.answers import Unsatisfiable
 
 NOT_STORED = "CCIStateError"
+CONDITION = "ComputeDriversReady"
 
 log = logger("kubeqos.cci")
 
@@ -98,9 +100,13 @@ class CciManager:
         self.store = Store(machine, self.settings.reserved)
         self.metrics = metrics or Metrics()
         self.drivers = Drivers(
-            self.metrics, self.settings.several_drivers, self.settings.deadlines, self._driver_changed
+            self.metrics,
+            self.settings.several_drivers,
+            self.settings.deadlines,
+            self._driver_changed,
+            tell_refused=lambda driver, what: emit("ComputeDriverAnswer", f"driver {driver} is in the wrong: {what}"),
         )
-        self.departures = Departures(self.store, self.drivers, self.settings.departure_seconds, clock)
+        self.departures = Departures(self.store, self.drivers, self.settings.departure_seconds, clock, emit)
         self._claiming = Claiming(self.store, self.drivers, self.departures, self.metrics, locate_devices)
         self._clock = clock
         self._standard = Grant()
@@ -214,8 +220,8 @@ class CciManager:
                 answer = await self.drivers.invoke(driver, "CCIAddContainerResource", request)
             except RemoteError as error:
                 return Refusal(UNAVAILABLE, f"compute driver {name}: {error.what}", retry=True)
-            if answer.err:
-                return Refusal(REFUSED, f"compute driver {name}: {answer.err}", retry=True)
+            if why := refused(answer):
+                return Refusal(REFUSED, f"compute driver {name}: {why}", retry=True)
         if entry.holdings and self.store.entries.get(key) is not None:
             self.store.add_resource(replace(self.store.entries[key], container_id=container_id))
             self._save()
@@ -332,6 +338,11 @@ class CciManager:
         """What the scheduler reads to find nodes that run a claim's driver."""
         return {DRIVERS_ANNOTATION: ",".join(sorted(self.drivers.table))}
 
+    def conditions(self) -> dict[str, tuple[str, str, str]]:
+        """The health of all drivers as one condition of the Node: type → (status, reason, message)."""
+        found = self.drivers.condition()
+        return {CONDITION: found} if found else {}
+
     def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
         entry = self.store.entries.get((container.pod_uid, container.name))
         if entry is None:
@@ -377,12 +388,13 @@ class CciManager:
 
     async def deliver_departures(self) -> None:
         """Tell drivers what they still have to hear; drop what has waited too long."""
-        await asyncio.gather(*(self._deliver_to(name) for name in {one.driver for one in self.store.departures}))
+        drivers = {one.driver for one in self.store.departures}
+        await asyncio.gather(*(self._deliver_to(name, at_once=False) for name in drivers))
         if self._unsaved:
             self._save()
 
-    async def _deliver_to(self, driver: str) -> None:
-        if await self.departures.deliver(driver):
+    async def _deliver_to(self, driver: str, *, at_once: bool = True) -> None:
+        if await self.departures.deliver(driver, at_once=at_once):
             self._save()
             self._measure()
             self._changed()

@@ -36,6 +36,12 @@ class Metrics:
             registry=self.registry,
         )
         self._healthy = Gauge("cci_driver_healthy", "1 while the driver is well.", ["driver"], registry=self.registry)
+        self._unbelieved = Counter(
+            "cci_manager_refused_answers",
+            "Answers of drivers that were not believed.",
+            ["driver", "method"],
+            registry=self.registry,
+        )
         self._damaged = Counter(
             "cci_manager_state_repairs", "Repairs of the stored state at start.", registry=self.registry
         )
@@ -59,6 +65,9 @@ class Metrics:
     def forget(self, driver: str) -> None:
         """A driver that is gone has no health."""
         self._healthy.remove(driver)
+
+    def unbelieved(self, driver: str, method: str) -> None:
+        self._unbelieved.labels(driver, method).inc()
 
     def repaired(self, count: int) -> None:
         self._damaged.inc(count)

@@ -229,7 +229,7 @@ async def _publish_plugins(agent: NodeAgent) -> None:
     while True:
         await asyncio.sleep(_PUBLISH_SECONDS)
         qrm = plugins.qrm
-        shown = (qrm.conditions(), qrm.node_resources(), qrm.divisions()) if qrm is not None else None
+        shown = plugins.conditions(), (qrm.node_resources(), qrm.divisions()) if qrm is not None else None
         found = sorted(plugins.registered()), shown
         if found != told and agent.ready.is_set():
             await agent.write_node()

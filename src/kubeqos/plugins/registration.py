@@ -34,6 +34,8 @@ PROBE_SECONDS = 10.0
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 30.0
 RECONNECT_SECONDS = 1.0
+MOST_CHARACTERS = 512
+MOST_VERSIONS = 64
 
 log = logger("kubeqos.plugins")
 
@@ -204,9 +206,25 @@ def sockets_in(folder: Path) -> dict[Path, Stamp]:
     return found
 
 
+def info_wrong(info: pb.PluginInfo) -> str:
+    """Why nobody who introduces itself like this can be taken; empty if it can. Handlers judge names and versions."""
+    texts = {"type": info.type, "name": info.name, "endpoint": info.endpoint}
+    for what, text in (*texts.items(), *(("version", one) for one in info.supported_versions)):
+        if len(text) > MOST_CHARACTERS or not text.isprintable():
+            return f"its {what} {text[:80]!r} is not one: at most {MOST_CHARACTERS} printable characters are taken"
+    if len(info.supported_versions) > MOST_VERSIONS:
+        return f"it speaks {len(info.supported_versions)} versions, at most {MOST_VERSIONS} are taken"
+    for what in ("type", "name"):
+        if not texts[what]:
+            return f"it gave no {what}"
+    return ""
+
+
 async def ask_info(socket: Path, channel: grpc.aio.Channel) -> Plugin:
     """Who listens on this socket."""
     info = await call(channel, f"/{SERVICE}/GetInfo", pb.InfoRequest(), pb.PluginInfo, seconds=INFO_SECONDS)
+    if wrong := info_wrong(info):
+        raise RemoteError(f"the plugin at {socket.name} introduces itself wrongly: {wrong}", where=str(socket))
     endpoint = Path(info.endpoint.removeprefix("unix://")) if info.endpoint else socket
     return Plugin(info.type, info.name, socket.parent / endpoint, tuple(info.supported_versions), socket)
 

@@ -18,13 +18,14 @@ from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerKey, Contain
 from kubeqos.qrm.allocations import Holding, clashes
 from kubeqos.qrm.answers import Nonsense, cpus_of, own_of, satisfies
 from kubeqos.qrm.asking import Catalogue, Placement, Question, pod_request_for, request_for, wire_kind
-from kubeqos.qrm.endpoint import Endpoint, PluginFailure, Unusable
-from kubeqos.qrm.messages import WHOLE_POD, Allocation, hints_from_wire
+from kubeqos.qrm.edge.messages import read_hints
+from kubeqos.qrm.endpoint import Endpoint, PluginFailure, Unusable, WrongAnswer
+from kubeqos.qrm.messages import WHOLE_POD, Allocation
 from kubeqos.qrm.patience import Patience
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reconcile import Reconciler, judged
 from kubeqos.qrm.settings import Event, OnError
-from kubeqos.topology.alignment.hints import Hint, Offer, Scope
+from kubeqos.topology.alignment.hints import Offer, Scope
 from kubeqos.topology.changes import Held
 
 REASON = "UnexpectedAdmissionError"
@@ -152,14 +153,13 @@ class Allocator:
             # Only `allocate` can say why, and that it may be tried again; so there is no opinion until then.
             self._unheard[uid, container, question.resource] = error
             return Offer(self.name, question.resource, None)
-        found = hints_from_wire(answer.resource_hints, question.resource, question.spelled)
-        return Offer(self.name, question.resource, self._possible(found))
-
-    def _possible(self, hints: tuple[Hint, ...] | None) -> tuple[Hint, ...] | None:
-        """Without placements on NUMA nodes that this machine does not have."""
-        if hints is None or self.machine is None:
-            return hints
-        return tuple(hint for hint in hints if hint.numa is None or hint.numa <= self.machine.numa)
+        found = read_hints(request, question, answer, self.machine)
+        if isinstance(found, Nonsense):
+            self.endpoints.refused.refuse(endpoint.name, method, str(found))
+            self._unheard[uid, container, question.resource] = WrongAnswer(endpoint.name, found)
+            return Offer(self.name, question.resource, None)
+        self.endpoints.refused.accept(endpoint.name, method)
+        return Offer(self.name, question.resource, found)
 
     # ---- Allocation
 
@@ -263,14 +263,16 @@ class Allocator:
             if isinstance(error, PluginFailure) and error.unimplemented and call.container == WHOLE_POD:
                 endpoint.lacks.add(call.method)
                 return ByContainer.ASK
-            retry = not isinstance(error, PluginFailure) or error.unreachable
-            refusal = Refusal(REASON, f"{call.where}: {error.what}", retry)
+            final = isinstance(error, WrongAnswer) or (isinstance(error, PluginFailure) and not error.unreachable)
+            refusal = Refusal(REASON, f"{call.where}: {error.what}", retry=not final)
         else:
-            given = judged(unit.pod, call.question, sent, call.kind, self.machine)
+            given = judged(unit.pod, call.request, call.question, sent, call.kind, self.machine)
             if not isinstance(given, Nonsense):
+                self.endpoints.refused.accept(endpoint.name, call.method)
                 self.metrics.allocations.labels(resource, "allocated").inc()
                 return given
-            refusal = Refusal(REASON, f"{call.where}: plugin {endpoint.name} gave a wrong answer: {given}")
+            self.endpoints.refused.refuse(endpoint.name, call.method, str(given))
+            refusal = Refusal(REASON, f"{call.where}: {WrongAnswer(endpoint.name, given).what}")
         return self._let_pass(call.ref, call.question, refusal)
 
     async def _record(

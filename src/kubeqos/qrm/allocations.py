@@ -14,8 +14,9 @@ import msgspec
 from kubeqos.errors import InputError
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import ContainerKey, ContainerKind, ContainerRef, Grant
-from kubeqos.qrm.answers import Nonsense, check_allocation, cpus_of, grant_of
+from kubeqos.qrm.answers import Nonsense, cpus_of, grant_of
 from kubeqos.qrm.asking import Placement
+from kubeqos.qrm.edge.values import check_allocation
 from kubeqos.qrm.messages import WHOLE_POD, Allocation, NumaHint
 from kubeqos.topology.changes import Held
 
@@ -153,6 +154,7 @@ class Allocations:
             if kept == held:
                 continue
             wrong = next(filter(None, (check_allocation(name, one, machine) for name, one in kept.items())), None)
+            wrong = wrong or _promise_broken(held, kept)
             if wrong:
                 nonsense.append(f"pod {holding.ref.pod_uid} container {holding.ref.name}: {wrong}")
             else:
@@ -216,6 +218,16 @@ def clashes(held: Mapping[ContainerKey, Held]) -> list[str]:
                 text = f"{'/'.join(key)} and {'/'.join(other)} both hold {one.cpus & two.cpus}, which is exclusive"
                 wrong.setdefault(frozenset((key, other)), text)
     return list(wrong.values())
+
+
+def _promise_broken(held: Mapping[str, Allocation], now: Mapping[str, Allocation]) -> Nonsense | None:
+    """CPUs that are a pod's alone stay some of its alone: a report changes which, never whether."""
+    before, after = cpus_of(held.values()), cpus_of(now.values())
+    if before is None or not before[1]:
+        return None
+    if after is None or not after[0]:
+        return Nonsense(f"it reports no CPUs where {before[0]} are the pod's alone")
+    return None if after[1] else Nonsense(f"it reports {after[0]} as shared where {before[0]} are the pod's alone")
 
 
 def _keep_hints(given: Allocation, held: Allocation | None) -> Allocation:

@@ -1,4 +1,4 @@
-"""What a plugin's answers mean, and which of them are nonsense: pure.
+"""What a plugin's answers mean once they are believed (`qrm.edge` says which are): pure.
 
 An `oci_property_name` is the Go name of a field of CRI's LinuxContainerResources; the field is found in the message's
 descriptor, so that every property of the installed CRI works and none is listed here (KEP-3461, Synchronous Pod
@@ -17,9 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from kubeqos.codec import JsonError, decode_json
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.errors import InputError
-from kubeqos.model.cpuset import CpuSet, NumaSet
-from kubeqos.model.machine import Machine
+from kubeqos.model.cpuset import CpuSet
 from kubeqos.plugins.managers import DeviceNode, Grant, Mount
 from kubeqos.qrm.asking import Question
 from kubeqos.qrm.messages import Allocation
@@ -102,50 +100,6 @@ def _table(name: str, text: str) -> tuple[str, Any] | Nonsense:
     return name, table
 
 
-def check_allocation(name: str, given: Allocation, machine: Machine | None) -> Nonsense | None:
-    """What is wrong with one allocation by itself."""
-    if not math.isfinite(given.quantity) or given.quantity < 0:
-        return Nonsense(f"{name}: allocated quantity {given.quantity} is not a quantity")
-    found = property_value(given)
-    if isinstance(found, Nonsense):
-        return Nonsense(f"{name}: {found}")
-    if found is None:
-        return None
-    field, value = found
-    if field in (CPUS, MEMS):
-        return _check_set(name, field, str(value), machine)
-    return None
-
-
-def _check_set(name: str, field: str, text: str, machine: Machine | None) -> Nonsense | None:
-    kind: type[CpuSet] | type[NumaSet] = CpuSet if field == CPUS else NumaSet
-    try:
-        ids = kind.parse(text)
-    except InputError as error:
-        return Nonsense(f"{name}: {error.what}")
-    known = None if machine is None else machine.online if field == CPUS else machine.numa
-    if known is not None and ids.mask & ~known.mask:
-        return Nonsense(f"{name}: {kind(ids.mask & ~known.mask)} do not exist on this machine")
-    return None
-
-
-def check_answer(
-    question: Question, given: Mapping[str, Allocation], kind: pb.ContainerType.ValueType, machine: Machine | None
-) -> Nonsense | None:
-    """What is wrong with the answer to one Allocate.
-
-    A plugin may give nothing at all, and a sidecar less than it asks for, because it shares the main container's.
-    """
-    for name, one in given.items():
-        wrong = check_allocation(name, one, machine)
-        if wrong:
-            return wrong
-    own = own_of(question, given)
-    if own and own.scalar and kind == pb.MAIN and _in_unit(question) > own.quantity + SLACK:
-        return Nonsense(f"{question.resource}: {_in_unit(question):g} requested, {own.quantity:g} allocated")
-    return None
-
-
 def own_of(question: Question, resources: Mapping[str, Allocation]) -> Allocation | None:
     """What was given of the resource itself; plugins call it by their own name or by the pod's."""
     return resources.get(question.resource) or resources.get(question.spelled)
@@ -153,10 +107,10 @@ def own_of(question: Question, resources: Mapping[str, Allocation]) -> Allocatio
 
 def satisfies(question: Question, held: Allocation, kind: pb.ContainerType.ValueType) -> bool:
     """Whether what a container holds still serves its request (KEP-3461, IsScalarResource: re-admission)."""
-    return not held.scalar or kind != pb.MAIN or math.ceil(held.quantity) + SLACK >= _in_unit(question)
+    return not held.scalar or kind != pb.MAIN or math.ceil(held.quantity) + SLACK >= in_unit(question)
 
 
-def _in_unit(question: Question) -> float:
+def in_unit(question: Question) -> float:
     """The request in the plugin's unit: a mapped name that counts thousandths is a thousandth of the other's."""
     thousandths = question.spelled != question.resource and "milli" in question.spelled.rpartition("/")[2]
     return question.quantity / 1000 if thousandths else question.quantity

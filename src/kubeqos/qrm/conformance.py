@@ -15,7 +15,8 @@ from typing import Any
 from kubeqos.errors import RemoteError
 from kubeqos.plugins.registration import Plugin, ask_info
 from kubeqos.plugins.sockets import PluginCallError, call, dial
-from kubeqos.qrm.answers import Nonsense, check_allocation, grant_of
+from kubeqos.qrm.answers import Nonsense, grant_of
+from kubeqos.qrm.edge.values import check_allocation
 from kubeqos.qrm.endpoint import is_unimplemented
 from kubeqos.qrm.messages import (
     METHODS,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +17,22 @@ import grpc.aio
 from google.protobuf import json_format
 
 from kubeqos.errors import RemoteError
-from kubeqos.model.annotations.topologysummary import Division
+from kubeqos.model.machine import Machine
 from kubeqos.plugins.health import examine
 from kubeqos.plugins.sockets import PluginCallError, ask, call, dial, method
+from kubeqos.qrm.answers import Nonsense
 from kubeqos.qrm.asking import Served
-from kubeqos.qrm.messages import METHODS, SERVICE, division_from_wire
+from kubeqos.qrm.edge.capacity import Capacity
+from kubeqos.qrm.edge.messages import read_capacity, read_options
+from kubeqos.qrm.messages import METHODS, SERVICE
 from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 
 PROBE_SECONDS = 1.0
 DOUBT_SECONDS = 1.0
+CAPACITY = "GetTopologyAwareAllocatableResources"
 DEFAULT_OPTIONS = pb.ResourcePluginOptions(with_topology_alignment=True, need_reconcile=True)
 """For a plugin that registers without any."""
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """How much of a resource the node has and may hand out; whether it belongs into Node status; how it is divided."""
-
-    capacity: float
-    allocatable: float
-    shown: bool = True
-    division: Division | None = None
-    requested: Mapping[str, float] = field(default_factory=dict)
 
 
 class Endpoint:
@@ -182,13 +174,21 @@ class Endpoint:
         return not problem
 
     async def read_options(self) -> None:
-        self.options = await self.call("GetResourcePluginOptions", pb.Empty())
+        self.take_options(await self.call("GetResourcePluginOptions", pb.Empty()))
 
-    async def read_capacity(self) -> None:
-        answer = await self.call(
-            "GetTopologyAwareAllocatableResources", pb.GetTopologyAwareAllocatableResourcesRequest()
-        )
-        self.capacity = capacity_from_wire(answer.allocatable_resources)
+    def take_options(self, said: pb.ResourcePluginOptions) -> None:
+        options = read_options(said)
+        if isinstance(options, Nonsense):
+            raise WrongAnswer(self.name, options)
+        self.options = options
+
+    async def read_capacity(self, machine: Machine | None) -> None:
+        """Ask how much there is; `WrongAnswer` leaves what was known before."""
+        self.capacity_at = self._clock()
+        found = read_capacity(await self.call(CAPACITY, pb.GetTopologyAwareAllocatableResourcesRequest()), machine)
+        if isinstance(found, Nonsense):
+            raise WrongAnswer(self.name, found)
+        self.capacity = found
         self.capacity_at = self._clock()
 
     @property
@@ -213,6 +213,14 @@ class PluginFailure(RemoteError):
         self.unimplemented = is_unimplemented(error)
 
 
+class WrongAnswer(RemoteError):
+    """The plugin answered, and the answer cannot be used."""
+
+    def __init__(self, plugin: str, wrong: Nonsense) -> None:
+        super().__init__(f"plugin {plugin} gave a wrong answer: {wrong}")
+        self.wrong = wrong
+
+
 def is_unimplemented(error: PluginCallError) -> bool:
     """Katalyst's plugins return a plain Go error for the calls of the protocol that they leave out."""
     plainly = error.code is grpc.StatusCode.UNKNOWN and error.details == "not implemented"
@@ -223,20 +231,6 @@ class _Bytes:
     """An answer that is kept as it came."""
 
     FromString = bytes
-
-
-def capacity_from_wire(sent: Mapping[str, pb.AllocatableTopologyAwareResource]) -> dict[str, Capacity]:
-    """Capacities to three decimals, as they appear in Node status."""
-    found = {}
-    for name, one in sent.items():
-        divided = division_from_wire(one.division) if one.HasField("division") else (None, {})
-        found[name] = Capacity(
-            round(one.aggregated_capacity_quantity, 3),
-            round(one.aggregated_allocatable_quantity, 3),
-            one.is_node_resource and one.is_scalar_resource,
-            *divided,
-        )
-    return found
 
 
 def options_from_json(saved: Any) -> pb.ResourcePluginOptions:

@@ -15,9 +15,13 @@ from typing import Any
 
 from kubeqos.errors import RemoteError
 from kubeqos.logs import logger
+from kubeqos.model.machine import Machine
+from kubeqos.plugins.distrust import RefusedAnswers
 from kubeqos.plugins.managers import NodeResource
 from kubeqos.qrm.asking import Catalogue, Served
-from kubeqos.qrm.endpoint import Capacity, Endpoint, PluginFailure, Unusable
+from kubeqos.qrm.edge.capacity import Capacity
+from kubeqos.qrm.edge.values import name_wrong
+from kubeqos.qrm.endpoint import CAPACITY, Endpoint, PluginFailure, Unusable, WrongAnswer
 from kubeqos.qrm.messages import VERSION
 from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
@@ -27,14 +31,25 @@ log = logger("kubeqos.qrm")
 
 MOST_UNRELEASED = 10_000
 RELEASE_SECONDS = 2.0
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 3.0, 300.0
+REMOVE = "RemovePod"
 Synchronise = Callable[[Endpoint], Awaitable[None]]
 
 
 class Endpoints:
     """Plugins by the resource that they own."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        refused: RefusedAnswers,
+        machine: Machine | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.settings = settings
+        self.refused = refused
+        self.machine = machine
         self.metrics = metrics
         self.clock = clock
         self._by_name: dict[str, Endpoint] = {}
@@ -44,6 +59,8 @@ class Endpoints:
         self._tardy: set[asyncio.Task[bool]] = set()
         """Releases that took too long: nobody waits for their plugins until they are over."""
         self._being_told: set[tuple[str, str]] = set()
+        self._put_off: dict[tuple[str, str], tuple[float, float]] = {}
+        """Releases that a plugin refuses, by plugin and pod: when they are due again, and the pause after that."""
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(list(self._by_name.values()))
@@ -72,6 +89,8 @@ class Endpoints:
             return f"versions {', '.join(versions) or 'none'} are not supported; this node speaks {VERSION}"
         if not name:
             return "the plugin gave no resource name"
+        if wrong := name_wrong(name):
+            return wrong
         if name in self.settings.built_in:
             return (
                 f"the built-in {name} manager of this node hands out {name}; "
@@ -90,6 +109,7 @@ class Endpoints:
         if current:
             fresh.capacity = current.capacity
             await current.stop()
+        self.refused.forget(name)
         fresh.connect()
         self._by_name[name] = fresh
         try:
@@ -118,7 +138,7 @@ class Endpoints:
             if not error.unimplemented:
                 raise
             if options is not None:
-                endpoint.options = options
+                endpoint.take_options(options)
         for other in self:
             shared = {endpoint.name, *endpoint.options.extra_resources} & {other.name, *other.options.extra_resources}
             if other is not endpoint and shared:
@@ -196,34 +216,54 @@ class Endpoints:
         return await endpoint.call(method, request)
 
     async def tell_missed(self, endpoint: Endpoint) -> None:
-        """Tell one plugin everything that it has missed."""
+        """Tell one plugin everything that it has missed; what it refuses comes later, and holds up nothing else."""
         for pod_uid in list(self._unreleased.get(endpoint.name, ())):
-            busy = (endpoint.name, pod_uid) in self._being_told
-            if not busy and pod_uid in self._unreleased[endpoint.name] and not await self._tell_gone(endpoint, pod_uid):
+            key = endpoint.name, pod_uid
+            due, _ = self._put_off.get(key, (0.0, 0.0))
+            if key in self._being_told or pod_uid not in self._unreleased[endpoint.name] or self.clock() < due:
+                continue
+            if not await self._tell_gone(endpoint, pod_uid) and key not in self._put_off:
                 return
 
     def withdraw(self, name: str, pod_uid: str) -> None:
         """The pod is tried again: a release of its last attempt must not reach the plugin after the new one."""
         self._unreleased.get(name, {}).pop(pod_uid, None)
+        self._put_off.pop((name, pod_uid), None)
 
     async def _tell_gone(self, endpoint: Endpoint, pod_uid: str) -> bool:
         late = self._unreleased.setdefault(endpoint.name, {})
         self._being_told.add((endpoint.name, pod_uid))
         try:
-            await endpoint.call("RemovePod", pb.RemovePodRequest(pod_uid=pod_uid))
-            late.pop(pod_uid, None)
+            await endpoint.call(REMOVE, pb.RemovePodRequest(pod_uid=pod_uid))
+            self._heard(endpoint, pod_uid)
             return True
         except PluginFailure as error:
             if error.unimplemented:
-                late.pop(pod_uid, None)
+                self._heard(endpoint, pod_uid)
                 return True
             log.warning("release is not acknowledged", resource=endpoint.name, pod=pod_uid, error=error.what)
+            if not error.unreachable:
+                self._refused_release(endpoint, pod_uid, error)
         except RemoteError:
             return False  # away or silent: it has said so once, and is told when it is back
         finally:
             self._being_told.discard((endpoint.name, pod_uid))
             self.metrics.unreleased.labels(endpoint.name).set(len(late))
         return False
+
+    def _heard(self, endpoint: Endpoint, pod_uid: str) -> None:
+        """A release is acknowledged."""
+        self._unreleased[endpoint.name].pop(pod_uid, None)
+        self._put_off.pop((endpoint.name, pod_uid), None)
+        if all(name != endpoint.name for name, _ in self._put_off):
+            self.refused.accept(endpoint.name, REMOVE)
+
+    def _refused_release(self, endpoint: Endpoint, pod_uid: str, error: PluginFailure) -> None:
+        """Who will not hear of it is told again, ever more slowly, and people are told."""
+        _, pause = self._put_off.get((endpoint.name, pod_uid), (0.0, 0.0))
+        following = min(max(2 * pause, FIRST_PAUSE_SECONDS), LAST_PAUSE_SECONDS)
+        self._put_off[endpoint.name, pod_uid] = self.clock() + pause, following
+        self.refused.refuse(endpoint.name, REMOVE, f"it does not take back what pod {pod_uid} held: {error.what}")
 
     # ---- Capacity
 
@@ -233,9 +273,11 @@ class Endpoints:
         if fresh and not endpoint.divides:
             return
         try:
-            await endpoint.read_capacity()
+            await endpoint.read_capacity(self.machine)
+            self.refused.accept(endpoint.name, CAPACITY)
+        except WrongAnswer as error:
+            self.refused.refuse(endpoint.name, CAPACITY, str(error.wrong))
         except RemoteError as error:
-            endpoint.capacity_at = self.clock()
             log.debug("capacity is not known", resource=endpoint.name, error=error.what)
 
     def divided(self) -> dict[str, Capacity]:

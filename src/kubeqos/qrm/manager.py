@@ -16,6 +16,7 @@ from kubeqos.errors import RemoteError
 from kubeqos.model.annotations.topologysummary import Division
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
+from kubeqos.plugins.distrust import RefusedAnswers
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
@@ -30,7 +31,8 @@ from kubeqos.qrm.allocating import REASON, Allocator, Unit
 from kubeqos.qrm.allocations import Allocations
 from kubeqos.qrm.answers import Nonsense
 from kubeqos.qrm.asking import Placement, marks_of, why_skipped, with_marks, wrong_annotation
-from kubeqos.qrm.endpoint import Capacity, options_from_json
+from kubeqos.qrm.edge.capacity import Capacity
+from kubeqos.qrm.endpoint import options_from_json
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
@@ -61,7 +63,10 @@ class QosResourceManager:
         self.metrics = metrics or Metrics()
         self.emit = emit
         self.reconcile_seconds = self.settings.reconcile_seconds
-        self.endpoints = Endpoints(self.settings, self.metrics, clock)
+        self.refused = RefusedAnswers(
+            lambda plugin, method: self.metrics.refused_answers.labels(plugin, method).inc(), self._tell_refused
+        )
+        self.endpoints = Endpoints(self.settings, self.metrics, self.refused, machine, clock)
         self.allocations = Allocations()
         self._pods: dict[str, AdmittedPod] = {}
         self._reconciled = -1
@@ -69,6 +74,9 @@ class QosResourceManager:
         self._admitting: dict[str, int] = {}
         self.reconciler = Reconciler(self.allocations, self.endpoints, self._pods, machine, emit, self._busy)
         self.allocator = Allocator(self.name, self.reconciler)
+
+    def _tell_refused(self, plugin: str, what: str) -> None:
+        self.emit(Event("ResourcePluginAnswer", f"plugin {plugin} is in the wrong: {what}; the last good state stays"))
 
     def _busy(self) -> Iterable[str]:
         """Pods that plugins may know and the allocations do not, yet."""
@@ -262,6 +270,9 @@ class QosResourceManager:
         sick = [f"plugin {endpoint.name} {endpoint.trouble}" for endpoint in known if endpoint.trouble]
         if sick:
             return {CONDITION: ("False", "ResourcePluginNotReady", "; ".join(sick))}
+        wrong = [f"plugin {one.name} is in the wrong: {what}" for one in known for what in self.refused.of(one.name)]
+        if wrong:
+            return {CONDITION: ("False", "ResourcePluginAnswerRefused", "; ".join(wrong))}
         names = ", ".join(sorted(endpoint.name for endpoint in known))
         return {CONDITION: ("True", "ResourcePluginsReady", f"plugins answer: {names}")}
 

@@ -31,6 +31,12 @@ class Metrics:
             ("plugin", "kind"),
             registry=self.registry,
         )
+        self.refused_answers = Counter(
+            "kubeqos_qrm_refused_answers",
+            "Answers of plugins that were not believed.",
+            ("plugin", "method"),
+            registry=self.registry,
+        )
         self.up = Gauge(
             "kubeqos_qrm_plugin_up", "1 while a plugin is connected and answers.", ("plugin",), registry=self.registry
         )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
-from google.protobuf.message import DecodeError
 
 from kubeqos.errors import RemoteError
 from kubeqos.logs import logger
@@ -19,7 +19,7 @@ from kubeqos.model.annotations.podmarks import DEDICATED_CORES, level_of
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerKind, ContainerRef
 from kubeqos.qrm.allocations import Allocations, Findings, Holding, Report, clashes
-from kubeqos.qrm.answers import Nonsense, check_answer, cpus_of
+from kubeqos.qrm.answers import Nonsense, cpus_of
 from kubeqos.qrm.asking import (
     Placement,
     Question,
@@ -29,6 +29,7 @@ from kubeqos.qrm.asking import (
     why_skipped,
     wire_kind,
 )
+from kubeqos.qrm.edge.messages import allocation_wrong, read_allocation, read_report
 from kubeqos.qrm.endpoint import Endpoint, PluginFailure
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.messages import Allocation, allocations_from_wire
@@ -38,6 +39,7 @@ from kubeqos.topology.changes import Held
 
 log = logger("kubeqos.qrm")
 PATIENCE_SECONDS = 1.0
+REPORT = "GetResourcesAllocation"
 
 
 class Reconciler:
@@ -140,17 +142,16 @@ class Reconciler:
             return
         before = {_key(holding.ref) for holding in self.allocations}
         try:
-            sent: bytes = await endpoint.call("GetResourcesAllocation", pb.GetResourcesAllocationRequest(), raw=True)
+            sent: bytes = await endpoint.call(REPORT, pb.GetResourcesAllocationRequest(), raw=True)
         except PluginFailure as error:
             if error.unimplemented:
                 return  # it has no report to give, whatever its options say
             raise
         if self._seen.get(endpoint.name) == (sent, self.allocations.revision):
             return
-        try:
-            report = self._read(sent)
-        except DecodeError:
-            self._drift(endpoint, "nonsense", "the report cannot be decoded")
+        report = self._read(sent)
+        if isinstance(report, Nonsense):
+            self._drift(endpoint, "nonsense", str(report))
             return
         unserved = self._open_unserved(endpoint)
         findings = self.allocations.compare(endpoint.name, report, self.machine)
@@ -169,11 +170,14 @@ class Reconciler:
         await self._send_away(endpoint, findings.strangers)
         if agreed and not findings.nonsense and not findings.missing:
             self._said.pop(endpoint.name, None)
+            self.endpoints.refused.accept(endpoint.name, REPORT)
             if not findings.strangers:
                 self._seen[endpoint.name] = sent, self.allocations.revision
 
-    def _read(self, sent: bytes) -> Report:
-        answer = pb.GetResourcesAllocationResponse.FromString(sent)
+    def _read(self, sent: bytes) -> Report | Nonsense:
+        answer = read_report(sent)
+        if isinstance(answer, Nonsense):
+            return answer
         return {
             uid: {
                 name: exclusive_by_level(self.pods.get(uid), allocations_from_wire(given))
@@ -268,13 +272,15 @@ class Reconciler:
         """What the plugin gives now; for a pod as a whole it is asked once."""
         hint, key = holding.placement.of(question.resource), (pod.uid, question.resource)
         if endpoint.name not in holding.whole:
-            answer = await endpoint.call("Allocate", request_for(pod, holding.ref, question, hint))
-            return judged(pod, question, answer, wire_kind(pod, holding.ref), self.machine)
+            request = request_for(pod, holding.ref, question, hint)
+            answer = await endpoint.call("Allocate", request)
+            return judged(pod, request, question, answer, wire_kind(pod, holding.ref), self.machine)
         if key not in shared:
             asked = self.endpoints.catalogue().pod_questions(pod)
             whole = next((one for one in asked if one.resource == question.resource), question)
-            answer = await endpoint.call("AllocateForPod", pod_request_for(pod, whole, hint))
-            shared[key] = judged(pod, whole, answer, pb.MAIN, self.machine)
+            asking = pod_request_for(pod, whole, hint)
+            answer = await endpoint.call("AllocateForPod", asking)
+            shared[key] = judged(pod, asking, whole, answer, pb.MAIN, self.machine)
         return shared[key]
 
     def _take_back(self, endpoint: Endpoint, holding: Holding, given: dict[str, Allocation] | Nonsense) -> None:
@@ -312,8 +318,12 @@ class Reconciler:
         await self.endpoints.tell_missed(endpoint)
 
     def _drift(self, endpoint: Endpoint, kind: str, message: str) -> None:
+        """A report (or what a plugin gives again) that is not taken over; the last good state stays."""
         self.endpoints.metrics.drift.labels(endpoint.name, kind).inc()
-        self._tell(endpoint, "ResourcePluginAnswer", f"is in the wrong: {message}; the last good state stays")
+        if kind in ("nonsense", "overlap", "conflict"):
+            self.endpoints.refused.refuse(endpoint.name, REPORT, message)
+        else:
+            self._tell(endpoint, "ResourcePluginAnswer", f"is in the wrong: {message}; the last good state stays")
 
     def _tell(self, endpoint: Endpoint, reason: str, message: str) -> None:
         """Once, until something else is wrong or all is well again."""
@@ -329,14 +339,19 @@ def _key(ref: ContainerRef) -> ContainerKey:
 
 def judged(
     pod: AdmittedPod,
+    asked: Any,
     question: Question,
     answer: pb.ResourceAllocationResponse | pb.PodResourceAllocationResponse,
     kind: pb.ContainerType.ValueType,
     machine: Machine | None,
 ) -> dict[str, Allocation] | Nonsense:
     """What a plugin gave, or what is wrong with it."""
-    given = exclusive_by_level(pod, allocations_from_wire(answer.allocation_result))
-    return check_answer(question, given, kind, machine) or given
+    given = read_allocation(asked, question, answer, kind, machine)
+    if isinstance(given, Nonsense):
+        return given
+    # Once more, as a promise: a dedicated container cannot be given no CPUs at all.
+    given = exclusive_by_level(pod, given)
+    return allocation_wrong(question, given, kind, machine) or given
 
 
 def exclusive_by_level(pod: AdmittedPod | None, given: dict[str, Allocation]) -> dict[str, Allocation]:

@@ -17,6 +17,8 @@ import grpc.aio
 
 from kubeqos.plugins.registration import Plugin, Watcher
 from kubeqos.plugins.sockets import dial, listening, services
+from kubeqos.qrm.edge.messages import read_registration
+from kubeqos.qrm.edge.values import NAME_BYTES
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.messages import PLUGIN_TYPE, REGISTRATION_SERVICE
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
@@ -72,14 +74,12 @@ class LegacyRegistry:
         self._complaints = Complaints(manager)
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.Empty:
-        refusal = self._endpoints.why_not(request.resource_name, (request.version,))
-        if refusal is None and (not request.endpoint or "/" in request.endpoint):
-            refusal = f"endpoint {request.endpoint!r} must be the name of a socket in {self.folder}"
+        refusal = read_registration(request) or self._endpoints.why_not(request.resource_name, (request.version,))
         if refusal is None:
             options = request.options if request.HasField("options") else None
             socket = self.folder / request.endpoint
             refusal = await self._endpoints.attach(request.resource_name, socket, self._synchronise, options)
-        self._complaints.note(request.resource_name, self.folder / request.endpoint, refusal)
+        self._complaints.note(request.resource_name[:NAME_BYTES], self.folder / request.endpoint[:NAME_BYTES], refusal)
         if refusal is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal)
         self._watch(request.resource_name, self.folder / request.endpoint)

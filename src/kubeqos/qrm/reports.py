@@ -5,12 +5,14 @@ Server). A plugin that fails is named beside the answers of the others and hides
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kubeqos.errors import RemoteError
-from kubeqos.qrm.endpoint import Endpoint
+from kubeqos.qrm.answers import Nonsense
+from kubeqos.qrm.edge.messages import read_capacity, read_container_resources
+from kubeqos.qrm.endpoint import CAPACITY, Endpoint, WrongAnswer
 from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 
@@ -29,21 +31,39 @@ class Merged:
 async def container_resources(endpoints: Endpoints, pod_uid: str, container: str) -> Merged:
     """Everything that plugins gave one container, as `TopologyAwareResource`s."""
     request = pb.GetTopologyAwareResourcesRequest(pod_uid=pod_uid, container_name=container)
-    answers = await _ask_all(endpoints, "GetTopologyAwareResources", request)
-    tables = (
-        (name, answer if isinstance(answer, str) else answer.container_topology_aware_resources.allocated_resources)
-        for name, answer in answers
-    )
-    return _merge(tables)
+    method = "GetTopologyAwareResources"
+
+    def read(answer: Any) -> Mapping[str, Any] | Nonsense:
+        return read_container_resources(answer, pod_uid, container, endpoints.machine)
+
+    answers = await _ask_all(endpoints, method, request)
+    return _merge([(name, _believed(endpoints, name, method, answer, read)) for name, answer in answers])
 
 
 async def allocatable_resources(endpoints: Endpoints) -> Merged:
     """What the node has and may hand out, as `AllocatableTopologyAwareResource`s."""
     request = pb.GetTopologyAwareAllocatableResourcesRequest()
-    answers = await _ask_all(endpoints, "GetTopologyAwareAllocatableResources", request)
-    return _merge(
-        (name, answer if isinstance(answer, str) else answer.allocatable_resources) for name, answer in answers
-    )
+
+    def read(answer: Any) -> Mapping[str, Any] | Nonsense:
+        wrong = read_capacity(answer, endpoints.machine)
+        return wrong if isinstance(wrong, Nonsense) else answer.allocatable_resources
+
+    answers = await _ask_all(endpoints, CAPACITY, request)
+    return _merge([(name, _believed(endpoints, name, CAPACITY, answer, read)) for name, answer in answers])
+
+
+def _believed(
+    endpoints: Endpoints, plugin: str, method: str, answer: Any, read: Callable[[Any], Mapping[str, Any] | Nonsense]
+) -> Mapping[str, Any] | str:
+    """What an answer says, or why there is none that can be used."""
+    if isinstance(answer, str):
+        return answer
+    found = read(answer)
+    if isinstance(found, Nonsense):
+        endpoints.refused.refuse(plugin, method, str(found))
+        return WrongAnswer(plugin, found).what
+    endpoints.refused.accept(plugin, method)
+    return found
 
 
 async def _ask_all(endpoints: Endpoints, method: str, request: Any) -> list[tuple[str, Any]]:

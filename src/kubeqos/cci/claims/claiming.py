@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kubeqos.cci.answers import Lie, verified
+from kubeqos.cci.answers import Lie, refused, verified
 from kubeqos.cci.claims.asks import Ask
 from kubeqos.cci.claims.devices import DeviceLocator
 from kubeqos.cci.claims.parameters import Parameters
@@ -102,12 +102,14 @@ class Claiming:
         except RemoteError as error:
             self.departures.add(holding)
             return Refusal(UNAVAILABLE, f"compute driver {driver.name}: {error.what}", retry=True)
-        if answer.err:
-            return Refusal(REFUSED, f"compute driver {driver.name}: {answer.err}")
+        if why := refused(answer):
+            return Refusal(REFUSED, f"compute driver {driver.name}: {why}")
         sets = verified(self.store.machine, CpuSet.parse(request.availableCpus), holding.parameters, answer)
         if isinstance(sets, Lie):
+            self.drivers.refused.refuse(driver.name, "CCIAdmit", str(sets))
             await self.undo([holding])
             return Refusal(MISBEHAVED, f"the answer of compute driver {driver.name} is not usable: {sets}", retry=True)
+        self.drivers.refused.accept(driver.name, "CCIAdmit")
         return sets
 
     async def undo(self, holdings: Sequence[Holding]) -> None:

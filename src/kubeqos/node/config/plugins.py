@@ -52,8 +52,11 @@ class PluginManagers:
         return tuple(one for one in both if one is not None)
 
     def conditions(self) -> Conditions:
-        """The health of resource plugins, as a condition of the Node."""
-        return self.qrm.conditions() if self.qrm is not None else {}
+        """The health of resource plugins and of compute drivers, as conditions of the Node."""
+        return {
+            **(self.qrm.conditions() if self.qrm is not None else {}),
+            **(self.cci.conditions() if self.cci is not None else {}),
+        }
 
     def drivers(self) -> list[str]:
         """Compute drivers that are with us now."""

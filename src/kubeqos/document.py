@@ -78,6 +78,15 @@ class Doc:
             out[name] = child
         return out
 
+    def over(self, other: Doc) -> Doc:
+        """This mapping with the members of another one that it does not have."""
+        mine, others = self.items(), other.items()
+        if not isinstance(self.node, yaml.MappingNode) or not isinstance(other.node, yaml.MappingNode):
+            return self if mine or not others else other
+        added = [(key, value) for key, value in other.node.value if key.value not in mine]
+        node = yaml.MappingNode(self.node.tag, [*self.node.value, *added], self.node.start_mark, self.node.end_mark)
+        return replace(self, node=node)
+
     def fields(self, known: Collection[str]) -> dict[str, Doc]:
         """A mapping with a fixed set of keys; any other key is an error with a suggestion."""
         out = self.items()

@@ -7,7 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kubeqos.cluster.clusterfile import NodePlan, default_plan, fleet_plan
+from kubeqos.cluster.clusterfile import (
+    ClusterPlan,
+    NodePlan,
+    beside_simulated,
+    default_plan,
+    fleet_plan,
+    load_plan,
+    local_node,
+)
 from kubeqos.cluster.nodes import configuration
 from kubeqos.cluster.pluginprocesses import config_text
 from kubeqos.cri.simulated import SimulatedRuntime
@@ -52,9 +60,79 @@ def test_without_reserved_cpus_none_can_be_owned() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["/run/x.sock", "unix:///run/x.sock"])
-def test_this_machine_leaves_its_cgroups_to_the_runtime(endpoint: str) -> None:
-    config = configuration(NodePlan("me", laptop8(), endpoint=endpoint), STATE, SOCKETS)
-    assert config.runtime_endpoint == "unix:///run/x.sock" and not config.cgroups_per_qos
+def test_this_machine_is_a_node_like_any_other(endpoint: str) -> None:
+    plan = NodePlan("me", laptop8(), endpoint=endpoint)
+    config = configuration(plan, STATE, SOCKETS)
+    assert config.runtime_endpoint == "unix:///run/x.sock" and config.cgroups_per_qos and config.taints == ()
+    beside = beside_simulated(ClusterPlan((plan, NodePlan("other", laptop8()))))
+    taints = [one["key"] for one in configuration(beside.nodes[0], STATE, SOCKETS).taints]
+    assert taints == ["kubeqos.io/real-machine"] and not beside.nodes[1].taints
+    assert beside_simulated(ClusterPlan((plan,))).nodes[0].taints == ()  # somebody must run the pods
+
+
+HEAD = "apiVersion: kubeqos.io/v1alpha1\nkind: "
+
+
+def cluster(tmp_path: Path, nodes: str) -> list[NodePlan]:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"{HEAD}ClusterConfiguration\nnodes:\n{nodes}")
+    return list(load_plan(path).nodes)
+
+
+def test_a_real_node_in_the_file_of_a_cluster_is_told_everything_a_node_can_be_told(tmp_path: Path) -> None:
+    text = """
+- name: here
+  runtime: unix:///run/x.sock
+  reservedCPUs: 0
+  labels: {tier: gold}
+  settings:
+    cgroupDriver: systemd
+    cgroupRoot: /mine
+    topologyManagerPolicy: none
+    registerWithTaints: []
+    featureGates: {MemoryQoS: false}
+- {name: other, machine: laptop8, settings: {maxPods: 7}}
+"""
+    here, other = cluster(tmp_path, text)
+    config = configuration(beside_simulated(ClusterPlan((here, other))).nodes[0], STATE, SOCKETS)
+    assert config.runtime_endpoint == "unix:///run/x.sock" and config.cgroups_per_qos
+    assert (config.cgroup_driver, config.cgroup_root, config.taints) == ("systemd", "/mine", ())
+    assert config.topology_policy is Policy.NONE and config.cpu_manager_policy == "static"
+    assert config.node_labels == {"tier": "gold"} and str(config.reserved_cpus) == "0"
+    assert config.gates.enabled("QOSResources") and not config.gates.enabled("MemoryQoS")
+    assert here.machine.name == "here" and here.machine.online
+    assert configuration(other, STATE, SOCKETS).max_pods == 7
+
+
+@pytest.mark.parametrize(
+    ("nodes", "what", "remedy"),
+    [
+        ("- {name: a, runtime: /x, machine: tiny2}", "machine of a node with a runtime", "remove machine"),
+        ("- {name: a, runtime: /x, count: 2}", "count of a node with a runtime must be 1", "remove count"),
+        ("- {name: a, machine: tiny2, settings: {maxPod: 1}}", "unknown key", "did you mean 'maxPods'?"),
+        ("- {name: a, machine: tiny2, settings: {profile: qrm}}", "told this elsewhere", "the key profile"),
+        ("- {name: a, machine: tiny2, settings: {stateDir: /x}}", "keep this in its data directory", "--data-dir"),
+        ("- {name: a, runtime: /x}\n- {name: b, runtime: /y}", "would keep the same cgroups", "its own cgroupRoot"),
+    ],
+)
+def test_what_a_cluster_cannot_be_told_about_a_node(tmp_path: Path, nodes: str, what: str, remedy: str) -> None:
+    with pytest.raises(ConfigurationError, match=what) as caught:
+        cluster(tmp_path, nodes)
+    assert remedy in str(caught.value.remedy) and "cluster.yaml" in str(caught.value.where)
+
+
+def test_this_machine_follows_a_node_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    text = "profile: qrm\nreservedSystemCPUs: 0\nnodeLabels: {a: b}\ncgroupRoot: /mine\n"
+    path.write_text(f"{HEAD}NodeConfiguration\n{text}")
+    plan = local_node("/run/x.sock", path)
+    config = configuration(plan, STATE, SOCKETS)
+    assert (plan.profile, str(plan.reserved_cpus)) == ("qrm", "0") == (config.profile, str(config.reserved_cpus))
+    assert config.cgroup_root == "/mine" and config.node_labels == {"a": "b"}
+    assert config.gates.enabled(QRM) and config.gates.enabled("QOSResources")
+    path.write_text(f"{HEAD}NodeConfiguration\nstateDir: /x\n")
+    with pytest.raises(ConfigurationError, match="keep this in its data directory"):
+        local_node("/run/x.sock", path)
 
 
 def test_reserved_cpus_that_the_machine_does_not_have_are_refused_with_their_place(tmp_path: Path) -> None:

@@ -5,19 +5,23 @@ default.
     kind: ClusterConfiguration
     nodes:
     - name: qrm                # node names are NAME, or NAME-1, NAME-2, … where count is more than one
-      machine: kep80           # a known machine, or a machine file beside this one
+      machine: kep80           # a known machine, or a machine file beside this one; or instead of it
+                               # runtime: unix:///run/containerd/containerd.sock, which is this very machine
       profile: qrm             # default, qrm or cci, as in a NodeConfiguration
       count: 1
       reservedCPUs: 0-1        # a node of the default profile then has a static CPU manager
       labels: {tier: gold}
       classes:                 # as in classes.yaml
         rdt: {provider: named, default: silver, capacity: {gold: 2}, classes: [gold, silver]}
+      settings:                # anything else of a NodeConfiguration
+        cgroupDriver: systemd
     manifests: [quotas.yaml]   # applied once the cluster runs
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,16 +30,20 @@ from kubeqos.cri.providers.host import V2
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.simulated.classes import offered, read_classes
 from kubeqos.document import Doc, check_kind, read_document
+from kubeqos.model.annotations.wellknown import REAL_MACHINE_TAINT
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.model.hardware.named import MACHINES, hybrid20, kep80
 from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import Machine
 from kubeqos.model.reading import cpu_set
-from kubeqos.node.config.configuration import PROFILES
+from kubeqos.node.config.configuration import API_VERSION as NODE_API_VERSION
+from kubeqos.node.config.configuration import KIND as NODE_KIND
+from kubeqos.node.config.configuration import PROFILES, SETTINGS
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "ClusterConfiguration"
 _MOST_NODES = 10_000
+REAL_MACHINE = {"key": REAL_MACHINE_TAINT, "value": "true", "effect": "NoSchedule"}
 
 DEFAULT_CLASSES = """
 resources:
@@ -75,6 +83,9 @@ class NodePlan:
     labels: dict[str, str] = field(default_factory=dict)
     endpoint: str = ""
     """CRI socket of a real container runtime; empty for a simulated one."""
+    settings: Doc | None = None
+    """What its owner says, of everything that a `NodeConfiguration` can say."""
+    taints: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +115,33 @@ def fleet_plan(count: int) -> ClusterPlan:
     return ClusterPlan(tuple(replace(one, name=f"node-{number}") for number in range(1, count + 1)))
 
 
-def local_node(endpoint: str) -> NodePlan:
-    """This machine, with the containers of a real runtime."""
+def local_node(endpoint: str, config: Path | None = None) -> NodePlan:
+    """This machine, with the containers of a real runtime, as a `NodeConfiguration` file says."""
     name = socket.gethostname().lower()
-    return NodePlan(name, read_machine(Path("/sys"), name=name), endpoint=endpoint)
+    plan = NodePlan(name, read_machine(Path("/sys"), name=name), endpoint=endpoint)
+    if config is None:
+        return plan
+    doc = read_document(config, "node configuration")
+    said = doc.fields(("apiVersion", "kind", *SETTINGS))
+    check_kind(doc, said, NODE_API_VERSION, NODE_KIND)
+    _check_settings(said, may_say=("profile", "reservedSystemCPUs", "nodeLabels"))
+    return replace(
+        plan,
+        settings=doc,
+        profile=said["profile"].one_of(PROFILES) if "profile" in said else plan.profile,
+        reserved_cpus=cpu_set(said["reservedSystemCPUs"]) if "reservedSystemCPUs" in said else NO_CPUS,
+    )
+
+
+def beside_simulated(plan: ClusterPlan) -> ClusterPlan:
+    """Keep pods that do not ask for it off a real machine, where there are simulated nodes that may run them.
+
+    What its owner says about taints stands.
+    """
+    if all(node.endpoint for node in plan.nodes):
+        return plan
+    nodes = (replace(node, taints=(REAL_MACHINE,)) if node.endpoint else node for node in plan.nodes)
+    return replace(plan, nodes=tuple(nodes))
 
 
 def load_plan(path: Path) -> ClusterPlan:
@@ -120,6 +154,7 @@ def load_plan(path: Path) -> ClusterPlan:
     for name in names:
         if names.count(name) > 1:
             top.fail(f"two nodes are called {name!r}", "give every node its own name")
+    _refuse_common_cgroups(top, nodes)
     manifests = (
         tuple(path.parent / item.text() for item in fields["manifests"].elements()) if "manifests" in fields else ()
     )
@@ -127,20 +162,76 @@ def load_plan(path: Path) -> ClusterPlan:
 
 
 def _read_nodes(item: Doc, folder: Path) -> list[NodePlan]:
-    known = ("name", "machine", "profile", "count", "reservedCPUs", "labels", "classes")
+    known = ("name", "machine", "runtime", "profile", "count", "reservedCPUs", "labels", "classes", "settings")
     fields = item.fields(known)
     count = fields["count"].integer(1, _MOST_NODES) if "count" in fields else 1
+    name = item.required(fields, "name").text()
+    if "settings" in fields:
+        _check_settings(fields["settings"].fields(SETTINGS))
     plan = NodePlan(
-        item.required(fields, "name").text(),
-        _read_machine(item.required(fields, "machine"), folder),
+        name,
+        _machine_of(item, fields, name, folder),
         fields["profile"].one_of(PROFILES) if "profile" in fields else "default",
         offered(read_resources(fields["classes"], V2)) if "classes" in fields else (),
         cpu_set(fields["reservedCPUs"]) if "reservedCPUs" in fields else NO_CPUS,
         {key: value.text() for key, value in fields["labels"].items().items()} if "labels" in fields else {},
+        fields["runtime"].text() if "runtime" in fields else "",
+        fields.get("settings"),
     )
     if count == 1:
         return [plan]
     return [replace(plan, name=f"{plan.name}-{number}") for number in range(1, count + 1)]
+
+
+def _machine_of(item: Doc, fields: dict[str, Doc], name: str, folder: Path) -> Machine:
+    """The machine of a simulated node, or this one."""
+    if "runtime" not in fields:
+        return _read_machine(item.required(fields, "machine"), folder)
+    for key, why in (
+        ("machine", "is what the runtime runs on"),
+        ("count", "must be 1: a runtime is one node's"),
+        ("classes", "are the relay's to offer, whose socket is then the runtime"),
+    ):
+        if key in fields:
+            fields[key].fail(f"{key} of a node with a runtime {why}", f"remove {key}, or the runtime")
+    return read_machine(Path("/sys"), name=name)
+
+
+_SAID_ELSEWHERE = {
+    "nodeName": "name",
+    "profile": "profile",
+    "reservedSystemCPUs": "reservedCPUs",
+    "nodeLabels": "labels",
+    "simulatedMachine": "machine",
+    "containerRuntimeEndpoint": "runtime",
+    "classesFile": "classes",
+}
+"""Settings of a node, and the key that says the same of a node of a cluster."""
+_OURS = ("stateDir", "pluginRegistrationDir", "qosResourcePluginDir", "podResourcesSocket")
+
+
+def _check_settings(said: dict[str, Doc], may_say: Collection[str] = ()) -> None:
+    """Refuse what a cluster's own keys say, and where the cluster keeps its files."""
+    for key, doc in said.items():
+        if key in _OURS:
+            doc.fail("nodes of `kubeqos up` keep this in its data directory", f"remove {key}, or pass --data-dir")
+        elif key in _SAID_ELSEWHERE and key not in may_say:
+            where = f"say it with the key {_SAID_ELSEWHERE[key]} of a node in the file of `kubeqos up --config`"
+            doc.fail("`kubeqos up` is told this elsewhere", where)
+
+
+def _refuse_common_cgroups(top: Doc, nodes: Sequence[NodePlan]) -> None:
+    """Two agents that keep the same cgroups would remove each other's pods."""
+    roots: dict[str, str] = {}
+    for node in nodes:
+        if not node.endpoint:
+            continue
+        said = node.settings.items() if node.settings is not None else {}
+        root = said["cgroupRoot"].text() if "cgroupRoot" in said else ""
+        if root in roots:
+            what = f"nodes {roots[root]!r} and {node.name!r} are this machine, and would keep the same cgroups"
+            top.fail(what, "give each its own cgroupRoot in its settings")
+        roots[root] = node.name
 
 
 def _read_machine(item: Doc, folder: Path) -> Machine:

@@ -40,6 +40,8 @@ def configuration(plan: NodePlan, state: Path, sockets: Path) -> NodeConfigurati
         "qosResourcePluginDir": str(sockets / LEGACY_FOLDER),
         "podResourcesSocket": str(sockets / "pod-resources.sock"),
     }
+    if plan.taints:
+        said["registerWithTaints"] = [dict(taint) for taint in plan.taints]
     if plan.reserved_cpus:
         said["reservedSystemCPUs"] = str(plan.reserved_cpus)
     if plan.profile == "default":
@@ -50,10 +52,12 @@ def configuration(plan: NodePlan, state: Path, sockets: Path) -> NodeConfigurati
         said["qosResourcePlugins"] = ["cpu", "memory"]
     if plan.endpoint:
         said["containerRuntimeEndpoint"] = _UNIX + plan.endpoint.removeprefix(_UNIX)
-        said["cgroupsPerQOS"] = False  # beside whatever else runs on this machine
     else:
         said["simulatedMachine"] = plan.machine.name
-    return configure(Doc.of(said, f"node {plan.name}"), {}, has_file=False)
+    told = Doc.of(said, f"node {plan.name}")
+    if plan.settings is None:
+        return configure(told, {}, has_file=False)
+    return configure(plan.settings, {}, has_file=False, beneath=told)
 
 
 async def start_node(

@@ -35,14 +35,28 @@ _RUNTIME_SECONDS = 5.0
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A ClusterConfiguration file.")
 @click.option("--nodes", type=click.IntRange(1, 10_000), help="So many small simulated nodes instead.")
 @click.option("--node-runtime", metavar="ENDPOINT", help="Add this machine as a node, with this CRI runtime.")
+@click.option(
+    "--node-config", type=click.Path(path_type=Path), help="A NodeConfiguration file for the node of --node-runtime."
+)
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
 def command(
-    data_dir: Path, port: int, config_file: Path | None, nodes: int | None, node_runtime: str | None, detach: bool
+    data_dir: Path,
+    port: int,
+    config_file: Path | None,
+    nodes: int | None,
+    node_runtime: str | None,
+    node_config: Path | None,
+    detach: bool,
 ) -> None:
     """Start an API server, a scheduler and simulated nodes on this machine."""
     watch = _Stopwatch()
     if config_file is not None and nodes is not None:
         raise ConfigurationError("--config and --nodes exclude each other", remedy="count nodes in the file instead")
+    if node_config is not None and node_runtime is None:
+        raise ConfigurationError(
+            "--node-config is about the node of --node-runtime, which is not given",
+            remedy="pass --node-runtime, or describe nodes in a file for --config",
+        )
     instance = Instance(data_dir)
     running = instance.running()
     if running is not None:
@@ -50,13 +64,13 @@ def command(
         click.echo(_next_steps(instance, running))
         return
     if node_runtime is not None:
-        _check_runtime(node_runtime)
+        _check_runtime(node_runtime, f"--node-runtime {node_runtime}")
     if detach:
         _detached(instance)
         return
     instance.prepare()
     watch.tell(f"starting in {instance.data_dir}")  # what follows takes a while to load
-    plan = _plan(config_file, nodes, node_runtime)
+    plan = _plan(config_file, nodes, node_runtime, node_config)
     import uvloop
 
     uvloop.run(_run(instance, plan, port, watch))
@@ -76,11 +90,18 @@ class _Stopwatch:
         click.echo(f"  {self.seconds:5.1f} s  {line}", err=True)
 
 
-def _plan(config_file: Path | None, nodes: int | None, node_runtime: str | None) -> ClusterPlan:
-    from kubeqos.cluster.clusterfile import default_plan, fleet_plan, load_plan, local_node
+def _plan(
+    config_file: Path | None, nodes: int | None, node_runtime: str | None, node_config: Path | None
+) -> ClusterPlan:
+    from kubeqos.cluster.clusterfile import beside_simulated, default_plan, fleet_plan, load_plan, local_node
 
     plan = load_plan(config_file) if config_file else fleet_plan(nodes) if nodes else default_plan()
-    return replace(plan, nodes=(*plan.nodes, local_node(node_runtime))) if node_runtime else plan
+    for node in plan.nodes:
+        if node.endpoint:
+            _check_runtime(node.endpoint, f"{config_file}: node {node.name!r}")
+    if node_runtime is not None:
+        plan = replace(plan, nodes=(*plan.nodes, local_node(node_runtime, node_config)))
+    return beside_simulated(plan)
 
 
 async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwatch) -> None:
@@ -149,7 +170,7 @@ def _last_error(log: Path) -> str:
     return "\n".join(said[starts[-1] if starts else -3 :])
 
 
-def _check_runtime(endpoint: str) -> None:
+def _check_runtime(endpoint: str, where: str) -> None:
     """A cluster whose only real node never answers is worse than none."""
     path = endpoint.removeprefix("unix://")
     with socket.socket(socket.AF_UNIX) as client:
@@ -159,7 +180,7 @@ def _check_runtime(endpoint: str) -> None:
         except OSError as error:
             raise ConfigurationError(
                 f"no container runtime answers: {error.strerror or error}",
-                where=f"--node-runtime {endpoint}",
+                where=where,
                 remedy="start it, or name its CRI socket, such as unix:///run/containerd/containerd.sock",
             ) from error
 

@@ -14,6 +14,9 @@ DRIVERS_ANNOTATION: Final = "kubeqos.io/compute-drivers"
 PROFILE_LABEL: Final = "kubeqos.io/profile"
 """On a Node: which resource managers it runs (`default`, `qrm`, `cci`)."""
 
+REAL_MACHINE_TAINT: Final = "kubeqos.io/real-machine"
+"""Taint of a real node that `kubeqos up` runs beside simulated ones: a pod that is meant for it tolerates this key."""
+
 SERVING_CERTIFICATE_ANNOTATION: Final = "kubeqos.io/serving-authority"
 """On a Node: the certificate authority (PEM) of its agent's endpoint, by which the API server knows the agent."""
 

@@ -270,12 +270,20 @@ def load(path: Path | None = None, flags: Mapping[str, str] | None = None) -> No
     return configure(doc, flags or {}, has_file=path is not None)
 
 
-def configure(doc: Doc, flags: Mapping[str, str], *, has_file: bool = True) -> NodeConfiguration:
-    """The configuration that a document and flags make together, or the first thing that is wrong with them."""
+def configure(
+    doc: Doc, flags: Mapping[str, str], *, has_file: bool = True, beneath: Doc | None = None
+) -> NodeConfiguration:
+    """The configuration that a document and flags make together, or the first thing that is wrong with them.
+
+    `beneath`: what holds where the document says nothing; a gate that it does not name is as there.
+    """
     given = doc.fields(("apiVersion", "kind", *SETTINGS))
     if has_file:
         check_kind(doc, given, API_VERSION, KIND)
     chosen = {key: child for key, child in given.items() if key in SETTINGS and not child.is_null}
+    for key, child in beneath.items().items() if beneath is not None else ():
+        # A gate that is not named is as it was; any other setting is said as a whole.
+        chosen[key] = chosen[key].over(child) if key == "featureGates" and key in chosen else chosen.get(key, child)
     for name, text in flags.items():
         setting = _BY_FLAG[name]
         chosen[setting.key] = Doc.of({setting.key: text}, f"--{name}").items()[setting.key]

@@ -31,6 +31,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Show a pod's QoS class, effective resources, cgroup values and classes.",
     ),
     "check": ("kubeqos.cli.rehearse.check", "Check a set of manifests together, as a server would."),
+    "convert": (
+        "kubeqos.cli.rehearse.convert",
+        "Turn manifests with class fields into those of a stock cluster, and back.",
+    ),
     "classes": ("kubeqos.cli.inspect.classes", "Show QoS classes: capacity and use over all nodes."),
     "quota": ("kubeqos.cli.inspect.quota", "Show quotas as bars, with their scopes and classes."),
     "describe": ("kubeqos.cli.inspect.describe", "Describe a node, a pod or a quota, with classes."),

@@ -99,17 +99,21 @@ class TestClasses:
         assert world.points(pod(uses={"rdt": "gold", "blockio": "slow"})) == (50 + 100) // 2
 
     def test_who_does_not_ask_stays_away_from_what_is_scarce(self) -> None:
-        world = given(node("scarce", container_classes=classes(rdt={"gold": 1})), node("plain")).weighing(classes=1)
+        world = given(node("scarce", container_classes=classes(rdt={"gold": 1})), node("plain")).weighing(
+            keep_classes=1
+        )
         assert world.goes_to(pod()) == "plain"
         assert world.points(pod()) == 100
 
     def test_and_does_not_when_all_of_it_is_taken(self) -> None:
-        world = given(node("scarce", container_classes=classes(rdt={"gold": 1})), node("plain")).weighing(classes=1)
+        world = given(node("scarce", container_classes=classes(rdt={"gold": 1})), node("plain")).weighing(
+            keep_classes=1
+        )
         world.running(pod("old", uses={"rdt": "gold"}), on="scarce")
         assert world.goes_to(pod()) == "scarce"
 
     def test_classes_without_limit_are_not_scarce(self) -> None:
-        world = given(node("a", container_classes=classes(rdt={"bronze": 0})), node("b")).weighing(classes=1)
+        world = given(node("a", container_classes=classes(rdt={"bronze": 0})), node("b")).weighing(keep_classes=1)
         assert world.goes_to(pod()) == "a"
 
 
@@ -228,8 +232,11 @@ class TestCompany:
 
 
 def test_scores_add_up() -> None:
-    """75 for what is left, 75 for balance, and twice 100 where no class is scarce."""
-    assert given(node("a")).points(pod(cpu="1", memory="2Gi")) == 75 + 75 + 2 * 100
+    """75 for what is left, 75 for balance, and twice 100 for a class that is free."""
+    assert given(node("a")).points(pod(cpu="1", memory="2Gi")) == 75 + 75
+    gold = given(node("a", container_classes=classes(rdt={"gold": 4})))
+    assert gold.points(pod(cpu="1", memory="2Gi")) == 75 + 75
+    assert gold.points(pod(cpu="1", memory="2Gi", uses={"rdt": "gold"})) == 75 + 75 + 2 * 100
 
 
 def test_without_weights_the_first_node_wins() -> None:

@@ -9,6 +9,7 @@ from kubeqos.model.objects import LabelSelectorView, NodeView, PodView
 from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
+from kubeqos.placement.score import Weights
 from kubeqos.placement.shape import Shape, compile_shape
 
 GOLD = [{"name": "rdt", "classes": [{"name": "gold", "capacity": 1}, {"name": "bronze"}]}]
@@ -103,7 +104,7 @@ def test_a_pod_wide_request_means_pod_or_containers_as_the_node_offers_it() -> N
     assert "exhausted (1/1 used)" in refused.message
 
 
-def test_a_pod_goes_where_its_class_is_freest_and_others_stay_away_from_scarce_classes() -> None:
+def test_a_pod_goes_where_its_class_is_freest_and_others_go_where_kubernetes_sends_them() -> None:
     wide = [{"name": "rdt", "classes": [{"name": "gold", "capacity": 4}]}]
     rich = cluster(node("rich", classes=wide), node("half", classes=wide), node("none", classes=[]))
     run(rich, "half", "x", shape("0", classes=[("rdt", "gold")]))
@@ -111,7 +112,9 @@ def test_a_pod_goes_where_its_class_is_freest_and_others_stay_away_from_scarce_c
     wanted = Placer(rich).place(shape(classes=[("rdt", "gold")]))
     plain = Placer(rich).place(shape())
     assert isinstance(wanted, Placed) and wanted.node == "rich"
-    assert isinstance(plain, Placed) and plain.node == "none"
+    assert isinstance(plain, Placed) and plain.node == "rich"  # the first of equally empty ones, classes or none
+    kept = Placer(rich, Weights(keep_classes=2)).place(shape())
+    assert isinstance(kept, Placed) and kept.node == "none"
 
 
 def test_a_class_slot_alone_is_preempted_from_the_least_important_pod() -> None:

@@ -55,6 +55,11 @@ def resource_of(api_version: str, kind: str) -> Resource | None:
     return _TABLE[found.group, found.kind] if found is not None else None
 
 
+def known_resources(*kinds: tuple[str, str]) -> tuple[Resource, ...]:
+    """The resources of these kinds (and groups), as far as they are in the table."""
+    return tuple(_TABLE[group, kind] for kind, group in kinds if (group, kind) in _TABLE)
+
+
 def stored_resources(*, namespaced: bool | None = None) -> list[Resource]:
     """Every resource whose objects are kept."""
     return [each for each in _TABLE.values() if each.stored and namespaced in (None, each.namespaced)]

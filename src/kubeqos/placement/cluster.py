@@ -37,7 +37,7 @@ from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog
 NO_CLASS = -1
 LEVELS = {None: 0, Level.POD: 1, Level.CONTAINER: 2}
 SOFT_TAINT = "PreferNoSchedule"
-_HOSTNAME = "kubernetes.io/hostname"
+HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Cluster:
         self.rows: dict[int, Row] = {}
         self.row_of: dict[str, int] = {}
         self.where: dict[str, int] = {}
-        self.groups = PodGroups()
+        self.groups = PodGroups(rows)
         # Rows of nodes that left are used again, the lowest first: columns stay as short as the cluster is large.
         self._free: list[int] = list(range(rows - 1, -1, -1))
         self.facts_at: Ints = np.zeros(rows, dtype=np.int64)
@@ -379,7 +379,7 @@ class Cluster:
         self._weigh_classes(row, held.classes)
         self._write_topology(row, held)
         self._weigh_load(row)
-        self.labels.write(row, {_HOSTNAME: view.metadata.name, **view.metadata.labels})
+        self.labels.write(row, {HOSTNAME: view.metadata.name, **view.metadata.labels})
         self.taint_set[row] = self.taint_sets.number(tuple(view.spec.taints))
         self.has_soft_taints |= any(taint.effect == SOFT_TAINT for taint in view.spec.taints)
         self.unschedulable[row] = view.spec.unschedulable
@@ -470,6 +470,7 @@ class Cluster:
             for key in table:
                 table[key] = grown(table[key], self._size, 0)
         self.labels.grow(self._size)
+        self.groups.grow(self._size)
         self._free.extend(range(self._size - 1, old - 1, -1))
 
 

@@ -48,14 +48,14 @@ def spread_counts(cluster: Cluster, shape: Shape, constraint: TopologySpread) ->
         len(cluster.alive), lambda namespace, labels: namespace == shape.namespace and matches(labels)
     )
     domains = cluster.labels.column(constraint.topology_key)
-    nodes = cluster.alive & (domains != 0) & _selected(cluster, shape)
+    nodes = cluster.alive & (domains != 0) & selected_nodes(cluster, shape)
     size = len(cluster.labels.values(constraint.topology_key))
     per_domain = np.bincount(domains[nodes], weights=pods[nodes], minlength=size).astype(np.int64)
     eligible = np.bincount(domains[nodes], minlength=size) > 0
     return per_domain, eligible
 
 
-def _selected(cluster: Cluster, shape: Shape) -> Bools:
+def selected_nodes(cluster: Cluster, shape: Shape) -> Bools:
     """The nodes the pod's own selector and affinity leave, which alone count for spreading."""
     every = slice(None)
     selected = np.ones(len(cluster.alive), dtype=np.bool_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +18,9 @@ Floats = npt.NDArray[np.float64]
 Rows = Ints | slice
 
 _V = TypeVar("_V", bound=Hashable)
+Accepts = Callable[[str, Mapping[str, str]], bool]
+"""Whether pods of a namespace with these labels are meant."""
+_KEPT_FOLLOWED = 1024
 
 
 def grown(array: npt.NDArray[Any], rows: int, absent: int | bool) -> npt.NDArray[Any]:
@@ -103,17 +106,56 @@ class PodGroups:
     distinct group, not per pod.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int = 64) -> None:
+        self._rows = rows
         self._groups: dict[Group, Counter[int]] = {}
         self.repelling: dict[Shape, Counter[int]] = {}
+        self._followed: OrderedDict[Hashable, tuple[Accepts, Ints]] = OrderedDict()
+        self._followers: dict[Group, list[Ints]] = {}
 
     def add(self, shape: Shape, row: int, sign: int) -> None:
         """Count a pod in or out."""
         _count(self._groups, shape.group, row, sign)
+        if self._followed:
+            for counts in self._counts_with(shape.group):
+                counts[row] = counts.item(row) + sign
         if shape.anti_affinity:
             _count(self.repelling, shape, row, sign)
 
-    def counts(self, rows: int, accepts: Callable[[str, Mapping[str, str]], bool]) -> Ints:
+    def followed(self, key: Hashable, accepts: Accepts) -> Ints:
+        """`counts` that stay true while pods come and go: the same array, until it is forgotten or rows are added.
+
+        For who asks the same of every pod that it places. `key` stands for the predicate.
+        """
+        found = self._followed.get(key)
+        if found is not None:
+            self._followed.move_to_end(key)
+            return found[1]
+        counts = self.counts(self._rows, accepts)
+        self._followed[key] = accepts, counts
+        if len(self._followed) > _KEPT_FOLLOWED:
+            self._followed.popitem(last=False)
+        self._followers.clear()
+        return counts
+
+    def _counts_with(self, group: Group) -> list[Ints]:
+        """The followed counts that a group of pods belongs to."""
+        found = self._followers.get(group)
+        if found is None:
+            namespace, labels = group[0], dict(group[1])
+            if len(self._followers) > _KEPT_FOLLOWED:
+                self._followers.clear()
+            found = [counts for accepts, counts in self._followed.values() if accepts(namespace, labels)]
+            self._followers[group] = found
+        return found
+
+    def grow(self, rows: int) -> None:
+        """Columns became longer: what is followed is counted anew when it is asked for."""
+        self._rows = rows
+        self._followed.clear()
+        self._followers.clear()
+
+    def counts(self, rows: int, accepts: Accepts) -> Ints:
         """For every row the number of pods whose namespace and labels satisfy a predicate."""
         totals = np.zeros(rows, dtype=np.int64)
         for (namespace, labels), counts in self._groups.items():

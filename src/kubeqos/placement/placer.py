@@ -2,14 +2,15 @@
 
 Pods of one shape share their work. For each shape the placer keeps a heap of the nodes that fit, ordered by
 score; a change to a node invalidates that node's entry alone, so deciding for the next equal pod costs as
-much as the nodes that changed since, not as much as the cluster is large. Shapes that look at other nodes
-(spreading, affinity) are judged anew each time.
+much as the nodes that changed since, not as much as the cluster is large. Pods that are spread by default (replicas)
+have a heap for each group of nodes that spreading gives the same points. Shapes that look at other nodes in another way
+(spread constraints of their own, affinity) are judged anew each time.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.counted import Check, counted_checks, has_room
 from kubeqos.placement.domains import is_repelled
 from kubeqos.placement.fit import NO_LABELS, STANDING, Explanation, feasible
-from kubeqos.placement.indexes import Bools, Ints
+from kubeqos.placement.indexes import Bools, Ints, Small
 from kubeqos.placement.rows import OneRow
 from kubeqos.placement.score import (
     DEFAULT_WEIGHTS,
@@ -29,8 +30,9 @@ from kubeqos.placement.score import (
     needs_relative,
     relative_points,
 )
-from kubeqos.placement.selectors import NamespaceLabels
+from kubeqos.placement.selectors import NamespaceLabels, labels_predicate
 from kubeqos.placement.shape import Shape
+from kubeqos.placement.spreading import ZONE, Place, default_points, domain_pods
 
 _KEPT_SHAPES = 512
 FEW_ROWS = 8  # from about there on the columns are faster than one row at a time
@@ -80,7 +82,7 @@ class Placer:
             best = self._compare(shape)
             return self._unplaced(shape) if best is None else self._placed(*best)
         ranking = self._ranking(shape)
-        best = ranking.best()
+        best = ranking.best(self.cluster, shape, self.weights)
         if best is not None:
             return self._placed(*best)
         if ranking.unplaced is None:
@@ -97,7 +99,8 @@ class Placer:
         """What is known of the nodes for this shape, up to date."""
         ranking = self._rankings.get(shape)
         if ranking is None:
-            ranking = self._rankings[shape] = _Ranking(self._few_rows)
+            made = _SpreadRanking if shape.spread_by_default and self.weights.spread else _Ranking
+            ranking = self._rankings[shape] = made(self._few_rows)
             if len(self._rankings) > _KEPT_SHAPES:
                 self._rankings.popitem(last=False)
         else:
@@ -144,7 +147,7 @@ class _Ranking:
         changed = None if before < 0 else cluster.changed_since(before)
         if (
             changed is None
-            or len(self._heap) > 4 * len(cluster.alive) + 64
+            or self._entries() > 4 * len(cluster.alive) + 64
             or len(cluster.alive) != len(self._standing)
         ):
             self._judge_all(cluster, shape, weights, namespaces)
@@ -165,6 +168,10 @@ class _Ranking:
             at = OneRow(row)
             fits = self._standing.item(row) and has_room(self._checks, at)
             self._note(row, load_points(cluster, shape, at, weights) + self._images.item(row) if fits else None)
+
+    def _entries(self) -> int:
+        """How many entries are kept, those that were left behind included."""
+        return len(self._heap)
 
     def _note(self, row: int, points: int | None) -> None:
         if points is None:
@@ -189,11 +196,14 @@ class _Ranking:
         self._images = image_points(cluster, shape, slice(None), weights)
         fits = np.flatnonzero(feasible(cluster, shape, namespaces=namespaces))
         points = local_points(cluster, shape, fits, weights)
-        self._points = dict(zip(fits.tolist(), points.tolist(), strict=True))
-        self._heap = [(-value, row) for row, value in self._points.items()]
+        self._fill(dict(zip(fits.tolist(), points.tolist(), strict=True)))
+
+    def _fill(self, points: dict[int, int]) -> None:
+        self._points = points
+        self._heap = [(-value, row) for row, value in points.items()]
         heapq.heapify(self._heap)
 
-    def best(self) -> tuple[int, int] | None:
+    def best(self, cluster: Cluster, shape: Shape, weights: Weights) -> tuple[int, int] | None:
         """The row with the most points, the lowest row among equals."""
         while self._heap:
             negative, row = self._heap[0]
@@ -201,3 +211,63 @@ class _Ranking:
                 return row, -negative
             heapq.heappop(self._heap)
         return None
+
+
+class _SpreadRanking(_Ranking):
+    """The same for replicas: one heap for each place (pods of the selector on the node, zone), best first.
+
+    Each pod that is placed changes the scale of all spreading points, but never which nodes have the same ones.
+    """
+
+    def __init__(self, few_rows: int) -> None:
+        super().__init__(few_rows)
+        self._heaps: dict[Place, list[tuple[int, int]]] = {}
+        self._places: dict[int, Place] = {}
+        self._sizes: Counter[Place] = Counter()
+        self._pods: Ints = np.zeros(0, dtype=np.int64)
+        self._zones: Small = np.zeros(0, dtype=np.int32)
+
+    def catch_up(self, cluster: Cluster, shape: Shape, weights: Weights, namespaces: NamespaceLabels) -> None:
+        matches = labels_predicate(shape.soft_spread[0].label_selector)
+        pods = cluster.groups.followed(
+            shape, lambda namespace, labels: namespace == shape.namespace and matches(labels)
+        )
+        if pods is not self._pods:  # counted anew: rows were added, or nobody had asked for long
+            self._pods, self._clock = pods, -1
+        self._zones = cluster.labels.column(ZONE)
+        super().catch_up(cluster, shape, weights, namespaces)
+
+    def _entries(self) -> int:
+        return sum(map(len, self._heaps.values()))
+
+    def _note(self, row: int, points: int | None) -> None:
+        before = self._places.pop(row, None)
+        if before is not None:
+            self._sizes[before] -= 1
+            if not self._sizes[before]:
+                del self._sizes[before], self._heaps[before]
+        if points is None:
+            self._points.pop(row, None)
+            return
+        place = self._places[row] = self._pods.item(row), self._zones.item(row)
+        self._sizes[place] += 1
+        self._points[row] = points
+        heapq.heappush(self._heaps.setdefault(place, []), (-points, row))
+
+    def _fill(self, points: dict[int, int]) -> None:
+        self._points, self._heaps, self._places, self._sizes = {}, {}, {}, Counter()
+        for row, value in points.items():
+            self._note(row, value)
+
+    def best(self, cluster: Cluster, shape: Shape, weights: Weights) -> tuple[int, int] | None:
+        if not self._sizes:
+            return None
+        found: list[tuple[int, int]] = []
+        points = default_points(self._sizes, domain_pods(cluster, shape, ZONE, self._pods))
+        for place, heap in self._heaps.items():
+            while self._places.get(heap[0][1]) != place or self._points[heap[0][1]] != -heap[0][0]:
+                heapq.heappop(heap)
+            negative, row = heap[0]
+            found.append((weights.spread * points[place] - negative, -row))
+        most, row = max(found)
+        return -row, most

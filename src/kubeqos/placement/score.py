@@ -12,25 +12,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from kubeqos.placement.cluster import SOFT_TAINT, Cluster
-from kubeqos.placement.domains import domain_counts, spread_counts
+from kubeqos.placement.domains import domain_counts
 from kubeqos.placement.indexes import Bools, Ints, Rows
 from kubeqos.placement.rows import At, ManyRows, Number
 from kubeqos.placement.selectors import NamespaceLabels, term_matches
 from kubeqos.placement.shape import Shape
+from kubeqos.placement.spreading import MAX_POINTS, spread_points
 from kubeqos.rules.taints import tolerates
 
-MAX_POINTS = 100
 _MEGABYTE = 1 << 20
 _IMAGE_FLOOR, _IMAGE_CEILING = 23 * _MEGABYTE, 1000 * _MEGABYTE
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each score counts; zero switches it off. `most_allocated` packs instead of spreading."""
+    """How much each score counts; zero switches it off. `most_allocated` packs instead of spreading.
+
+    `keep_classes` sends pods that ask for no class to nodes whose limited classes are taken, or that have none. It is
+    off: placement of such pods is Kubernetes' own, and a few nodes without classes would draw all of them.
+    """
 
     resources: int = 1
     balance: int = 1
     classes: int = 2
+    keep_classes: int = 0
     images: int = 1
     node_affinity: int = 2
     taints: int = 3
@@ -55,12 +60,7 @@ def balance(cpu_share: Number, memory_share: Number, before: Number, at: At) -> 
 
 
 def class_availability(cluster: Cluster, shape: Shape, at: At) -> Number:
-    """Prefer nodes with the largest free share of the classes asked for, and keep scarce classes for those who ask.
-
-    A pod without class requests gets more points on nodes whose limited classes are all taken or that have none.
-    """
-    if not shape.class_needs:
-        return MAX_POINTS - at.read(cluster.scarce_free)
+    """Prefer nodes with the largest free share of the classes asked for; who asks for none is scored as without."""
     points: Number = 0
     for key in shape.class_keys:
         column = cluster.class_column(key)
@@ -106,8 +106,11 @@ def load_points(cluster: Cluster, shape: Shape, at: At, weights: Weights) -> Num
     if weights.balance and not shape.best_effort:
         gained = balance(cpu / cpu_size, memory / memory_size, at.read(cluster.unevenness), at)
         points = points + weights.balance * gained
-    if weights.classes:
-        points = points + weights.classes * class_availability(cluster, shape, at)
+    if shape.class_needs:
+        if weights.classes:
+            points = points + weights.classes * class_availability(cluster, shape, at)
+    elif weights.keep_classes:
+        points = points + weights.keep_classes * (MAX_POINTS - at.read(cluster.scarce_free))
     return points
 
 
@@ -132,13 +135,8 @@ def relative_points(cluster: Cluster, shape: Shape, fits: Bools, weights: Weight
     points += weights.node_affinity * _scaled(_preferred_affinity(cluster, shape), fits)
     if cluster.has_soft_taints:
         points += weights.taints * _scaled(_intolerable(cluster, shape), fits, reverse=True)
-    soft = [each for each in shape.spread if each.when_unsatisfiable == "ScheduleAnyway"]
-    if soft:
-        crowd = np.zeros(len(fits), dtype=np.int64)
-        for constraint in soft:
-            per_domain, _ = spread_counts(cluster, shape, constraint)
-            crowd += per_domain[cluster.labels.column(constraint.topology_key)]
-        points += weights.spread * _scaled(crowd, fits, reverse=True)
+    if shape.soft_spread and weights.spread:
+        points += weights.spread * spread_points(cluster, shape, fits)
     if shape.preferred_affinity or shape.preferred_anti_affinity:
         points += weights.pod_affinity * _scaled(_company(cluster, shape, namespaces), fits)
     return points

@@ -29,6 +29,8 @@ _SCORING_DEFAULTS = (("cpu", Quantity.from_milli(100)), ("memory", Quantity.from
 _ZERO = Quantity.ZERO
 
 Group = tuple[str, frozenset[tuple[str, str]]]
+Owner = tuple[str, str]
+"""Kind and name of the controller of a pod, in the pod's namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,11 @@ class Shape:
     tolerations: tuple[Toleration, ...]
     host_ports: tuple[HostPort, ...]
     spread: tuple[TopologySpread, ...]
+    """The pod's own constraints."""
+    soft_spread: tuple[TopologySpread, ...]
+    """Those by which nodes are only scored: the pod's own, or the defaults for who has none."""
+    spread_by_default: bool
+    owner: Owner | None
     affinity: tuple[PodAffinityTerm, ...]
     anti_affinity: tuple[PodAffinityTerm, ...]
     preferred_affinity: tuple[WeightedPodAffinityTerm, ...]
@@ -182,6 +189,11 @@ def compile_shape(
         tolerations=tuple(spec.tolerations),
         host_ports=_host_ports(spec),
         spread=tuple(spec.topology_spread_constraints),
+        soft_spread=tuple(
+            each for each in spec.topology_spread_constraints if each.when_unsatisfiable == "ScheduleAnyway"
+        ),
+        spread_by_default=False,
+        owner=(owner.kind, owner.name) if (owner := pod.metadata.controller()) is not None else None,
         affinity=tuple(pod_affinity.required) if pod_affinity else (),
         anti_affinity=tuple(pod_anti.required) if pod_anti else (),
         preferred_affinity=tuple(pod_affinity.preferred) if pod_affinity else (),

@@ -29,6 +29,7 @@ from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue
 from kubeqos.scheduler.reading import ENVELOPE, Envelope, node_facts, same_but_topology
 from kubeqos.scheduler.refusals import NodeBackoff, NodeBackoffs, is_refusal
 from kubeqos.scheduler.shapes import ShapeMemo
+from kubeqos.scheduler.spreading import DefaultSpreading
 
 _STORY_LENGTH = 32
 _KEPT_STORIES = 10_000
@@ -116,6 +117,7 @@ class Scheduler:
         self._placers = {each.scheduler_name: Placer(self.cluster, each.weights, self._namespaces) for each in profiles}
         self._preemptor = Preemptor(self.cluster, self._namespaces)
         self._shapes = ShapeMemo(classes=classes)
+        self.spreading = DefaultSpreading()
         self._profile_of: dict[str, str] = {}
         self._nominees: dict[str, _Nominee] = {}
         self._told: dict[str, tuple[str, str]] = {}
@@ -205,7 +207,7 @@ class Scheduler:
             yield from self._unschedulable(pod, key, f"waiting for {missing}", frozenset({"claims"}), now)
             return
         held = self._step_aside(pod.uid)
-        answer = self._placers[self._profile_of[pod.uid]].place(pod.shape)
+        answer = self._placers[self._profile_of[pod.uid]].place(self.spreading.shape_of(pod.shape))
         if isinstance(answer, Placed):
             self._nominees.pop(pod.uid, None)
             self.cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape, started=now))

@@ -11,7 +11,7 @@ from kubeqos.codec import decode_json
 from kubeqos.model.annotations.podmarks import may_be_marked, only_marks
 from kubeqos.model.annotations.topologysummary import NO_SUMMARY, decode_topology
 from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, TOPOLOGY_ANNOTATION
-from kubeqos.model.objects import NodeView
+from kubeqos.model.objects import NodeView, OwnerReference
 from kubeqos.placement.cluster import NodeFacts
 
 
@@ -30,7 +30,11 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
         text = bytes(self.annotations)
         marked = len(text) > 2 and may_be_marked(text)
         marks = tuple(sorted(only_marks(decode_json(text)).items())) if marked else ()
-        return marks, b"DaemonSet" in bytes(self.owner_references)
+        owners = bytes(self.owner_references)
+        if len(owners) <= 2:
+            return marks, ()
+        # A DaemonSet's pods are treated as daemons, and replicas of one controller are spread.
+        return marks, tuple((one.kind, one.name, one.controller) for one in _OWNERS.decode(owners))
 
 
 class _Claim(msgspec.Struct, rename="camel"):
@@ -94,6 +98,7 @@ class Envelope(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+_OWNERS = msgspec.json.Decoder(list[OwnerReference])
 _text_of = msgspec.json.Encoder(order="deterministic").encode
 ENVELOPE = msgspec.json.Decoder(Envelope)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kubeqos.client.api import Api, PatchType, Submission
@@ -23,11 +24,14 @@ from kubeqos.client.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_CLASSES,
+    SERVICES,
     Resource,
+    known_resources,
 )
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.logs import logger
 from kubeqos.model.annotations.wellknown import PLACEMENT_ANNOTATION
+from kubeqos.model.kinds import APPS, CORE
 from kubeqos.model.messages import Binding, BindingMetadata
 from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.model.timestamps import timestamp
@@ -36,6 +40,8 @@ from kubeqos.scheduler.core import Bind, Evict, PodKey, Report, Scheduler
 from kubeqos.scheduler.metrics import Metrics
 from kubeqos.web.garbage import freeze_loaded
 
+REPLICATED = known_resources(("ReplicationController", CORE), ("ReplicaSet", APPS), ("StatefulSet", APPS))
+"""Whose pods are spread by default."""
 _BATCHES_AT_ONCE = 2
 _CALLS_AT_ONCE = 128
 _FLUSH_SECONDS = 30.0
@@ -63,6 +69,8 @@ class SchedulerService:
             for resource in (
                 NODES,
                 NAMESPACES,
+                SERVICES,
+                *REPLICATED,
                 RESOURCE_CLASSES,
                 RESOURCE_CLAIMS,
                 RESOURCE_CLAIM_TEMPLATES,
@@ -77,6 +85,8 @@ class SchedulerService:
         handlers: dict[Resource, Callable[[Change], None]] = {
             NODES: self._node,
             NAMESPACES: self._namespace,
+            SERVICES: self._selecting_service,
+            **{resource: partial(self._replicated, resource.kind) for resource in REPLICATED},
             RESOURCE_CLASSES: self._resource_class,
             RESOURCE_CLAIMS: self._claim,
             RESOURCE_CLAIM_TEMPLATES: self._template,
@@ -110,6 +120,17 @@ class SchedulerService:
     def _namespace(self, change: Change) -> None:
         labels = change.object().get("metadata", {}).get("labels") or {}
         self.core.namespace_changed(change.key, labels if change.new is not None else None)
+
+    def _selecting_service(self, change: Change) -> None:
+        selector = (change.object().get("spec") or {}).get("selector") if change.new is not None else None
+        self.core.spreading.service(change.key, selector)
+
+    def _replicated(self, kind: str, change: Change) -> None:
+        selector = (change.object().get("spec") or {}).get("selector") if change.new is not None else None
+        if selector is not None and kind == "ReplicationController":  # plain labels, of before there were expressions
+            selector = {"matchLabels": selector}
+        view = convert(selector, LabelSelectorView) if selector is not None else None
+        self.core.spreading.controller(kind, change.key, view)
 
     def _resource_class(self, change: Change) -> None:
         driver = change.object().get("driverName") if change.new is not None else None

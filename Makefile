@@ -16,7 +16,7 @@ CAMPAIGNS := slow or containerd
 ROUNDS ?= 3
 SEED   ?=
 
-.PHONY: help up test test-campaigns test-stock test-all explore check format conformance bench soak docs proto lock durations kubectl stock clean
+.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak docs proto lock durations kubectl stock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -25,10 +25,10 @@ up: $(RUN) ## start a cluster on this machine
 	@$(BIN)/kubeqos up $(ARGS)
 
 test: $(DEV) ## the quick tests: the same examples every time
-	@$(QUICK_FILES) $(PYTEST) -m "not ($(CAMPAIGNS) or stock)" $(ARGS)
+	@$(QUICK_FILES) $(PYTEST) -m "not ($(CAMPAIGNS) or stock or vm)" $(ARGS)
 
 test-campaigns: $(DEV) ## the long tests: crashes by the hundred, soaks, real containerd
-	@$(PYTEST) -m "($(CAMPAIGNS)) and not stock" $(ARGS)
+	@$(PYTEST) -m "($(CAMPAIGNS)) and not (stock or vm)" $(ARGS)
 
 # Where they cannot be built, what was said about it stands above, and the tests are skipped. One after the other: a real
 # control plane fills two cores.
@@ -36,8 +36,12 @@ test-stock: $(DEV) ## real Kubernetes parts on our API server, and ours on a rea
 	@$(BIN)/python -m tools.stock >/dev/null || true
 	@$(BIN)/python -m pytest -q -m stock tests/stock $(ARGS)
 
-test-all: $(DEV) ## all tests, quick and long
-	@$(PYTEST) $(ARGS)
+# One machine at a time, and one after the other: emulated processors share the real ones.
+test-vm: $(DEV) ## tests in booted machines with NUMA, cgroup v2 and systemd (qemu, root); CORE=1 only what CI runs
+	@$(BIN)/python -m pytest -q --timeout 1800 -m "vm$(if $(CORE), and not slow)" tests/vm $(ARGS)
+
+test-all: $(DEV) ## all tests, but those in booted machines
+	@$(PYTEST) -m "not vm" $(ARGS)
 
 explore: $(DEV) ## property tests with random seeds, ROUNDS of them; SEED=… repeats one
 	@for round in $$(seq $(if $(SEED),1,$(ROUNDS))); do \
@@ -86,7 +90,7 @@ lock: ## refresh the locked versions; LOCK=--upgrade takes newer ones
 	@$(BIN)/python -m tools.locks --check
 
 durations: $(DEV) ## run all tests and write down how long each file takes
-	@$(PYTEST) --record-durations $(ARGS)
+	@$(PYTEST) -m "not vm" --record-durations $(ARGS)
 
 kubectl: $(DEV) ## build the real kubectl where there is none (needs Go), outside the tree
 	@$(BIN)/python -m tools.kubectl

@@ -22,6 +22,7 @@ import click
 from kubeqos.cli.main import COMMANDS
 from kubeqos.gates import GATES
 from tools.nodepage import node_configuration
+from tools.proven import proven_on
 from tools.schema_proposals import ADDED_FIELDS, ADDED_TYPES
 
 ROOT = Path(__file__).parents[1]
@@ -296,6 +297,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "events": events,
     "names": names,
     "node-configuration": lambda: node_configuration(table),
+    "proven-on": lambda: proven_on(ROOT / "tests", table),
 }
 
 

@@ -36,8 +36,9 @@ from kubeqos.node.pod.record import PodRecord
 from kubeqos.node.run import running_plugins
 from kubeqos.node.runtime.executor import Executor
 from tests.cci.world import DRIVER, PATIENT, container, cores, cpus, exclusive, overlaps
-from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
+from tests.cri.containerd import Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
+from tests.shared import cgroups
 
 GATES = FeatureGates.default().set({CCI: True})
 
@@ -205,6 +206,7 @@ async def scripted_day(crash_at: int) -> int:
         return node.passed
 
 
+@pytest.mark.proves("cci-claims", "restart")
 async def test_an_agent_that_dies_at_any_boundary() -> None:
     total = await scripted_day(0)
     assert total > 30
@@ -244,24 +246,22 @@ def containerd() -> Any:
     with running_containerd(Path(tempfile.mkdtemp(prefix="kubeqos-"))) as runtime:
         yield runtime
         runtime._remove_pods()
-        for parent in CGROUPS.glob(f"*/{runtime.cgroup_parent.strip('/')}/kubepods"):
-            # The agent leaves pods' groups to the runtime; version 1 of cgroups keeps the empty ones.
-            for folder in sorted((one for one in parent.rglob("*") if one.is_dir()), reverse=True):
-                folder.rmdir()
-            parent.rmdir()
+        # The agent leaves pods' groups to the runtime, which keeps the empty ones.
+        cgroups.remove(f"{runtime.cgroup_parent}/kubepods")
 
 
 def kernel_set(runtime: Containerd, name: str) -> str:
     """The cpuset that the kernel has for the container of a pod, by the name of the pod in its mark file."""
-    for file in CGROUPS.glob(f"cpuset/{runtime.cgroup_parent.strip('/')}/**/cpuset.cpus"):
-        for pid in (file.parent / "cgroup.procs").read_text().split():
+    for group in cgroups.below(runtime.cgroup_parent):
+        for pid in (group / "cgroup.procs").read_text().split():
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode()
             if f"echo {name}" in words:
-                return file.read_text().strip()
+                return cgroups.of_process(int(pid), "cpuset.cpus")
     return ""
 
 
 @pytest.mark.containerd
+@pytest.mark.proves("cci-claims")
 async def test_a_mixed_claim_on_the_real_containerd(containerd: Containerd) -> None:
     """The proposal's claim at the size of this machine: one exclusive core, and shared ones."""
     machine = read_machine(Path("/sys"), name="local")

@@ -21,8 +21,9 @@ import grpc
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.proto.cri_pb2_grpc import RuntimeServiceStub
 from tests.cri.images import BUSYBOX, BUSYBOX_IMAGE, PAUSE_IMAGE, write_image_tar
+from tests.shared import cgroups
+from tests.shared.cgroups import CGROUPS as CGROUPS
 
-CGROUPS = Path("/sys/fs/cgroup")
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 
@@ -107,9 +108,9 @@ class Containerd:
             )
         self._wait_until_ready()
 
-    def cgroup_file(self, controller: str, name: str, container_id: str) -> str:
-        """What the kernel says in one file of a container's (v1) cgroup."""
-        return (CGROUPS / controller / self.cgroup_parent.strip("/") / container_id / name).read_text().strip()
+    def cgroup_value(self, meaning: str, container_id: str) -> str:
+        """What the kernel says of a container, by the meaning that `tests.shared.cgroups` knows on both versions."""
+        return cgroups.value(f"{self.cgroup_parent}/{container_id}", meaning)
 
     def crash(self) -> None:
         """End the process as a power failure would; its shims and containers live on."""
@@ -209,8 +210,8 @@ class Containerd:
         return [f"process {pid}" for pid in sorted(found)]
 
     def _contained(self) -> set[int]:
-        files = CGROUPS.glob(f"*/{self.cgroup_parent.strip('/')}/**/cgroup.procs")
-        return {int(pid) for file in files for pid in file.read_text().split()}
+        groups = [*cgroups.below(self.cgroup_parent), *cgroups.folders(self.cgroup_parent)]
+        return {int(pid) for group in groups for pid in (group / "cgroup.procs").read_text().split()}
 
     def _shims(self) -> dict[int, str]:
         """The sandbox of each shim of ours, by process."""
@@ -232,12 +233,8 @@ class Containerd:
 
     def _remove_cgroups(self) -> list[str]:
         """Our parent group is ours to remove; a container's group below it is a leak."""
-        leaks = []
-        for parent in CGROUPS.glob(f"*/{self.cgroup_parent.strip('/')}"):
-            inner = sorted((path for path in parent.rglob("*") if path.is_dir()), reverse=True)
-            leaks += [f"cgroup {path}" for path in inner]
-            for path in (*inner, parent):
-                path.rmdir()
+        leaks = [f"cgroup {path}" for path in cgroups.below(self.cgroup_parent)]
+        cgroups.remove(self.cgroup_parent)
         return leaks
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.proto import cri_pb2 as cri
-from tests.cri.containerd import CGROUPS, Containerd, missing
+from tests.cri.containerd import Containerd, missing
 from tests.cri.pods import container, pod
+from tests.shared import cgroups
 
 pytestmark = [pytest.mark.containerd, pytest.mark.asyncio(loop_scope="module")]
 
@@ -45,7 +46,7 @@ def shim_sockets(runtime: Containerd) -> list[Path]:
 
 def traces(runtime: Containerd) -> list[str]:
     """Processes, mounts and cgroups that mention this containerd."""
-    found = [str(path) for path in CGROUPS.glob(f"*/{runtime.cgroup_parent.strip('/')}")]
+    found = [str(path) for path in cgroups.folders(runtime.cgroup_parent)]
     found += [line for line in Path("/proc/mounts").read_text().splitlines() if str(runtime.folder) in line]
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:

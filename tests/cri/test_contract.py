@@ -30,13 +30,8 @@ from tests.cri.pods import container, pod, shell, update
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MIB = 1 << 20
-# The name of a setting in both worlds: containerd runs on cgroup v1 here, the simulated runtime shows v2 files.
-V1_FILES = {
-    "shares": ("cpu", "cpu.shares"),
-    "quota": ("cpu", "cpu.cfs_quota_us"),
-    "cpus": ("cpuset", "cpuset.cpus"),
-    "memory": ("memory", "memory.limit_in_bytes"),
-}
+# The name of a setting in both worlds: containerd's are in the kernel, the simulated runtime shows files of version 2.
+MEANINGS = {"shares": "cpu.shares", "quota": "cpu.quota", "cpus": "cpuset.cpus", "memory": "memory.limit"}
 
 
 @dataclass
@@ -128,7 +123,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
                 client,
                 real.folder,
                 real.cgroup_parent,
-                lambda container_id, setting: real.cgroup_file(*V1_FILES[setting], container_id),
+                lambda container_id, setting: real.cgroup_value(MEANINGS[setting], container_id),
             )
 
 

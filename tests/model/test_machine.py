@@ -134,6 +134,7 @@ def sysfs_cpu(number: int, socket: int, threads: str, l3: str | None) -> dict[st
     return files
 
 
+@pytest.mark.proves("discovery")
 def test_sysfs_of_a_two_socket_machine_with_a_memory_only_node(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -197,6 +198,7 @@ def test_a_folder_that_is_no_sysfs_is_refused(tmp_path: Path) -> None:
     assert refused.value.remedy
 
 
+@pytest.mark.proves("discovery", on="v1")
 def test_the_machine_this_runs_on_can_be_read() -> None:
     machine = read_machine(Path("/sys"))
     assert machine.online and machine.online <= machine.cpus_in(machine.numa)

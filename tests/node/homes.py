@@ -47,6 +47,7 @@ from tests.cri.providers.trees import TreeKernel, plant
 from tests.node.pods import container
 from tests.node.test_containerd import SLEEP, busybox
 from tests.node.test_live import bound, get_or_none, until
+from tests.shared import cgroups
 
 OFFERS = (
     Advertisement("rdt", Level.CONTAINER, True, (ClassInfo("exclusive", 1), ClassInfo("limited")), "limited"),
@@ -283,14 +284,11 @@ class ContainerdHome(Home):
         finally:
             await asyncio.to_thread(self.containerd.start_again)
 
-    async def _cgroup(self, identity: str, controller: str, file: str) -> str:
-        lines = Path(f"/proc/{await self._pid(identity)}/cgroup").read_text().splitlines()
-        path = next(line.split(":")[2] for line in lines if controller in line.split(":")[1].split(","))
-        return (CGROUPS / controller / path.strip("/") / file).read_text().strip()
+    async def _cgroup(self, identity: str, meaning: str) -> str:
+        return cgroups.of_process(await self._pid(identity), meaning)
 
     async def limits(self, identity: str) -> tuple[int, int]:
-        quota = await self._cgroup(identity, "cpu", "cpu.cfs_quota_us")
-        return int(quota), int(await self._cgroup(identity, "memory", "memory.limit_in_bytes"))
+        return int(await self._cgroup(identity, "cpu.quota")), int(await self._cgroup(identity, "memory.limit"))
 
     async def classes(self, identity: str) -> dict[str, str]:
         pid = str(await self._pid(identity))
@@ -298,7 +296,7 @@ class ContainerdHome(Home):
         for name in ("exclusive", "limited"):
             if pid in (self.resctrl / f"kubeqos.{name}" / "tasks").read_text().split():
                 found["rdt"] = name
-        limits = await self._cgroup(identity, "blkio", "blkio.throttle.read_bps_device")
+        limits = await self._cgroup(identity, "io.read_bps")
         rates = {str(1 << 30): "high-prio", str(1 << 20): "throttled"}
         if limits:
             found["blockio"] = rates[limits.split()[1]]

@@ -23,6 +23,7 @@ from tests.cri.containerd import CGROUPS, Containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.node.pods import container, pod, resources
 from tests.node.test_live import until
+from tests.shared import cgroups
 
 pytestmark = pytest.mark.containerd
 
@@ -99,13 +100,10 @@ def busybox(name: str, script: str, **fields: Any) -> dict[str, Any]:
     return container(name, image=BUSYBOX_IMAGE, imagePullPolicy="IfNotPresent", command=command, **fields)
 
 
-def kernel_says(controller: str, path: str, file: str) -> str:
-    return (CGROUPS / controller / path.strip("/") / file).read_text().strip()
-
-
 SLEEP = "while true; do sleep 0.1; done"
 
 
+@pytest.mark.proves("exclusive-cpus", "pod-cgroups")
 async def test_a_guaranteed_pod_owns_its_cpus_and_the_kernel_says_so(containerd: Containerd, tmp_path: Path) -> None:
     online = read_machine(Path("/sys")).online
     reserved = CpuSet.of(online.first())
@@ -120,8 +118,8 @@ async def test_a_guaranteed_pod_owns_its_cpus_and_the_kernel_says_so(containerd:
         owned = await node.cpus(owner)
         assert len(owned) == 1 and not owned & reserved
         pod_cgroup = f"{containerd.cgroup_parent}/kubepods/pod{owner}"
-        assert kernel_says("cpu", pod_cgroup, "cpu.cfs_quota_us") == "-1"  # it owns its CPU
-        assert kernel_says("memory", pod_cgroup, "memory.limit_in_bytes") == str(64 << 20)
+        assert cgroups.value(pod_cgroup, "cpu.quota") == "-1"  # it owns its CPU
+        assert cgroups.value(pod_cgroup, "memory.limit") == str(64 << 20)
         assert await node.cpus(shared) == online - owned
         await node.gone(owner)
 
@@ -131,6 +129,7 @@ async def test_a_guaranteed_pod_owns_its_cpus_and_the_kernel_says_so(containerd:
         await until("the shared pool gets its CPUs back", widened)
 
 
+@pytest.mark.proves("oom")
 async def test_a_memory_hog_is_killed_and_restarted_alone(containerd: Containerd, tmp_path: Path) -> None:
     async with real_node(containerd, tmp_path) as node:
         limit = {"limits": {"memory": "24Mi"}, "requests": {"memory": "24Mi"}}
@@ -149,6 +148,7 @@ async def test_a_memory_hog_is_killed_and_restarted_alone(containerd: Containerd
         assert node.container(uid, "calm")["containerID"] == calm
 
 
+@pytest.mark.proves("probes-and-hooks")
 async def test_a_job_succeeds_and_its_last_words_are_kept(containerd: Containerd, tmp_path: Path) -> None:
     async with real_node(containerd, tmp_path) as node:
         job = busybox("main", "echo all done > /dev/termination-log")
@@ -165,6 +165,7 @@ async def test_a_job_succeeds_and_its_last_words_are_kept(containerd: Containerd
         assert (ended["exitCode"], ended["reason"], ended["message"]) == (0, "Completed", "all done\n")
 
 
+@pytest.mark.proves("probes-and-hooks")
 async def test_probes_and_hooks_are_real(containerd: Containerd, tmp_path: Path) -> None:
     """A command, an HTTP request and a connection, each to a real process; a word before it goes."""
     port = free_port()
@@ -209,6 +210,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
+@pytest.mark.proves("restart")
 async def test_a_new_agent_finds_what_the_old_one_started(containerd: Containerd, tmp_path: Path) -> None:
     async with real_node(containerd, tmp_path) as node:
         uid = node.pods.set(pod("web", busybox("main", SLEEP), hostNetwork=True))

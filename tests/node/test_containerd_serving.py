@@ -55,6 +55,7 @@ async def text_of(server: NodeServer, **query: str) -> str:
     return b"".join([chunk async for chunk in answer.stream]).decode()
 
 
+@pytest.mark.proves("probes-and-hooks")
 async def test_logs_exec_and_usage_of_a_real_container(containerd: Containerd, tmp_path: Path) -> None:
     async with real_node(containerd, tmp_path) as node, serve_node(node.agent) as services:
         uid = node.pods.set(pod("web", busybox("main", f"echo out; echo err >&2; {SLEEP}"), hostNetwork=True))

@@ -328,6 +328,7 @@ def boundaries(day: Day) -> list[Boundary]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.proves("restart")
 async def test_the_agent_is_killed_at_every_boundary_of_a_day(server: Server, tmp_path: Path) -> None:
     """Writes that come together are one write, so the last of a kind is not passed every day; the first one is."""
     with tempfile.TemporaryDirectory(prefix="kq-") as sockets:

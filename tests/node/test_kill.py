@@ -91,6 +91,7 @@ async def stranded(runtime: CriClient) -> bool:
     return any("failed to get task pid" in message for message in messages)
 
 
+@pytest.mark.proves("restart")
 async def test_kill_minus_nine_at_any_moment(
     server: LiveServer, containerd: Containerd, tmp_path: Path, short_path: Path
 ) -> None:

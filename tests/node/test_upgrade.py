@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kubeqos.cci.manager import CciManager
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import laptop8
@@ -39,6 +41,7 @@ def saved(folder: Path, name: str) -> Any:
     return loaded.managers[name]
 
 
+@pytest.mark.proves("restart")
 async def test_a_node_goes_on_where_the_old_agent_stopped(tmp_path: Path) -> None:
     static = {"cpu_manager_policy": "static", "memory_manager_policy": "static", "reserved_cpus": CpuSet.of(0)}
     async with World(tmp_path, **static) as node:

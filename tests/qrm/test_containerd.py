@@ -20,9 +20,10 @@ from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.settings import Settings
 from kubeqos.topology.alignment.hints import Policy
-from tests.cri.containerd import CGROUPS, Containerd
+from tests.cri.containerd import Containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, until
+from tests.shared import cgroups
 
 pytestmark = pytest.mark.containerd
 
@@ -37,12 +38,10 @@ def runnable(name: str, role: str) -> dict[str, Any]:
 
 def remove_empty_groups(parent: str) -> None:
     """The groups of pods, which the runtime makes for their containers and leaves when these are gone."""
-    for top in CGROUPS.glob(f"*/{parent.strip('/')}/kubepods"):
-        for group in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):
-            group.rmdir()
-        top.rmdir()
+    cgroups.remove(f"{parent}/kubepods")
 
 
+@pytest.mark.proves("qrm-pools")
 async def test_a_pool_resize_moves_running_containers(folder: Path, containerd: Containerd) -> None:
     machine = read_machine(Path("/sys"), name="local")
     if len(machine.online) < 2:
@@ -74,8 +73,9 @@ roles:
         seen = agent.core.pods[f"uid-{name}"].seen.newest("container0")
         if seen is None or not seen.live:
             return ""
-        files = list(CGROUPS.glob(f"cpuset/{containerd.cgroup_parent.strip('/')}/**/{seen.id}/cpuset.cpus"))
-        return files[0].read_text().strip() if files else ""
+        group = next((one for one in cgroups.below(containerd.cgroup_parent) if one.name == seen.id), None)
+        pids = (group / "cgroup.procs").read_text().split() if group else []
+        return cgroups.of_process(int(pids[0]), "cpuset.cpus") if pids else ""
 
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(registering(manager, watched=folder / "r", scan_seconds=0.05))

@@ -68,6 +68,7 @@ def held(node: QrmNode, uid: str, resource: str) -> Allocation:
     return holding.resources[resource]
 
 
+@pytest.mark.proves("qrm-pools")
 async def test_example_1_running_a_qos_system(folder: Path) -> None:
     cpu = PluginProcess(folder, "cpu", kep80(), EXAMPLE_1)
     async with qrm_node(folder, kep80()) as node:
@@ -119,6 +120,7 @@ def kep_memory(machine: Machine) -> Machine:
     return replace(machine, nodes=tuple(replace(node, memory_bytes=sizes[node.id]) for node in machine.nodes))
 
 
+@pytest.mark.proves("qrm-pools", "numa-alignment")
 async def test_example_2_numa_affinity_with_an_extended_policy(folder: Path) -> None:
     machine = kep_memory(kep80())
     cpu = PluginProcess(folder, "cpu", machine, EXAMPLE_2_CPU)
@@ -178,6 +180,7 @@ async def test_example_2_numa_affinity_with_an_extended_policy(folder: Path) -> 
             assert "TopologyAffinityError" in refusal
 
 
+@pytest.mark.proves("qrm-pools")
 async def test_example_3_shared_nics_with_numa_affinity(folder: Path) -> None:
     machine = kep80()
     plugins = [
@@ -212,6 +215,7 @@ async def test_example_3_shared_nics_with_numa_affinity(folder: Path) -> None:
             assert "AFFINITY_NIC_ADDR_IPV6" not in {one.key for one in node.config("uid-full").envs}
 
 
+@pytest.mark.proves("qrm-pools")
 async def test_nobody_ever_shares_what_is_exclusive(folder: Path) -> None:
     """A pod without a role runs on the shared CPUs and makes room before the storage pod starts."""
     cpu = PluginProcess(folder, "cpu", kep80(), EXAMPLE_2_CPU)

@@ -90,6 +90,7 @@ async def cluster_of(node: NodePlan) -> AsyncIterator[Cluster]:
             yield Cluster(embedded, embedded.server.kubeconfig, node.name)
 
 
+@pytest.mark.proves("cci-claims")
 async def test_the_example_claim_through_kubectl(cluster: Cluster) -> None:
     await cluster.kubectl("apply", "--validate=false", "-f", str(EXAMPLE))
     await cluster.until("both pods run", lambda: cluster.runs("solver") and cluster.runs("web"))
@@ -137,6 +138,7 @@ async def test_a_claims_parameters_cannot_be_broken_later(cluster: Cluster) -> N
     assert 'cpu attributes[0][0]: unknown attribute "EXCLUSIV" (did you mean "EXCLUSIVE"?)' in said
 
 
+@pytest.mark.proves("cci-claims")
 async def test_a_sick_driver_keeps_only_its_own_pods_waiting(cluster: Cluster) -> None:
     """Figure 4 through kubectl: the pod says why it waits, and a standard pod runs."""
     manager = cluster.manager

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from kubeqos.codec import encode_json
-from tests.cri.containerd import CGROUPS, missing, running_containerd
+from tests.cri.containerd import missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.scenarios.cluster import needs_kubectl
+from tests.shared import cgroups
 
 why = missing()
 pytestmark = [
@@ -38,9 +39,9 @@ CONTAINER = {
 @contextlib.contextmanager
 def clean_cgroups() -> Iterator[None]:
     """Remove the pods' cgroups that a node leaves behind, if it made them."""
-    before = set(CGROUPS.glob("*/kubepods"))
+    before = set(cgroups.folders("kubepods"))
     yield
-    for root in set(CGROUPS.glob("*/kubepods")) - before:
+    for root in set(cgroups.folders("kubepods")) - before:
         for folder, _, _ in os.walk(root, topdown=False):
             os.rmdir(folder)
 

@@ -59,6 +59,7 @@ def test_later_entries_win_for_the_same_device():
     )
 
 
+@pytest.mark.proves("class-blockio")
 def test_cgroup_v1_files():
     assert lines(transition(BlockIo(), slow(), V1)) == [
         ("blkio", (("blkio.bfq.weight", "50"), ("blkio.weight", "50"))),
@@ -70,6 +71,7 @@ def test_cgroup_v1_files():
     ]
 
 
+@pytest.mark.proves("class-blockio")
 def test_cgroup_v2_files():
     assert lines(transition(BlockIo(), slow(), V2)) == [
         ("", (("io.bfq.weight", "50"), ("io.weight", "default 405"))),

@@ -47,6 +47,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("kind", "text", "version", "expected"), TABLE)
+@pytest.mark.proves("class-cpu", "class-memory")
 def test_a_class_becomes_cgroup_writes(kind, text, version, expected):
     effects = presets.transition(presets.KINDS[kind], {}, preset(kind, text, version), CONTAINER, version)
     assert files(effects) == expected
@@ -103,6 +104,7 @@ def test_bad_values_are_refused(kind, text, version, message):
         preset(kind, text, version)
 
 
+@pytest.mark.proves("class-ulimits")
 def test_ulimits_of_a_running_process(tmp_path: Path):
     limits = preset("ulimits", '{nofile: "100:200", core: 0, fsize: unlimited}')
     effects = presets.transition(presets.ULIMITS, {}, limits, CONTAINER, V2)

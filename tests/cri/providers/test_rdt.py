@@ -152,6 +152,7 @@ def config_of(text: str):
 
 
 @pytest.mark.parametrize(("machine", "mbps", "text", "expected"), TABLE)
+@pytest.mark.proves("class-rdt")
 def test_schemata_equal_the_table(tmp_path: Path, machine, mbps, text, expected):
     root = plant(machine, tmp_path)
     assert resolve(config_of(text), discover(root, mbps)) == expected
@@ -279,6 +280,7 @@ def test_the_kernels_reason_is_in_the_error(tmp_path: Path):
         files.apply(plan)
 
 
+@pytest.mark.proves("class-rdt")
 async def test_a_container_moves_with_all_its_tasks_and_keeps_one_counter(tmp_path: Path):
     root = plant("full", tmp_path / "resctrl")
     cgroup = tmp_path / "cg" / "pod" / "c1"
@@ -326,6 +328,7 @@ def partitions(draw):
 
 @given(text=partitions(), width=st.integers(6, 32), minimum=st.integers(1, 2))
 @settings(max_examples=150)
+@pytest.mark.proves("class-rdt")
 def test_partitions_are_disjoint_and_classes_stay_inside(text, width, minimum):
     cache = CacheInfo("L3", (0,), (1 << width) - 1, minimum, 64)
     try:

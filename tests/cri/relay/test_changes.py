@@ -15,6 +15,7 @@ import pytest
 from kubeqos.cri.proto import cri_pb2 as cri
 from tests.cri.relay.processes import CLASSES, Pod, RelayProcess, connect, shown
 from tests.cri.relay.test_containerd import refused
+from tests.shared import cgroups
 
 pytestmark = pytest.mark.containerd
 
@@ -162,7 +163,7 @@ def test_a_refused_create_leaves_nothing_anywhere(relay: RelayProcess, container
         ctr = ["ctr", "--address", str(containerd.socket), "--namespace", "k8s.io"]
         run = lambda *words: subprocess.run([*ctr, *words], capture_output=True, text=True, check=True).stdout  # noqa: E731
         snapshots = run("snapshots", "--snapshotter", "native", "ls").splitlines()
-        groups = sorted(map(str, Path("/sys/fs/cgroup").glob(f"*/{containerd.cgroup_parent.strip('/')}/*")))
+        groups = sorted(map(str, cgroups.below(containerd.cgroup_parent)))
         saved = json.loads(relay.state.read_text()) if relay.state.exists() else {}
         return sorted(run("containers", "ls", "-q").split()), sorted(snapshots), groups, json.dumps(saved)
 

@@ -15,6 +15,7 @@ import pytest
 
 from kubeqos.cri.proto import cri_pb2 as cri
 from tests.cri.relay.processes import CLASSES, Pod, RelayProcess, connect, shown
+from tests.shared import cgroups
 
 pytestmark = pytest.mark.containerd
 
@@ -71,46 +72,50 @@ def test_runtime_status_advertises_every_class(stub):
 
 def test_the_kernel_shows_what_was_asked_for(pod, containerd):
     container = pod.start(pod.create(cpu_class="gold"))
-    read = containerd.cgroup_file
-    assert read("cpuset", "cpuset.cpus", container) == "0"
-    assert read("memory", "memory.limit_in_bytes", container) == str(64 << 20)
-    assert read("cpu", "cpu.shares", container) == "10462"  # (400 - 1) * 262142 // 9999 + 2
+    read = containerd.cgroup_value
+    assert read("cpuset.cpus", container) == "0"
+    assert read("memory.limit", container) == str(64 << 20)
+    assert read("cpu.shares", container) == "10462"  # (400 - 1) * 262142 // 9999 + 2
     assert pod.container_status(container) == {"blockio": "", "cpu-class": "gold", "ulimits": ""}
 
 
 def test_an_implicit_default_is_enforced_and_reported(pod, containerd):
     container = pod.start(pod.create())
-    assert containerd.cgroup_file("cpu", "cpu.shares", container) == "1286"
+    assert containerd.cgroup_value("cpu.shares", container) == "1286"
     assert pod.container_status(container)["cpu-class"] == "normal"
     assert pod.status() == {"network": "slow"}
 
 
 @needs_disk
+@pytest.mark.proves("class-blockio")
 def test_block_io_class_and_its_change_are_visible_in_the_cgroup(pod, containerd):
     container = pod.start(pod.create(blockio="slow"))
-    read = containerd.cgroup_file
+    read = containerd.cgroup_value
     disk = disk_number()
-    assert read("blkio", "blkio.throttle.read_bps_device", container) == f"{disk} {1 << 20}"
-    assert read("blkio", "blkio.throttle.write_iops_device", container) == f"{disk} 50"
+    assert read("io.read_bps", container) == f"{disk} {1 << 20}"
+    assert read("io.write_iops", container) == f"{disk} 50"
     pod.update(container, blockio="slower")
-    assert read("blkio", "blkio.throttle.read_bps_device", container) == f"{disk} {512 << 10}"
-    assert read("blkio", "blkio.throttle.write_iops_device", container) == ""
+    assert read("io.read_bps", container) == f"{disk} {512 << 10}"
+    assert read("io.write_iops", container) == ""
 
 
+@pytest.mark.proves("class-cpu", "class-changes")
 def test_a_class_change_of_a_running_container_is_visible(pod, containerd):
     container = pod.start(pod.create(cpu_class="gold"))
     pod.update(container, cpu_class="silver")
-    assert containerd.cgroup_file("cpu", "cpu.shares", container) == "5219"
+    assert containerd.cgroup_value("cpu.shares", container) == "5219"
     assert pod.container_status(container)["cpu-class"] == "silver"
 
 
+@pytest.mark.proves("class-cpu")
 def test_a_resize_does_not_take_the_class_away(pod, containerd):
     container = pod.start(pod.create(cpu_class="gold"))
     pod.update(container, cri.LinuxContainerResources(cpu_shares=100, memory_limit_in_bytes=96 << 20))
-    assert containerd.cgroup_file("memory", "memory.limit_in_bytes", container) == str(96 << 20)
-    assert containerd.cgroup_file("cpu", "cpu.shares", container) == "10462"
+    assert containerd.cgroup_value("memory.limit", container) == str(96 << 20)
+    assert containerd.cgroup_value("cpu.shares", container) == "10462"
 
 
+@pytest.mark.proves("class-changes")
 def test_an_immutable_resource_fails_the_whole_update(pod, containerd):
     container = pod.start(pod.create(cpu_class="gold", ulimits="few-files"))
     error = refused(
@@ -122,18 +127,20 @@ def test_an_immutable_resource_fails_the_whole_update(pod, containerd):
     )
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "'ulimits' is immutable" in error.details()
-    assert containerd.cgroup_file("cpu", "cpu.shares", container) == "10462"
-    assert containerd.cgroup_file("memory", "memory.limit_in_bytes", container) == str(64 << 20)
+    assert containerd.cgroup_value("cpu.shares", container) == "10462"
+    assert containerd.cgroup_value("memory.limit", container) == str(64 << 20)
     assert pod.container_status(container) == {"blockio": "", "cpu-class": "gold", "ulimits": "few-files"}
 
 
+@pytest.mark.proves("class-changes")
 def test_an_update_that_the_runtime_refuses_moves_the_class_back(pod, containerd):
     container = pod.start(pod.create(cpu_class="gold"))
     refused(pod.update, container, cri.LinuxContainerResources(cpuset_cpus="4000"), cpu_class="silver")
-    assert containerd.cgroup_file("cpu", "cpu.shares", container) == "10462"
+    assert containerd.cgroup_value("cpu.shares", container) == "10462"
     assert pod.container_status(container)["cpu-class"] == "gold"
 
 
+@pytest.mark.proves("class-ulimits")
 def test_ulimits_reach_the_process(pod):
     container = pod.start(pod.create(ulimits="few-files"))
     request = cri.ContainerStatusRequest(container_id=container, verbose=True)
@@ -227,7 +234,7 @@ def test_annotations_of_stock_kubelets(stub, containerd, pod_annotations, annota
         container = pod.start(pod.create_with("main", [], annotations))
         assert pod.container_status(container)["blockio"] == expected
         rate = {"slow": 1 << 20, "slower": 512 << 10}[expected]
-        read = containerd.cgroup_file("blkio", "blkio.throttle.read_bps_device", container)
+        read = containerd.cgroup_value("io.read_bps", container)
         assert read == f"{disk_number()} {rate}"
 
 
@@ -240,7 +247,7 @@ def test_a_class_from_an_annotation_is_checked_too(stub, containerd):
 
 def test_defaults_follow_the_configuration_at_run_time(relay, own_pod, containerd):
     implicit, explicit = own_pod.start(own_pod.create("a")), own_pod.start(own_pod.create("b", cpu_class="silver"))
-    shares = lambda container: containerd.cgroup_file("cpu", "cpu.shares", container)  # noqa: E731
+    shares = lambda container: containerd.cgroup_value("cpu.shares", container)  # noqa: E731
     assert (shares(implicit), shares(explicit)) == ("1286", "5219")
 
     assert "taken on" in relay.configure(CLASSES.replace("default: normal", "default: gold"))
@@ -318,18 +325,19 @@ def _check_marks(pod: Pod, containerd) -> None:
         assert pod.container_status(container)["cpu-class"] == classes["cpu-class"]
 
 
+@pytest.mark.proves("class-changes")
 def test_a_restart_enforces_again_what_was_promised(relay, own_pod, containerd):
     container = own_pod.start(own_pod.create(cpu_class="gold"))
     own_pod.update(container, cpu_class="silver")
     relay.kill()
-    path = Path("/sys/fs/cgroup/cpu") / containerd.cgroup_parent.strip("/") / container / "cpu.shares"
-    path.write_text("2")
+    cgroups.file(f"{containerd.cgroup_parent}/{container}", "cpu.shares").write_text("2")
+    drifted = containerd.cgroup_value("cpu.shares", container)
     relay.start()
     assert own_pod.container_status(container)["cpu-class"] == "silver"
     deadline = time.monotonic() + 60
-    while path.read_text() == "2\n" and time.monotonic() < deadline:
+    while containerd.cgroup_value("cpu.shares", container) == drifted and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert path.read_text() == "5219\n"
+    assert containerd.cgroup_value("cpu.shares", container) == "5219"
 
 
 def test_events_and_statuses_of_a_pod_agree(pod):

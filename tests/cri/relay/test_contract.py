@@ -43,7 +43,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[contract.World]
                     client,
                     real.folder,
                     real.cgroup_parent,
-                    lambda container, setting: real.cgroup_file(*contract.V1_FILES[setting], container),
+                    lambda container, setting: real.cgroup_value(contract.MEANINGS[setting], container),
                 )
             return
         runtime = SimulatedRuntime(tiny2(), cgroup_root=folder / "cgroup")

@@ -27,11 +27,12 @@ from kubeqos.cri.relay import hook
 from kubeqos.cri.relay.gate import container_of, gate_path
 from kubeqos.cri.relay.server import Relay, Settings
 from kubeqos.errors import InputError
-from tests.cri.containerd import CGROUPS, Containerd, missing, running_containerd
+from tests.cri.containerd import Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.cri.providers.trees import TreeKernel, plant
 from tests.cri.relay.processes import Pod, RelayProcess, connect, container_classes
 from tests.cri.relay.test_containerd import disk_number, needs_disk
+from tests.shared import cgroups
 
 CLASSES = """
 resources:
@@ -47,7 +48,7 @@ resources:
 # Nothing runs before this shell, and it looks before it does anything else. In the host's process namespace $$ is the
 # number that resctrl's tasks file has.
 LOOK = (
-    "read idle < /sys/fs/cgroup/cpu/cpu.idle; read rate < /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device; "
+    f"read idle < {cgroups.inside('cpu.idle')}; read rate < {cgroups.inside('io.read_bps')}; "
     'while read task; do [ "$task" = $$ ] && group=gold; done < /resctrl/kubeqos.gold/tasks; '
     'echo "idle=$idle rate=$rate group=$group files=$(ulimit -n)"; sleep 1000'
 )
@@ -134,6 +135,7 @@ pytestmark = pytest.mark.containerd
 
 
 @needs_disk
+@pytest.mark.proves("class-changes", "class-ulimits")
 async def test_the_first_instruction_of_a_container_is_in_every_class(world: World):
     classes = {"rdt": "gold", "blockio": "slow", "cpu_class": "background", "ulimits": "few-files"}
     for number in range(5):
@@ -210,7 +212,7 @@ def test_the_relay_as_a_process_opens_its_gate(hooked: tuple[Containerd, Path], 
     try:
         with connect(listen) as stub, Pod(stub, runtime.cgroup_parent) as pod:
             pod.config.log_directory = str(folder)
-            look = "read rate < /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device; echo $rate; ulimit -n; sleep 1000"
+            look = f"read rate < {cgroups.inside('io.read_bps')}; echo $rate; ulimit -n; sleep 1000"
             classes = container_classes(blockio="slow", ulimits="few-files")
             container = pod.create_with("main", classes, command=("sh", "-c", look), log_path="main.log")
             pod.start(container)
@@ -291,8 +293,8 @@ def remove_what_was_cut_off(runtime: Containerd) -> None:
 
 def remove_empty_groups(runtime: Containerd) -> None:
     """A runc that was ended in the middle of its work leaves the groups that it had made."""
-    for group in CGROUPS.glob(f"*/{runtime.cgroup_parent.strip('/')}/*"):
-        if group.is_dir() and not (group / "cgroup.procs").read_text():
+    for group in cgroups.below(runtime.cgroup_parent):
+        if not (group / "cgroup.procs").read_text():
             group.rmdir()
 
 

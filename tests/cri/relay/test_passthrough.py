@@ -314,5 +314,5 @@ def test_without_classes_a_container_is_created_as_if_there_were_no_relay(contai
             request = cri.ContainerStatusRequest(container_id=container)
             status = direct.ContainerStatus(request, timeout=10).status
         assert dict(status.annotations) == {}
-        assert containerd.cgroup_file("cpu", "cpu.shares", container) == "512"
+        assert containerd.cgroup_value("cpu.shares", container) == "512"
         assert pod.container_status(container) == {}

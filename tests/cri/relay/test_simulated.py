@@ -194,6 +194,7 @@ async def test_all_resources_are_advertised(world: World):
     assert {c.name: c.capacity for c in turbo.classes} == {"high": 5, "low": 0}
 
 
+@pytest.mark.proves("class-rdt")
 async def test_a_container_enters_and_changes_its_resctrl_group(world: World):
     container = await world.started(rdt="gold")
     pid = (await world.file(container, "cgroup.procs")).split()
@@ -206,6 +207,7 @@ async def test_a_container_enters_and_changes_its_resctrl_group(world: World):
     assert ResctrlFiles(world.resctrl).monitored("kubeqos.") == []
 
 
+@pytest.mark.proves("class-cpu", "class-memory")
 async def test_cgroup_v2_values_are_there_from_the_start_and_follow_a_move(world: World):
     container = await world.started(memory="kept")
     assert await world.file(container, "memory.min") == "262144"
@@ -298,6 +300,7 @@ async def everything(world: World, container_id: str) -> tuple[object, ...]:
     return status.resources.linux.memory_limit_in_bytes, values, groups, await world.classes(container_id)
 
 
+@pytest.mark.proves("class-changes")
 async def test_when_a_class_fails_after_the_runtime_has_updated_all_of_it_is_taken_back(world: World):
     running = await world.started(rdt="bronze", memory="kept", turbo="low")
     before = await everything(world, running)
@@ -464,6 +467,7 @@ async def test_a_crash_between_create_and_save_is_healed_by_the_runtimes_own_mem
     assert (await refused(world.created("third", rdt="gold"))).code is Code.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.proves("class-changes")
 async def test_a_restart_keeps_every_assignment(world: World):
     first, second = await world.started(rdt="gold"), await world.created("second", turbo="low")
     await world.update(first, rdt="bronze")

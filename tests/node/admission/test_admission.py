@@ -90,6 +90,7 @@ async def test_host_ports_are_taken_once(tmp_path: Path) -> None:
 # ---- Classes
 
 
+@pytest.mark.proves("class-changes")
 async def test_classes_reach_the_runtime_and_come_back_in_status(tmp_path: Path) -> None:
     async with World(tmp_path, offers=OFFERS) as node:
         raw = pod("web", classed(rdt="gold"), container("plain"), qosResources=[{"name": "network", "class": "fast"}])
@@ -177,6 +178,7 @@ async def test_a_vanished_class_evicts_only_where_asked(tmp_path: Path) -> None:
 # ---- CPUs and memory
 
 
+@pytest.mark.proves("exclusive-cpus")
 async def test_exclusive_cpus_shrink_the_shared_pool_and_return_to_it(tmp_path: Path) -> None:
     async with World(tmp_path, cpu_manager_policy="static", reserved_cpus=CpuSet.of(0)) as node:
         shared = await node.start(pod("shared"))
@@ -211,6 +213,7 @@ async def test_init_containers_pass_their_cpus_on(tmp_path: Path) -> None:
         assert cpuset(node, uid) == first
 
 
+@pytest.mark.proves("numa-alignment")
 async def test_single_numa_node_refuses_what_it_cannot_align(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "cpu_manager_policy": "static",
@@ -230,6 +233,7 @@ async def test_single_numa_node_refuses_what_it_cannot_align(tmp_path: Path) -> 
         assert "Resources cannot be allocated with Topology locality" in status["message"]
 
 
+@pytest.mark.proves("numa-alignment")
 async def test_pod_scope_aligns_all_containers_together(tmp_path: Path) -> None:
     machine = regular(sockets=2, cores_per_uncore=4, threads=1)
     settings: dict[str, Any] = {

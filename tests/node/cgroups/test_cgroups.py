@@ -39,6 +39,7 @@ def read(root: Path, path: str) -> str:
     return (root / path).read_text()
 
 
+@pytest.mark.proves("pod-cgroups", "memory-qos")
 def test_a_unified_hierarchy_gets_tiers_and_pods(tmp_path: Path) -> None:
     files = CgroupFiles(tmp_path, version=2)
     wanted = plan(three(), NODE, 4000, CgroupSettings(), spare_bytes=GIB)
@@ -55,6 +56,7 @@ def test_a_unified_hierarchy_gets_tiers_and_pods(tmp_path: Path) -> None:
     assert not (tmp_path / "kubepods/besteffort/pode/memory.max").exists()
 
 
+@pytest.mark.proves("pod-cgroups")
 def test_the_older_hierarchies_get_shares_and_limits(tmp_path: Path) -> None:
     for controller in ("cpu", "memory", "pids"):
         (tmp_path / controller).mkdir()
@@ -74,6 +76,7 @@ def test_the_older_hierarchies_get_shares_and_limits(tmp_path: Path) -> None:
         (MemoryPolicy.OFF, {}, {}),
     ],
 )
+@pytest.mark.proves("memory-qos")
 def test_tiers_sum_up_the_protection_of_their_pods(
     policy: MemoryPolicy, root: dict[str, int], burstable: dict[str, int]
 ) -> None:
@@ -94,6 +97,7 @@ def test_an_unchanged_plan_writes_nothing_and_drift_is_repaired_and_counted(tmp_
     assert files.drifts == 1 and read(tmp_path, "kubepods/podg/memory.max") == str(2 * GIB)
 
 
+@pytest.mark.proves("pod-cgroups")
 def test_cgroups_of_pods_that_are_gone_are_found_and_removed(tmp_path: Path) -> None:
     files = CgroupFiles(tmp_path, version=2)
     files.reconcile(plan(three(), NODE, 4000, CgroupSettings()))
@@ -121,6 +125,7 @@ def test_a_process_that_the_runtime_lost_sight_of_ends_with_its_pod(tmp_path: Pa
             one.wait()
 
 
+@pytest.mark.proves("systemd-driver")
 def test_systemd_names_its_slices(tmp_path: Path) -> None:
     wanted = plan(three()[1:2], NODE, 4000, CgroupSettings(), driver="systemd")
     assert "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podb.slice" in wanted

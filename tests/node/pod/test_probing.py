@@ -79,6 +79,7 @@ def test_readiness_may_need_several_successes() -> None:
     assert book.container("web")["ready"] is True
 
 
+@pytest.mark.proves("probes-and-hooks")
 def test_a_failed_liveness_probe_restarts_the_container() -> None:
     book = running(probed(liveness={"failureThreshold": 2, "periodSeconds": 5}))
     book >> failed(LIVE, "hung") << [event("Unhealthy", "Liveness probe failed: hung"), wakes(5)]
@@ -115,6 +116,7 @@ def test_the_first_probe_waits_for_its_initial_delay() -> None:
     assert book >> after(15) << LIVE
 
 
+@pytest.mark.proves("probes-and-hooks")
 def test_the_startup_probe_holds_the_others_back() -> None:
     book = running(probed(startup={"periodSeconds": 2}, liveness={}, readiness={"initialDelaySeconds": 4}))
     assert book.outstanding == [UP] and book.container("web")["started"] is False

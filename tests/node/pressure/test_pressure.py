@@ -69,6 +69,7 @@ def test_a_healthy_node_says_so_once_and_does_nothing() -> None:
     assert node.step(sample(10, 500, a=100), [pod("a")], 10) == []
 
 
+@pytest.mark.proves("eviction")
 def test_memory_pressure_evicts_best_effort_first_with_kubernetes_words() -> None:
     node = defence()
     pods = [pod("burst", request=50), pod("best"), pod("sure", request=300, limit=300)]
@@ -89,6 +90,7 @@ def test_memory_pressure_evicts_best_effort_first_with_kubernetes_words() -> Non
     assert gone.condition["reason"] == "TerminationByKubelet"
 
 
+@pytest.mark.proves("eviction")
 def test_upstream_ranking_looks_at_priority_before_class() -> None:
     pods = [pod("burst", request=50, priority=-1), pod("best", priority=10)]
     low = sample(0, 10, burst=200, best=100)
@@ -96,6 +98,7 @@ def test_upstream_ranking_looks_at_priority_before_class() -> None:
     assert victims(defence(ranking=Ranking.QOS).step(low, pods, 0)) == ["best"]
 
 
+@pytest.mark.proves("eviction")
 def test_one_pod_at_a_time_until_it_is_gone() -> None:
     node = defence()
     a, b = pod("a"), pod("b")
@@ -158,6 +161,7 @@ def test_the_condition_outlives_its_cause_by_the_transition_period() -> None:
     assert isinstance(said, SetConditions) and node.conditions == ()
 
 
+@pytest.mark.proves("eviction")
 def test_pods_within_their_requests_stay_under_the_qos_ranking() -> None:
     node = defence()
     assert victims(node.step(sample(0, 10, a=90), [pod("a", request=100)], 0)) == []
@@ -288,6 +292,7 @@ _pods = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(_pods, st.sampled_from(list(Ranking)), st.integers(0, 300), st.sampled_from([None, "150Mi"]))
+@pytest.mark.proves("eviction")
 def test_laws_of_eviction(drawn: list[Any], ranking: Ranking, kernel: int, reclaim: str | None) -> None:
     """Never a critical or static pod, never two at once, and not one more than needed."""
     minimum = {"memory.available": reclaim} if reclaim else None

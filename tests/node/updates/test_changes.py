@@ -6,6 +6,8 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kubeqos.model.cpuset import CpuSet
 from tests.node.admission.test_admission import OFFERS, classed, guaranteed
 from tests.node.pods import container, pod, resources
@@ -27,6 +29,7 @@ def condition(node: World, uid: str, kind: str) -> dict[str, Any] | None:
 # ---- Resize
 
 
+@pytest.mark.proves("resize")
 async def test_cpu_and_memory_are_resized_in_place(tmp_path: Path) -> None:
     async with World(tmp_path) as node:
         raw = pod("web", container(resources={"requests": {"cpu": "1", "memory": "1Gi"}}))
@@ -51,6 +54,7 @@ async def test_a_resize_that_never_fits_is_infeasible(tmp_path: Path) -> None:
         assert node.running(uid)["main"].resources.cpu_shares == 1024
 
 
+@pytest.mark.proves("resize")
 async def test_a_deferred_resize_happens_when_there_is_room(tmp_path: Path) -> None:
     async with World(tmp_path) as node:
         raw = pod("web", container(resources={"requests": {"cpu": "1"}}))

@@ -1,0 +1,61 @@
+"""Static CPU and memory managers on two NUMA nodes: where the kernel lets processes run and where their pages lie."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.vm.conftest import NodeMaker
+from tests.vm.node import Node, guaranteed, pod
+
+pytestmark = pytest.mark.vm
+
+SETTINGS = {
+    "cpuManagerPolicy": "static",
+    "memoryManagerPolicy": "Static",
+    "topologyManagerPolicy": "single-numa-node",
+    "reservedSystemCPUs": "0-1",
+    "kubeReserved": {"memory": "256Mi"},
+    "evictionHard": {"memory.available": "64Mi"},
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "320Mi"}}],
+}
+
+
+@pytest.fixture(scope="module")
+def node(node_of: NodeMaker) -> Node:
+    return node_of(**SETTINGS)
+
+
+def cpu_list(text: str) -> set[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+@pytest.mark.proves("exclusive-cpus")
+@pytest.mark.proves("numa-alignment")
+def test_a_guaranteed_pod_owns_cores_of_one_node_and_its_pages_lie_there(node: Node) -> None:
+    node.start_pod(pod("shared"))
+    assert cpu_list(node.process("shared")["cpus"]) == set(range(8))
+    node.start_pod(pod("owner", "hog", "memory", "48", resources=guaranteed("2", "128Mi")))
+    node.says("owner", "holds 48")
+    process = node.process("owner")
+    owned, home = cpu_list(process["cpus"]), process["mems"]
+    assert owned in ({2, 3}, {4, 5}, {6, 7}), "two threads of one core, and none that is reserved"
+    assert home == ("0" if owned == {2, 3} else "1")
+    pages = node.ask("pages", id=node.container_id("owner"))
+    assert set(pages) == {home} and pages[home] * 4096 >= 48 << 20
+    node.until("the shared pod leaves them", lambda: cpu_list(node.process("shared")["cpus"]) == set(range(8)) - owned)
+    node.delete("owner")
+    node.until("the shared pod gets them back", lambda: cpu_list(node.process("shared")["cpus"]) == set(range(8)))
+    node.delete("shared")
+
+
+@pytest.mark.proves("numa-alignment")
+def test_what_fits_no_single_node_is_refused_and_says_so(node: Node) -> None:
+    node.create(pod("wide", resources=guaranteed("5", "128Mi")))
+    node.until("the pod is refused", lambda: node.phase("wide") == "Failed")
+    status = node.pod("wide")["status"]
+    assert status["reason"] == "TopologyAffinityError", status
+    node.delete("wide")

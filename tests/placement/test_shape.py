@@ -59,12 +59,12 @@ class TestAmounts:
 class TestClasses:
     def test_what_containers_ask(self) -> None:
         found = shape(pod("p", container("x", uses={"rdt": "gold"}), container("y", uses={"rdt": "gold"})))
-        assert found.class_needs == (ClassNeed("rdt", None, {"gold": 2}, True),)
+        assert found.class_needs == (ClassNeed("rdt", (), {"gold": 2}, True),)
         assert found.class_keys == ((Level.CONTAINER, "rdt", "gold"),)
 
     def test_what_the_pod_asks_means_either(self) -> None:
         found = shape(pod("p", container("x"), container("y"), pod_uses={"rdt": "gold"}))
-        assert found.class_needs == (ClassNeed("rdt", "gold", {"gold": 2}, False),)
+        assert found.class_needs == (ClassNeed("rdt", ("gold",), {"gold": 2}, False),)
         assert set(found.class_keys) == {(Level.CONTAINER, "rdt", "gold"), (Level.POD, "rdt", "gold")}
 
     def test_the_gate_is_off(self) -> None:

@@ -487,5 +487,6 @@ def class_use(shape: Shape, offered: Catalog) -> Iterator[tuple[ClassKey, int]]:
         if kind.level is Level.CONTAINER:
             for cls, count in need.container_classes.items():
                 yield (Level.CONTAINER, need.resource, cls), count
-        elif need.pod_class is not None:
-            yield (Level.POD, need.resource, need.pod_class), 1
+        else:
+            for cls in need.pod_classes:
+                yield (Level.POD, need.resource, cls), 1

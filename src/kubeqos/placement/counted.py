@@ -115,8 +115,8 @@ def class_checks(cluster: Cluster, shape: Shape) -> Iterator[Check]:
 
 def class_counts(need: ClassNeed) -> Iterator[tuple[ClassKey, int]]:
     """The classes a pod takes where its need is met at their level, and how often."""
-    if need.pod_class is not None and not need.asked_by_containers:
-        yield (Level.POD, need.resource, need.pod_class), 1
+    for cls in need.pod_classes if not need.asked_by_containers else ():
+        yield (Level.POD, need.resource, cls), 1
     for cls, count in need.container_classes.items():
         yield (Level.CONTAINER, need.resource, cls), count
 

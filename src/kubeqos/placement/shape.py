@@ -21,7 +21,7 @@ from kubeqos.model.objects import (
     WeightedPodAffinityTerm,
 )
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import ClassKey, Level, demand, requested
+from kubeqos.rules.classes import ClassKey, Level, demand
 from kubeqos.rules.podqos import QosClass, aggregate, effective_class, effective_requests
 
 # What a container without a request counts for in scoring, so that a node full of such pods does not look empty.
@@ -42,7 +42,8 @@ class ClassNeed:
     """
 
     resource: str
-    pod_class: str | None
+    pod_classes: tuple[str, ...]
+    """One, or two while a pod is changed in place (`rules.allocated`)."""
     container_classes: Mapping[str, int]
     asked_by_containers: bool
 
@@ -238,7 +239,9 @@ def scoring_amounts(spec: PodSpec) -> tuple[int, int]:
 
 def class_needs(spec: PodSpec) -> tuple[ClassNeed, ...]:
     """What the pod needs of each QoS-class resource it names."""
-    pod_wide = requested(spec.qos_resources)
+    pod_wide: dict[str, tuple[str, ...]] = {}
+    for one in spec.qos_resources:
+        pod_wide[one.name] = (*pod_wide.get(one.name, ()), one.class_)
     asked_below = {
         request.name
         for container in (*spec.init_containers, *spec.containers)
@@ -251,7 +254,7 @@ def class_needs(spec: PodSpec) -> tuple[ClassNeed, ...]:
     return tuple(
         ClassNeed(
             name,
-            pod_wide.get(name),
+            pod_wide.get(name, ()),
             {
                 cls: count
                 for (level, resource, cls), count in counts.items()
@@ -267,8 +270,8 @@ def _class_keys(needs: tuple[ClassNeed, ...]) -> Iterator[ClassKey]:
     for need in needs:
         for cls in need.container_classes:
             yield Level.CONTAINER, need.resource, cls
-        if need.pod_class is not None:
-            yield Level.POD, need.resource, need.pod_class
+        for cls in need.pod_classes:
+            yield Level.POD, need.resource, cls
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:

@@ -10,6 +10,7 @@ the bounds of LimitRanges, and last the quotas, so that nothing is charged for a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import lru_cache
 from typing import Literal
 
@@ -17,7 +18,8 @@ from kubeqos import gates
 from kubeqos.model.gotext import quote
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
-from kubeqos.rules.classes import Level, changed_annotations, request_errors, translate_annotations
+from kubeqos.rules.allocated import assigned_classes, held_spec, keep_class
+from kubeqos.rules.classes import Level, changed_annotations, raw_classes_asked, request_errors, translate_annotations
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, worth_telling
 from kubeqos.rules.priority import keep_priority, resolve_priority
@@ -244,7 +246,12 @@ def validity(work: Work) -> RequestRefused | None:
 def limit_bounds(work: Work) -> RequestRefused | None:
     if not work.around.limits or _is_going(work.request.old):
         return None
-    violations = limits.check_pod(work.pod.spec, work.around.limits, work.around.container_level)
+    held = before = None
+    if work.request.old is not None:
+        held, before = held_spec(work.pod), held_spec(PodView.of(work.request.old))
+    violations = limits.check_pod(
+        work.pod.spec, work.around.limits, work.around.container_level, held=held, before=before
+    )
     return refuse(work.request, _joined(violations), because=tuple(violations)) if violations else None
 
 
@@ -316,6 +323,53 @@ def resize_needs_node(work: Work) -> RequestRefused | None:
     return None
 
 
+def count_until_told(work: Work) -> RequestRefused | None:
+    """A pod whose class changes holds the one that it asked for before, until its node reports otherwise.
+
+    The node may be giving it that one right now. So it is kept beside what the status says, and a pod of which the node
+    has not said anything yet cannot be changed: nobody could tell what it holds (`rules.allocated`).
+    """
+    old, spec = work.request.old or {}, work.new["spec"]
+    before, status = old.get("spec") or {}, deepcopy(old.get("status") or {})
+    if not spec.get("nodeName"):
+        return None
+    errors = []
+    for key, told in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+        reported = {one.get("name"): one for one in status.get(told) or ()}
+        pairs = zip(spec.get(key) or (), before.get(key) or (), strict=True)
+        for index, (container, base) in enumerate(pairs):
+            asks, had = raw_classes_asked(spec, container), raw_classes_asked(before, base)
+            changed = [name for name in had if asks.get(name) != had[name]]
+            has = reported.get(container["name"], {})
+            for name in changed:
+                if name not in {one.get("name") for one in assigned_classes(has)}:
+                    why = f"node {quote(spec['nodeName'])} has yet to report the class of {name} that the container has"
+                    path = f"spec.{key}[{index}].resources.qosResources"
+                    errors.append(forbidden(path, f"{why}; try again when the pod runs"))
+                else:
+                    keep_class(has, name, had[name])
+    if errors:
+        return refuse_invalid(work.request, errors)
+    if status:
+        work.new["status"] = status
+    return None
+
+
+def keep_classes_unseen(work: Work) -> RequestRefused | None:
+    """A node that has not seen the present spec cannot say that the pod holds less of it."""
+    status, old = work.new.get("status") or {}, (work.request.old or {}).get("status") or {}
+    seen, generation = status.get("observedGeneration"), (work.new.get("metadata") or {}).get("generation")
+    if seen is None or generation is None or seen >= generation:
+        return None
+    for key in ("initContainerStatuses", "containerStatuses"):
+        known = {one.get("name"): one for one in old.get(key) or ()}
+        for one in status.get(key) or ():
+            granted = (known.get(one.get("name"), {}).get("resources") or {}).get("qosResources") or ()
+            for kept in granted:
+                keep_class(one, kept.get("name", ""), kept.get("class", ""))
+    return None
+
+
 def one_global_default(work: Work) -> RequestRefused | None:
     default = work.around.priorities.default
     if work.new.get("globalDefault") and default and default != work.request.name:
@@ -365,7 +419,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     ),
     (Operation.UPDATE, "pods", ""): (pod_keeps_priority, pod_tolerations, classes_need_gate),
     (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only, classes_need_gate),
-    (Operation.UPDATE, "pods", "status"): (status_without_classes,),
+    (Operation.UPDATE, "pods", "status"): (status_without_classes, keep_classes_unseen),
     (Operation.UPDATE, "nodes", "status"): (status_without_classes,),
     (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
     (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),
@@ -376,7 +430,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
 _VALIDATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (runtime_overhead, strict_class_names, limit_bounds),
     (Operation.UPDATE, "pods", ""): (class_annotations_stay,),
-    (Operation.UPDATE, "pods", "resize"): (resize_needs_node, limit_bounds),
+    (Operation.UPDATE, "pods", "resize"): (resize_needs_node, count_until_told, limit_bounds),
     (Operation.CREATE, "persistentvolumeclaims", ""): (claim_bounds,),
     (Operation.UPDATE, "persistentvolumeclaims", ""): (claim_bounds,),
     (Operation.CREATE, "priorityclasses.scheduling.k8s.io", ""): (one_global_default,),

@@ -1,37 +1,145 @@
-"""What a pod holds while its resources are changed in place (KEP-1287): for the quota that counts it, for the scheduler
-that must not give away twice what a node has set aside."""
+"""What a pod holds while it is changed in place (KEP-1287, KEP-3008): for the quota that counts it, for the scheduler
+and the node that must not give away twice what is set aside, for whoever shows use.
+
+One definition: per container the larger of what its spec asks and what its status says it has. Of amounts that is the
+larger amount. Of classes, which have no order, it is both: a container that is to go from gold to silver may be in
+either until its node says which, and one whose change the node refused stays where it was.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 import msgspec
 
-from kubeqos.model.objects import ContainerStatus, ContainerView, PodSpec, PodView
+from kubeqos.model.objects import ContainerStatus, ContainerView, PodSpec, PodView, QosResourceRequest, Resources
+from kubeqos.rules.classes import ClassKey, demand, requested
 from kubeqos.rules.podqos import max_into
+
+_Classes = list[QosResourceRequest]
+
+
+def held_classes(pod: PodView, container_level: Collection[str]) -> dict[ClassKey, int]:
+    """How many assignments of each class the pod holds; one that has ended holds none (DESIGN ruling 3)."""
+    return {} if pod.is_terminal else demand(held_spec(pod), container_level)
 
 
 def held_spec(pod: PodView) -> PodSpec:
-    """The spec with what the node has set aside so far: during a resize the larger of both counts."""
-    infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions)
-    statuses = {status.name: status for status in pod.status.container_statuses}
-    sidecars = {status.name: status for status in pod.status.init_container_statuses}
+    """The spec with what the node has set aside so far: during a resize the larger of both counts.
+
+    A container that holds two classes of one resource names that resource twice here, as no spec of a user may.
+    """
+    spec, status = pod.spec, pod.status
+    if not status.container_statuses and not status.init_container_statuses and not status.qos_resources:
+        return spec
+    infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions)
+    statuses = {one.name: one for one in status.container_statuses}
+    init = {one.name: one for one in status.init_container_statuses}
+    pod_wide = requested(spec.qos_resources)
+
+    def held(container: ContainerView, has: ContainerStatus | None, *, amounts: bool = True) -> ContainerView:
+        if has is None:
+            return container
+        resources = _larger(container.resources, has, infeasible) if amounts else container.resources
+        classes = _with_assigned(container.resources.qos_resources, has, pod_wide)
+        if classes is not container.resources.qos_resources:
+            resources = msgspec.structs.replace(resources, qos_resources=classes)
+        return msgspec.structs.replace(container, resources=resources)
+
     return msgspec.structs.replace(
-        pod.spec,
-        containers=[_resized(c, statuses.get(c.name), infeasible) for c in pod.spec.containers],
-        init_containers=[
-            _resized(c, sidecars.get(c.name), infeasible) if c.is_sidecar else c for c in pod.spec.init_containers
-        ],
+        spec,
+        containers=[held(one, statuses.get(one.name)) for one in spec.containers],
+        init_containers=[held(one, init.get(one.name), amounts=one.is_sidecar) for one in spec.init_containers],
+        qos_resources=_both(spec.qos_resources, status.qos_resources, pod_wide),
     )
 
 
-def _resized(container: ContainerView, status: ContainerStatus | None, infeasible: bool) -> ContainerView:
-    if status is None or status.resources is None:
-        return container
-    wanted = container.resources
+def with_classes_of(spec: PodSpec, other: PodSpec) -> PodSpec:
+    """A spec that holds the classes of another one beside its own: a pod between two versions of it."""
+    wide, other_wide = requested(spec.qos_resources), requested(other.qos_resources)
+    had = {one.name: one for one in (*other.init_containers, *other.containers)}
+
+    def both(container: ContainerView) -> ContainerView:
+        before = had.get(container.name)
+        if before is None:
+            return container
+        own, old = container.resources.qos_resources, before.resources.qos_resources
+        named = {one.name for one in (*own, *old)}
+        inherited = (_requests(one, named) for one in (wide, other_wide))
+        mine, theirs = (_unsaid(said, more) for said, more in zip((own, old), inherited, strict=True))
+        classes = _both(mine, theirs, named)
+        return msgspec.structs.replace(
+            container, resources=msgspec.structs.replace(container.resources, qos_resources=classes)
+        )
+
+    return msgspec.structs.replace(
+        spec,
+        containers=[both(one) for one in spec.containers],
+        init_containers=[both(one) for one in spec.init_containers],
+        qos_resources=_both(spec.qos_resources, other.qos_resources, {*wide, *other_wide}),
+    )
+
+
+def _requests(classes: dict[str, str], names: Collection[str]) -> _Classes:
+    return [QosResourceRequest(name=name, class_=cls) for name, cls in classes.items() if name in names]
+
+
+def _unsaid(own: _Classes, more: _Classes) -> _Classes:
+    said = {one.name for one in own}
+    return [*own, *(one for one in more if one.name not in said)]
+
+
+def assigned_classes(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a raw container status says of classes: those that the node set aside, those that the runtime reports."""
+    return [*((status.get("resources") or {}).get("qosResources") or ()), *(status.get("qosResources") or ())]
+
+
+def keep_class(status: dict[str, Any], name: str, cls: str) -> None:
+    """Let a raw container status say that this class is set aside too."""
+    if not any(one.get("name") == name and one.get("class") == cls for one in assigned_classes(status)):
+        resources = status["resources"] = dict(status.get("resources") or {})
+        resources["qosResources"] = [*(resources.get("qosResources") or ()), {"name": name, "class": cls}]
+
+
+def _larger(wanted: Resources, status: ContainerStatus, infeasible: bool) -> Resources:
+    """Amounts: an infeasible wish is none, since the node never grants it."""
+    if status.resources is None:
+        return wanted
     requests = {} if infeasible else dict(wanted.requests)
     max_into(requests, status.resources.requests)
     max_into(requests, status.allocated_resources)
     limits = {} if infeasible else dict(wanted.limits)
     max_into(limits, status.resources.limits)
-    return msgspec.structs.replace(
-        container, resources=msgspec.structs.replace(wanted, requests=requests, limits=limits)
-    )
+    return msgspec.structs.replace(wanted, requests=requests, limits=limits)
+
+
+def _with_assigned(asked: _Classes, status: ContainerStatus, pod_wide: dict[str, str]) -> _Classes:
+    """A container's classes: those it asks for, those its node set aside for it, those its runtime says it has.
+
+    What a runtime reports of a resource that nobody asked for is its own default, which is never counted (ruling 2).
+    """
+    granted = status.resources.qos_resources if status.resources is not None else []
+    if not asked and not pod_wide and not granted:
+        return asked
+    own = requested(asked)
+    names = {*own, *pod_wide, *(one.name for one in granted)}
+    found = _both(asked, [*granted, *status.qos_resources], names)
+    if found is not asked:
+        # Own entries stand before the pod's, so the class that comes from there has to be named beside the other.
+        extra = {one.name for one in found[len(asked) :]} - own.keys()
+        found = [*found, *(QosResourceRequest(name=n, class_=pod_wide[n]) for n in sorted(extra) if n in pod_wide)]
+    return found
+
+
+def _both(asked: _Classes, assigned: _Classes, names: Collection[str]) -> _Classes:
+    """What is asked, then what else is assigned of these resources."""
+    if not assigned:
+        return asked
+    known = {(one.name, one.class_) for one in asked}
+    more = {
+        (one.name, one.class_): one
+        for one in assigned
+        if one.class_ and one.name in names and (one.name, one.class_) not in known
+    }
+    return [*asked, *more.values()] if more else asked

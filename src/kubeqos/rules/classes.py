@@ -143,6 +143,12 @@ def requested(requests: Iterable[QosResourceRequest]) -> dict[str, str]:
     return {request.name: request.class_ for request in requests}
 
 
+def raw_classes_asked(spec: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, str]:
+    """Resource → class for a container: what the pod asks for all of them, unless it asks itself (ruling 2)."""
+    own = (container.get("resources") or {}).get("qosResources") or ()
+    return {one.get("name", ""): one.get("class", "") for one in (*(spec.get("qosResources") or ()), *own)}
+
+
 def container_classes(spec: PodSpec, container: ContainerView, container_level: Iterable[str]) -> dict[str, Effective]:
     """The effective class of each container-level resource; defaults of LimitRanges are in the spec by then."""
     own, pod_wide = requested(container.resources.qos_resources), requested(spec.qos_resources)
@@ -216,19 +222,23 @@ def demand(spec: PodSpec, container_level: Collection[str] = WELL_KNOWN) -> dict
     A pod-level class counts once. A container-level class counts the containers that can run together: the larger of
     the init peak and sidecars plus app containers (DESIGN ruling 3). A pod-wide request counts for containers where its
     name is in `container_level` or is also requested by one of them, and as a pod-level class otherwise. Implicit
-    defaults are never counted.
+    defaults are never counted. Where two classes of one resource are named, as in what a pod holds while it is changed
+    (`rules.allocated`), each counts.
     """
     everyone = (*spec.init_containers, *spec.containers)
     if not spec.qos_resources and not any(container.resources.qos_resources for container in everyone):
         return {}
     asked_below = {request.name for container in everyone for request in container.resources.qos_resources}
-    pod_wide = requested(spec.qos_resources)
-    defaults = {name: cls for name, cls in pod_wide.items() if name in container_level or name in asked_below}
-    totals: dict[ClassKey, int] = {(Level.POD, name, cls): 1 for name, cls in pod_wide.items() if name not in defaults}
+    pod_wide = [(one.name, one.class_) for one in spec.qos_resources]
+    defaults = [(name, cls) for name, cls in pod_wide if name in container_level or name in asked_below]
+    for_containers = {name for name, _ in defaults}
+    totals: dict[ClassKey, int] = {(Level.POD, name, cls): 1 for name, cls in pod_wide if name not in for_containers}
 
     def taken(container: ContainerView) -> dict[ClassKey, int]:
-        classes = defaults | requested(container.resources.qos_resources)
-        return {(Level.CONTAINER, name, cls): 1 for name, cls in classes.items()}
+        own = [(one.name, one.class_) for one in container.resources.qos_resources]
+        said = {name for name, _ in own}
+        classes = own + [(name, cls) for name, cls in defaults if name not in said]
+        return {(Level.CONTAINER, name, cls): 1 for name, cls in classes}
 
     totals.update(max_counts(spec, taken))
     return totals

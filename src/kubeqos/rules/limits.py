@@ -185,11 +185,21 @@ def _add_classes(owner: dict[str, Any], wanted: Mapping[str, str], whom: str, no
 # -- bounds ----------------------------------------------------------------------------------------------------
 
 
-def check_pod(spec: PodSpec, ranges: Iterable[Limits], container_level: Collection[str] = WELL_KNOWN) -> list[str]:
+def check_pod(
+    spec: PodSpec,
+    ranges: Iterable[Limits],
+    container_level: Collection[str] = WELL_KNOWN,
+    *,
+    held: PodSpec | None = None,
+    before: PodSpec | None = None,
+) -> list[str]:
     """What the first violated LimitRange has against the pod: every violation of it, or nothing.
 
-    `container_level` names the QoS-class resources that the cluster's nodes offer to containers.
+    `container_level` names the QoS-class resources that the cluster's nodes offer to containers. For a resize `held`
+    and `before` are what the pod holds with it and without it (`rules.allocated`): classes count as held, and nobody is
+    kept from using less of one.
     """
+    held = held or spec
     for limits in ranges:
         found: list[str] = []
         for bounds in limits.bounds:
@@ -199,7 +209,7 @@ def check_pod(spec: PodSpec, ranges: Iterable[Limits], container_level: Collecti
             elif bounds.type == "Pod":
                 found += _violations(bounds, *_pod_totals(spec))
             if bounds.class_max:
-                found += _class_violations(bounds, spec, container_level)
+                found += _class_violations(bounds, held, before, container_level)
         if found:
             return list(dict.fromkeys(found))
     return []
@@ -297,16 +307,18 @@ def _ratio_above(kind: str, name: str, bound: Quantity, requests: ResourceList, 
     return f"{said}, but provided ratio is {ratio:f}" if over else None
 
 
-def _class_violations(bounds: Bounds, spec: PodSpec, container_level: Collection[str]) -> list[str]:
+def _class_violations(
+    bounds: Bounds, spec: PodSpec, before: PodSpec | None, container_level: Collection[str]
+) -> list[str]:
     """Classes that one pod uses too often. An item of type Container counts containers, one of type Pod everything."""
     found = []
     if bounds.type == "Container":
         container_level = {*container_level, *(resource for resource, _, _ in bounds.class_max)}
     needed = demand(spec, container_level)
+    had = demand(before, container_level) if before is not None else {}
+    levels = (Level.CONTAINER, Level.POD) if bounds.type == "Pod" else (Level.CONTAINER,)
     for resource, cls, most in bounds.class_max:
-        count = needed.get((Level.CONTAINER, resource, cls), 0)
-        if bounds.type == "Pod":
-            count += needed.get((Level.POD, resource, cls), 0)
-        if count > most:
+        count, held = (sum(counts.get((level, resource, cls), 0) for level in levels) for counts in (needed, had))
+        if count > most and count > held:
             found.append(f'maximum usage of class "{cls}" of {resource} per Pod is {most}, but {count} is requested')
     return found

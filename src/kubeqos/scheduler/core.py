@@ -22,7 +22,7 @@ from kubeqos.placement.fit import freed_by
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
-from kubeqos.placement.shape import Shape, pod_amounts
+from kubeqos.placement.shape import Shape, class_needs, pod_amounts
 from kubeqos.rules.allocated import held_spec
 from kubeqos.scheduler.claims import ClaimIndex
 from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue
@@ -335,23 +335,30 @@ class Scheduler:
                 return
             self._release(uid, now)
         if node in self.cluster.row_of:
-            shape = self._shape(raw, envelope)
+            shape = self._held_shape(raw, envelope)
             self.cluster.add_pod(node, PlacedPod(uid, envelope.metadata.name, shape, started=now))
             self.queue.wake([COMPANY], now)
 
     def _recount(self, raw: bytes, envelope: Envelope, row: int, now: float) -> None:
-        """A pod whose spec was changed holds the larger of what is wished and what its node has set aside."""
+        """A pod whose spec was changed is charged anew, unless it holds what it held."""
         known = self.cluster.rows[row].pods[envelope.metadata.uid]
+        shape = self._held_shape(raw, envelope)
+        if shape is not known.shape:
+            self._release(known.uid, now)
+            self.cluster.add_pod(envelope.spec.node_name, msgspec.structs.replace(known, shape=shape))
+
+    def _held_shape(self, raw: bytes, envelope: Envelope) -> Shape:
+        """A pod's shape where it runs: one that was changed holds the larger of its wish and what it has."""
         shape = self._shape(raw, envelope)
-        if shape is known.shape:
-            return
+        if envelope.metadata.generation <= 1:
+            return shape
         view = PodView.read(raw)
         spec = held_spec(view)
-        if pod_amounts(spec) != shape.requests:
-            view = msgspec.structs.replace(view, spec=spec)
-            shape = self._shapes.compile(view, self.claims.drivers(envelope.metadata.uid))
-        self._release(known.uid, now)
-        self.cluster.add_pod(envelope.spec.node_name, msgspec.structs.replace(known, shape=shape))
+        classes = class_needs(spec) if shape.class_needs else ()
+        if pod_amounts(spec) == shape.requests and classes == shape.class_needs:
+            return shape
+        held = msgspec.structs.replace(view, spec=spec)
+        return self._shapes.compile(held, self.claims.drivers(envelope.metadata.uid))
 
     def _runs(self, row: int, uid: str, node: str, now: float) -> None:
         known = self.refusals.runs(node, self.cluster.rows[row].pods[uid].shape.asks, uid)

@@ -10,7 +10,7 @@ import click
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.inspect import quota
-from kubeqos.cli.inspect.usage import running_on, used_classes
+from kubeqos.cli.inspect.usage import pod_holdings, running_on, used_classes
 from kubeqos.cli.output import table
 from kubeqos.model.annotations.published import decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, DRIVERS_ANNOTATION, PROFILE_LABEL
@@ -122,21 +122,13 @@ def _pods(pods: list[PodView]) -> str:
     rows = []
     for pod in sorted(pods, key=lambda each: (each.metadata.namespace, each.metadata.name)):
         requests = effective_requests(pod.spec)
-        classes = ", ".join(f"{name}={cls}" for name, cls in pod_requests(pod).items())
+        classes = ", ".join(f"{name}={cls}" for name, cls in pod_holdings(pod).items())
         rows.append(
             [pod.metadata.namespace, pod.metadata.name, pod.status.qos_class or qos_class(pod).qos_class]
             + [requests.get(name) for name in ("cpu", "memory")]
             + [classes]
         )
     return table(["namespace", "name", "qos", "cpu", "memory", "classes"], rows)
-
-
-def pod_requests(pod: PodView) -> dict[str, str]:
-    """Every class the pod asks for; a container's own request is named after it."""
-    found = requested(pod.spec.qos_resources)
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
-        found |= {f"{container.name}:{name}": cls for name, cls in requested(container.resources.qos_resources).items()}
-    return found
 
 
 def pod_text(raw: dict[str, Any]) -> str:

@@ -13,12 +13,12 @@ from typing import Any
 import click
 
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.inspect.usage import class_use, used_classes
+from kubeqos.cli.inspect.usage import class_use, pod_holdings, used_classes
 from kubeqos.cli.output import emit, emit_names, table, wide_output_option
 from kubeqos.errors import KubeqosError
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import catalog, requested
+from kubeqos.rules.classes import catalog
 from kubeqos.rules.podqos import effective_requests, qos_class
 
 GROUP = "/apis/metrics.k8s.io/v1beta1"
@@ -135,12 +135,7 @@ def node_line(raw: dict[str, Any], measured: Mapping[str, Use], pods: Iterable[M
 
 
 def pod_line(pod: PodView, measured: Mapping[str, Use]) -> Line:
-    """One pod with the classes it asks for, a container's own after its name."""
-    asked = [f"{name}={cls}" for name, cls in requested(pod.spec.qos_resources).items()]
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
-        asked += [
-            f"{container.name}:{name}={cls}" for name, cls in requested(container.resources.qos_resources).items()
-        ]
+    """One pod with the classes it holds, a container's own after its name."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
     return Line(
         pod.metadata.name,
@@ -148,7 +143,7 @@ def pod_line(pod: PodView, measured: Mapping[str, Use]) -> Line:
         pod.metadata.namespace,
         requests=effective_requests(pod.spec),
         qos=pod.status.qos_class or str(qos_class(pod).qos_class),
-        classes=tuple(asked),
+        classes=tuple(f"{what}={cls}" for what, cls in pod_holdings(pod).items()),
     )
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubeqos.model.objects import NodeView, PodView
-from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog, demand
+from kubeqos.model.objects import NodeView, PodView, QosResourceRequest
+from kubeqos.rules.allocated import held_classes, held_spec
+from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,29 @@ def running_on(pods: Iterable[PodView]) -> dict[str, list[PodView]]:
 
 
 def used_classes(pods: Iterable[PodView], offered: Catalog) -> Counter[ClassKey]:
-    """Assignments of each class that these pods take on a node with this catalog."""
+    """Assignments of each class that these pods hold on a node with this catalog."""
     container_level = {kind.name for kind in offered.of_level(Level.CONTAINER)}
     used: Counter[ClassKey] = Counter()
     for pod in pods:
-        used.update(demand(pod.spec, container_level))
+        used.update(held_classes(pod, container_level))
     return used
+
+
+def pod_holdings(pod: PodView) -> dict[str, str]:
+    """Every class the pod holds; a container's own are named after it, and `gold+silver` is on its way between two."""
+    spec = held_spec(pod)
+    found = _joined("", spec.qos_resources)
+    for container in (*spec.init_containers, *spec.containers):
+        found |= _joined(f"{container.name}:", container.resources.qos_resources)
+    return found
+
+
+def _joined(owner: str, classes: Iterable[QosResourceRequest]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in classes:
+        key = f"{owner}{one.name}"
+        found[key] = f"{one.class_}+{found[key]}" if key in found else one.class_
+    return found
 
 
 def class_use(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[ClassUse]:

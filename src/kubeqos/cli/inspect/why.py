@@ -8,6 +8,7 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.inspect.usage import pod_holdings
 from kubeqos.cli.output import emit, wide_output_option
 from kubeqos.model.annotations.published import SHARED_PART, decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
@@ -45,6 +46,7 @@ def story(raw: dict[str, Any], events: list[dict[str, Any]], node: dict[str, Any
         "qosClass": str(pod.status.qos_class or decision.qos_class),
         "because": decision.because,
         "requests": {name: str(amount) for name, amount in sorted(effective_requests(pod.spec).items())},
+        "holds": pod_holdings(pod) if not pod.is_terminal else {},
         "node": pod.spec.node_name,
         "placement": _placement(pod),
         "status": ": ".join(filter(None, (pod.status.reason, pod.status.message))),
@@ -74,6 +76,9 @@ def as_text(facts: dict[str, Any]) -> str:
         f"  requests   {requests or '<none>'}",
         f"  placement  {facts['placement']}",
     ]
+    if facts["holds"]:
+        holds = ", ".join(f"{what}={cls}" for what, cls in facts["holds"].items())
+        lines.append(f"  holds      {holds}")
     if facts["status"]:
         lines.append(f"  status     {facts['status']}")
     lines += [

@@ -21,7 +21,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.node.admission.fit import NodeFit, Occupancy, occupant_of, refuse, shortage
 from kubeqos.node.admission.grants import Conflict, combine
 from kubeqos.node.admission.ledger import LedgerEntry, NodeLedger
-from kubeqos.node.admission.managers import Adopts, OffersForPods, Resizes
+from kubeqos.node.admission.managers import Adopts, OffersForPods, Resizes, Settles
 from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.pod.effects import Allocation, Shortage
 from kubeqos.node.pod.preemption import is_critical
@@ -201,14 +201,23 @@ class Admission:
             if refusal is not None:
                 for earlier in self.managers[:done]:
                     await self._guarded(self._resize_one(earlier, new, old))
+                self._settle(old.uid)
                 return refusal
         return None
+
+    def _settle(self, uid: str) -> None:
+        """Give back what a pod had before a resize, unless a container of it still runs with that."""
+        entry = self.entries.get(uid)
+        for manager in self.managers if entry is not None and not entry.untold else ():
+            if isinstance(manager, Settles):
+                manager.settle(uid)
 
     async def told(self, uid: str, container: str) -> None:
         """A container has been brought to what its pod has now."""
         entry = self.entries.get(uid)
         if entry is not None and container in entry.untold:
             self.entries[uid] = replace(entry, untold=tuple(one for one in entry.untold if one != container))
+            self._settle(uid)
         await self._save()
 
     async def release(self, uid: str) -> None:

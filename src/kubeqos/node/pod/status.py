@@ -11,6 +11,7 @@ from typing import Any
 
 from kubeqos.model.objects import ContainerView
 from kubeqos.model.timestamps import seconds_of, timestamp
+from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.effects import Raw
 from kubeqos.node.pod.observed import Classes, SeenContainer, Stage
 from kubeqos.node.pod.record import ContainerRecord, PodRecord, PodState, Wait
@@ -44,7 +45,7 @@ def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]
     }
     if pod.ending is not None and _has_failed(pod):
         status |= {"reason": pod.ending.reason, "message": pod.ending.message}
-    generation = (pod.raw.get("metadata") or {}).get("generation")
+    generation = _observed_generation(pod)
     if generation:
         status["observedGeneration"] = generation
     if pod.start_time:
@@ -62,6 +63,14 @@ def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]
     if sandbox is not None and sandbox.classes and facts.classes:
         status["qosResources"] = _qos_resources(sandbox.classes)
     return status
+
+
+def _observed_generation(pod: PodRecord) -> int:
+    """The spec that this status speaks of: while a resize is decided, the one that it would bring about."""
+    pending = pod.busy.get("managers")
+    if isinstance(pending, fx.Resize):
+        return pending.generation
+    return int((pod.raw.get("metadata") or {}).get("generation") or 0)
 
 
 NO_EPHEMERAL = "this node does not run ephemeral containers; use kubectl exec"
@@ -137,6 +146,9 @@ def _container_status(pod: PodRecord, container: ContainerRecord, facts: StatusF
         status["allocatedResources"] = resources["requests"]
     if newest is not None and newest.stage is Stage.RUNNING:
         status["resources"] = {key: resources[key] for key in ("limits", "requests") if resources.get(key)}
+    if facts.classes and pod.allocated is not None and resources.get("qosResources"):
+        # Told before the container exists, and where the runtime says nothing: others count by it (rules.allocated).
+        status.setdefault("resources", {})["qosResources"] = resources["qosResources"]
     return status
 
 

@@ -133,12 +133,20 @@ class Executor:
         await self._updater.reconcile()
         for ref in pod.admitted.refs.values():
             await self._updater.room(pod.uid, self._admission.cpus_of(ref))
-        return self._admission.allocation(raw)
+        return await self._allocation(pod, raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
         wished = pod.wished()
         refusal = await self._admission.resize(pod.admitted, wished)
-        return refusal if refusal is not None else self._admission.allocation(wished.raw)
+        return refusal if refusal is not None else await self._allocation(pod, wished.raw)
+
+    async def _allocation(self, pod: PodRecord, raw: fx.Raw) -> fx.Allocation | None:
+        """What a pod has. Who does not run is created with it, so there is nobody who still has to be told."""
+        found = self._admission.allocation(raw)
+        for name in sorted(found.untold) if found is not None else ():
+            if name not in pod.containers or not pod.containers[name].live:
+                await self._admission.told(pod.uid, name)
+        return found
 
     async def _release(self, pod: PodRecord, _effect: fx.Release) -> fx.Result:
         if self._cgroups is not None and pod.source != "runtime":

@@ -39,7 +39,7 @@ _NEVER_COUNTED = frozenset((
 class Charge:
     """One version of one object as quotas see it."""
 
-    __slots__ = ("_unspecified", "amounts", "class_names", "ended", "resource", "spec", "standing")
+    __slots__ = ("_unspecified", "amounts", "class_names", "ended", "held", "resource", "spec", "standing")
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Charge:
         standing: int = 0,
         class_names: Sequence[str] = (),
         spec: PodSpec | None = None,
+        held: PodSpec | None = None,
         ended: bool = False,
     ) -> None:
         self.resource = resource
@@ -56,11 +57,16 @@ class Charge:
         self.standing = standing
         self.class_names = class_names
         self.spec = spec
+        self.held = held or spec
         self.ended = ended
         self._unspecified: Mapping[str, list[str]] | None = None
 
     def demand(self, container_level: Collection[str]) -> Mapping[ClassKey, int]:
-        """Uses of QoS classes (KEP-3008); pods that have ended use none (DESIGN ruling 3)."""
+        """QoS classes that it holds (KEP-3008); pods that have ended hold none (DESIGN ruling 3)."""
+        return _NO_DEMAND if self.held is None or self.ended else demand(self.held, container_level)
+
+    def asked(self, container_level: Collection[str]) -> Mapping[ClassKey, int]:
+        """QoS classes that its spec asks for, whatever it still has of others."""
         return _NO_DEMAND if self.spec is None or self.ended else demand(self.spec, container_level)
 
     @property
@@ -95,9 +101,10 @@ def charge_pod(pod: PodView, *, expired: bool = False) -> Charge:
     amounts: ResourceList = {"count/pods": ONE}
     spec = pod.spec
     ended = expired or pod.is_terminal
+    actual = spec
     if not ended:
         amounts["pods"] = ONE
-        actual = held_spec(pod) if pod.status.container_statuses or pod.status.init_container_statuses else spec
+        actual = held_spec(pod)
         for name, amount in effective_requests(actual).items():
             for quota_name in _request_names(name):
                 amounts[quota_name] = amount
@@ -111,6 +118,7 @@ def charge_pod(pod: PodView, *, expired: bool = False) -> Charge:
         standing=pod_standing(pod),
         class_names=(priority,) if priority else (),
         spec=spec,
+        held=actual,
         ended=ended,
     )
 
@@ -123,7 +131,26 @@ def costs_the_same(old: Raw, new: Raw) -> bool:
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if before != after and {**before, "nodeName": ""} != {**after, "nodeName": ""}:
         return False
-    return _priced_status(old.get("status") or {}) == _priced_status(new.get("status") or {})
+    was, now = old.get("status") or {}, new.get("status") or {}
+    if _priced_status(was) != _priced_status(now):
+        return False
+    return not _asks_classes(after) or _assigned_classes(was) == _assigned_classes(now)
+
+
+def _asks_classes(spec: Raw) -> bool:
+    everyone = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    return bool(spec.get("qosResources") or any((one.get("resources") or {}).get("qosResources") for one in everyone))
+
+
+def _assigned_classes(status: Raw) -> list[Any]:
+    return [
+        status.get("qosResources"),
+        *(
+            (key, one.get("name"), one.get("qosResources"))
+            for key in ("containerStatuses", "initContainerStatuses")
+            for one in status.get(key) or ()
+        ),
+    ]
 
 
 def _priced_status(status: Raw) -> tuple[Any, ...]:

@@ -88,7 +88,7 @@ def decide(
             if enforce:
                 exceeded += _exceeded(quota, delta)
         if enforce and quota.governs:
-            _judge_classes(quota, quota.class_change(old, new, container_level), incomplete, exceeded)
+            _judge_classes(quota, quota.asked_change(old, new, container_level), incomplete, exceeded)
     if incomplete or exceeded:
         return OverQuota((*incomplete, *exceeded))
     return WithinQuota(deltas)

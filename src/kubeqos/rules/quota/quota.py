@@ -102,6 +102,19 @@ class Quota:
         change = self.class_change(before, after)
         return Delta(amounts, {key: count for key, count in change.items() if key in self.allowed})
 
+    def asked_change(
+        self, before: Charge | None, after: Charge | None, container_level: Collection[str] = WELL_KNOWN
+    ) -> dict[ClassKey, int]:
+        """That change, as far as the new spec asks for it: what a pod has by its status alone nobody can be refused."""
+        change = self.class_change(before, after, container_level)
+        if after is None or after.held is after.spec or not change:
+            return change
+        asked = after.asked(self._levels(container_level))
+        return {key: count for key, count in change.items() if key in asked}
+
+    def _levels(self, container_level: Collection[str]) -> set[str]:
+        return ({*container_level} - self._pod_level) | self._container_level
+
     def class_change(
         self, before: Charge | None, after: Charge | None, container_level: Collection[str] = WELL_KNOWN
     ) -> dict[ClassKey, int]:
@@ -110,7 +123,7 @@ class Quota:
         The level at which a quota lists a resource is the level of that resource, so that its usage follows from the
         objects and the quota alone; for resources that it does not list `container_level` says which those are.
         """
-        levels = ({*container_level} - self._pod_level) | self._container_level
+        levels = self._levels(container_level)
         change = dict(after.demand(levels)) if after is not None else {}
         if before is not None:
             for key, count in before.demand(levels).items():

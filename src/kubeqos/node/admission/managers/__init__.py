@@ -23,6 +23,14 @@ class Resizes(Protocol):
 
 
 @runtime_checkable
+class Settles(Protocol):
+    """Holds what a pod had beside what it was resized to, until its containers have been told."""
+
+    def settle(self, pod_uid: str) -> None:
+        """Every container has what the pod was resized to: nothing more is held."""
+
+
+@runtime_checkable
 class OffersForPods(Protocol):
     """Knows hints for a whole pod at once, for the topology manager's scope `pod`."""
 

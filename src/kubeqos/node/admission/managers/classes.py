@@ -10,11 +10,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kubeqos.model.objects import PodSpec
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerKey, ContainerRef, Grant, NodeResource, Refusal
+from kubeqos.rules.allocated import held_spec, with_classes_of
 from kubeqos.rules.classes import Catalog, ClassKey, Level, demand, fit
 from kubeqos.topology.alignment.hints import Hint, Offer
 
 REASON = "QOSResourcesUnavailable"
+SETTLED = ""
+"""The key of what pods hold after a resize, among the uids of a saved state."""
 
 
 class ClassManager:
@@ -25,6 +29,8 @@ class ClassManager:
     def __init__(self, catalog: Catalog | None = None) -> None:
         self.catalog = catalog or Catalog()
         self._held: dict[str, dict[ClassKey, int]] = {}
+        self._settled: dict[str, dict[ClassKey, int]] = {}
+        """What pods hold once their containers have been told of a resize, where that is less."""
         self._used: Counter[ClassKey] = Counter()
 
     def used(self) -> Counter[ClassKey]:
@@ -34,6 +40,7 @@ class ClassManager:
     def _hold(self, pod_uid: str, held: dict[ClassKey, int] | None) -> None:
         """Make this what a pod holds; None lets it go."""
         self._used.subtract(self._held.pop(pod_uid, {}))
+        self._settled.pop(pod_uid, None)
         if held is not None:
             self._held[pod_uid] = held
             self._used.update(held)
@@ -49,17 +56,26 @@ class ClassManager:
         """All classes of a pod are taken with its first container: they are counted per pod (ruling 3)."""
         if pod.uid in self._held:
             return NOTHING
-        return self._take(pod) or NOTHING
+        return self._take(pod, held_spec(pod.view)) or NOTHING
 
-    def _take(self, pod: AdmittedPod) -> Refusal | None:
+    def _take(self, pod: AdmittedPod, holds: PodSpec) -> Refusal | None:
+        """Let a pod have the classes that it asks for, beside those that it still has (`rules.allocated`)."""
         mine = self._held.get(pod.uid, {})
         others = {key: count - mine.get(key, 0) for key, count in self._used.items()}
         problems = fit(pod.view.spec, self.catalog, others)
         if problems:
             return Refusal(REASON, "; ".join(problem.reason for problem in problems))
         container_level = {kind.name for kind in self.catalog.of_level(Level.CONTAINER)}
-        self._hold(pod.uid, demand(pod.view.spec, container_level))
+        asked, held = (demand(spec, container_level) for spec in (pod.view.spec, holds))
+        self._hold(pod.uid, held)
+        if held != asked:
+            self._settled[pod.uid] = asked
         return None
+
+    def settle(self, pod_uid: str) -> None:
+        """What a pod had before it was resized is free again: none of its containers is in it any more."""
+        if pod_uid in self._settled:
+            self._hold(pod_uid, self._settled[pod_uid])
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
         """Another class of a resource that may change while a container runs."""
@@ -67,7 +83,7 @@ class ClassManager:
         if immutable:
             text = f"QoS resource {immutable[0]} cannot be changed while the pod runs"
             return Refusal("Infeasible", text)
-        refusal = self._take(new)
+        refusal = self._take(new, with_classes_of(new.view.spec, old.view.spec))
         return None if refusal is None else Refusal("Deferred", refusal.message, retry=True)
 
     def _mutable(self, name: str) -> bool:
@@ -84,13 +100,19 @@ class ClassManager:
         return {}
 
     def save(self) -> Any:
-        return {uid: [[*key, count] for key, count in held.items()] for uid, held in self._held.items()}
+        held = {uid: _listed(counts) for uid, counts in self._held.items()}
+        settled = {uid: _listed(counts) for uid, counts in self._settled.items()}
+        return {**held, SETTLED: settled} if settled else held
 
     async def restore(self, state: Any, running: Mapping[str, AdmittedPod]) -> list[str]:
         repaired = []
-        for uid, held in (state or {}).items():
+        saved = dict(state or {})
+        settled = saved.pop(SETTLED, {})
+        for uid, held in saved.items():
             if uid in running:
-                self._hold(uid, {(Level(level), name, cls): count for level, name, cls, count in held})
+                self._hold(uid, _counts(held))
+                if uid in settled:
+                    self._settled[uid] = _counts(settled[uid])
             else:
                 repaired.append(f"dropped the classes of pod {uid}, which is gone")
         return repaired
@@ -102,8 +124,17 @@ class ClassManager:
         total: Counter[ClassKey] = Counter()
         for held in self._held.values():
             total.update(held)
-        wrong = [f"{count} of {key} are held and not counted" for key, count in (total - self._used).items()]
+        wrong = [f"pod {uid} is to settle and holds nothing" for uid in self._settled.keys() - self._held.keys()]
+        wrong += [f"{count} of {key} are held and not counted" for key, count in (total - self._used).items()]
         return wrong + [f"{count} of {key} are counted and not held" for key, count in (self._used - total).items()]
+
+
+def _listed(counts: Mapping[ClassKey, int]) -> list[list[Any]]:
+    return [[*key, count] for key, count in counts.items()]
+
+
+def _counts(listed: Any) -> dict[ClassKey, int]:
+    return {(Level(level), name, cls): count for level, name, cls, count in listed}
 
 
 def _changed(old: AdmittedPod, new: AdmittedPod) -> list[str]:

@@ -1,0 +1,254 @@
+"""Held, not asked: what pods hold of classes is counted everywhere, whatever is changed, refused or put off meanwhile.
+
+First the two ways round it that were once open, then the law: containers in a class are never more than a quota or a
+capacity that held when they got in, and the scheduler never binds what the node refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
+from kubeqos.rules import classes
+from tests.rules.quota.objects import why
+from tests.scenarios.trio import Trio, quota_of
+
+RDT, BLOCKIO = ("gold", "exclusive", "silver"), ("high-prio", "throttled")
+
+
+def offers(gold: int = 2, exclusive: int = 1, high: int = 2, *, silver: bool = True) -> tuple[Advertisement, ...]:
+    rest = (ClassInfo("silver"),) if silver else ()
+    return (
+        Advertisement(
+            "rdt", Level.CONTAINER, True, (ClassInfo("gold", gold), ClassInfo("exclusive", exclusive), *rest)
+        ),
+        Advertisement("blockio", Level.CONTAINER, False, (ClassInfo("high-prio", high), ClassInfo("throttled"))),
+    )
+
+
+async def test_an_infeasible_resize_does_not_give_back_what_the_container_keeps(tmp_path: Path) -> None:
+    async with Trio(tmp_path, offers(high=4)) as trio:
+        assert trio.api.apply(quota_of(blockio={"high-prio": 1, "throttled": None})).ok
+        assert trio.create("a", blockio="high-prio").ok
+        await trio.comes_to_rest()
+        assert trio.resize("a", blockio="throttled").ok
+        await trio.comes_to_rest()
+        [pending] = [one for one in trio.pod("a")["status"]["conditions"] if one["type"] == "PodResizePending"]
+        assert pending["reason"] == "Infeasible"
+        assert trio.quota_use() == {("blockio", "high-prio"): 1, ("blockio", "throttled"): 1}
+        assert why(trio.create("b", blockio="high-prio")).endswith(
+            "requested: container.blockio/high-prio=1, used: container.blockio/high-prio=1, "
+            "limited: container.blockio/high-prio=1"
+        )
+        assert trio.really_in() == {("blockio", "high-prio"): 1}
+
+
+async def test_a_deferred_resize_keeps_its_place_until_it_is_granted(tmp_path: Path) -> None:
+    async with Trio(tmp_path, offers(gold=2, exclusive=1)) as trio:
+        assert trio.create("owner", rdt="exclusive").ok
+        assert trio.create("mover", rdt="gold").ok
+        await trio.comes_to_rest()
+        assert trio.resize("mover", rdt="exclusive").ok
+        assert trio.create("one", rdt="gold").ok
+        assert trio.create("two", rdt="gold").ok
+        await trio.comes_to_rest()
+        [pending] = [one for one in trio.pod("mover")["status"]["conditions"] if one["type"] == "PodResizePending"]
+        assert pending["reason"] == "Deferred"
+        assert "nodeName" in trio.pod("one")["spec"]
+        assert "nodeName" not in trio.pod("two")["spec"], "the place of the pod that waits to move was given away"
+        trio.delete("owner")
+        await trio.comes_to_rest()
+        await trio.passes(60)
+        await trio.comes_to_rest()
+        assert trio.really_in() == {("rdt", "exclusive"): 1, ("rdt", "gold"): 2}
+        assert trio.refused() == []
+
+
+async def test_a_wish_that_is_taken_back_counts_until_the_node_has_seen_that(tmp_path: Path) -> None:
+    async with Trio(tmp_path, offers()) as trio:
+        assert trio.api.apply(quota_of(rdt={"gold": None, "exclusive": 1})).ok
+        assert trio.create("a", rdt="gold").ok
+        await trio.comes_to_rest()
+        assert trio.resize("a", rdt="exclusive").ok
+        await trio.node_hears()  # and grants it, of which nobody knows yet
+        assert trio.resize("a", rdt="gold").ok
+        assert not trio.create("b", rdt="exclusive").ok
+        await trio.comes_to_rest()
+        assert trio.create("b", rdt="exclusive").ok
+        await trio.comes_to_rest()
+        assert (trio.refused(), trio.really_in()) == ([], {("rdt", "gold"): 1, ("rdt", "exclusive"): 1})
+
+
+async def test_a_pod_of_which_the_node_has_said_nothing_cannot_change_its_class(tmp_path: Path) -> None:
+    async with Trio(tmp_path, offers()) as trio:
+        assert trio.create("a", rdt="gold").ok
+        assert trio.resize("a", rdt="silver").ok, "nobody runs it yet"
+        trio.schedule()
+        assert why(trio.resize("a", rdt="gold")) == (
+            'Pod "a" is invalid: spec.containers[0].resources.qosResources: Forbidden: node "n1" has yet to report the '
+            "class of rdt that the container has; try again when the pod runs"
+        )
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever users, the scheduler, the node and the administrator do, in any order."""
+
+    names = Bundle("names")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.folder = tempfile.TemporaryDirectory()
+        self.made = 0
+
+    def do(self, work: Any) -> None:
+        self.loop.run_until_complete(work)
+
+    @initialize()
+    def start(self) -> None:
+        async def made() -> Trio:
+            return await Trio(Path(self.folder.name), offers()).__aenter__()
+
+        self.trio = self.loop.run_until_complete(made())
+        self.had: dict[str, dict[tuple[str, str], int]] = {"node": {}, "quota": {}}
+        self.most: dict[str, dict[tuple[str, str], int]] = {"node": _capacities(offers()), "quota": {}}
+        self.edit_quota(2, 1, 2)
+
+    def teardown(self) -> None:
+        if hasattr(self, "trio"):
+            self.do(self.trio.__aexit__())
+        self.loop.close()
+        self.folder.cleanup()
+
+    def alive(self, name: str) -> bool:
+        return self.trio.api.get("pods", "default", name) is not None
+
+    # ---- Users
+
+    @rule(target=names, rdt=st.sampled_from(RDT), blockio=st.sampled_from(BLOCKIO))
+    def create(self, rdt: str, blockio: str) -> str:
+        self.made += 1
+        self.trio.create(f"p{self.made}", rdt=rdt, blockio=blockio)
+        return f"p{self.made}"
+
+    @rule(name=names, rdt=st.sampled_from(RDT))
+    def change(self, name: str, rdt: str) -> None:
+        if self.alive(name):
+            self.trio.resize(name, rdt=rdt)
+
+    @rule(name=names, blockio=st.sampled_from(BLOCKIO))
+    def change_what_cannot_be(self, name: str, blockio: str) -> None:
+        if self.alive(name):
+            self.trio.resize(name, blockio=blockio)
+
+    @rule(name=names)
+    def delete(self, name: str) -> None:
+        if self.alive(name):
+            self.trio.delete(name)
+
+    # ---- The cluster
+
+    @rule(step=st.sampled_from(["schedule", "node hears", "time passes", "node is heard"]))
+    def something_happens(self, step: str) -> None:
+        match step:
+            case "schedule":
+                self.trio.schedule()
+            case "node hears":
+                self.do(self.trio.node_hears())
+            case "time passes":
+                self.do(self.trio.passes(20))
+            case _:
+                self.trio.node_is_heard()
+
+    @rule()
+    def everything_comes_to_rest(self) -> None:
+        self.do(self.trio.comes_to_rest())
+
+    @rule(node=st.booleans())
+    def restart(self, node: bool) -> None:
+        if node:
+            self.do(self.trio.restart_node())
+        else:
+            self.trio.restart_scheduler()
+
+    # ---- The administrator
+
+    @rule(gold=st.integers(1, 3), exclusive=st.integers(1, 2), high=st.integers(1, 3), silver=st.booleans())
+    def change_classes(self, gold: int, exclusive: int, high: int, silver: bool) -> None:
+        offered = offers(gold, exclusive, high, silver=silver)
+        self.do(self.trio.offer(offered))
+        self.most["node"] = _capacities(offered)
+
+    @rule(gold=st.integers(1, 4), exclusive=st.integers(1, 2), high=st.integers(1, 3))
+    def edit_quota(self, gold: int, exclusive: int, high: int) -> None:
+        rules = quota_of(
+            rdt={"gold": gold, "exclusive": exclusive, "silver": None}, blockio={"high-prio": high, "throttled": None}
+        )
+        assert self.trio.api.apply(rules).ok
+        self.most["quota"] = {("rdt", "gold"): gold, ("rdt", "exclusive"): exclusive, ("blockio", "high-prio"): high}
+
+    # ---- The law
+
+    @invariant()
+    def nobody_is_over(self) -> None:
+        """What is held may grow up to a limit; what was held when the limit was lowered may stay."""
+        if not hasattr(self, "trio"):
+            return
+        for whose, held in self.held().items():
+            for key, most in self.most[whose].items():
+                had = self.had[whose].get(key, 0)
+                assert held.get(key, 0) <= max(most, had), (
+                    f"{held} are held after {had}, {whose} allows {most} of {key}"
+                )
+        self.had = self.held()
+
+    def held(self) -> dict[str, dict[tuple[str, str], int]]:
+        """By the books of the node and of the quota."""
+        assert self.trio.world.agent.classes is not None
+        node = self.trio.world.agent.classes.used()
+        return {
+            "node": {(name, cls): count for (_, name, cls), count in node.items()},
+            "quota": self.trio.quota_use(),
+        }
+
+    @invariant()
+    def the_node_never_refuses(self) -> None:
+        if hasattr(self, "trio"):
+            assert self.trio.refused() == []
+
+    @invariant()
+    def everybody_counts_at_least_what_is_there(self) -> None:
+        if not hasattr(self, "trio"):
+            return
+        trio, held, inside = self.trio, self.held(), self.trio.really_in()
+        cluster = trio.scheduler.cluster
+        for key, count in inside.items():
+            assert held["quota"][key] >= count, f"the quota counts {held['quota']}, {inside} are there"
+            assert held["node"].get(key, 0) >= count, f"the node counts {held['node']}, {inside} are there"
+        for (name, cls), count in held["node"].items():
+            counted = cluster.class_column((classes.Level.CONTAINER, name, cls)).used[cluster.row_of["n1"]]
+            assert counted >= count, f"the scheduler counts {counted} of {cls}, the node {count}"
+        assert trio.scheduler.validate() == []
+        trio.world.validate()
+
+
+def _capacities(offered: tuple[Advertisement, ...]) -> dict[tuple[str, str], int]:
+    return {(offer.name, cls.name): cls.capacity for offer in offered for cls in offer.classes if cls.capacity}
+
+
+def test_the_law_in_short() -> None:
+    run_state_machine_as_test(AnyOrder, settings=settings(max_examples=40, stateful_step_count=50))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_the_law() -> None:
+    run_state_machine_as_test(AnyOrder, settings=settings(max_examples=2000, stateful_step_count=50))

@@ -196,7 +196,8 @@ def _metrics_in(path: Path) -> Iterator[Found]:
 
 
 _TYPES = ("Normal", "Warning")
-_EVENT_CALLS = ("record", "record_node", "Record", "Tell", "Event", "NodeEvent")
+_WARNING_CALLS = ("record_node", "NodeEvent", "emit", "_emit")
+_EVENT_CALLS = ("record", "Record", "Tell", "Event", *_WARNING_CALLS)
 _REASON = re.compile(r"[A-Z][A-Za-z]{3,}")
 
 
@@ -217,7 +218,7 @@ def _events_in(path: Path) -> Iterator[Found]:
         if _called(call) not in _EVENT_CALLS or _room(path) in ("store", "client"):
             continue
         texts = [text_of(each) for each in (*call.args, *(each.value for each in call.keywords))]
-        usual = "Warning" if _called(call) in ("record_node", "NodeEvent") or _room(path) == "qrm" else "Normal"
+        usual = "Warning" if _called(call) in _WARNING_CALLS or _room(path) == "qrm" else "Normal"
         reason = next((text for text in texts if _REASON.fullmatch(text) and text not in _TYPES), None)
         if reason:
             yield Found(_room(path), reason, next((text for text in texts if text in _TYPES), usual), "")

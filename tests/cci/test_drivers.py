@@ -80,10 +80,15 @@ async def test_a_driver_that_says_it_is_not_serving_is_not_called(tmp_path: Path
         async with node.driver(moody):
             moody.trouble = "no access to the cores"
             await node.driver_down()
-            assert node.events == [("ComputeDriverUnavailable", f"{DRIVER}: it says that it is not serving")]
+            assert node.events == [("ComputeDriverUnavailable", f"{DRIVER}: it says: no access to the cores")]
             refusal = await node.start(pod("one", exclusive(1)))
             assert refusal is not None
-            assert refusal.message == f"compute driver {DRIVER} is unhealthy: it says that it is not serving"
+            assert refusal.message == f"compute driver {DRIVER} is unhealthy: it says: no access to the cores"
+            assert node.manager.conditions()["ComputeDriversReady"] == (
+                "False",
+                "ComputeDriverNotReady",
+                f"driver {DRIVER} is unhealthy: it says: no access to the cores",
+            )
             moody.trouble = ""
             await node.driver_up()
             assert await node.start(pod("two", exclusive(1))) is None

@@ -110,7 +110,7 @@ async def test_a_plugin_that_says_it_is_ill_is_not_asked(folder: Path) -> None:
         plugin.mood = "the disk is full"
         await node.manager.reconcile()
         status, _, message = node.manager.conditions()["ResourcePluginsReady"]
-        told = "plugin example.com/tiny is not well: it says that it is not serving"
+        told = "plugin example.com/tiny is not well: it says: the disk is full"
         assert (status, message) == ("False", told)
         refused: Any = await node.admit(pod("web", **{"example.com/tiny": "2"}), Policy.BEST_EFFORT)
         assert refused.retry and told in refused.message

@@ -8,7 +8,6 @@ the driver is away or hangs marks it sick at once, so that a hung driver holds u
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -220,14 +219,3 @@ class Drivers:
 def negotiate(theirs: tuple[str, ...]) -> str | None:
     """The newest version that both sides speak."""
     return next((version for version in VERSIONS if version in theirs), None)
-
-
-@contextlib.asynccontextmanager
-async def watched(drivers: Drivers) -> Any:
-    """Health checks for the duration of a block."""
-    task = asyncio.create_task(drivers.watch(), name="cci driver health")
-    try:
-        yield drivers
-    finally:
-        task.cancel()
-        await asyncio.wait([task])

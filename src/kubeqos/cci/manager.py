@@ -21,7 +21,7 @@ from kubeqos.cci.claims.asks import Wrong, asks_of
 from kubeqos.cci.claims.claiming import INVALID, REFUSED, UNAVAILABLE, Claiming
 from kubeqos.cci.claims.devices import DeviceLocator, locate_by_name
 from kubeqos.cci.departures import Departures
-from kubeqos.cci.drivers import Deadlines, Driver, Drivers, watched
+from kubeqos.cci.drivers import Deadlines, Driver, Drivers
 from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sharing import because, memory_nodes, place, pool_of, running_on
@@ -42,6 +42,7 @@ from kubeqos.plugins.managers import (
     NodeResource,
     Refusal,
 )
+from kubeqos.supervision import Supervisor
 from kubeqos.topology.alignment.hints import Hint, Offer
 from kubeqos.topology.answers import Unsatisfiable
 
@@ -371,16 +372,20 @@ class CciManager:
         return wrong
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[CciManager]:
+    async def running(self, supervisor: Supervisor | None = None) -> AsyncIterator[CciManager]:
         """Health checks of drivers and late departures, for the duration of a block."""
-        async with watched(self.drivers):
-            task = asyncio.create_task(self._keep_delivering(), name="cci departures")
-            try:
-                yield self
-            finally:
+        keep = (supervisor or Supervisor()).keep
+        tasks = [
+            asyncio.create_task(keep("driver health", self.drivers.watch)),
+            asyncio.create_task(keep("driver removals", self._keep_delivering)),
+        ]
+        try:
+            yield self
+        finally:
+            for task in tasks:
                 task.cancel()
-                await asyncio.wait([task])
-        await self.drivers.close()
+            await asyncio.wait(tasks)
+            await self.drivers.close()
 
     def leave(self) -> None:
         """The node agent ends: drivers that are given up from now on are no news, it is we who go."""

@@ -12,11 +12,13 @@ import contextlib
 import copy
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.clock import NS, Timer, WallClock
 from kubeqos.cri.errors import CallError
+from kubeqos.cri.relist import Seen
 from kubeqos.errors import KubeqosError, StateError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
 from kubeqos.logs import logger
@@ -35,19 +37,19 @@ from kubeqos.node.cgroups.unsupported import UnsupportedFiles
 from kubeqos.node.cri.observer import live_containers
 from kubeqos.node.parts import AgentCounters, NodeParts
 from kubeqos.node.pod import effects as fx
-from kubeqos.node.pod.machine import Core, describe
+from kubeqos.node.pod.machine import Core, admitted_pods, describe
 from kubeqos.node.pod.status import StatusFacts
 from kubeqos.node.runtime.executor import Executor, StartError
 from kubeqos.node.runtime.follower import RuntimeWatch
 from kubeqos.node.runtime.prober import Prober
 from kubeqos.node.updates.updater import ContainerUpdater
-from kubeqos.plugins.managers import AdmittedPod, NodeResource
+from kubeqos.plugins.managers import NodeResource
 from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
+from kubeqos.supervision import Supervisor, Work
 
 log = logger(__name__)
 SYNC_SECONDS = 10.0
 RETRY_SECONDS = 1.0
-FILE_SECONDS = 2.0
 SOON_SECONDS = 1.0
 
 
@@ -72,6 +74,7 @@ class NodeAgent:
         self._timer: Timer | None = None
         self._timer_at: float | None = None
         self._stopped = False
+        self._looked: Seen | None = None
         self._make_hands()
         self._make_reports()
 
@@ -117,6 +120,7 @@ class NodeAgent:
         """Where pods come from, and where everything about them and about the node is told."""
         api, settings = self.parts.api, self.settings
         self.record_node = self.parts.events.node
+        self.supervisor = Supervisor(self.clock, self.record_node)
         self.unsupported = UnsupportedFiles(self.admission.grant, lambda: self.context, self.parts.events.pod)
         self.pods = self.parts.pods
         self.writer = PodWriter(api, self._spawn, self.parts.events.pod) if api else None
@@ -141,22 +145,22 @@ class NodeAgent:
         """Run the node until cancelled; its containers run on without us."""
         try:
             await self._meet_runtime()
-            self._spawn(self.pods.run())
+            self._keep("pods", self.pods.run)
             with contextlib.suppress(TimeoutError):
                 # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event is set.
                 async with asyncio.timeout(SYNC_SECONDS):
                     await self.pods.synced.wait()
-            self._spawn(self.parts.events.run())
-            since = await self.runtime.look()  # what ends while we take over is an event, too
+            self._keep("events", self.parts.events.run)
+            self._looked = await self.runtime.look()  # what ends while we take over is an event, too
             await self._take_over()
-            self._spawn(self.watch.follow(self.runtime, since))
-            self._spawn(self._relist())
+            self._keep("runtime events", self._follow_runtime)
+            self._keep("relist", self._relist)
             for manager in self.managers:
                 if isinstance(manager, Reconciles):
-                    self._spawn(self._reconcile(manager))
-            self._spawn(self._keep_node())
-            self._spawn(self._keep_cgroups())
-            self._spawn(self._follow_plugins())
+                    self._keep(f"reconcile {manager.name}", partial(self._reconcile, manager))
+            self._keep("node status", self._keep_node)
+            self._keep("cgroups", self._keep_cgroups)
+            self._keep("plugins' changes", self._follow_plugins)
             self.ready.set()
             await asyncio.Event().wait()
         finally:
@@ -177,6 +181,10 @@ class NodeAgent:
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _keep(self, name: str, work: Work) -> None:
+        """Start a loop that goes on as long as the agent, whatever happens in it."""
+        self._spawn(self.supervisor.keep(name, work))
+
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._start(work)
 
@@ -192,6 +200,7 @@ class NodeAgent:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not self._stopped:
+            self.supervisor.restarts["other"] += 1
             log.error("a task of node %s failed", self.settings.node_name, exc_info=error)
 
     def now(self) -> float:
@@ -308,7 +317,7 @@ class NodeAgent:
     async def _take_over(self) -> None:
         """Find out what runs, take over the ledger, then listen to the API."""
         seen = await self.executor.look_at_all()
-        pods = self._known_pods()
+        pods = admitted_pods(self.pods.known())
         live = dict(live_containers(pods, seen))
         restored = await self.admission.restore(pods, live)
         if restored.damaged:
@@ -323,7 +332,7 @@ class NodeAgent:
         if self.settings.static_pod_dir is not None:
             folder = StaticFolder(self.settings.static_pod_dir, self.settings.node_name)
             folder.tell(self.feed, self.record_node)
-            self._spawn(self._follow_folder(folder))
+            self._keep("static pods", partial(folder.follow, self.clock, self.feed, self.record_node))
         self.pods.on_change(self._pod_changed)
         if self.pods.synced.is_set():
             self._pods_listed()
@@ -339,18 +348,6 @@ class NodeAgent:
         for uid in set(self.admission.entries) - set(self.core.pods):
             self._spawn(self.admission.release(uid))
 
-    def _known_pods(self) -> dict[str, AdmittedPod]:
-        """Pods of this node, as managers see them."""
-        core = Core(journal_steps=0)
-        for raw in self.pods.known():
-            core.step(fx.PodSet(raw), 0.0)
-        return {uid: pod.admitted for uid, pod in core.pods.items()}
-
-    async def _follow_folder(self, folder: StaticFolder) -> None:
-        while True:
-            await self.clock.sleep_until(self.clock.now_ns() + round(FILE_SECONDS * NS))
-            folder.tell(self.feed, self.record_node)
-
     def _pod_changed(self, change: fx.PodSet | fx.PodGone) -> None:
         if self._mirrors is not None:
             self._mirrors.changed(change)
@@ -362,6 +359,10 @@ class NodeAgent:
         self.feed(change)
 
     # ---- The runtime
+
+    async def _follow_runtime(self) -> None:
+        since, self._looked = self._looked, None
+        await self.watch.follow(self.runtime, since or await self.runtime.look())
 
     async def _relist(self) -> None:
         """Now and then compare everything: an event may be lost, an update may have failed."""

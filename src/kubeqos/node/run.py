@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kubeqos.cci.drivers import PLUGIN_TYPE as CCI_TYPE
@@ -206,11 +207,12 @@ async def running_plugins(agent: NodeAgent) -> AsyncIterator[None]:
                 await stack.enter_async_context(serve_legacy(LegacyRegistry(plugins.qrm, plugins.legacy_folder)))
         if plugins.cci is not None:
             handlers[CCI_TYPE] = plugins.cci.drivers
-            await stack.enter_async_context(plugins.cci.running())
+            await stack.enter_async_context(plugins.cci.running(agent.supervisor))
             await stack.enter_async_context(serve_state(plugins.cci.store, plugins.folder.parent / SOCKET_NAME))
+        keep = agent.supervisor.keep
         tasks = [
-            asyncio.create_task(Watcher([plugins.folder], handlers).run(), name="plugin watcher"),
-            asyncio.create_task(_publish_plugins(agent), name="publish plugins"),
+            asyncio.create_task(keep("plugin watcher", Watcher([plugins.folder], handlers).run)),
+            asyncio.create_task(keep("plugin publisher", partial(_publish_plugins, agent))),
         ]
         try:
             yield
@@ -270,7 +272,7 @@ async def serve_node(agent: NodeAgent, settings: ServiceSettings | None = None) 
         if settings.client_authority is not None:
             endpoint = serving_https(server, settings.address, settings.port, settings.client_authority)
             await stack.enter_async_context(endpoint)
-        task = asyncio.create_task(keep(), name="housekeeping")
+        task = asyncio.create_task(agent.supervisor.keep("housekeeping", keep))
         try:
             yield NodeServices(keeper, servicer, server)
         finally:

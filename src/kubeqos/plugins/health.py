@@ -1,6 +1,7 @@
 """gRPC's own health check (`grpc.health.v1`), as far as plugins and drivers need it: is this peer well?
 
-Its two messages are one field each, so they are written here as bytes.
+Its two messages are one field each, so they are written here as bytes. The protocol has no place for words: a peer that
+is not well says why in the metadata that follows its answer, under `kubeqos-health-bin`, as UTF-8.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ import grpc
 import grpc.aio
 
 PATH = "/grpc.health.v1.Health/Check"
+WORDS_KEY = "kubeqos-health-bin"
+MOST_BYTES = 1024
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse.status, the only field
 
 
 def health_service(problem: Callable[[], object]) -> Any:
-    """Answers by what `problem` says: anything is not serving, nothing is serving."""
+    """Answers by what `problem` says: anything is not serving, nothing is serving. A text is passed on."""
 
-    async def check(_request: bytes, _context: Any) -> bytes:
-        return NOT_SERVING if problem() else SERVING
+    async def check(_request: bytes, context: Any) -> bytes:
+        found = problem()
+        if isinstance(found, str) and found:
+            context.set_trailing_metadata(((WORDS_KEY, found.encode()[:MOST_BYTES]),))
+        return NOT_SERVING if found else SERVING
 
     service, _, method = PATH.removeprefix("/").partition("/")
     return grpc.method_handlers_generic_handler(service, {method: grpc.unary_unary_rpc_method_handler(check)})
@@ -28,8 +34,9 @@ def health_service(problem: Callable[[], object]) -> Any:
 async def examine(channel: grpc.aio.Channel, seconds: float) -> str:
     """What is wrong with a peer, empty if nothing. One without the service is well when it answers at all."""
     stub: Any = channel.unary_unary(PATH, request_serializer=None, response_deserializer=None)
+    asked = stub(b"", timeout=seconds)
     try:
-        answer = await stub(b"", timeout=seconds)
+        answer = await asked
     except grpc.aio.AioRpcError as error:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return ""
@@ -38,4 +45,16 @@ async def examine(channel: grpc.aio.Channel, seconds: float) -> str:
         return f"{error.details()} ({error.code().name})"
     except grpc.aio.UsageError as error:  # our own end was closed meanwhile
         return str(error)
-    return "" if answer == SERVING else "it says that it is not serving"
+    if answer == SERVING:
+        return ""
+    words = _words(await asked.trailing_metadata())
+    return f"it says: {words}" if words else "it says that it is not serving"
+
+
+def _words(metadata: Any) -> str:
+    """What a peer says about its own health: one line, and not without end."""
+    for key, value in metadata or ():
+        if key == WORDS_KEY and isinstance(value, bytes):
+            text = value[:MOST_BYTES].decode(errors="replace")
+            return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return ""

@@ -134,6 +134,9 @@ class Watcher:
                 self._note(path, registered=False, message=error.what)
                 if not known:
                     log.warning("plugin is not registered", socket=str(path), reason=error.what)
+            except Exception as error:  # a manager's mistake with one plugin must not lose the plugin for good
+                log.exception("plugin is not registered", socket=str(path))
+                self._note(path, registered=False, message=f"{type(error).__name__}: {error}")
             finally:
                 await channel.close(None)
             await asyncio.sleep(pause)

@@ -377,3 +377,25 @@ def test_every_setting_has_one_flag_and_a_help_text() -> None:
         SETTINGS["cpuCFSQuota"].flag == "cpu-cfs-quota"
         and SETTINGS["memoryManagerPolicy"].flag == "memory-manager-policy"
     )
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("qosResourceManagerReconcilePeriod", "0s"),
+        ("qosResourceManagerReconcilePeriod", "0"),
+        ("qosResourceManagerReconcilePeriod", "-3s"),
+        ("qosResourceManagerReconcilePeriod", "1us"),
+        ("nodeStatusUpdateFrequency", "0s"),
+        ("housekeepingInterval", "0s"),
+        ("cciCallTimeout", "0s"),
+        ("cciDriverWaitPeriod", "-1s"),
+        ("cpuCFSQuotaPeriod", "0s"),
+        ("cpuCFSQuotaPeriod", "2s"),
+        ("evictionPressureTransitionPeriod", "-1m"),
+    ],
+)
+def test_a_period_without_end_or_beginning_is_a_mistake(setting: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        configure(parse_document(f"{HEAD}{setting}: {value}", "node.yaml"), {})
+    assert setting in str(caught.value.where) and caught.value.remedy

@@ -15,6 +15,7 @@ from typing import Any
 from kubeqos.client.api import Api
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.resources import PODS
+from kubeqos.clock import NS, Clock
 from kubeqos.codec import YamlError, decode_yaml
 from kubeqos.errors import InputError
 from kubeqos.node.api.podwriter import PodWriter
@@ -26,6 +27,7 @@ from kubeqos.rules.validation import validate
 HASH_ANNOTATION = "kubernetes.io/config.hash"
 SUFFIXES = (".yaml", ".yml", ".json")
 RETRY_SECONDS = 2.0
+SCAN_SECONDS = 2.0
 
 
 def static_pod(text: str, node_name: str, where: str) -> dict[str, Any]:
@@ -107,6 +109,14 @@ class StaticFolder:
             feed(stimulus)
         for name in set(self.problems) - known:
             report("FailedStaticPod", f"{self.problems[name].what} ({self.problems[name].where or name})")
+
+    async def follow(
+        self, clock: Clock, feed: Callable[[PodSet | PodGone], None], report: Callable[[str, str], None]
+    ) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await clock.sleep_until(clock.now_ns() + round(SCAN_SECONDS * NS))
+            self.tell(feed, report)
 
 
 class Mirrors:

@@ -58,7 +58,7 @@ def _kebab(key: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", key.replace("CPUs", "Cpus")).lower()
 
 
-_path, _text, _flag, _duration = read.path, read.text, read.flag, read.duration
+_path, _text, _flag, _duration, _period = read.path, read.text, read.flag, read.duration, read.period
 _count = read.whole(0, 1_000_000)
 _percent = read.whole(0, 100)
 
@@ -145,7 +145,7 @@ class NodeConfiguration:
         "cgroupsPerQOS", True, _flag, "Keep the cgroups of pods and QoS classes; otherwise the runtime makes them."
     )
     cpu_cfs_quota: bool = _setting("cpuCFSQuota", True, _flag, "Enforce CPU limits.")
-    cpu_cfs_quota_period: float = _setting("cpuCFSQuotaPeriod", 0.1, _duration, "Period of CPU limits.")
+    cpu_cfs_quota_period: float = _setting("cpuCFSQuotaPeriod", 0.1, read.quota_period, "Period of CPU limits.")
     memory_policy: MemoryPolicy = _setting(
         "memoryReservationPolicy", MemoryPolicy.RESERVE, read.one_of(MemoryPolicy), "How requests protect memory."
     )
@@ -185,7 +185,7 @@ class NodeConfiguration:
     image_maximum_age: float = _setting(
         "imageMaximumGCAge", 0.0, _duration, "An unused image goes after this long; 0 keeps it while there is room."
     )
-    housekeeping_interval: float = _setting("housekeepingInterval", 10.0, _duration, "How often usage is looked at.")
+    housekeeping_interval: float = _setting("housekeepingInterval", 10.0, _period, "How often usage is looked at.")
     # Plugins; a folder that is not set lies in stateDir
     plugin_registration_dir: Path = _setting(
         "pluginRegistrationDir", Path("plugins_registry"), _path, "Folder where plugins register."
@@ -194,7 +194,7 @@ class NodeConfiguration:
         "qosResourcePluginDir", Path("resource-plugins"), _path, "Folder of resource plugins (KEP-3461)."
     )
     qrm_reconcile_period: float = _setting(
-        "qosResourceManagerReconcilePeriod", 3.0, _duration, "How often resource plugins are asked for changes."
+        "qosResourceManagerReconcilePeriod", 3.0, _period, "How often resource plugins are asked for changes."
     )
     qrm_names: Mapping[str, str] = _setting(
         "qosResourceManagerResourceNamesMap", {}, read.texts, "Resource names of pods, and what plugins call them."
@@ -206,7 +206,7 @@ class NodeConfiguration:
         "cciDriverWaitPeriod", 300.0, _duration, "How long a claim waits for its driver (KEP-3675)."
     )
     cci_call_timeout: float = _setting(
-        "cciCallTimeout", 2.0, _duration, "How long a compute driver may take for one call."
+        "cciCallTimeout", 2.0, _period, "How long a compute driver may take for one call."
     )
     cci_several_drivers: bool = _setting(
         "cciSeveralDrivers", False, _flag, "Let several compute drivers register; the claim's class chooses."
@@ -223,7 +223,7 @@ class NodeConfiguration:
     # Serving and reporting
     address: str = _setting("address", "127.0.0.1", _text, "Where logs, exec and metrics are served.")
     port: int = _setting("port", 10250, read.whole(0, 65535), "Port of that; 0 takes any free one.")
-    node_status_period: float = _setting("nodeStatusUpdateFrequency", 10.0, _duration, "How often status is looked at.")
+    node_status_period: float = _setting("nodeStatusUpdateFrequency", 10.0, _period, "How often status is looked at.")
     lease_seconds: int = _setting("nodeLeaseDurationSeconds", 40, read.whole(1, 3600), "Life of the node's lease.")
 
     given_at: Mapping[str, str] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from kubeqos.model.objects import ResourceList
 from kubeqos.model.reading import quantity, seconds
 from kubeqos.topology.cpus import CpuOptions
 
+SHORTEST_PERIOD_SECONDS = 0.01
 T = TypeVar("T")
 E = TypeVar("E", bound=enum.Enum)
 Reader = Callable[[Doc], T]
@@ -63,7 +64,27 @@ def path(doc: Doc) -> Path:
 
 
 def duration(doc: Doc) -> float:
-    return seconds(doc)
+    """A span of time; one below zero is none."""
+    found = seconds(doc)
+    if found < 0:
+        doc.fail(f"a duration of {doc.text()} is before it begins", "use 0s or more")
+    return found
+
+
+def period(doc: Doc) -> float:
+    """How often or how long something is done: with none at all it would be done without a pause, or never."""
+    found = seconds(doc)
+    if found < SHORTEST_PERIOD_SECONDS:
+        doc.fail(f"{doc.text()} is too short for a period", f"use {SHORTEST_PERIOD_SECONDS * 1000:g}ms or more")
+    return found
+
+
+def quota_period(doc: Doc) -> float:
+    """The kernel's bounds of a period of CPU limits."""
+    found = seconds(doc)
+    if not 0.001 <= found <= 1.0:
+        doc.fail(f"{doc.text()} is no period of CPU limits", "use 1ms to 1s, as the kernel does")
+    return found
 
 
 def factor(doc: Doc) -> float:

@@ -25,7 +25,7 @@ from kubeqos.node.pod.observed import Stage
 from kubeqos.node.pod.record import ACTIVE, Cause, Ending, PodRecord, PodState
 from kubeqos.node.pod.resize import resources_changed
 from kubeqos.node.pod.status import NO_EPHEMERAL, TERMINAL, StatusFacts, pod_status, terminations_told
-from kubeqos.plugins.managers import Refusal
+from kubeqos.plugins.managers import AdmittedPod, Refusal
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 SOURCE_ANNOTATION = "kubernetes.io/config.source"
@@ -450,3 +450,11 @@ def describe(effect: fx.Effect) -> str:
         if value not in (None, ""):
             words.append(f"{name}={value}" if not isinstance(value, str) else value)
     return " ".join(words)
+
+
+def admitted_pods(raws: Iterable[fx.Raw]) -> dict[str, AdmittedPod]:
+    """Pods as managers see them, before any of them was told to a core that acts."""
+    core = Core(journal_steps=0)
+    for raw in raws:
+        core.step(fx.PodSet(raw), 0.0)
+    return {uid: pod.admitted for uid, pod in core.pods.items()}

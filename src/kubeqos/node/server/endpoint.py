@@ -206,6 +206,8 @@ class _Counters(Collector):
 
     def _repairs(self) -> Iterable[Metric]:
         """What others damaged and this agent put right, and what it cannot."""
+        restarts = self._agent.supervisor.restarts
+        yield _counted("kubeqos_node_task_restarts", "Tasks of the agent that died and began again.", "task", restarts)
         damaged = self._agent.counters.damaged_checkpoints
         yield CounterMetricFamily("kubeqos_node_damaged_checkpoints", "Checkpoints set aside.", value=damaged)
         refused = self._agent.writer.refused if self._agent.writer is not None else 0

@@ -13,10 +13,9 @@ from typing import Any
 
 from kubeqos.rules.classes import is_class_annotation
 from kubeqos.stock.asking import CONTAINER_KEY, POD_KEY, Asked, read, written
+from kubeqos.stock.names import API_VERSION, LIMITS, QUOTA
 
 Raw = dict[str, Any]
-API_VERSION = "kubeqos.io/v1alpha1"
-QUOTA, LIMITS = "QOSClassQuota", "QOSClassLimits"
 _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Pod": (),
     "PodTemplate": ("template",),

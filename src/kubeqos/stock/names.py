@@ -1,0 +1,40 @@
+"""Names by which the parts in a stock cluster know each other's doings. Pure.
+
+A class with a capacity is an extended resource of the node, so that the stock scheduler counts it; one without is a
+label. Both are made from the class's resource and name, whose slash has no place in the part behind the domain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+GROUP = "kubeqos.io"
+API_VERSION = f"{GROUP}/v1alpha1"
+QUOTA, LIMITS, CLASS, NODE = "QOSClassQuota", "QOSClassLimits", "QOSClass", "NodeQOS"
+COUNTED_DOMAIN = "qos.kubeqos.io/"
+OFFERED_DOMAIN = "class.qos.kubeqos.io/"
+_LONGEST = 63
+
+
+def extended_resource(resource: str, cls: str) -> str:
+    """The extended resource that counts a class: `qos.kubeqos.io/blockio.slow`."""
+    return COUNTED_DOMAIN + joined(resource, cls)
+
+
+def node_label(resource: str, cls: str) -> str:
+    """The label of nodes that offer a class without counting it."""
+    return OFFERED_DOMAIN + joined(resource, cls)
+
+
+def joined(resource: str, cls: str) -> str:
+    """Resource and class as one name of at most 63 characters, different for different classes.
+
+    A domain's slash becomes two underscores, which no domain contains. Where that could be read in two ways (a class
+    with a dot, a name with such underscores), or is too long, a digest of both tells them apart.
+    """
+    name = f"{resource.replace('/', '__')}.{cls.replace('/', '__')}"
+    plain = not ("." in cls or "/" in cls or "__" in resource)
+    if plain and len(name) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(f"{resource} {cls}".encode()).hexdigest()[:10]
+    return f"{name[: _LONGEST - len(digest) - 1].rstrip('._-')}.{digest}"

@@ -66,31 +66,35 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Of all threads."""
-        return _cpu_seconds(Path(f"/proc/{self.process.pid}/stat"))
+        return cpu_seconds(Path(f"/proc/{self.process.pid}/stat"))
 
     def loop_seconds(self) -> float:
         """Of the event loop, which is the process's first thread."""
-        return _cpu_seconds(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/stat"))
+        return cpu_seconds(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/stat"))
 
     def resident_mb(self) -> float:
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", text)
-        return int(found[1]) / 1024 if found else 0.0
+        return resident_mb(self.process.pid)
 
 
-def _cpu_seconds(stat: Path) -> float:
+def resident_mb(pid: int) -> float:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def cpu_seconds(stat: Path) -> float:
     fields = stat.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def server() -> Iterator[Server]:
+def server(*more: str) -> Iterator[Server]:
+    """The API server alone; `more` are further words of its command line."""
     with tempfile.TemporaryDirectory(prefix="kubeqos-bench-") as name:
         directory = Path(name)
         tokens = directory / "tokens.csv"
         tokens.write_text(f'{TOKEN},bench,bench,"system:masters"\n')
         tokens.chmod(0o600)
-        arguments = ["--data-dir", str(directory / "data"), "--port", "0", "--token-auth-file", str(tokens)]
+        arguments = ["--data-dir", str(directory / "data"), "--port", "0", "--token-auth-file", str(tokens), *more]
         process = subprocess.Popen(
             [sys.executable, "-m", "kubeqos.cli.parts.apiserver", *arguments], stdout=subprocess.PIPE, env=os.environ
         )

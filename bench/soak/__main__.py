@@ -8,14 +8,12 @@ import statistics
 import sys
 import time
 
-import httpx2
-
 from bench.machine import describe
 from bench.soak import proof
 from bench.soak.cluster import Cluster, cluster, stop
 from bench.soak.load import Pods, Tally, Users
 from bench.soak.watching import Sample, Watchman, sampled
-from kubeqos.client.http import HttpApi, connect
+from kubeqos.client.http import HttpApi, HttpTransport
 from kubeqos.client.kubeconfig import load
 
 PATIENCE_SECONDS = 120.0
@@ -46,9 +44,7 @@ def main(arguments: list[str]) -> int:
 
 def patient(running: Cluster) -> HttpApi:
     """A client that waits for a busy machine: how fast it is, others measure."""
-    client = connect(load(running.kubeconfig))
-    client.timeout = httpx2.Timeout(PATIENCE_SECONDS)
-    return HttpApi(client)
+    return HttpApi(HttpTransport(load(running.kubeconfig), deadline=PATIENCE_SECONDS))
 
 
 async def soak(running: Cluster, seconds: float) -> dict[str, list[str]]:

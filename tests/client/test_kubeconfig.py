@@ -38,7 +38,7 @@ def test_several_files_are_one_and_the_first_wins(tmp_path: Path) -> None:
 
 def test_file_names_are_relative_to_their_file(tmp_path: Path) -> None:
     path = write(tmp_path / "one", "one", current="one", **{"certificate-authority": "ca.crt"})
-    assert load(path).cluster.certificate_auth == str(tmp_path.resolve() / "ca.crt")
+    assert load(path).cluster.certificate_authority == str(tmp_path.resolve() / "ca.crt")
     with pytest.raises(ConfigurationError, match="credentials cannot be used"):
         HttpApi.from_kubeconfig(path)
 
@@ -48,11 +48,14 @@ def test_file_names_are_relative_to_their_file(tmp_path: Path) -> None:
     [
         ("[]", "not a mapping"),
         ("a: b: c", "cannot be read"),
-        ("{}", "No current context"),
-        ("current-context: x", "Context 'x' not found"),
-        ("contexts: [{name: x, context: {cluster: gone}}]\ncurrent-context: x", "missing 'gone'"),
-        ("clusters: [{cluster: {}}]", "missing 'name'"),
-        ("clusters: [3]", "kubeconfig"),
+        ("{}", "no current context"),
+        ("current-context: x", "context was not found for specified context: x"),
+        (
+            "contexts: [{name: x, context: {cluster: gone}}]\ncurrent-context: x",
+            "cluster was not found for specified cluster: gone",
+        ),
+        ("clusters: [{cluster: {}}]", "an entry of clusters has no name"),
+        ("clusters: [3]", "an entry of clusters has no name"),
     ],
 )
 def test_a_bad_kubeconfig_is_explained(tmp_path: Path, content: str, message: str) -> None:

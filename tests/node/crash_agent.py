@@ -25,7 +25,7 @@ import httpcore2  # noqa: F401
 import lightkube.config.client_adapter  # noqa: F401
 
 from kubeqos.client.api import Answer, Call, TransportApi
-from kubeqos.client.http import HttpTransport, connect
+from kubeqos.client.http import HttpTransport
 from kubeqos.client.kubeconfig import load
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.runtime import Method, Request, Response
@@ -150,7 +150,7 @@ async def _live(life: Life, parent: Connection) -> None:
         cpu_manager_policy="static",
         reserved_cpus=CpuSet.of(0),
     )
-    transport = MortalTransport(connect(load(life.kubeconfig)))
+    transport = MortalTransport(load(life.kubeconfig))
     ledger = MortalLedger(settings.state_dir)
     runtime = MortalRuntime(life.runtime)
     transport.fate = ledger.fate = runtime.fate = fate

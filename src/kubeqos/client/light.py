@@ -1,24 +1,24 @@
 """A small synchronous reader for the command line: one kubeconfig, one connection, plain JSON.
 
-The full client takes a quarter of a second to import; a command that prints a table should have printed it by
-then. It reads certificates and tokens; credentials that need a helper program go through the full client.
+The full client brings an event loop and takes longer to import than a command should to print a table. Where the server
+is and who we are to it both read from the same place (`address`, `credentials`).
 """
 
 from __future__ import annotations
 
-import base64
 import http.client
 import os
 import socket
 import ssl
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
+from kubeqos.client.address import PORTS, Address, address_of, basic
+from kubeqos.client.credentials import Credentials
 from kubeqos.client.errors import ApiError, Unreachable
-from kubeqos.client.kubeconfig import REMEDY, files, merged
+from kubeqos.client.kubeconfig import Config, load
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.errors import ConfigurationError
 
@@ -29,45 +29,24 @@ _RIGHT_HOST = "did you specify the right host or port?"
 class LightApi:
     """Reads from one API server."""
 
-    def __init__(self, server: str, tls: ssl.SSLContext | None, token: str, namespace: str) -> None:
-        parts = urlsplit(server)
-        self.server = server
-        self.namespace = namespace
-        self._base = parts.path.rstrip("/")
-        self._headers = {"Accept": "application/json", "User-Agent": "kubeqos"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
-        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        if parts.scheme == "https":
-            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, port, timeout=_SECONDS, context=tls
-            )
-        else:
-            self._connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+    def __init__(self, config: Config, credentials: Credentials) -> None:
+        cluster = config.cluster
+        self.server = cluster.server
+        self.namespace = config.namespace
+        self._address = address_of(cluster.server, cluster.tls_server_name, cluster.proxy_url)
+        self._headers = credentials.headers
+        self._connection = _connection(self._address, credentials.tls)
 
     @classmethod
     def from_kubeconfig(
         cls, path: Path | None = None, context: str | None = None, env: Mapping[str, str] = os.environ
     ) -> LightApi:
         """As the kubeconfig says."""
-        whole = merged(files(path, env))
-        where = str(path or env.get("KUBECONFIG") or "~/.kube/config")
-        name = context or whole.get("current-context") or ""
-        chosen = _entry(whole, "contexts", name, "context", where)
-        cluster = _entry(whole, "clusters", chosen.get("cluster", ""), "cluster", where)
-        user = _entry(whole, "users", chosen.get("user", ""), "user", where) if chosen.get("user") else {}
-        if "exec" in user or "auth-provider" in user:
-            raise NeedsHelper(f"context {name!r} gets its credentials from a helper program")
-        try:
-            tls = _tls(cluster, user)
-        except (OSError, ssl.SSLError, ValueError) as error:
-            raise ConfigurationError(
-                f"kubeconfig: the certificates cannot be used: {error}", where=f"{where}: context {name}", remedy=REMEDY
-            ) from error
-        token = user.get("token") or ""
-        if not token and user.get("tokenFile"):
-            token = Path(user["tokenFile"]).read_text().strip()
-        return cls(cluster.get("server", ""), tls, token, chosen.get("namespace") or "default")
+        config = load(path, context, env)
+        credentials = Credentials(config)
+        if credentials.asks_program:
+            credentials.renew()
+        return cls(config, credentials)
 
     def get(self, path: str, **query: str) -> JsonObject:
         """One object or list."""
@@ -100,58 +79,41 @@ class LightApi:
             yield event["type"], event["object"]
 
     def _send(self, method: str, path: str, query: Mapping[str, str]) -> http.client.HTTPResponse:
-        target = self._base + quote(path, safe="/:") + (f"?{urlencode(query)}" if query else "")
+        target = self._address.base + quote(path, safe="/:") + (f"?{urlencode(query)}" if query else "")
         try:
-            self._connection.request(method, target, headers=self._headers)
+            self._connection.putrequest(method, target)
+            for name, value in (("Accept", "application/json"), ("User-Agent", "kubeqos"), *self._headers):
+                self._connection.putheader(name, value)
+            self._connection.endheaders()
             return self._connection.getresponse()
         except (OSError, http.client.HTTPException, socket.gaierror) as error:
             self._connection.close()
             if isinstance(error, ConnectionRefusedError):
-                what = f"The connection to the server {urlsplit(self.server).netloc} was refused - {_RIGHT_HOST}"
+                what = f"The connection to the server {self._address.authority} was refused - {_RIGHT_HOST}"
             else:
                 what = f"cannot reach the API server: {getattr(error, 'strerror', None) or error}"
             raise Unreachable(what, where=self.server, applied=False) from error
 
 
-class NeedsHelper(ConfigurationError):
-    """The kubeconfig asks for an external program, which only the full client runs."""
+class _Tls(http.client.HTTPSConnection):
+    """To a server whose certificate may have another name than its address."""
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext, name: str) -> None:
+        super().__init__(host, port, timeout=_SECONDS, context=tls)
+        self._tls, self._name = tls, name
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
 
 
-def _entry(whole: JsonObject, section: str, name: str, kind: str, where: str) -> JsonObject:
-    for entry in whole.get(section) or ():
-        if entry.get("name") == name:
-            return cast(JsonObject, entry.get(kind) or {})
-    if not name:
-        raise ConfigurationError("kubeconfig: no current context", where=where, remedy=REMEDY)
-    known = ", ".join(str(entry.get("name")) for entry in whole.get(section) or ())
-    raise ConfigurationError(
-        f"{kind} was not found for specified {kind}: {name}",
-        where=where,
-        remedy=f"the kubeconfig has: {known or 'none'}",
-    )
-
-
-def _tls(cluster: JsonObject, user: JsonObject) -> ssl.SSLContext | None:
-    if not str(cluster.get("server", "")).startswith("https"):
-        return None
-    authority = cluster.get("certificate-authority-data")
-    if authority:
-        context = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
-    else:
-        context = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
-    if cluster.get("insecure-skip-tls-verify"):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if user.get("client-certificate-data"):
-        _load_pair(context, user["client-certificate-data"], user.get("client-key-data", ""))
-    elif user.get("client-certificate"):
-        context.load_cert_chain(user["client-certificate"], user.get("client-key"))
-    return context
-
-
-def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """The library reads a client certificate from a file only; this one exists for a moment, for nobody else."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(base64.b64decode(certificate) + b"\n" + base64.b64decode(key))
-        file.flush()
-        context.load_cert_chain(file.name)
+def _connection(address: Address, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    proxy = address.proxy
+    if proxy is not None and proxy.scheme != "http":
+        remedy = "use an HTTP proxy, or a tunnel of your own"
+        raise ConfigurationError("commands do not go through SOCKS proxies", where=proxy.geturl(), remedy=remedy)
+    host, port = (proxy.hostname or "", proxy.port or PORTS["http"]) if proxy else (address.host, address.port)
+    made = _Tls(host, port, tls, address.name) if tls else http.client.HTTPConnection(host, port, timeout=_SECONDS)
+    if proxy is not None:
+        made.set_tunnel(address.host, address.port, {"Proxy-Authorization": basic(proxy)} if proxy.username else {})
+    return made

@@ -98,13 +98,13 @@ def _authority(kubeconfig: Path | None, state: Path) -> Path | None:
     from kubeqos.client.kubeconfig import load
 
     cluster = load(kubeconfig).cluster
-    if cluster.certificate_auth:
-        return Path(cluster.certificate_auth)
-    if not cluster.certificate_auth_data:
+    if cluster.certificate_authority and not cluster.certificate_authority_data:
+        return Path(cluster.certificate_authority)
+    if not cluster.certificate_authority_data:
         return None
     path = state / "clients-ca.crt"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(base64.b64decode(cluster.certificate_auth_data))
+    path.write_bytes(base64.b64decode(cluster.certificate_authority_data))
     return path
 
 

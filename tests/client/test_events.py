@@ -9,10 +9,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kubeqos.client import EventRecorder
+from kubeqos.client.eventlimits import BURST, RATE
+from kubeqos.client.events import QUEUED
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import EVENTS
 from kubeqos.codec import JsonObject, decode_json
 from tests.client.server import TinyServer
+from tests.client.test_informer import until
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "uid": "u1"}}
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -110,7 +113,7 @@ async def test_long_messages_are_cut(api: HttpApi, recorder: EventRecorder) -> N
 
 
 async def test_many_similar_events_are_combined(api: HttpApi, recorder: EventRecorder) -> None:
-    for number in range(30):
+    for number in range(20):
         recorder.record(POD, "FailedScheduling", f"0/{number} nodes are available")
         await recorder.flushed()
     recorder.record(POD, "FailedScheduling", "0/3 nodes are available")
@@ -118,7 +121,7 @@ async def test_many_similar_events_are_combined(api: HttpApi, recorder: EventRec
     await recorder.flushed()
     counts = {event["message"]: event["count"] for event in await stored(api)}
     assert len(counts) == 12
-    assert counts["(combined from similar events): 0/29 nodes are available"] == 20
+    assert counts["(combined from similar events): 0/19 nodes are available"] == 10
     assert counts["0/3 nodes are available"] == 2
 
 
@@ -137,3 +140,59 @@ async def test_what_was_told_long_ago_is_forgotten(api: HttpApi, recorder: Event
     assert len(recorder._series) == len(recorder._texts) == 1
     await recorder.flushed()
     assert [event["count"] for event in await stored(api) if event["reason"] == "BackOff"] == [2]
+
+
+class Timer:
+    """Seconds that pass when a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_one_object_is_not_told_about_without_end(api: HttpApi, server: TinyServer) -> None:
+    """Kubernetes' numbers: 25 at once, and then one every five minutes; what is not written is still counted."""
+    timer = Timer()
+    recorder = EventRecorder(api, "scheduler", timer=timer)
+    task = asyncio.create_task(recorder.run())
+    for _ in range(60):
+        recorder.record(POD, "BackOff", "restarting")
+        await recorder.flushed()
+    assert len(server.requests) == 25
+    recorder.record({"kind": "Node", "name": "n1"}, "NodeReady", "ready")
+    await recorder.flushed()
+    assert len(server.requests) == 26
+    timer.now += 300
+    for _ in range(2):
+        recorder.record(POD, "BackOff", "restarting")
+        await recorder.flushed()
+    [event] = await stored(api)
+    assert event["count"] == 61
+    task.cancel()
+
+
+async def test_a_burst_of_events_is_cut_and_warnings_go_first(api: HttpApi, server: TinyServer) -> None:
+    timer = Timer()
+    recorder = EventRecorder(api, "scheduler", timer=timer)
+    for number in range(10_000):
+        pod = {**POD, "metadata": {"name": f"web-{number}", "namespace": "shop"}}
+        recorder.record(pod, "Scheduled", "to n1")
+    recorder.record(POD, "FailedScheduling", "0/3 nodes are available", "Warning")
+    assert recorder.result.dropped == 9001  # one made room for the warning
+    task = asyncio.create_task(recorder.run())
+    await until(lambda: recorder.result.written >= 500)
+    found = await stored(api)
+    assert len(found) == 500
+    assert "FailedScheduling" in {event["reason"] for event in found}
+    await asyncio.sleep(0.05)
+    assert recorder.result.written == 500
+    timer.now += 1
+    await until(lambda: recorder.result.written >= 600)
+    task.cancel()
+    assert (await asyncio.gather(task, return_exceptions=True))[0] is not None
+
+
+def test_events_that_are_left_out_cost_less_than_the_bindings() -> None:
+    """Ten thousand pods in seven seconds, as they come from a scheduler that binds 1,500 a second."""
+    assert BURST + 7 * RATE + QUEUED < 10_000 / 4

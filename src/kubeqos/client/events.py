@@ -1,8 +1,10 @@
 """Records what happened to an object as a Kubernetes Event; what repeats is counted, not written again.
 
 `record` never waits and never fails its caller: events are told to people, nothing depends on them. A background task
-writes them; repeats that arrive meanwhile become one patch of `count` and `lastTimestamp`. A server that is away is
-waited for; an event that it could not be told for about two minutes is dropped.
+writes them, within limits (`eventlimits`); repeats that arrive meanwhile become one patch of `count` and
+`lastTimestamp`. In a burst, warnings go first and what finds the line full is dropped: ten thousand pods that are
+scheduled in a few seconds do not cost ten thousand events. A server that is away is waited for; an event that it could
+not be told for about two minutes is dropped.
 """
 
 from __future__ import annotations
@@ -10,21 +12,25 @@ from __future__ import annotations
 import asyncio
 import datetime
 import random
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 from msgspec import UNSET
 
 from kubeqos.client.api import Api, Refused, Submission
 from kubeqos.client.errors import ApiError, Unreachable
+from kubeqos.client.eventlimits import BURST, RATE, ObjectLimits, Tokens
 from kubeqos.client.resources import EVENTS
 from kubeqos.codec import JsonObject
 from kubeqos.model.messages import Event, EventMetadata, EventSource, ObjectReference
 from kubeqos.model.timestamps import timestamp
 
 REMEMBERED = 4096  # series
+QUEUED = 1000  # that wait to be written, as many as in Kubernetes
 CONTINUED = 6 * 60.0
 """How long after its last time an event goes on counting: longer than any back-off, which is five minutes at most."""
 AT_ONCE = 32
@@ -40,7 +46,7 @@ class Series:
     """One event and how often it happened."""
 
     regarding: JsonObject
-    type: str
+    type: Literal["Normal", "Warning"]
     reason: str
     message: str
     first: str
@@ -71,13 +77,17 @@ class EventRecorder:
         *,
         host: str = "",
         clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._source = EventSource(component, host or UNSET)
         self._clock = clock
         self._series: OrderedDict[tuple[Reference, str, str, str], Series] = OrderedDict()
         self._texts: OrderedDict[tuple[Reference, str, str], set[str]] = OrderedDict()
-        self._unwritten: dict[str, Series] = {}
+        self._unwritten: dict[str, dict[str, Series]] = {"Warning": {}, "Normal": {}}  # by name, urgent ones first
+        self._timer = timer
+        self._limits = ObjectLimits()
+        self._tokens = Tokens.full(RATE, BURST, timer())
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -111,12 +121,22 @@ class EventRecorder:
             series.count += 1
             series.last = now
             series.message = message
-        if len(self._unwritten) < REMEMBERED:
-            self._unwritten[series.name] = series
-            self._idle.clear()
-            self._wake.set()
-        else:
-            self.result.dropped += 1
+        self._enqueue(series, story[0])
+
+    def _enqueue(self, series: Series, about: Reference) -> None:
+        waiting = self._unwritten[series.type]
+        if series.name in waiting or not self._limits.allows(about, self._timer()):
+            return  # the next write tells how often it happened
+        if sum(map(len, self._unwritten.values())) >= QUEUED:
+            less_urgent = self._unwritten["Normal"]
+            if series.type == "Normal" or not less_urgent:
+                self._drop("more events at once than are written")
+                return
+            del less_urgent[next(iter(less_urgent))]
+            self._drop("more events at once than are written")
+        waiting[series.name] = series
+        self._idle.clear()
+        self._wake.set()
 
     def _forget_before(self, moment: str) -> None:
         """A component of a long life tells of many objects that are gone: of each it would keep all it ever told."""
@@ -144,15 +164,25 @@ class EventRecorder:
             await self._wake.wait()
             self._wake.clear()
             pause = FIRST_PAUSE
-            while self._unwritten:
-                # Together, so that they share the server's trips to the disk.
-                names = list(self._unwritten)[:AT_ONCE]
-                if await self._write([self._unwritten.pop(name) for name in names]):
+            while any(self._unwritten.values()):
+                batch = self._next()
+                if not batch:
+                    await asyncio.sleep(self._tokens.seconds_until_one())
+                elif await self._write(batch):
                     pause = FIRST_PAUSE
                 else:
                     await asyncio.sleep(pause * random.uniform(0.8, 1.2))
                     pause = min(pause * 2, LONGEST_PAUSE)
             self._idle.set()
+
+    def _next(self) -> list[Series]:
+        """Those to write together, so that they share the server's trips to the disk; none while the limit holds."""
+        waiting = sum(map(len, self._unwritten.values()))
+        left = self._tokens.take(min(AT_ONCE, waiting), self._timer())
+        batch: list[Series] = []
+        for urgency in self._unwritten.values():
+            batch += [urgency.pop(name) for name in list(islice(urgency, left - len(batch)))]
+        return batch
 
     async def flushed(self) -> None:
         """Wait until everything recorded so far has been written or dropped."""
@@ -178,7 +208,7 @@ class EventRecorder:
         else:
             series.tries += 1
             if series.tries < MOST_TRIES:
-                self._unwritten.setdefault(series.name, series)
+                self._unwritten[series.type].setdefault(series.name, series)
             else:
                 self._drop(refused.what)
 

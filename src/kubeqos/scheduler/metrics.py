@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kubeqos.client.events import EventRecorder
 from kubeqos.scheduler.core import Effect, Evict, Scheduler
+from kubeqos.scheduler.window import Window
 
 _PROFILE = "default-scheduler"
 
@@ -25,6 +27,16 @@ class Metrics:
             registry=self.registry,
         )
         self._victims = Counter("scheduler_preemption_victims", "Pods evicted for others.", registry=self.registry)
+
+    def watch(self, window: Window, events: EventRecorder) -> None:
+        """Show what goes out to the server: bindings on their way, events told and left out."""
+        for name, what, read in (
+            ("kubeqos_scheduler_bindings_in_flight", "Bindings on their way.", lambda: window.in_flight),
+            ("kubeqos_scheduler_binding_window", "Bindings that may be on their way.", lambda: window.size),
+            ("kubeqos_scheduler_events_written", "Events told to the server.", lambda: events.result.written),
+            ("kubeqos_scheduler_events_dropped", "Events left out.", lambda: events.result.dropped),
+        ):
+            Gauge(name, what, registry=self.registry).set_function(read)
 
     def decided(self, effects: Iterable[Effect], seconds: float) -> None:
         """Count one turn of the loop."""

@@ -1,7 +1,9 @@
 """The scheduler as a running part: informers feed the core, a loop performs what it decides.
 
 Works against any API server through `client.Api`: in-process when embedded, over HTTP when run alone. Bindings go out
-together for each turn of the loop, since they all wait for the server's disk; decisions do not wait for them.
+together for each turn of the loop, since they all wait for the server's disk; decisions do not wait for them, as long
+as no more are on their way than the server keeps up with (`window`). Events go their own way (`client.events`): no
+binding waits for one.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kubeqos.client.api import Api, PatchType, Submission
+from kubeqos.client.api import Api, PatchType, Refused, Submission
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.events import EventRecorder
 from kubeqos.client.informer import Change, Informer
@@ -38,11 +40,11 @@ from kubeqos.model.timestamps import timestamp
 from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.scheduler.core import Bind, Evict, PodKey, Report, Scheduler
 from kubeqos.scheduler.metrics import Metrics
+from kubeqos.scheduler.window import Window
 from kubeqos.web.garbage import freeze_loaded
 
 REPLICATED = known_resources(("ReplicationController", CORE), ("ReplicaSet", APPS), ("StatefulSet", APPS))
 """Whose pods are spread by default."""
-_BATCHES_AT_ONCE = 2
 _CALLS_AT_ONCE = 128
 _FLUSH_SECONDS = 30.0
 _DECISIONS_PER_TURN = 64
@@ -56,11 +58,13 @@ class SchedulerService:
     def __init__(self, api: Api, core: Scheduler, *, clock: Callable[[], float] = time.time) -> None:
         self.core = core
         self.events = EventRecorder(api, "default-scheduler")
+        self.window = Window()
         self.metrics = Metrics(core)
+        self.metrics.watch(self.window, self.events)
         self._api = api
         self._clock = clock
         self._wake = asyncio.Event()
-        self._batches = asyncio.Semaphore(_BATCHES_AT_ONCE)
+        self._has_room = asyncio.Event()
         self._slots = asyncio.Semaphore(_CALLS_AT_ONCE)
         self._alarm: asyncio.TimerHandle | None = None
         self._budgets: dict[str, DisruptionBudget] = {}
@@ -168,21 +172,29 @@ class SchedulerService:
             self._wake.clear()
             self.core.tick(self._clock())
             while self.core.queue.has_work:
-                for slots in (self._batches, self._slots):
-                    await slots.acquire()  # when bindings pile up, deciding faster only makes stale decisions
-                    slots.release()
+                room = await self._room()
                 started = time.perf_counter()
-                effects = list(self.core.step(self._clock(), _DECISIONS_PER_TURN))
+                effects = list(self.core.step(self._clock(), min(room, _DECISIONS_PER_TURN)))
                 self.metrics.decided(effects, time.perf_counter() - started)
                 if not effects and not self.core.queue.has_work:
                     break
                 if binds := [effect for effect in effects if isinstance(effect, Bind)]:
+                    self.window.sent(len(binds))
                     tasks.create_task(self._bind(binds))
                 for effect in effects:
                     if not isinstance(effect, Bind):
                         tasks.create_task(self._perform(effect))
                 await asyncio.sleep(0)
             self._set_alarm()
+
+    async def _room(self) -> int:
+        """How many may be decided now: when bindings pile up, deciding faster only makes stale decisions."""
+        async with self._slots:
+            pass
+        while not (room := self.window.room):
+            self._has_room.clear()
+            await self._has_room.wait()
+        return room
 
     def _set_alarm(self) -> None:
         """Wake up when the core wants to be, though nothing happens."""
@@ -200,9 +212,11 @@ class SchedulerService:
                 await self._evict(effect)
 
     async def _bind(self, binds: list[Bind]) -> None:
-        async with self._batches:
-            asked = [Submission(binding_of(one), one.pod.namespace, one.pod.name, "binding") for one in binds]
-            refused = await self._api.submit(PODS, asked)
+        asked = [Submission(binding_of(one), one.pod.namespace, one.pod.name, "binding") for one in binds]
+        started = time.perf_counter()
+        refused = await self._api.submit(PODS, asked)
+        self.window.answered(len(binds), time.perf_counter() - started, pushed_back=any(map(_pushes_back, refused)))
+        self._has_room.set()
         for bind, error in zip(binds, refused, strict=True):
             pod = bind.pod
             if error is None:
@@ -265,6 +279,11 @@ class SchedulerService:
             await asyncio.sleep(_FLUSH_SECONDS)
             self.core.queue.flush(self._clock())
             self._wake.set()
+
+
+def _pushes_back(error: Refused) -> bool:
+    """The server is too busy for so many, or not there."""
+    return isinstance(error, Unreachable) or (error is not None and error.status in (429, 503, 504))
 
 
 def binding_of(bind: Bind) -> Binding:

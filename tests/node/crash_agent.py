@@ -20,10 +20,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import anyio._backends._asyncio  # noqa: F401 - imported before the fork, as are the next two
-import httpcore2  # noqa: F401
-import lightkube.config.client_adapter  # noqa: F401
-
 from kubeqos.client.api import Answer, Call, TransportApi
 from kubeqos.client.http import HttpTransport
 from kubeqos.client.kubeconfig import load

@@ -1,0 +1,146 @@
+"""Class quota where nobody owns all writes: exact with many webhooks, by compare-and-set on the quota's status.
+
+A pod that is admitted is *reserved* in the status before it is stored; a count of the stored pods then takes its place.
+What holds it together, in this order: read the quota, then (to count) list the pods, then write the status on the
+condition that the quota is still what was read. A pod is stored only after its reservation was written, so whoever
+counts either sees the pod, or sees its reservation, or is refused the write. A reservation whose pod was never stored,
+because somebody else refused it, ends after `RESERVED_SECONDS`, longer than an API server works on a request.
+
+Pure: `reserve` and `recount` take objects and give the status to write. The counting itself is `rules.quota`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubeqos.model.objects import PodView
+from kubeqos.model.timestamps import seconds_of, timestamp
+from kubeqos.rules.classes import ClassKey, Level
+from kubeqos.rules.quota.charge import charge_pod
+from kubeqos.rules.quota.ledger import OverQuota, decide
+from kubeqos.rules.quota.quota import Quota
+from kubeqos.stock.convert import to_fields
+
+Raw = dict[str, Any]
+RESERVED_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The quota was changed or never counted: count first, then ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The pod would use more than the quota allows."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotCounted:
+    """Nothing to write: the quota has no say about this pod, or has reserved for it already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The status to write, on the condition that the object is still the one that was read."""
+
+    status: Raw
+
+
+def reserve(
+    quota: Raw, pod: Raw, container_level: Collection[str], now: float
+) -> Write | Refused | Unknown | NotCounted:
+    """Reserve what a pod that is about to be stored will use of this quota."""
+    status = quota.get("status") or {}
+    uid = pod["metadata"].get("uid", "")
+    if status.get("observedGeneration") != _generation(quota):
+        return Unknown()
+    reserved = status.get("reserved") or {}
+    if uid in reserved:
+        return NotCounted()
+    compiled = _with_usage(quota, status)
+    charge = charge_pod(_view(pod))
+    answer = decide([compiled], None, charge, container_level=container_level)
+    if isinstance(answer, OverQuota):
+        return Refused(answer.message)
+    delta = answer.deltas.get(compiled.name)
+    if delta is None or not delta.classes:
+        return NotCounted()
+    compiled.apply(delta)
+    entry = {
+        "name": pod["metadata"].get("name", ""),
+        "at": timestamp(now),
+        "classes": [_line(key, count) for key, count in delta.classes.items()],
+    }
+    return Write(_status(quota, compiled, {**reserved, uid: entry}))
+
+
+def recount(quota: Raw, pods: Iterable[Raw], now: float) -> Write | NotCounted:
+    """Count the pods that are stored; `pods` were listed after `quota` was read.
+
+    What is reserved for a pod that is among them is no longer needed; what was reserved long ago for one that is not
+    has no pod and never will.
+    """
+    compiled = Quota.of(_native(quota))
+    stored = set()
+    for pod in pods:
+        stored.add(pod["metadata"].get("uid", ""))
+        view = _view(pod)
+        charge = charge_pod(view)
+        if not view.is_terminal and compiled.matches(charge):
+            compiled.apply(compiled.delta(None, charge))
+    before = (quota.get("status") or {}).get("reserved") or {}
+    kept = {
+        uid: entry
+        for uid, entry in before.items()
+        if uid not in stored and now - (seconds_of(entry["at"]) or 0.0) < RESERVED_SECONDS
+    }
+    for entry in kept.values():
+        for line in entry["classes"]:
+            key = (Level(line["level"]), line["name"], line["class"])
+            if key in compiled.classes_used:
+                compiled.classes_used[key] += line["count"]
+    status = _status(quota, compiled, kept)
+    return NotCounted() if status == (quota.get("status") or {}) else Write(status)
+
+
+def _native(quota: Raw) -> Raw:
+    [native] = to_fields([quota])
+    return native
+
+
+def _view(pod: Raw) -> PodView:
+    [native] = to_fields([pod])
+    return PodView.of(native)
+
+
+def _with_usage(quota: Raw, status: Raw) -> Quota:
+    compiled = Quota.of(_native(quota))
+    for level, lists in (status.get("qosResourcesUsage") or {}).items():
+        for one in lists:
+            for cls in one.get("classes") or ():
+                key = (Level(level), one["name"], cls["name"])
+                if key in compiled.classes_used:
+                    compiled.classes_used[key] = cls.get("capacity", 0)
+    return compiled
+
+
+def _status(quota: Raw, compiled: Quota, reserved: Mapping[str, Raw]) -> Raw:
+    told = compiled.status()
+    status: Raw = {"observedGeneration": _generation(quota)}
+    status |= {name: told[name] for name in ("qosResources", "qosResourcesUsage") if name in told}
+    return {**status, "reserved": dict(reserved)}
+
+
+def _generation(quota: Raw) -> int:
+    generation: int = quota["metadata"].get("generation", 0)
+    return generation
+
+
+def _line(key: ClassKey, count: int) -> Raw:
+    level, resource, cls = key
+    return {"level": level.value, "name": resource, "class": cls, "count": count}

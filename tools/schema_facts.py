@@ -189,8 +189,10 @@ STRING_TYPES = {
 }  # fmt: skip
 
 # Optional scalars that are pointers in Go: a zero that a client wrote is kept. Any other optional zero is dropped when
-# an object is written back; a required one is always written.
+# an object is written back; a required one is always written. A list of a class quota is kept although it is empty: it
+# allows nothing, where no list at all forbids nothing (DESIGN ruling 4).
 KEEP_ZERO = {
+    "QOSResourceClassLimit.capacity", "QOSResourceQuota.container", "QOSResourceQuota.pod",
     "AllowedQOSResourceClass.capacity", "AppArmorProfile.localhostProfile", "AzureDiskVolumeSource.cachingMode",
     "AzureDiskVolumeSource.fsType", "AzureDiskVolumeSource.kind", "AzureDiskVolumeSource.readOnly",
     "CSIVolumeSource.fsType", "CSIVolumeSource.readOnly", "ClientIPConfig.timeoutSeconds",

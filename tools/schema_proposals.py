@@ -85,8 +85,16 @@ ADDED_TYPES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
     "core/v1.QOSResourceQuota": (
         "The QoS classes that a namespace may use.",
         [
-            ("pod", f"[]core/v1.AllowedQOSResource {_BY_NAME}", "Allowed QoS resources of pods."),
-            ("container", f"[]core/v1.AllowedQOSResource {_BY_NAME}", "Allowed QoS resources of containers."),
+            (
+                "pod",
+                f"[]core/v1.AllowedQOSResource {_BY_NAME}",
+                "Allowed QoS resources of pods. An empty list allows none; absent means that pods are not governed.",
+            ),
+            (
+                "container",
+                f"[]core/v1.AllowedQOSResource {_BY_NAME}",
+                "Allowed QoS resources of containers. An empty list allows none; absent means that they are free.",
+            ),
         ],
     ),
     "core/v1.AllowedQOSResource": (
@@ -97,7 +105,7 @@ ADDED_TYPES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "One allowed class of a QoS resource.",
         [
             ("name!", "string", "Name of the class."),
-            ("capacity", "int64", "Hard limit for the usage of the class. Absent means unlimited."),
+            ("capacity", "int64", "Hard limit for the usage of the class. Absent means unlimited, 0 means none."),
         ],
     ),
     "core/v1.LimitQOSResource": (
@@ -110,7 +118,10 @@ ADDED_TYPES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
     ),
     "core/v1.QOSResourceClassLimit": (
         "A limit for one class of a QoS resource.",
-        [("name!", "string", "Name of the class."), ("capacity!", "int64", "The limit for the usage of the class.")],
+        [
+            ("name!", "string", "Name of the class."),
+            ("capacity", "int64", "The limit for the usage of the class. Absent means unlimited, 0 means none."),
+        ],
     ),
     "core/v1.ClaimSource": (
         "A reference to a claim or to the template it is made from; exactly one is set.",

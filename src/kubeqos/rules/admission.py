@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from kubeqos import gates
 from kubeqos.model.gotext import quote
@@ -138,27 +138,39 @@ def pod_tolerations(work: Work) -> RequestRefused | None:
 
 
 def classes_need_gate(work: Work) -> RequestRefused | None:
-    """With QOSResources off the fields are refused where they are new, and kept where they are stored (ruling 14)."""
+    """With QOSResources off the fields are refused where they are new or change, and kept where they are stored
+    (ruling 14): in pods, in templates that pods are made from, in limit ranges and quotas."""
     if work.around.gates.enabled(gates.QOS_RESOURCES):
         return None
-    where = _class_fields(work.new)
-    if not where or (work.request.old is not None and _class_fields(work.request.old)):
+    stored = _class_fields(work.request.old or {})
+    where = [path for path, value in _class_fields(work.new).items() if stored.get(path) != value]
+    if not where:
         return None
     return refuse_invalid(
         work.request, [forbidden(path, "may not be set while feature gate QOSResources is off") for path in where]
     )
 
 
-def _class_fields(raw: Raw) -> list[str]:
+def _class_fields(raw: Raw) -> dict[str, Any]:
+    """Every field of KEP-3008 that an object sets, by its path."""
     spec = raw.get("spec") or {}
-    found = ["spec.qosResources"] if spec.get("qosResources") else []
-    for key in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(key) or ()):
-            if (container.get("resources") or {}).get("qosResources"):
-                found.append(f"spec.{key}[{index}].resources.qosResources")
+    found = _class_fields_of_pod(spec, "spec")
     for index, item in enumerate(spec.get("limits") or ()):
         if item.get("qosResources"):
-            found.append(f"spec.limits[{index}].qosResources")
+            found[f"spec.limits[{index}].qosResources"] = item["qosResources"]
+    for holder, path in ((spec, "spec.template.spec"), (raw, "template.spec")):
+        template = holder.get("template")
+        if isinstance(template, dict):
+            found |= _class_fields_of_pod(template.get("spec") or {}, path)
+    return found
+
+
+def _class_fields_of_pod(spec: Raw, path: str) -> dict[str, Any]:
+    found = {f"{path}.qosResources": spec["qosResources"]} if spec.get("qosResources") else {}
+    for key in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(key) or ()):
+            if asked := (container.get("resources") or {}).get("qosResources"):
+                found[f"{path}.{key}[{index}].resources.qosResources"] = asked
     return found
 
 
@@ -413,6 +425,11 @@ def _charge(request: Request, raw: Raw | None, around: ClusterFacts, work: Work 
 
 # -- who goes through what -------------------------------------------------------------------------------------
 
+TEMPLATED = (
+    "podtemplates", "replicationcontrollers", "deployments.apps", "replicasets.apps", "statefulsets.apps",
+    "daemonsets.apps", "jobs.batch",
+)  # fmt: skip
+"""Resources that pods are made from."""
 _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (
         pod_priority, pod_tolerations, runtime_class, class_annotations, classes_need_gate, limit_defaults,
@@ -424,8 +441,11 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
     (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),
     (Operation.UPDATE, "services", ""): (service_type,),
-    (Operation.CREATE, "resourcequotas", ""): (classes_need_gate,),
-    (Operation.UPDATE, "resourcequotas", ""): (classes_need_gate,),
+    **{
+        (operation, resource, ""): (classes_need_gate,)
+        for operation in (Operation.CREATE, Operation.UPDATE)
+        for resource in ("resourcequotas", *TEMPLATED)
+    },
 }  # fmt: skip
 _VALIDATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (runtime_overhead, strict_class_names, limit_bounds),

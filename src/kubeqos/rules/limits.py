@@ -70,7 +70,7 @@ class Limits:
                 (one.name, most.name, most.capacity)
                 for one in item.qos_resources
                 for most in one.max
-                if most.capacity  # ruling 3: no capacity, or 0, is no limit
+                if most.capacity is not None  # ruling 3: no capacity is no limit, 0 is none
             )
             bounds.append(Bounds(item.type, item.min, item.max, item.max_limit_request_ratio, class_max))
         return Limits(name, tuple(bounds), limits, requests, classes["Pod"], classes["Container"])

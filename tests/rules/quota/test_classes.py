@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from kubeqos.gates import FeatureGates
@@ -170,3 +172,107 @@ def test_without_the_gate_classes_are_refused() -> None:
     )
     assert not cluster.apply(CONSTRAINTS).ok
     assert not cluster.apply(DEFAULTS).ok
+
+
+# -- no setting fails open -----------------------------------------------------------------------------------------
+
+
+def of_rdt(**resources: object) -> Raw:
+    return quota("zero", qosResources=resources)
+
+
+def gilded(name: str, cls: str = "gold") -> Raw:
+    one = container()
+    with_classes(one["resources"], rdt=cls)
+    return pod(name, one)
+
+
+def test_capacity_0_is_none_and_no_capacity_is_no_limit(cluster: Offline) -> None:
+    listed = [{"name": "rdt", "classes": [{"name": "gold", "capacity": 0}, {"name": "silver"}]}]
+    stored = cluster.apply(of_rdt(container=listed)).object
+    assert stored is not None
+    assert stored["spec"]["qosResources"]["container"] == listed
+    assert why(cluster.apply(gilded("a"))) == (
+        'pods "a" is forbidden: exceeded quota: zero, '
+        "requested: container.rdt/gold=1, used: container.rdt/gold=0, limited: container.rdt/gold=0"
+    )
+    assert cluster.apply(gilded("b", "silver")).ok
+    assert stored["status"]["qosResources"]["container"] == listed
+
+
+def test_a_limit_of_0_is_none_and_a_limit_without_number_is_none_at_all(cluster: Offline) -> None:
+    most = [{"name": "gold", "capacity": 0}, {"name": "silver"}]
+    limits = limit_range({"type": "Container", "qosResources": [{"name": "rdt", "max": most}]})
+    stored = cluster.apply(limits).object
+    assert stored is not None
+    assert stored["spec"]["limits"][0]["qosResources"][0]["max"] == most
+    assert why(cluster.apply(gilded("a"))).endswith(
+        'maximum usage of class "gold" of rdt per Pod is 0, but 1 is requested'
+    )
+    assert cluster.apply(gilded("b", "silver")).ok
+
+
+def test_empty_lists_forbid_everything_at_their_level_and_are_kept(cluster: Offline) -> None:
+    stored = cluster.apply(of_rdt(pod=[], container=[])).object
+    assert stored is not None
+    assert stored["spec"]["qosResources"] == {"pod": [], "container": []}
+    assert "is not allowed (no class of rdt is)" in why(cluster.apply(gilded("a")))
+    assert "is not allowed (no class of network is)" in why(cluster.apply(networked("b", "slow")))
+    assert cluster.apply(pod("c")).ok
+    changed = cluster.apply(of_rdt(container=[])).object
+    assert changed is not None
+    assert changed["spec"]["qosResources"] == {"container": []}
+    assert cluster.apply(networked("b", "slow")).ok
+
+
+@pytest.mark.parametrize("entry", [{"default": "Guaranteed"}, {"max": [{"name": "Guaranteed", "capacity": 1}]}])
+def test_pod_qos_has_neither_default_nor_limit(cluster: Offline, entry: Raw) -> None:
+    answer = cluster.apply(limit_range({"type": "Pod", "qosResources": [{"name": "pod-qos", **entry}]}))
+    assert why(answer) == (
+        'LimitRange "limits" is invalid: spec.limits[0].qosResources[0].name: Forbidden: '
+        "pod-qos follows from the pod's resources: it has no default and no limit"
+    )
+
+
+def test_a_claim_has_no_classes(cluster: Offline) -> None:
+    item = {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}, "qosResources": [{"name": "rdt"}]}
+    assert why(cluster.apply(limit_range(item))) == (
+        'LimitRange "limits" is invalid: spec.limits[0].qosResources: Forbidden: '
+        "may only be specified when `type` is 'Pod' or 'Container'"
+    )
+
+
+def deployment(cls: str) -> Raw:
+    one = container()
+    with_classes(one["resources"], rdt=cls)
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [one]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
+    }
+
+
+def test_without_the_gate_a_template_with_classes_is_refused_and_a_stored_one_kept(cluster: Offline) -> None:
+    off, path = FeatureGates.default(), "spec.template.spec.containers[0].resources.qosResources"
+    refused = (
+        f'Deployment.apps "web" is invalid: {path}: Forbidden: may not be set while feature gate QOSResources is off'
+    )
+    assert why(Offline().apply(deployment("gold"))) == refused
+    assert cluster.apply(deployment("gold")).ok
+    cluster.gates = off
+    assert cluster.apply(deployment("gold") | {"metadata": {"name": "web", "labels": {"a": "b"}}}).ok
+    assert why(cluster.apply(deployment("silver"))) == refused
+
+
+def test_without_the_gate_a_class_is_not_changed_in_place(cluster: Offline) -> None:
+    stored = cluster.apply(gilded("a")).object
+    assert stored is not None
+    cluster.gates = FeatureGates.default()
+    wanted = deepcopy(stored)
+    wanted["spec"]["containers"][0]["resources"]["qosResources"][0]["class"] = "silver"
+    assert why(cluster.update(wanted, "pods", subresource="resize")) == (
+        'Pod "a" is invalid: spec.containers[0].resources.qosResources: Forbidden: '
+        "may not be set while feature gate QOSResources is off"
+    )

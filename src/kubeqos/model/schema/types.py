@@ -59,7 +59,7 @@ class Field(msgspec.Struct, frozen=True):
     """Keys that apply uses for the items of a list of type `map`."""
     atomic_map: bool = False
     keep_zero: bool = False
-    """An optional scalar whose zero value is written back, since Go has a pointer there."""
+    """Its zero value is written back: a scalar for which Go has a pointer, a list that says something while empty."""
     always_written: bool = False
     """Written back even if it is not set: an object as {}, a time or list as null."""
     default: Any = None

@@ -172,4 +172,4 @@ def _allowed(governs: Mapping[Level, list[ClassQuota]]) -> Iterator[tuple[ClassK
     for level, lists in governs.items():
         for one in lists:
             for cls in one.classes:
-                yield (level, one.name, cls.name), cls.capacity or None  # ruling 3: 0 is unlimited, as if absent
+                yield (level, one.name, cls.name), cls.capacity  # ruling 3: absent is unlimited, 0 is none

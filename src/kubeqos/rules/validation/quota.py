@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kubeqos.model import names
 from kubeqos.model.quantity import Quantity
+from kubeqos.rules.classes import POD_QOS
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, required
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_non_negative, complain
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
@@ -186,7 +187,11 @@ def check_limit_range(out: Errors, raw: Raw) -> None:
             out.append(duplicate(f"{where}.type", kind))
         seen.add(kind)
         _check_limit_item(out, where, kind, item)
-        _check_class_limits(out, f"{where}.qosResources", item.get("qosResources") or NO_LIST)
+        classes = item.get("qosResources") or NO_LIST
+        if classes and kind not in ("Pod", "Container"):
+            why = "may only be specified when `type` is 'Pod' or 'Container'"
+            out.append(forbidden(f"{where}.qosResources", why))
+        _check_class_limits(out, f"{where}.qosResources", classes)
 
 
 def _check_limit_type(out: Errors, path: str, kind: str) -> None:
@@ -278,6 +283,9 @@ def _check_class_limits(out: Errors, path: str, limits: Sequence[Raw]) -> None:
         where = f"{path}[{index}]"
         _check_unique_name(out, f"{where}.name", limit.get("name", ""), seen)
         default = limit.get("default")
+        if limit.get("name") == POD_QOS:
+            why = "pod-qos follows from the pod's resources: it has no default and no limit"
+            out.append(forbidden(f"{where}.name", why))
         if default:
             complain(out, f"{where}.default", default, names.qualified_name(default))
         check_class_capacities(out, f"{where}.max", limit.get("max") or NO_LIST)

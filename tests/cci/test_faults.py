@@ -69,6 +69,8 @@ async def test_the_alpha_rule_runs_a_claim_without_driver_as_a_standard_pod(tmp_
         assert await node.start(wanted) is None
         assert node.cpus(wanted) == cpus("0-7")
         assert node.manager.story(wanted.uid)[0].startswith("main: runs without claim: compute driver")
+        [(reason, message)] = node.events
+        assert reason == "ComputeClaimIgnored" and message.startswith("default/bold/main runs unpinned: compute driver")
 
 
 LIES = [

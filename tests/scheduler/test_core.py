@@ -184,6 +184,44 @@ def test_a_claim_waits_until_its_class_is_known_and_goes_to_the_driver() -> None
     assert brief(story.decide()) == [("bind", "p", "cci")]
 
 
+def test_a_claim_that_comes_after_its_pods_sends_all_of_them_to_the_driver() -> None:
+    """Deployment before its template in one file: the pods were seen when nothing was known of their driver."""
+    story = Story()
+    for name in ("plain-1", "plain-2", "plain-3"):
+        story.core.node_changed(node(name), name, 0)
+    story.core.node_changed(node("cci", **{"kubeqos.io/compute-drivers": "d"}), "cci", 0)
+    claims = [{"name": "c", "source": {"resourceClaimTemplateName": "t"}}]
+    names = ("a", "b", "c")
+    story.see(*(pod(name, resourceClaims=claims) for name in names))
+    assert {one[0] for one in brief(story.decide())} == {"report"}
+    story.core.claims.template("default/t", "cores")
+    story.core.claims_changed(story.now)
+    story.now = 30.0
+    assert {one[0] for one in brief(story.decide())} == {"report"}  # its class is still to come
+    story.core.claims.resource_class("cores", "d")
+    story.core.claims_changed(story.now)
+    story.now = 60.0
+    assert sorted(brief(story.decide())) == [("bind", name, "cci") for name in names]
+
+
+def test_a_compute_policy_goes_where_one_driver_is() -> None:
+    story = Story()
+    story.core.node_changed(node("plain"), "plain", 0)
+    story.core.node_changed(node("both", **{"kubeqos.io/compute-drivers": "d,e"}), "both", 0)
+    asked = pod("p")
+    asked["metadata"]["annotations"] = {"cci.resources.alpha.kubernetes.io/container.c": "cci-exclusive"}
+    usual = pod("q")
+    usual["metadata"]["annotations"] = {"cci.resources.alpha.kubernetes.io/pod": "cci-default"}
+    story.see(asked, usual)
+    found = {effect.pod.name: effect for effect in story.decide() if isinstance(effect, Bind | Report)}
+    assert isinstance(found["q"], Bind)
+    report = found["p"]
+    assert isinstance(report, Report) and "2 node(s) don't run one compute driver" in report.message
+    story.now = 60.0
+    story.core.node_changed(node("cci", **{"kubeqos.io/compute-drivers": "d"}), "cci", story.now)
+    assert brief(story.decide()) == [("bind", "p", "cci")]
+
+
 def test_a_class_request_is_ignored_while_the_gate_is_off() -> None:
     story = Story()
     story.core = Scheduler(classes=False)

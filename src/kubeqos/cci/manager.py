@@ -29,6 +29,7 @@ from kubeqos.cci.startup import check_reserved
 from kubeqos.cci.store import FILE_NAME, Holding, Key, Store, StoredContainer
 from kubeqos.errors import RemoteError, StateError
 from kubeqos.logs import logger
+from kubeqos.model.annotations.computepolicies import compute_policy
 from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, HOLDINGS_ANNOTATION
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
@@ -158,6 +159,7 @@ class CciManager:
             await self._claiming.undo(holdings)
             if refusal.reason == UNAVAILABLE and self.settings.best_effort_without_driver:
                 self._note(pod.uid, f"{container.name}: runs without claim: {refusal.message}")
+                self._emit("ComputeClaimIgnored", f"{_label(pod)}/{container.name} runs unpinned: {refusal.message}")
                 return self._commit(pod, entry)
             return refusal
         if not asks:
@@ -312,8 +314,10 @@ class CciManager:
 
     def _adopt(self, pod: AdmittedPod, ref: ContainerRef, view: ContainerView) -> str:
         """Take a running container in that the store does not know."""
-        if view.resources.claims:
-            return f"{_label(pod)}/{ref.name} has claims and no stored CPUs: it must be admitted again"
+        policy = compute_policy(pod.view.metadata.annotations, ref.name)
+        if view.resources.claims or policy:
+            asks = "a compute policy" if policy else "claims"
+            return f"{_label(pod)}/{ref.name} has {asks} and no stored CPUs: it must be admitted again"
         self.store.add_resource(StoredContainer(pod.uid, ref.name, _label(pod), ref.kind is ContainerKind.INIT))
         return f"{_label(pod)}/{ref.name} was not in the store and runs as a standard container"
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kubeqos.clock import Clock, WallClock
+from kubeqos.gates import CCI
+from kubeqos.model.annotations.computepolicies import wanted_compute
 from kubeqos.node.pressure.thresholds import ActivePod, Conditions, Pressure
 from kubeqos.node.runtime.executor import Claims, no_claims
 from kubeqos.plugins.managers import AdmittedPod, Refusal, ResourceManager
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from kubeqos.node.config.services import ServiceSettings
     from kubeqos.node.config.settings import NodeSettings
     from kubeqos.node.cri.configs import Context
+
+
+NO_CLAIMS_HERE = "CCIUnsupported"
+"""The reason of pods that ask for cores by claim or policy on a node without compute drivers (ruling 16)."""
 
 
 @dataclass(slots=True)
@@ -95,5 +101,8 @@ class NodeParts:
         return {**self.pressure.shown(), **self.plugins.conditions()}
 
     def refuses(self, pod: AdmittedPod, static: bool) -> Refusal | None:
-        """Admission asks this first: a node under pressure does not take every pod."""
+        """Asked first: promises that the node cannot keep, and pods that it cannot take under pressure."""
+        if self.plugins.cci is None and (wanted := wanted_compute(pod.view)):
+            message = f"{wanted}, and this node gives no cores to claims: the gate {CCI} is off"
+            return Refusal(NO_CLAIMS_HERE, message)
         return self.pressure.admit(ActivePod(pod.view, static))

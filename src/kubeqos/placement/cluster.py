@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from kubeqos.errors import KubeqosError
+from kubeqos.model.annotations.computepolicies import ANY_DRIVER
 from kubeqos.model.annotations.topologysummary import NO_SUMMARY, TopologySummary
 from kubeqos.model.objects import NodeView, Taint
 from kubeqos.placement.indexes import Bools, Floats, Interner, Ints, LabelIndex, PodGroups, Small, grown
@@ -153,7 +154,7 @@ class Cluster:
         """The distance between the used shares of CPU and memory."""
         self.scarce_free: Ints = np.zeros(rows, dtype=np.int64)
         """How free the limited classes of a node are on average, from 0 to 100; 0 without any."""
-        self.drivers: dict[str, Bools] = {}
+        self.drivers: dict[str, Bools] = {ANY_DRIVER: np.zeros(rows, dtype=np.bool_)}
         self.images: dict[str, Ints] = {}
         self.rows: dict[int, Row] = {}
         self.row_of: dict[str, int] = {}
@@ -385,6 +386,7 @@ class Cluster:
         self.unschedulable[row] = view.spec.unschedulable
         for driver, has in self.drivers.items():
             has[row] = driver in held.facts.drivers
+        self.drivers[ANY_DRIVER][row] = len(held.facts.drivers) == 1
         for driver in held.facts.drivers:
             self.driver_column(driver)[row] = True
         for sizes in self.images.values():

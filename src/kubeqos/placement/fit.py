@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from kubeqos.model.annotations.computepolicies import ANY_DRIVER
 from kubeqos.model.objects import Taint
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.counted import (
@@ -84,7 +85,8 @@ def node_affinity(cluster: Cluster, shape: Shape, rows: Rows, _: NamespaceLabels
 def claims(cluster: Cluster, shape: Shape, rows: Rows, _: NamespaceLabels) -> Iterator[Finding]:
     """Claims (KEP-3675) need a node that runs the driver of the claim's class."""
     for driver in shape.claim_drivers:
-        yield Finding(~cluster.driver_column(driver)[rows], f"node(s) don't run compute driver {driver}")
+        named = f"compute driver {driver}" if driver != ANY_DRIVER else "one compute driver"
+        yield Finding(~cluster.driver_column(driver)[rows], f"node(s) don't run {named}")
 
 
 def refusals(cluster: Cluster, shape: Shape, rows: Rows, _: NamespaceLabels) -> Iterator[Finding]:

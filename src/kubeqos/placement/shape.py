@@ -7,7 +7,8 @@ The scheduler keeps shapes by what pods ask for (`scheduler.shapes`); `compile_s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 from kubeqos.model.annotations.podmarks import MAIN_CONTAINER_KEY, Marks, is_left_alone, marks_of_pod, only_marks
 from kubeqos.model.objects import (
@@ -331,6 +332,15 @@ def draws(pod: PodView) -> dict[str, Draw]:
         own = unit(main.resources.requests.get(name, _ZERO)) if main is not None else 0
         found[name] = Draw(sum(asked), unit(whole.get(name, _ZERO)), own)
     return found
+
+
+def with_drivers(shape: Shape, drivers: Collection[str]) -> Shape:
+    """The same shape, for a pod whose claims turned out to need these drivers."""
+    known = tuple(sorted(drivers))
+    if shape.claim_drivers == known:
+        return shape
+    *others, _ = cast(tuple[Hashable, ...], shape.asks)
+    return replace(shape, claim_drivers=known, asks=(*others, known))
 
 
 def _asks(pod: PodView, qos: QosClass, drivers: tuple[str, ...], classes: bool) -> Hashable:

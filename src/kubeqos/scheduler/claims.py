@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from kubeqos.model.annotations.computepolicies import ANY_DRIVER
+
+_NO_DRIVERS: frozenset[str] = frozenset()
+_BY_POLICY = frozenset({ANY_DRIVER})
+
 
 class NamedClaim(Protocol):
     """A pod's claim in either of its forms."""
@@ -23,6 +28,7 @@ class ClaimIndex:
         self._class_of_template: dict[str, str] = {}
         self._driver_of_class: dict[str, str] = {}
         self._pods: dict[str, list[tuple[str, str]]] = {}
+        self._by_policy: set[str] = set()
 
     def claim(self, key: str, resource_class: str | None) -> None:
         """A claim `namespace/name` and its class; None when it is gone."""
@@ -34,8 +40,10 @@ class ClaimIndex:
     def resource_class(self, name: str, driver: str | None) -> None:
         _set(self._driver_of_class, name, driver)
 
-    def pod_names(self, uid: str, namespace: str, claims: Iterable[NamedClaim]) -> None:
-        """Remember which claims a pod names."""
+    def pod_names(self, uid: str, namespace: str, claims: Iterable[NamedClaim], *, policy: bool = False) -> None:
+        """Remember which claims a pod names, and whether an annotation gives it to whichever driver a node has."""
+        if policy:
+            self._by_policy.add(uid)
         named: list[tuple[str, str]] = []
         for claim in claims:
             existing = claim.source.get("resourceClaimName") or claim.resource_claim_name
@@ -49,15 +57,17 @@ class ClaimIndex:
 
     def forget(self, uid: str) -> None:
         self._pods.pop(uid, None)
+        self._by_policy.discard(uid)
 
     def drivers(self, uid: str) -> frozenset[str]:
         """The drivers that the pod's claims need, as far as they are known."""
         named = self._pods.get(uid)
         if not named:
-            return frozenset()
+            return _BY_POLICY if uid in self._by_policy else _NO_DRIVERS
         classes = (self._class_of(kind, key) for kind, key in named)
         found = (self._driver_of_class.get(each) for each in classes if each is not None)
-        return frozenset(driver for driver in found if driver is not None)
+        known = frozenset(driver for driver in found if driver is not None)
+        return known | _BY_POLICY if uid in self._by_policy else known
 
     def missing(self, uid: str) -> str | None:
         """What the pod's claims still lack, in words."""

@@ -206,6 +206,8 @@ class Scheduler:
         if missing is not None:
             yield from self._unschedulable(pod, key, f"waiting for {missing}", frozenset({"claims"}), now)
             return
+        # The shape was made when the pod came; its claims, and so their drivers, may have come after it.
+        pod.shape = self._shapes.with_drivers(pod.shape, self.claims.drivers(pod.uid))
         held = self._step_aside(pod.uid)
         answer = self._placers[self._profile_of[pod.uid]].place(self.spreading.shape_of(pod.shape))
         if isinstance(answer, Placed):
@@ -369,7 +371,8 @@ class Scheduler:
         uid = envelope.metadata.uid
         if uid in self.cluster.where and uid not in self._nominees:
             return  # a binding is on its way
-        self.claims.pod_names(uid, envelope.metadata.namespace, envelope.spec.resource_claims)
+        policy = envelope.has_compute_policy()
+        self.claims.pod_names(uid, envelope.metadata.namespace, envelope.spec.resource_claims, policy=policy)
         shape = self._shape(raw, envelope)
         if uid in self.queue and self._profile_of.get(uid) == envelope.spec.scheduler_name:
             known = self.queue.get(uid)

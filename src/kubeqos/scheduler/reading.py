@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import msgspec
 
 from kubeqos.codec import decode_json
+from kubeqos.model.annotations.computepolicies import any_policy, may_have_policy
 from kubeqos.model.annotations.podmarks import may_be_marked, only_marks
 from kubeqos.model.annotations.topologysummary import NO_SUMMARY, decode_topology
 from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, TOPOLOGY_ANNOTATION
@@ -35,6 +36,11 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
             return marks, ()
         # A DaemonSet's pods are treated as daemons, and replicas of one controller are spread.
         return marks, tuple((one.kind, one.name, one.controller) for one in _OWNERS.decode(owners))
+
+    def has_compute_policy(self, containers: Iterable[str]) -> bool:
+        """Whether an annotation gives one of its containers to a compute driver (KEP-3675, the form without claims)."""
+        text = bytes(self.annotations)
+        return may_have_policy(text) and any_policy(decode_json(text), containers) is not None
 
 
 class _Claim(msgspec.Struct, rename="camel"):
@@ -96,6 +102,12 @@ class Envelope(msgspec.Struct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
     spec: SpecValues = msgspec.field(default_factory=SpecValues)
     status: _Status = msgspec.field(default_factory=_Status)
+
+    def has_compute_policy(self) -> bool:
+        spec = self.spec
+        return self.metadata.has_compute_policy(
+            one.name for one in (*(spec.init_containers or ()), *(spec.containers or ()))
+        )
 
 
 _OWNERS = msgspec.json.Decoder(list[OwnerReference])

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 import msgspec
 
 from kubeqos.model.objects import PodView
-from kubeqos.placement.shape import Shape, compile_shape
+from kubeqos.placement.shape import Shape, compile_shape, with_drivers
 from kubeqos.scheduler.reading import Envelope
 
 _KEPT = 4096
@@ -24,6 +24,7 @@ class ShapeMemo:
     def __init__(self, *, classes: bool = True) -> None:
         self._classes = classes
         self._shapes: OrderedDict[Hashable, Shape] = OrderedDict()
+        self._completed: OrderedDict[tuple[Shape, frozenset[str]], Shape] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._shapes)
@@ -41,6 +42,17 @@ class ShapeMemo:
         if len(self._shapes) > _KEPT:
             self._shapes.popitem(last=False)
         return shape
+
+    def with_drivers(self, shape: Shape, drivers: frozenset[str]) -> Shape:
+        """The shape for a pod whose claims came after it: again the same object for all such pods."""
+        if shape.claim_drivers == tuple(sorted(drivers)):
+            return shape
+        found = self._completed.get((shape, drivers))
+        if found is None:
+            found = self._completed[shape, drivers] = with_drivers(shape, drivers)
+            if len(self._completed) > _KEPT:
+                self._completed.popitem(last=False)
+        return found
 
     def compile(self, view: PodView, drivers: frozenset[str]) -> Shape:
         """A shape of its own, wherever the pod is: the node that it has is not one that it asks for."""

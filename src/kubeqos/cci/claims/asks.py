@@ -14,13 +14,11 @@ from typing import Any
 from kubeqos.cci.claims.document import Problem
 from kubeqos.cci.claims.parameters import CONFIG_KEY, Group, Parameters, parse
 from kubeqos.cci.claims.resolving import ResolvedClaim, Unresolved
-from kubeqos.model.annotations.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
+from kubeqos.model.annotations.computepolicies import DEFAULT_POLICY, compute_policy
 from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.fielderror import FieldError, invalid, required
 from kubeqos.topology.attributes import Siblings
-
-DEFAULT_POLICY = "cci-default"
 
 POLICIES: Mapping[str, Mapping[str, Any] | None] = {
     DEFAULT_POLICY: None,  # as a pod without claim
@@ -60,7 +58,7 @@ def asks_of(
     pod: PodView, container: ContainerView, path: str, claims: Mapping[str, ResolvedClaim | Unresolved]
 ) -> tuple[Ask, ...] | Wrong:
     """What a container asks of drivers; empty for a standard container. `path` is its field, `spec.containers[0]`."""
-    policy = _policy(pod, container.name)
+    policy = compute_policy(pod.metadata.annotations, container.name)
     names = [use.name for use in container.resources.claims]
     if policy and names:
         detail = f"has claims and the policy {policy[1]!r} of an annotation; use one of them"
@@ -117,16 +115,6 @@ def check_config(data: Mapping[str, str], path: str = "data") -> tuple[FieldErro
         return (required(f"{path}[{CONFIG_KEY}]", "holds the parameters of a claim"),)
     found = parse(data[CONFIG_KEY])
     return (invalid(f"{path}[{CONFIG_KEY}]", "", found.shown()),) if isinstance(found, Problem) else ()
-
-
-def _policy(pod: PodView, container: str) -> tuple[str, str] | None:
-    """The annotation that governs a container and its policy; the container's own wins over the pod's."""
-    annotations = pod.metadata.annotations or {}
-    for key in (CONTAINER_POLICY_ANNOTATION + container, POLICY_ANNOTATION):
-        policy = annotations.get(key)
-        if policy is not None:
-            return None if policy == DEFAULT_POLICY else (key, policy)
-    return None
 
 
 def _ask_by_policy(

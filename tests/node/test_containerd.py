@@ -65,7 +65,10 @@ class RealNode:
 
 
 @contextlib.asynccontextmanager
-async def real_node(containerd: Containerd, folder: Path, **settings: Any) -> AsyncIterator[RealNode]:
+async def real_node(
+    containerd: Containerd, folder: Path, *, relay: Path | None = None, **settings: Any
+) -> AsyncIterator[RealNode]:
+    """A node of this machine; `relay` is the socket of one that stands before containerd."""
     machine = read_machine(Path("/sys"), name="n1")
     pods = LocalPods()
     chosen = NodeSettings(
@@ -76,7 +79,8 @@ async def real_node(containerd: Containerd, folder: Path, **settings: Any) -> As
         cgroup_fs=CGROUPS,
         **settings,
     )
-    async with CriClient(containerd.endpoint, relist_seconds=0.1) as client:
+    endpoint = containerd.endpoint if relay is None else f"unix://{relay}"
+    async with CriClient(endpoint, relist_seconds=0.1) as client:
         agent = NodeAgent(assemble(chosen, client, machine, Hosting(pods=pods)))
         task = asyncio.create_task(agent.run())
         try:

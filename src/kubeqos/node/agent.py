@@ -451,7 +451,8 @@ class NodeAgent:
         try:
             pods = [pod.admitted for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, self.managers, self.parts.plugins.drivers())
-            found |= nodestatus.map_annotations(self.machine, self.managers, pods)
+            protected = self.cgroups.protected if self.cgroups is not None else {}
+            found |= nodestatus.map_annotations(self.machine, self.managers, pods, protected)
             if self.parts.serving.ca_pem:
                 found[SERVING_CERTIFICATE_ANNOTATION] = self.parts.serving.ca_pem
             async with self._writing:

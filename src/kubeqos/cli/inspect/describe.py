@@ -15,7 +15,7 @@ from kubeqos.cli.output import table
 from kubeqos.model.annotations.published import decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, DRIVERS_ANNOTATION, PROFILE_LABEL
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.model.quantity import Quantity
+from kubeqos.model.quantity import Format, Quantity
 from kubeqos.rules.classes import Catalog, ClassKey, Level, ResourceType, catalog, requested
 from kubeqos.rules.podqos import effective_requests, qos_class
 
@@ -67,6 +67,8 @@ def node_text(raw: dict[str, Any], pods: Iterable[PodView]) -> str:
     lines += ["", "Pods:", _indented(_pods(here))]
     if owners := _owners(node):
         lines += ["", "CPUs:", _indented(owners)]
+    if protected := _protected(node):
+        lines += ["", "Protected memory:", _indented(protected)]
     return "\n".join(lines)
 
 
@@ -97,6 +99,18 @@ def _owners(node: NodeView) -> str:
     ]
     rows += [[name, "pool", cpus] for name, cpus in assignments.pools.items()]
     return table(["owner", "how", "cpus"], rows) if rows else ""
+
+
+def _protected(node: NodeView) -> str:
+    """Whose memory the kernel does not reclaim, and how much of what was asked for that is."""
+    published = node.metadata.annotations.get(ASSIGNMENTS_ANNOTATION)
+    found = decode_assignments(published).protected if published else {}
+    rows = [[name, _memory(one.asked_bytes), _memory(one.effective_bytes), one.because] for name, one in found.items()]
+    return table(["pod", "asked", "effective", "because"], rows) if rows else ""
+
+
+def _memory(size: int) -> Quantity:
+    return Quantity.from_int(size, Format.BINARY_SI)
 
 
 def _classes(offered: Catalog, level: Level, used: dict[ClassKey, int]) -> str:

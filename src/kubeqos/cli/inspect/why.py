@@ -13,6 +13,7 @@ from kubeqos.cli.output import emit, wide_output_option
 from kubeqos.model.annotations.published import SHARED_PART, decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
 from kubeqos.model.objects import PodView
+from kubeqos.model.quantity import Format, Quantity
 from kubeqos.rules.podqos import effective_requests, qos_class
 
 
@@ -55,6 +56,7 @@ def story(raw: dict[str, Any], events: list[dict[str, Any]], node: dict[str, Any
             for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
         ],
         "cpus": _cpus(pod, node),
+        "memory": _memory(pod, node),
         "events": [
             {
                 "time": _moment(event)[0],
@@ -88,6 +90,10 @@ def as_text(facts: dict[str, Any]) -> str:
         own = "its own" if held["exclusive"] else "shared"
         memory = f", memory of NUMA {held['mems']}" if held["mems"] else ""
         lines.append(f"  cpus       {held['container']}: {held['cpus']} ({own}){memory}")
+    if protected := facts["memory"]:
+        asked, effective = (Quantity.from_int(protected[key], Format.BINARY_SI) for key in ("asked", "effective"))
+        short = f" of {asked} asked: {protected['because']}" if protected["because"] else ""
+        lines.append(f"  memory     {effective} protected from reclaim{short}")
     lines += ["  events"] if facts["events"] else []
     for each in facts["events"]:
         times = f" (×{each['count']})" if each["count"] > 1 else ""
@@ -123,6 +129,14 @@ def _cpus(pod: PodView, node: dict[str, Any] | None) -> list[dict[str, Any]]:
         for name, held in decode_assignments(published).containers.items()
         if name.startswith(home)
     ]
+
+
+def _memory(pod: PodView, node: dict[str, Any] | None) -> dict[str, Any]:
+    """How much of the pod's memory is protected, where its node says so."""
+    published = ((node or {}).get("metadata", {}).get("annotations") or {}).get(ASSIGNMENTS_ANNOTATION)
+    found = decode_assignments(published).protected if published else {}
+    one = found.get(f"{pod.metadata.namespace}/{pod.metadata.name}")
+    return {"asked": one.asked_bytes, "effective": one.effective_bytes, "because": one.because} if one else {}
 
 
 def _state(state: dict[str, Any]) -> str:

@@ -104,7 +104,7 @@ def _weights(old: BlockIo, new: BlockIo, version: int) -> list[Effect]:
     if version == V1:
         return [CgroupWrite("blkio", (("blkio.bfq.weight", str(weight)), ("blkio.weight", str(weight))), needed)]
     neutral = io_weight(weight) if needed else 100
-    return [CgroupWrite("", (("io.bfq.weight", str(weight)), ("io.weight", f"default {neutral}")), needed)]
+    return [CgroupWrite("", (("io.bfq.weight", str(weight)), ("io.weight", f"default {neutral}")), needed, every=True)]
 
 
 def _device_weights(old: BlockIo, new: BlockIo, version: int) -> list[Effect]:
@@ -119,7 +119,7 @@ def _device_weights(old: BlockIo, new: BlockIo, version: int) -> list[Effect]:
         else:
             bfq, plain = (str(weight), str(io_weight(weight))) if weight else ("default", "default")
             files = (("io.bfq.weight", f"{number} {bfq}"), ("io.weight", f"{number} {plain}"))
-            effects.append(CgroupWrite("", files, needed))
+            effects.append(CgroupWrite("", files, needed, every=True))
     return effects
 
 

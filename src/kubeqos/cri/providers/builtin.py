@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from kubeqos.cri.providers import blockio, presets
 from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import Advertisement, ClassProvider, ClassRefusal, Edit, Place, Subject
+from kubeqos.rules.podlevel import CPU, IO, MEMORY
 
 
 class PresetProvider(ClassProvider):
@@ -21,6 +22,7 @@ class PresetProvider(ClassProvider):
         self.offer = offer
         self.kind = kind
         self.acts_in_place = any(setting.v1 or setting.v2 or setting.rlimit for setting in kind.settings)
+        self.weighs = frozenset({kind.name} & {CPU, MEMORY})
         self.classes = classes
         self.host = host
 
@@ -56,6 +58,8 @@ class NamedProvider(ClassProvider):
 
 class BlockIoProvider(ClassProvider):
     """Block I/O classes."""
+
+    weighs = frozenset({IO})
 
     def __init__(self, offer: Advertisement, classes: Mapping[str, Sequence[blockio.DeviceRule]], host: Host) -> None:
         self.offer = offer

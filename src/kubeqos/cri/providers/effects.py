@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CgroupWrite:
-    """One value for one cgroup file. The first choice whose file exists is written.
+    """One value for one cgroup file. The first choice whose file exists is written, or every one of them.
 
     `controller` is the cgroup v1 hierarchy; on v2 all files are in one directory and it is empty.
     """
@@ -21,6 +21,8 @@ class CgroupWrite:
     """(file name, value), in order of preference."""
     needed: bool = True
     """False for clearing a value: a file that is not there has nothing to clear."""
+    every: bool = False
+    """All choices that exist are written: which one holds depends on the device (bfq has its own weights)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,17 @@ class Host:
 
     def _write(self, place: Place, effect: CgroupWrite) -> None:
         directory = self.directory(place, effect.controller)
-        for file, value in effect.choices:
-            path = directory / file
-            if path.exists():
+        there = [(directory / file, value) for file, value in effect.choices if (directory / file).exists()]
+        failures = []
+        for path, value in there if effect.every else there[:1]:
+            try:
                 write_file(path, value)
-                return
+            except RemoteError as error:
+                failures.append(error)  # a device may obey only one of several files
+        if failures and (len(failures) == len(there) or not effect.every):
+            raise failures[0]
+        if there:
+            return
         if not directory.exists() and place.pid and not os.path.exists(f"/proc/{place.pid}"):
             raise SubjectGone(f"process {place.pid} has ended and its cgroup is gone", where=str(directory))
         if effect.needed:

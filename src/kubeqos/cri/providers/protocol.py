@@ -136,6 +136,9 @@ class ClassProvider:
 
     acts_in_place = True
     """False for a provider that only edits requests: the relay then need not ask where a subject runs."""
+    weighs: frozenset[str] = frozenset()
+    """What its classes weigh or protect in a container's cgroup: cpu, memory, io. The relay carries that up to the
+    pod's cgroup, where it counts against other pods."""
 
     async def advertise(self) -> Sequence[Advertisement]:
         """The resources on offer now. Asked again after each configuration change."""

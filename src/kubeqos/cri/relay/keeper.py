@@ -16,6 +16,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.config import RdtSpec
 from kubeqos.cri.providers.holders import ClassHolders, Holder
+from kubeqos.cri.providers.podcgroups import PodCgroups, is_pod
 from kubeqos.cri.providers.protocol import Level, Place, Subject
 from kubeqos.cri.relay import core, enforce, messages
 from kubeqos.cri.runtime import Runtime
@@ -29,7 +30,10 @@ log = logger("kubeqos.relay")
 class Keeper:
     """The relay's state and how it lasts."""
 
-    def __init__(self, catalog: Catalog, holders: ClassHolders, checkpoint: Checkpoint, runtime: Runtime) -> None:
+    def __init__(
+        self, catalog: Catalog, holders: ClassHolders, checkpoint: Checkpoint, runtime: Runtime, pods: PodCgroups
+    ) -> None:
+        self.pods = pods
         self.catalog = catalog
         self.holders = holders
         self.checkpoint = checkpoint
@@ -68,6 +72,7 @@ class Keeper:
         if holder is not None and holder.alive:
             self.holders.put(key, dataclasses.replace(holder, alive=False, place=None))
             self._version += 1
+            self.settled(holder.subject)
 
     async def forget(self, key: str) -> None:
         """The subject is gone."""
@@ -76,6 +81,34 @@ class Keeper:
         if holder is not None:
             self._version += 1
             await enforce.withdraw(self.catalog, holder)
+            self.settled(holder.subject)
+
+    # ---- the pod's cgroup
+
+    def settle(self, subject: Subject) -> None:
+        """Let the pod's own cgroup say what the classes of its containers mean against other pods."""
+        self._settle(subject, [one for _, one in self.holders if one.subject.sandbox_id == subject.sandbox_id])
+
+    def _settle(self, subject: Subject, mates: list[Holder]) -> None:
+        if subject.level is Level.POD or not subject.sandbox_id:
+            return
+        placed = [one for one in mates if one.alive and one.place is not None]
+        about = {
+            kind
+            for one in placed
+            for resource, _ in enforce.enforced(one.classes, self.catalog)
+            for kind in self.catalog.providers[resource].weighs
+        }
+        for cgroup in {one.place.cgroup.rstrip("/").rpartition("/")[0] for one in placed if one.place is not None}:
+            if is_pod(cgroup, subject.pod_uid):
+                self.pods.settle(cgroup, subject.sandbox_id, about)
+
+    def settled(self, subject: Subject, mates: list[Holder] | None = None) -> None:
+        """The same for those who are left, where nobody waits for it."""
+        try:
+            self.settle(subject) if mates is None else self._settle(subject, mates)
+        except (KubeqosError, OSError) as error:
+            log.error("cannot weigh a pod", subject=subject.describe(), error=str(error))
 
     # ---- the runtime
 
@@ -145,6 +178,7 @@ class Keeper:
                 if place is not None and place.pid:
                     await enforce.enter(self.catalog, holder, place)
                     self.holders.put(key, dataclasses.replace(holder, place=place))
+                    self.settle(holder.subject)
             except KubeqosError as error:
                 log.error("cannot enforce a class", subject=holder.subject.describe(), error=error.what)
 
@@ -182,6 +216,11 @@ class Keeper:
             log.warning("resctrl groups had been removed by another agent and were made again")
             await self._enforce([key for key, _ in self.holders])
         self.catalog.gather([holder for _, holder in self.holders])
+        pods: dict[str, list[Holder]] = {}
+        for _, holder in self.holders:
+            pods.setdefault(holder.subject.sandbox_id, []).append(holder)
+        for mates in pods.values():
+            self.settled(mates[0].subject, mates)
 
     async def _follow(self, key: str, old: Catalog, new: Catalog) -> None:
         """One subject goes where the new configuration wants it; a failure is its own."""
@@ -196,6 +235,7 @@ class Keeper:
                 if step.holder.place is not None:
                     await enforce.move(old, holder.subject, step.holder.place, _in_place(old, step.leave))
                     await enforce.move(new, holder.subject, step.holder.place, _in_place(new, step.enter))
+                    self.settle(holder.subject)
         except (KubeqosError, TimeoutError) as error:
             log.error("a subject cannot follow the new configuration", id=key, error=str(error))
 

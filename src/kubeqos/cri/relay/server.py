@@ -21,6 +21,7 @@ from kubeqos.cri.client import CriClient
 from kubeqos.cri.providers.catalog import Catalog, Machine, build
 from kubeqos.cri.providers.config import parse_classes
 from kubeqos.cri.providers.holders import ClassHolders
+from kubeqos.cri.providers.podcgroups import PodCgroups
 from kubeqos.cri.providers.protocol import Sample
 from kubeqos.cri.relay.gate import Gate, gate_path
 from kubeqos.cri.relay.keeper import Keeper
@@ -78,7 +79,8 @@ class Relay:
             log.warning("a class provider is away", provider=name, error=reason)
         catalog.install()
         runtime = CriClient(f"unix://{settings.runtime}")
-        relay = cls(settings, Keeper(catalog, _holders_of(loaded.data), checkpoint, runtime))
+        pods = PodCgroups(settings.machine.host)
+        relay = cls(settings, Keeper(catalog, _holders_of(loaded.data), checkpoint, runtime, pods))
         relay._background = [asyncio.create_task(relay._restore()), asyncio.create_task(relay._tend())]
         await relay._listen()
         return relay

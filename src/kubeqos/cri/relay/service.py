@@ -217,9 +217,11 @@ class ClassService:
         request.ClearField("qos_resources")
         try:
             async with contextlib.AsyncExitStack() as way_back:
+                way_back.callback(self.keeper.settled, holder.subject)
                 await enforce.move(self.catalog, holder.subject, place or Place(), moves)
                 way_back.push_async_callback(enforce.move_back, self.catalog, holder.subject, place or Place(), moves)
                 answer = await self._forward_update(request, holder, before, forward, way_back)
+                self.keeper.settle(holder.subject)
                 if holder != before:
                     await self.keeper.save()
                 way_back.pop_all()

@@ -110,6 +110,7 @@ class Starts:
             holder = dataclasses.replace(holder, place=place, alive=True)
             self.keeper.holders.put(key, holder)
             await enforce.enter(self.keeper.catalog, holder, place)
+            self.keeper.settle(subject)
             await self.keeper.save()
 
     async def _has_exited(self, container_id: str) -> bool:

@@ -34,11 +34,21 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
+class Protected:
+    """How much of a pod's memory the kernel does not reclaim: what its cgroup asks for, and what comes of it."""
+
+    asked_bytes: int
+    effective_bytes: int
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Assignments:
-    """The pools of a machine by name, and its containers by `namespace/pod/container`."""
+    """Pools of a machine by name, its containers by `namespace/pod/container`, protected pods by `namespace/pod`."""
 
     pools: Mapping[str, CpuSet] = field(default_factory=dict)
     containers: Mapping[str, Holding] = field(default_factory=dict)
+    protected: Mapping[str, Protected] = field(default_factory=dict)
 
     def owners(self) -> dict[str, CpuSet]:
         """Who has which CPUs, no CPU twice: exclusive containers first, then the pools without what those took."""
@@ -76,11 +86,17 @@ def decode_assignments(text: str) -> Assignments:
     return Assignments(
         {name: _ids(cpus, CpuSet.parse, f"pools.{name}") for name, cpus in pools.items()},
         {name: _holding(held, f"containers.{name}") for name, held in containers.items()},
+        {name: _protected(one, f"protected.{name}") for name, one in _table(document, "protected").items()},
     )
 
 
 def assignments_to_dict(assignments: Assignments) -> dict[str, Any]:
     """The document form, in the order of names."""
+    protected = {
+        name: {"asked": one.asked_bytes, "effective": one.effective_bytes}
+        | ({"because": one.because} if one.because else {})
+        for name, one in sorted(assignments.protected.items())
+    }
     return {
         "pools": {name: str(cpus) for name, cpus in sorted(assignments.pools.items())},
         "containers": {
@@ -88,7 +104,7 @@ def assignments_to_dict(assignments: Assignments) -> dict[str, Any]:
             | ({"mems": str(held.mems)} if held.mems else {})
             for name, held in sorted(assignments.containers.items())
         },
-    }
+    } | ({"protected": protected} if protected else {})
 
 
 def _holding(value: object, where: str) -> Holding:
@@ -99,6 +115,12 @@ def _holding(value: object, where: str) -> Holding:
         value.get("exclusive") is True,
         _ids(value.get("mems", ""), NumaSet.parse, f"{where}.mems"),
     )
+
+
+def _protected(value: object, where: str) -> Protected:
+    if not isinstance(value, dict) or not all(isinstance(value.get(key), int) for key in ("asked", "effective")):
+        raise InputError(f"{ASSIGNMENTS_ANNOTATION}: expected numbers of bytes", where=where)
+    return Protected(value["asked"], value["effective"], str(value.get("because", "")))
 
 
 def _ids(value: object, parse: Callable[[str], S], where: str) -> S:

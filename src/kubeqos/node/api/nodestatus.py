@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.model.annotations.published import SHARED_PART, Assignments, Holding, encode_assignments, encode_machine
+from kubeqos.model.annotations.published import (
+    SHARED_PART,
+    Assignments,
+    Holding,
+    Protected,
+    encode_assignments,
+    encode_machine,
+)
 from kubeqos.model.annotations.topologysummary import ByNuma, Division, TopologySummary, encode_topology
 from kubeqos.model.annotations.wellknown import (
     ASSIGNMENTS_ANNOTATION,
@@ -149,14 +156,23 @@ def _by_node(managers: Iterable[AlignsByNode]) -> tuple[dict[str, ByNuma], dict[
 
 
 def map_annotations(
-    machine: Machine, managers: Iterable[ResourceManager], pods: Iterable[AdmittedPod]
+    machine: Machine,
+    managers: Iterable[ResourceManager],
+    pods: Iterable[AdmittedPod],
+    protected: Mapping[str, Protected],
 ) -> dict[str, str]:
-    """What `kubeqos map` draws: the machine, its pools, and on which CPUs every container runs."""
+    """What `kubeqos map` draws: the machine, its pools, and on which CPUs every container runs.
+
+    `protected`: pods whose memory is protected, by uid.
+    """
     placing = [manager for manager in managers if isinstance(manager, PlacesOnCpus)]
     pools = {name: cpus for manager in placing for name, cpus in manager.cpu_pools().items() if cpus}
     containers: dict[str, Holding] = {}
+    shielded: dict[str, Protected] = {}
     for pod in pods:
         label = f"{pod.view.metadata.namespace}/{pod.view.metadata.name}"
+        if pod.uid in protected:
+            shielded[label] = protected[pod.uid]
         for ref, _ in pod.containers():
             for manager in placing:
                 held = manager.cpus_of(ref)
@@ -169,7 +185,7 @@ def map_annotations(
                     containers[name] = Holding(rest, False, held.mems)
     return {
         MACHINE_ANNOTATION: encode_machine(machine),
-        ASSIGNMENTS_ANNOTATION: encode_assignments(Assignments(pools, containers)),
+        ASSIGNMENTS_ANNOTATION: encode_assignments(Assignments(pools, containers, shielded)),
     }
 
 

@@ -15,8 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubeqos.cri.providers.host import cgroup_version
+from kubeqos.cri.providers.podcgroups import read_mark, write_lines
 from kubeqos.logs import logger
-from kubeqos.node.cgroups.plan import files_of
+from kubeqos.model.annotations.published import Protected
+from kubeqos.node.cgroups.classes import protection, with_classes
+from kubeqos.node.cgroups.plan import File, files_of
 from kubeqos.rules.cgroups import CgroupValues
 
 log = logger(__name__)
@@ -30,6 +33,8 @@ class Written:
     written: int = 0
     drifted: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    protected: dict[str, Protected] = field(default_factory=dict)
+    """Pods' cgroups whose memory is protected: how much of what they ask for is effective."""
 
 
 class CgroupFiles:
@@ -42,15 +47,33 @@ class CgroupFiles:
         self._known: dict[Path, str] = {}
 
     def reconcile(self, plan: Mapping[str, CgroupValues]) -> Written:
-        """Bring every cgroup of the plan to its values; parents first."""
+        """Bring every cgroup of the plan to its values, and to what classes of containers add; parents first."""
         done = Written()
-        for path, values in plan.items():
-            self._reconcile_one(path, values, done)
+        files = {path: files_of(values, self.version) for path, values in plan.items()}
+        marks = {path: marked for path in plan if _is_pod(path) and (marked := self._marks(path))}
+        final = with_classes(files, marks, self.version)
+        for path, wanted in final.items():
+            self._reconcile_one(path, wanted, done)
+        if self.version == 2:
+            done.protected = {path: found for path in final if _is_pod(path) and (found := protection(final, path))}
         self.drifts += len(done.drifted)
         return done
 
-    def _reconcile_one(self, path: str, values: CgroupValues, done: Written) -> None:
-        for (controller, name), value in files_of(values, self.version).items():
+    def _marks(self, path: str) -> dict[File, str]:
+        """What a relay has set in a pod's cgroup."""
+        if self.version == 2:
+            found = read_mark(self.root / path.strip("/")).files
+            return {(name.partition(".")[0], name): text for name, text in found.items()}
+        folders = {one: self._folder(one, path) for one in ("cpu", "blkio")}
+        return {
+            (controller, name): text
+            for controller, folder in folders.items()
+            if folder is not None
+            for name, text in read_mark(folder).files.items()
+        }
+
+    def _reconcile_one(self, path: str, files: Mapping[File, str], done: Written) -> None:
+        for (controller, name), value in files.items():
             folder = self._folder(controller, path)
             if folder is None:
                 continue
@@ -65,7 +88,9 @@ class CgroupFiles:
                     continue
                 if self._known.get(file) == value:
                     done.drifted.append(f"{file}: {now} instead of {value}")
-                file.write_text(value)
+                write_lines(file, value)
+                if (kept := file.read_text().strip()) != value:
+                    done.problems.append(f"{file}: the kernel keeps {kept} instead of {value}")
                 self._known[file] = value
                 done.written += 1
             except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from kubeqos.logs import logger
+from kubeqos.model.annotations.published import Protected
 from kubeqos.node.cgroups.files import CgroupFiles, Written
 from kubeqos.node.cgroups.plan import plan
 from kubeqos.node.cri.configs import Context, pod_cgroup
@@ -38,6 +39,8 @@ class CgroupKeeper:
         self._cpu_milli = cpu_milli
         self._spare_bytes = spare_bytes
         self._unthrottled = unthrottled
+        self.protected: dict[str, Protected] = {}
+        """Pods whose memory is protected, by uid, as of the last reconcile."""
 
     def plan(self) -> dict[str, CgroupValues]:
         """What is to stand in the hierarchy for the pods that are admitted now."""
@@ -58,6 +61,8 @@ class CgroupKeeper:
         """Write what differs, remove what belongs to nobody."""
         wanted = self.plan()
         done = self.files.reconcile(wanted)
+        paths = {pod_cgroup(pod.admitted, self._context()): uid for uid, pod in self._core.pods.items()}
+        self.protected = {paths[path]: found for path, found in done.protected.items() if path in paths}
         for path in self.files.orphans(wanted):
             self.files.remove(path)
         for text in (*done.drifted, *done.problems):

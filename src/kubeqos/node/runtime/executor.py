@@ -261,7 +261,10 @@ class Executor:
                     raise StartError(refusal.reason, refusal.message)
         async with self._updater.paused(ref):
             await self._runtime.start_container(effect.id)
-        return await self._look_at(effect.id)
+        seen = await self._look_at(effect.id)
+        if seen.classes:
+            self._keep_cgroups()  # what its classes are worth is known now, and its tier follows
+        return seen
 
     async def _stop(self, _pod: PodRecord, effect: fx.StopContainer) -> fx.Result:
         await _if_there(self._runtime.stop_container(effect.id, grace_seconds=effect.grace_seconds))

@@ -152,6 +152,46 @@ async def test_a_memory_hog_is_killed_and_restarted_alone(containerd: Containerd
         assert node.container(uid, "calm")["containerID"] == calm
 
 
+async def test_the_kernel_kills_in_the_order_of_qos_classes(containerd: Containerd, tmp_path: Path) -> None:
+    """pod-qos: a machine without memory (here: the cgroup that all pods live in) loses BestEffort first."""
+    async with real_node(containerd, tmp_path) as node:
+        hold = "x=$(head -c 8000000 /dev/zero | tr '\\0' x); echo > /held; " + SLEEP
+        amounts = {"memory": "256Mi", "cpu": "100m"}  # far more than it holds
+        guaranteed = {"limits": amounts, "requests": amounts}
+        # One that asks for most of the machine has a score far below that of who asks for nothing.
+        burstable = {"requests": {"memory": str(7 * sum(one.memory_bytes for one in node.agent.machine.nodes) // 10)}}
+        kinds = {"guaranteed": guaranteed, "burstable": burstable, "best-effort": {}}
+        check = {"exec": {"command": ["busybox", "test", "-f", "/held"]}, "periodSeconds": 1}
+        uids = {}
+        for name, resources in kinds.items():
+            main = busybox("main", hold, resources=resources, readinessProbe=check)
+            uids[name] = node.pods.set(pod(name, main, hostNetwork=True, restartPolicy="Never"))
+            await node.running(uids[name])
+        whole = CGROUPS / "memory" / containerd.cgroup_parent.strip("/")
+
+        def ended(name: str) -> Any:
+            return node.container(uids[name]).get("state", {}).get("terminated")
+
+        async def two_ended() -> bool:
+            return all(ended(name) for name in ("best-effort", "burstable"))
+
+        async def ended_ns(name: str) -> int:
+            identity = node.container(uids[name])["containerID"].rpartition("/")[2]
+            return (await node.agent.runtime.container_status(identity)).status.finished_at
+
+        try:
+            # From here on nobody gets more: who does makes the kernel look for somebody to kill.
+            (whole / "memory.limit_in_bytes").write_text((whole / "memory.usage_in_bytes").read_text())
+            grow = busybox("main", hold.replace("8000000", "12000000"), resources=guaranteed)
+            uids["grows"] = node.pods.set(pod("grows", grow, hostNetwork=True))
+            await until("two are killed", two_ended)
+        finally:
+            (whole / "memory.limit_in_bytes").write_text("-1")
+        assert [ended(name)["reason"] for name in ("best-effort", "burstable")] == ["OOMKilled", "OOMKilled"]
+        times = {name: await ended_ns(name) for name in kinds if ended(name)}
+        assert sorted(times, key=times.__getitem__)[:2] == ["best-effort", "burstable"]
+
+
 @pytest.mark.proves("probes-and-hooks")
 async def test_a_job_succeeds_and_its_last_words_are_kept(containerd: Containerd, tmp_path: Path) -> None:
     async with real_node(containerd, tmp_path) as node:

@@ -195,10 +195,10 @@ async def test_a_container_reads_its_own_cgroup(node: Node) -> None:
     assert (missing.exit_code, missing.stdout) == (1, b"")
 
 
-async def test_commands_answer_as_scripted_and_others_succeed(node: Node) -> None:
+async def test_commands_answer_as_scripted_and_what_is_not_there_is_not_found(node: Node) -> None:
     identity = await node.start(container(command=["app"]), exec="cat /tmp/healthy => 1\nready --now => 0 yes it is")
     answers = [await node.runtime.exec_sync(identity, c) for c in (["cat", "/tmp/healthy"], ["ready", "--now"], ["x"])]
-    assert [(a.exit_code, a.stdout) for a in answers] == [(1, b""), (0, b"yes it is\n"), (0, b"")]
+    assert [(a.exit_code, a.stdout) for a in answers] == [(1, b""), (0, b"yes it is\n"), (127, b"")]
 
 
 async def test_output_is_written_when_it_is_due(node: Node) -> None:

@@ -132,6 +132,14 @@ async def test_kubectl_exec(server: LiveServer, tmp_path: Path) -> None:
         assert await kubectl(server, "exec", "web", "--", "echo", "hello", "there") == "hello there\n"
         told = await kubectl(server, "exec", "web", "--", "sh", "-c", "echo bad >&2; exit 7", code=7)
         assert told == "bad\ncommand terminated with exit code 7\n"
+        told = await kubectl(server, "exec", "web", "--", "nginx", "-t", code=127)
+        assert told == "sh: nginx: not found\ncommand terminated with exit code 127\n"
+        assert await kubectl(server, "exec", "web", "--", "hostname") == "web\n"
+        (tmp_path / "sent.txt").write_text("there and back")
+        await kubectl(server, "cp", str(tmp_path / "sent.txt"), "web:/data/sent.txt")
+        assert await kubectl(server, "exec", "web", "--", "cat", "/data/sent.txt") == "there and back"
+        await kubectl(server, "cp", "web:/data/sent.txt", str(tmp_path / "back.txt"))
+        assert (tmp_path / "back.txt").read_text() == "there and back"
         await kubectl(server, "delete", "pod", "web", "--wait=false")
 
 

@@ -157,7 +157,8 @@ async def test_a_startup_probe_holds_the_others_back(tmp_path: Path) -> None:
 async def test_a_sidecar_counts_as_started_when_its_startup_probe_says_so(tmp_path: Path) -> None:
     async with World(tmp_path) as node:
         proxy = {**probed("startup", exec={"command": ["up"]}, initialDelaySeconds=3), "name": "proxy"}
-        uid = await node.start(pod("web", initContainers=[{**proxy, "restartPolicy": "Always"}]))
+        script = {"simulate.kubeqos.io/exec.proxy": "up => 0"}
+        uid = await node.start(pod("web", initContainers=[{**proxy, "restartPolicy": "Always"}], annotations=script))
         assert set(node.running(uid)) == {"proxy"}
         await node.advance(5)
         assert set(node.running(uid)) == {"proxy", "main"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.runtime import class_of
 from kubeqos.cri.simulated.usage import Usage
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet, NumaSet
@@ -54,12 +55,26 @@ def merged(old: cri.LinuxContainerResources, change: cri.LinuxContainerResources
     return out
 
 
+def update_summary(request: cri.UpdateContainerResourcesRequest) -> str:
+    """An update in one line."""
+    changes = [f"{field.name}={value}" for field, value in request.linux.ListFields() if not field.is_repeated]
+    changes += [f"{name}={value}" for name, value in sorted(request.linux.unified.items())]
+    changes += [f"{resource.name} class {class_of(resource)}" for resource in request.qos_resources]
+    return ", ".join(changes) or "nothing"
+
+
 def memory_limit(resources: cri.LinuxContainerResources) -> int | None:
     """The limit in bytes that holds, or None; a unified value stands above the plain one, as in runc."""
     unified = resources.unified.get("memory.max", "")
     if unified.isdigit():
         return int(unified)
     return resources.memory_limit_in_bytes if resources.memory_limit_in_bytes > 0 and unified != MAX else None
+
+
+def memory_high(resources: cri.LinuxContainerResources) -> int | None:
+    """From which size on the container is made to wait for memory, in bytes, or None."""
+    high = resources.unified.get("memory.high", "")
+    return int(high) if high.isdigit() else None
 
 
 def cpu_limit_milli(resources: cri.LinuxContainerResources, machine: Machine) -> int:
@@ -94,10 +109,12 @@ def value_files(resources: cri.LinuxContainerResources, machine: Machine) -> dic
 def usage_files(usage: Usage, pid: int, at_ns: int, *, oom_killed: bool) -> dict[str, str]:
     """Meters by file name."""
     microseconds = usage.cpu_ns_at(at_ns) // 1000
+    high, killed = int(usage.memory.stalled_at(at_ns) > 0), int(oom_killed)
     return {
         "cgroup.procs": f"{pid}" if usage.stopped_ns is None else "",
         "cpu.stat": f"usage_usec {microseconds}\nuser_usec {microseconds}\nsystem_usec 0",
         "io.stat": f"8:0 rbytes={usage.read_at(at_ns)} wbytes={usage.written_at(at_ns)} rios=0 wios=0 dbytes=0 dios=0",
         "memory.current": str(usage.memory_at(at_ns)),
-        "memory.events": f"low 0\nhigh 0\nmax 0\noom {int(oom_killed)}\noom_kill {int(oom_killed)}",
+        "memory.events": f"low 0\nhigh {high}\nmax 0\noom {killed}\noom_kill {killed}",
+        "memory.pressure": usage.memory.pressure_at(at_ns),
     }

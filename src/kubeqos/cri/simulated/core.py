@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import ipaddress
 import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -17,9 +16,10 @@ from collections.abc import Iterable, Mapping
 from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement, Level
-from kubeqos.cri.runtime import class_of
 from kubeqos.cri.simulated import cgroups
+from kubeqos.cri.simulated.addresses import Addresses
 from kubeqos.cri.simulated.classes import ClassBook
+from kubeqos.cri.simulated.memory import Candidate, runs_out_ns, victim
 from kubeqos.cri.simulated.program import program_of
 from kubeqos.cri.simulated.script import Load, Script, check_annotations, script_of
 from kubeqos.cri.simulated.state import (
@@ -33,6 +33,7 @@ from kubeqos.cri.simulated.state import (
     Sandbox,
     State,
     Wrote,
+    reason_of,
 )
 from kubeqos.cri.simulated.usage import NS, Usage
 from kubeqos.errors import InputError
@@ -43,6 +44,8 @@ FIRST_PID = 1000
 REMEMBERED = 128
 POD_CIDR = "10.88.0.0/16"
 SPARE_TIMERS = 64
+NODE = ""
+"""In place of a container: the timer of the machine's memory."""
 
 
 class Core:
@@ -71,7 +74,11 @@ class Core:
         self.timers: list[tuple[int, int, str, int]] = []
         """A heap of what containers do by themselves: when, a serial number, whose, and of which plan of it."""
         self._serial = itertools.count(1)
-        self._addresses = _Addresses(pod_cidr)
+        self._addresses = Addresses(pod_cidr)
+        self.memory_bytes = sum(node.memory_bytes for node in machine.nodes)
+        self._heavy: dict[str, Container] = {}
+        """Running containers with memory to speak of."""
+        self._memory_plan = 0
 
     # ---- Time
 
@@ -85,13 +92,19 @@ class Core:
 
     def _is_current(self, timer: tuple[int, int, str, int]) -> bool:
         _, _, container_id, plan = timer
+        if container_id == NODE:
+            return plan == self._memory_plan
         container = self.containers.get(container_id)
         return container is not None and container.plan == plan and container.state is State.RUNNING
 
     def advance(self, now_ns: int) -> None:
         """Let everything happen that is due, each at its own time."""
         while (due := self._next_ns()) is not None and due <= now_ns:
-            self._play(self.containers[heapq.heappop(self.timers)[2]], due)
+            container_id = heapq.heappop(self.timers)[2]
+            if container_id == NODE:
+                self._run_out(due)
+            else:
+                self._play(self.containers[container_id], due)
 
     def _play(self, container: Container, at_ns: int) -> None:
         """What a running container does up to a time."""
@@ -110,6 +123,27 @@ class Core:
             self._end(container, ending)
         else:
             self._plan(container, ending)
+
+    def _plan_memory(self, now_ns: int) -> None:
+        """Set the timer of the moment at which the machine's memory is gone."""
+        self._memory_plan += 1
+        sizes = [one.usage.memory for one in self._heavy.values() if one.usage is not None]
+        due = runs_out_ns(sizes, self.memory_bytes, now_ns) if sizes else None
+        if due is not None:
+            heapq.heappush(self.timers, (due, next(self._serial), NODE, self._memory_plan))
+
+    def _run_out(self, now_ns: int) -> None:
+        """The machine's memory is gone: the kernel ends one process and looks again."""
+        found = [
+            Candidate(one.id, one.usage.memory_at(now_ns), one.resources.oom_score_adj, one.started_ns)
+            for one in self._heavy.values()
+            if one.usage is not None
+        ]
+        chosen = victim(found, self.memory_bytes)
+        if chosen is not None:
+            score = chosen.oom_score(self.memory_bytes)
+            why = f"the node was out of memory, and oom_score {score} the highest of {len(found)} containers"
+            self._end(self.containers[chosen.id], Ending(now_ns, KILLED, OOM_KILLED, why))
 
     def _plan(self, container: Container, ending: Ending | None) -> None:
         """Set the timer of the next thing that the container does by itself."""
@@ -136,10 +170,10 @@ class Core:
         scripted = container.script.exit
         if scripted is not None and (scripted.times is None or container.config.metadata.attempt < scripted.times):
             at_ns = container.started_ns + scripted.after_ns
-            found.append(Ending(at_ns, scripted.code, _reason(scripted.code), scripted.message))
+            found.append(Ending(at_ns, scripted.code, reason_of(scripted.code), scripted.message))
         elif container.program.ends_after_ns is not None:
             code = container.program.exit_code
-            found.append(Ending(container.started_ns + container.program.ends_after_ns, code, _reason(code)))
+            found.append(Ending(container.started_ns + container.program.ends_after_ns, code, reason_of(code)))
         return min(found, key=lambda ending: ending.at_ns, default=None)
 
     def _end(self, container: Container, ending: Ending) -> None:
@@ -148,6 +182,8 @@ class Core:
         container.plan += 1
         if container.usage is not None:
             container.usage.stop(ending.at_ns)
+        if self._heavy.pop(container.id, None) is not None:
+            self._plan_memory(ending.at_ns)
         self.book.release(container.classes)
         how = f"ended: {ending.reason}, exit code {ending.code}"
         self._happened(ending.at_ns, container, cri.CONTAINER_STOPPED_EVENT, how)
@@ -186,7 +222,7 @@ class Core:
         for container_id in sandbox.containers:
             container = self.containers[container_id]
             if container.state is State.RUNNING:
-                self._end(container, Ending(now_ns, KILLED, _reason(KILLED)))
+                self._end(container, Ending(now_ns, KILLED, reason_of(KILLED)))
         if sandbox.ready:
             sandbox.ready = False
             self.book.release(sandbox.classes)
@@ -255,11 +291,15 @@ class Core:
         container.started_ns = now_ns
         container.pid = FIRST_PID + next(self._serial)
         limit = cgroups.cpu_limit_milli(container.resources, self.machine)
-        container.usage = Usage.start(container.script.load or NO_LOAD, now_ns, limit)
+        load = container.script.load or NO_LOAD
+        container.usage = Usage.start(load, now_ns, limit, cgroups.memory_high(container.resources))
         if container.log_path:
             self.effects.append(Wrote(now_ns, container.log_path, "stdout", ""))
         self._happened(now_ns, container, cri.CONTAINER_STARTED_EVENT, "started")
         self._cgroup(container, now_ns)
+        if load.memory_bytes or load.growth_per_second:
+            self._heavy[container.id] = container
+            self._plan_memory(now_ns)
         self._play(container, now_ns)
         return cri.StartContainerResponse()
 
@@ -269,13 +309,13 @@ class Core:
         self.fail_if_scripted(container, "StopContainer")
         if container.state is not State.RUNNING:
             return now_ns
-        ending = Ending(now_ns + max(0, request.timeout) * NS, KILLED, _reason(KILLED))
+        ending = Ending(now_ns + max(0, request.timeout) * NS, KILLED, reason_of(KILLED))
         scripted = container.script.stop
         if scripted is not None and scripted.after_ns is not None:
-            asked = Ending(now_ns + scripted.after_ns, scripted.code, _reason(scripted.code))
+            asked = Ending(now_ns + scripted.after_ns, scripted.code, reason_of(scripted.code))
             ending = min(asked, ending, key=lambda e: e.at_ns)
         elif scripted is None and container.program.heeds_term and request.timeout > 0:
-            ending = Ending(now_ns, 0, _reason(0))
+            ending = Ending(now_ns, 0, reason_of(0))
         if container.stopping is None or ending.at_ns < container.stopping.at_ns:
             container.stopping = ending
         self._tell(now_ns, container, f"asked to stop within {request.timeout} s")
@@ -287,7 +327,7 @@ class Core:
         if container is not None:
             self.fail_if_scripted(container, "RemoveContainer")
             if container.state is State.RUNNING:
-                self._end(container, Ending(now_ns, KILLED, _reason(KILLED)))
+                self._end(container, Ending(now_ns, KILLED, reason_of(KILLED)))
             self._remove(container, now_ns)
         return cri.RemoveContainerResponse()
 
@@ -319,9 +359,12 @@ class Core:
         self.book.take(container.classes)
         container.resources = resources
         container.limited_ns = now_ns
-        self._tell(now_ns, container, f"updated: {_summary(request)}")
+        self._tell(now_ns, container, f"updated: {cgroups.update_summary(request)}")
         if container.state is State.RUNNING and container.usage is not None:
             container.usage.limit_cpu(now_ns, cgroups.cpu_limit_milli(resources, self.machine))
+            container.usage.memory.limit(now_ns, cgroups.memory_high(resources))
+            if container.id in self._heavy:
+                self._plan_memory(now_ns)
             self._cgroup(container, now_ns)
             self._play(container, now_ns)
         return cri.UpdateContainerResourcesResponse()
@@ -446,31 +489,6 @@ class Core:
                     raise RuntimeRefused(failure.code, failure.message)
 
 
-class _Addresses:
-    """Pod addresses, the lowest free one first."""
-
-    def __init__(self, cidr: str) -> None:
-        network = ipaddress.ip_network(cidr)
-        self._cidr = cidr
-        self._first = int(network.network_address) + 1
-        self._size = network.num_addresses - 2
-        self._next = 1
-        self._free: list[int] = []
-
-    def take(self) -> str:
-        if self._free:
-            offset = heapq.heappop(self._free)
-        elif self._next < self._size:
-            offset, self._next = self._next, self._next + 1
-        else:
-            raise RuntimeRefused(Code.RESOURCE_EXHAUSTED, f"no address is free in {self._cidr}")
-        return str(ipaddress.ip_address(self._first + offset))
-
-    def give_back(self, address: str) -> None:
-        if address:
-            heapq.heappush(self._free, int(ipaddress.ip_address(address)) - self._first)
-
-
 def _script(annotations: Mapping[str, str], container: str = "") -> Script:
     try:
         if not container:
@@ -478,15 +496,3 @@ def _script(annotations: Mapping[str, str], container: str = "") -> Script:
         return script_of(annotations, container)
     except InputError as error:
         raise RuntimeRefused(Code.INVALID_ARGUMENT, error.what) from error
-
-
-def _summary(request: cri.UpdateContainerResourcesRequest) -> str:
-    """An update in one line."""
-    changes = [f"{field.name}={value}" for field, value in request.linux.ListFields() if not field.is_repeated]
-    changes += [f"{name}={value}" for name, value in sorted(request.linux.unified.items())]
-    changes += [f"{resource.name} class {class_of(resource)}" for resource in request.qos_resources]
-    return ", ".join(changes) or "nothing"
-
-
-def _reason(code: int) -> str:
-    return "Completed" if code == 0 else "Error"

@@ -51,7 +51,7 @@ class _Run:
     outputs: list[Output] = field(default_factory=list)
 
 
-class _Unknown(Exception):
+class NotUnderstood(Exception):
     """A statement that this reading does not know."""
 
 
@@ -67,7 +67,7 @@ def program_of(command: Sequence[str]) -> Program:
             _step(run, statement)
             if run.ended or run.forever:
                 break
-    except _Unknown:
+    except NotUnderstood:
         return Program(tuple(run.outputs))
     ends = None if run.forever else run.time_ns
     return Program(tuple(run.outputs), ends, run.status, heeds_term=False)
@@ -86,7 +86,7 @@ def _statements(command: Sequence[str]) -> list[tuple[list[str], bool]]:
         try:
             tokens = list(lexer)
         except ValueError as error:
-            raise _Unknown from error
+            raise NotUnderstood from error
         for token in [*tokens, ";"]:
             if token not in (";", "&&"):
                 words.append(token)
@@ -104,10 +104,10 @@ def _step(run: _Run, words: list[str]) -> None:
     if words and words[0] == "exec":
         words = words[1:]
     if not words or any(set(word) <= set("|&<>()") for word in words if word):
-        raise _Unknown
+        raise NotUnderstood
     name, arguments = words[0].rpartition("/")[2], words[1:]
     if name not in _BUILTINS:
-        raise _Unknown
+        raise NotUnderstood
     _BUILTINS[name](run, arguments, stream)
 
 
@@ -123,21 +123,22 @@ def _sleep(run: _Run, arguments: list[str], _stream: str) -> None:
     if arguments[:1] in (["infinity"], ["inf"]):
         run.forever = True
         return
-    run.time_ns += sum(_sleep_ns(text) for text in arguments)
+    run.time_ns += sum(sleep_ns(text) for text in arguments)
     run.status = 0
 
 
-def _sleep_ns(text: str) -> int:
+def sleep_ns(text: str) -> int:
+    """How long `sleep` takes an argument to mean."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in ("s", "m", "h", "d") else (text, "s")
     try:
         return round(float(number) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[unit] * NS)
     except ValueError as error:
-        raise _Unknown from error
+        raise NotUnderstood from error
 
 
 def _exit(run: _Run, arguments: list[str], _stream: str) -> None:
     if arguments and not arguments[0].isdigit():
-        raise _Unknown
+        raise NotUnderstood
     run.status = int(arguments[0]) % 256 if arguments else run.status
     run.ended = True
 
@@ -145,7 +146,7 @@ def _exit(run: _Run, arguments: list[str], _stream: str) -> None:
 def _trap(_run: _Run, arguments: list[str], _stream: str) -> None:
     """Only `trap '' SIGNAL…`, to ignore a signal, which the first process of a container does anyway."""
     if len(arguments) < 2 or arguments[0] != "":
-        raise _Unknown
+        raise NotUnderstood
 
 
 def _true(run: _Run, _arguments: list[str], _stream: str) -> None:

@@ -7,7 +7,7 @@ Thousands of them live in one process: without log or cgroup folders a node cost
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from kubeqos.cri.simulated.core import POD_CIDR, Core
 from kubeqos.cri.simulated.execution import execute
 from kubeqos.cri.simulated.faults import Faults
 from kubeqos.cri.simulated.files import CgroupTree, append_log
-from kubeqos.cri.simulated.state import Effect, Happened, State, Wrote
+from kubeqos.cri.simulated.state import KILLED, Effect, Happened, State, Wrote
 from kubeqos.logs import logger
 from kubeqos.model.machine import Machine
 
@@ -112,6 +112,18 @@ class SimulatedRuntime(Runtime):
         except RuntimeRefused as refused:
             raise CallError(method.name, refused.code, refused.what, endpoint=self.endpoint) from refused
         return cast(Response, answer)
+
+    async def exec_with_input(
+        self, container_id: str, command: Sequence[str], stdin: bytes, *, timeout_seconds: float
+    ) -> cri.ExecSyncResponse:
+        """`exec_sync` with something to read, which CRI's message has no room for."""
+        request = cri.ExecSyncRequest(container_id=container_id, cmd=command, timeout=int(timeout_seconds))
+        try:
+            found = self._perform(lambda core, asked, now: execute(core, asked, now, stdin), request)
+        except RuntimeRefused as refused:
+            raise CallError(EXEC_SYNC.name, refused.code, refused.what, endpoint=self.endpoint) from refused
+        await self.clock.sleep_until(found.at_ns)
+        return cast(cri.ExecSyncResponse, found.answer or cri.ExecSyncResponse(exit_code=KILLED))
 
     async def events(self, since: Seen | None = None) -> AsyncIterator[cri.ContainerEventResponse]:
         queue: asyncio.Queue[cri.ContainerEventResponse] = asyncio.Queue()

@@ -89,6 +89,8 @@ class Container:
     fixed_classes: Mapping[str, str] | None = None
     """Implicit classes that cannot change any more, from the start on."""
     image_id: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """What commands wrote there; a name that ends with a slash is a folder."""
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -129,6 +131,11 @@ class Cgroup(Struct, frozen=True):
 
 
 Effect = Happened | Wrote | Cgroup
+
+
+def reason_of(code: int) -> str:
+    """Why a container ended, as runtimes say it."""
+    return "Completed" if code == 0 else "Error"
 
 
 def rfc3339(at_ns: int) -> str:

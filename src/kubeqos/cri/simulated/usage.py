@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kubeqos.cri.simulated.memory import Memory
 from kubeqos.cri.simulated.script import Load
 
 NS = 1_000_000_000
@@ -22,12 +23,15 @@ class Usage:
     started_ns: int
     since_ns: int
     cpu_milli: int
+    memory: Memory
     cpu_ns: int = 0
     stopped_ns: int | None = None
 
     @classmethod
-    def start(cls, load: Load, at_ns: int, cpu_limit_milli: int | None) -> Usage:
-        return cls(load, at_ns, at_ns, _bounded(load.cpu_milli, cpu_limit_milli))
+    def start(cls, load: Load, at_ns: int, cpu_limit_milli: int | None, memory_high_bytes: int | None = None) -> Usage:
+        size = max(load.memory_bytes, IDLE_MEMORY_BYTES)
+        memory = Memory(size, at_ns, load.growth_per_second, load.peak_bytes, memory_high_bytes)
+        return cls(load, at_ns, at_ns, _bounded(load.cpu_milli, cpu_limit_milli), memory)
 
     def limit_cpu(self, at_ns: int, cpu_limit_milli: int | None) -> None:
         """From now on a different CPU limit holds."""
@@ -46,9 +50,7 @@ class Usage:
         """Memory in use; none after the end."""
         if self.stopped_ns is not None and at_ns >= self.stopped_ns:
             return 0
-        grown = (at_ns - self.started_ns) * self.load.growth_per_second // NS
-        size = max(self.load.memory_bytes, IDLE_MEMORY_BYTES) + grown
-        return size if self.load.peak_bytes is None else min(size, max(self.load.peak_bytes, self.load.memory_bytes))
+        return self.memory.at(at_ns)
 
     def read_at(self, at_ns: int) -> int:
         """Bytes read from disk since the start."""
@@ -60,13 +62,9 @@ class Usage:
 
     def passes_ns(self, limit_bytes: int) -> int | None:
         """When memory is first above the limit, or None if it never is."""
-        first = max(self.load.memory_bytes, IDLE_MEMORY_BYTES)
-        if self.load.memory_bytes > limit_bytes:
-            return self.started_ns
-        growth = self.load.growth_per_second
-        if growth <= 0 or (self.load.peak_bytes is not None and self.load.peak_bytes <= limit_bytes):
-            return None
-        return self.started_ns + -(-max(0, limit_bytes + 1 - first) * NS // growth)
+        if self.load.growth_per_second <= 0 and self.load.memory_bytes <= limit_bytes:
+            return None  # what every process has does not count against a limit that is smaller still
+        return self.memory.passes_ns(limit_bytes)
 
     def _until(self, at_ns: int) -> int:
         return at_ns if self.stopped_ns is None else min(at_ns, self.stopped_ns)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.cri.errors import CallError, Code
@@ -43,6 +44,15 @@ class ExecOptions:
             return query.get(name, ["false"])[0].lower() in ("true", "1")
 
         return cls(tuple(query.get("command", ())), on("stdin"), on("stdout"), on("stderr"), on("tty"))
+
+
+@runtime_checkable
+class TakesInput(Protocol):
+    """A runtime without streams that can still give a command something to read (the simulated one)."""
+
+    async def exec_with_input(
+        self, container_id: str, command: Sequence[str], stdin: bytes, *, timeout_seconds: float
+    ) -> cri.ExecSyncResponse: ...
 
 
 def exit_status(code: int) -> bytes:
@@ -89,14 +99,18 @@ async def execute(runtime: Runtime, container_id: str, options: ExecOptions, soc
         if error.code is not Code.UNIMPLEMENTED:
             await socket.send(frame(ERROR, failure_status(error.details)))
             return
-        await _run_whole(runtime, container_id, options.command, socket)
+        await _run_whole(runtime, container_id, options, socket)
         return
     await _stream(url, options, socket)
 
 
-async def _run_whole(runtime: Runtime, container_id: str, command: Sequence[str], socket: Socket) -> None:
+async def _run_whole(runtime: Runtime, container_id: str, options: ExecOptions, socket: Socket) -> None:
     try:
-        answer = await runtime.exec_sync(container_id, command, timeout_seconds=EXEC_SECONDS)
+        if options.stdin and isinstance(runtime, TakesInput):
+            stdin = await _whole_input(socket)
+            answer = await runtime.exec_with_input(container_id, options.command, stdin, timeout_seconds=EXEC_SECONDS)
+        else:
+            answer = await runtime.exec_sync(container_id, options.command, timeout_seconds=EXEC_SECONDS)
     except CallError as error:
         await socket.send(frame(ERROR, failure_status(error.details)))
         return
@@ -104,6 +118,15 @@ async def _run_whole(runtime: Runtime, container_id: str, command: Sequence[str]
         if data:
             await socket.send(frame(stream, data))
     await socket.send(frame(ERROR, exit_status(answer.exit_code)))
+
+
+async def _whole_input(socket: Socket) -> bytes:
+    """What the client sends until it closes its input, or goes."""
+    found = bytearray()
+    while (data := await socket.receive()) is not None and data[:1] != bytes([CLOSE]):
+        if data[:1] == bytes([STDIN]):
+            found += data[1:]
+    return bytes(found)
 
 
 async def _stream(url: str, options: ExecOptions, socket: Socket) -> None:

@@ -14,10 +14,11 @@ from kubeqos.gates import FeatureGates
 from tests.cri.containerd import Containerd
 from tests.cri.relay.processes import RelayProcess
 from tests.node.pods import pod
-from tests.node.test_containerd import RealNode, busybox, kernel_says, real_node
+from tests.node.test_containerd import RealNode, busybox, real_node
 from tests.node.test_live import until
+from tests.shared import cgroups
 
-pytestmark = pytest.mark.containerd
+pytestmark = [pytest.mark.containerd, pytest.mark.proves("class-cpu")]
 
 CLASSES = """
 resources:
@@ -46,9 +47,7 @@ async def cpu_seconds(node: RealNode, parent: str, names: tuple[str, ...], secon
     """CPU time of BestEffort pods within a while."""
 
     def used() -> list[int]:
-        return [
-            int(kernel_says("cpuacct", f"{parent}/kubepods/besteffort/pod{name}", "cpuacct.usage")) for name in names
-        ]
+        return [int(cgroups.value(f"{parent}/kubepods/besteffort/pod{name}", "cpu.usage_ns")) for name in names]
 
     before = used()
     await asyncio.sleep(seconds)
@@ -70,8 +69,8 @@ async def test_a_cpu_class_decides_between_pods(containerd: Containerd, relay: R
         await start(node, "quick", **{"cpu-class": "latency"})
         await start(node, "slow", **{"cpu-class": "batch"})
         pods = f"{parent}/kubepods/besteffort"
-        assert kernel_says("cpu", f"{pods}/podquick", "cpu.shares") == "20949"  # weight 800
-        assert kernel_says("cpu", f"{pods}/podslow", "cpu.idle") == "1"
+        assert cgroups.value(f"{pods}/podquick", "cpu.shares") == "20949"  # weight 800
+        assert cgroups.value(f"{pods}/podslow", "cpu.idle") == "1"
         quick, slow = await cpu_seconds(node, parent, ("quick", "slow"), 6.0)
         assert quick > 20 * slow, (quick, slow)
         # Between two that are not idle it is the weights that count.
@@ -83,13 +82,13 @@ async def test_a_cpu_class_decides_between_pods(containerd: Containerd, relay: R
         assert node.agent.cgroups is not None
         done = node.agent.cgroups.reconcile()
         assert done.drifted == [] and done.problems == []
-        assert kernel_says("cpu", pods, "cpu.shares") == str(20949 + 2597 - 2)  # it had 2 before
-        assert kernel_says("cpu", f"{pods}/podquick", "cpu.shares") == "20949"
+        assert cgroups.value(pods, "cpu.shares") == str(20949 + 2597 - 2)  # it had 2 before
+        assert cgroups.value(f"{pods}/podquick", "cpu.shares") == "20949"
         await node.gone("quick")
 
         async def lighter() -> bool:
             assert node.agent.cgroups is not None
             node.agent.cgroups.reconcile()
-            return kernel_says("cpu", pods, "cpu.shares") == "2597"
+            return cgroups.value(pods, "cpu.shares") == "2597"
 
         await until("the tier has lost the weight of the pod that left", lighter)

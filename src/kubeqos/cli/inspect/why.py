@@ -47,7 +47,7 @@ def story(raw: dict[str, Any], events: list[dict[str, Any]], node: dict[str, Any
         "qosClass": str(pod.status.qos_class or decision.qos_class),
         "because": decision.because,
         "requests": {name: str(amount) for name, amount in sorted(effective_requests(pod.spec).items())},
-        "holds": pod_holdings(pod) if not pod.is_terminal else {},
+        "holds": pod_holdings(pod) if pod.spec.node_name and not pod.is_terminal else {},
         "node": pod.spec.node_name,
         "placement": _placement(pod),
         "status": ": ".join(filter(None, (pod.status.reason, pod.status.message))),

@@ -21,7 +21,11 @@ ADDED_FIELDS: dict[str, list[tuple[str, str, str]]] = {
         )
     ],
     "core/v1.ResourceRequirements": [
-        ("qosResources", _QOS_REQUESTS, "The QoS resources that are requested, one class of each.")
+        (
+            "qosResources",
+            _QOS_REQUESTS,
+            "The QoS resources that a container requests, one class of each. A pod requests them in spec.qosResources.",
+        )
     ],
     "core/v1.PodStatus": [
         ("qosResources", _POD_QOS_REQUESTS, "The pod-level QoS classes that were assigned, implicit defaults included.")

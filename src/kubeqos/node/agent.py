@@ -354,7 +354,7 @@ class NodeAgent:
         translates = self.settings.gates.enabled(TRANSLATE_METADATA)
         if translates and isinstance(change, fx.PodSet) and has_class_annotations(change.raw):
             raw = copy.deepcopy(dict(change.raw))
-            translate_annotations(raw)
+            translate_annotations(raw, official=self.settings.gates.enabled(STRICT_NAMES))
             change = fx.PodSet(raw)
         self.feed(change)
 

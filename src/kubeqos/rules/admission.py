@@ -195,7 +195,8 @@ def _tells_classes(raw: Raw) -> bool:
 
 def class_annotations(work: Work) -> RequestRefused | None:
     if work.around.gates.enabled(gates.TRANSLATE_METADATA):
-        work.warnings += translate_annotations(work.new)
+        strict = work.around.gates.enabled(gates.STRICT_NAMES)
+        work.warnings += translate_annotations(work.new, official=strict)
     return None
 
 
@@ -311,6 +312,8 @@ def resize_only(work: Work) -> RequestRefused | None:
     old = work.request.old or {}
     wanted, before = work.new.get("spec") or {}, old.get("spec") or {}
     spec = {**before, "resources": wanted.get("resources")}
+    if wanted.get("qosResources"):
+        spec["qosResources"] = wanted["qosResources"]  # validation says that they stay
     for key in ("containers", "initContainers"):
         pairs = [wanted.get(key) or [], before.get(key) or []]
         names = [[container.get("name") for container in containers] for containers in pairs]

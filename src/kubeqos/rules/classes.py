@@ -302,13 +302,26 @@ def capacity_problem(kind: ResourceType, cls: str, count: int, used: int) -> Cla
 # -- the annotation form -------------------------------------------------------------------------------------------
 
 ANNOTATED = ("rdt", "blockio")
-_ANNOTATION_DOMAIN = ".resources.kubernetes.io/"
+_POD_WIDE = {".resources.kubernetes.io": "default", ".resources.beta.kubernetes.io": "pod"}
+"""Both domains that say classes, the KEP's own before the one that runtimes read, and the word for a whole pod."""
+_CONTAINER = "container."
+
+
+def _annotated(key: str) -> tuple[str, str] | None:
+    """The resource of which an annotation names the class, and the container that is to have it; "" for all of them."""
+    owner, _, name = key.partition("/")
+    resource, dot, domain = owner.partition(".")
+    pod_wide = _POD_WIDE.get(f"{dot}{domain}")
+    if pod_wide is None or resource not in ANNOTATED:
+        return None
+    if name == pod_wide:
+        return resource, ""
+    return (resource, name.removeprefix(_CONTAINER)) if name.startswith(_CONTAINER) else None
 
 
 def is_class_annotation(key: str) -> bool:
-    """Whether an annotation speaks of classes (KEP-3008, Pod annotations)."""
-    resource, domain, name = key.partition(_ANNOTATION_DOMAIN)
-    return bool(domain) and resource in ANNOTATED and (name == "default" or name.startswith("container."))
+    """Whether an annotation speaks of classes: in the KEP's form, or in the one that containerd and CRI-O read."""
+    return _annotated(key) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,18 +333,26 @@ class Translated:
     unknown_containers: tuple[str, ...] = ()
 
 
-def from_annotations(annotations: Mapping[str, str], containers: Collection[str]) -> Translated:
-    """Read the annotation form; containers that do not exist are reported, not ignored."""
+def from_annotations(
+    annotations: Mapping[str, str], containers: Collection[str], *, official: bool = False
+) -> Translated:
+    """Read the annotation form; containers that do not exist are reported, not ignored.
+
+    `official` gives resources their well-known names, which are the only ones with strict names (`k8s.io/rdt`).
+    """
     pod: dict[str, str] = {}
     by_container: dict[str, dict[str, str]] = {}
     unknown: list[str] = []
-    for key, value in annotations.items():
-        if not is_class_annotation(key):
+    # Of two annotations for the same the KEP's own counts, which is read last.
+    for key, value in sorted(annotations.items(), key=lambda one: ".beta." not in one[0]):
+        found = _annotated(key)
+        if found is None:
             continue
-        resource, _, name = key.partition(_ANNOTATION_DOMAIN)
-        if name == "default":
+        resource, container = found
+        resource = f"k8s.io/{resource}" if official else resource
+        if not container:
             pod[resource] = value
-        elif (container := name.removeprefix("container.")) in containers:
+        elif container in containers:
             by_container.setdefault(container, {})[resource] = value
         else:
             unknown.append(key)
@@ -343,7 +364,7 @@ def has_class_annotations(raw_pod: Mapping[str, Any]) -> bool:
     return any(map(is_class_annotation, (raw_pod.get("metadata") or {}).get("annotations") or ()))
 
 
-def translate_annotations(raw_pod: dict[str, Any]) -> list[str]:
+def translate_annotations(raw_pod: dict[str, Any], *, official: bool = False) -> list[str]:
     """Write annotated classes into the raw spec where nothing is requested yet; returns warnings.
 
     Explicit fields win, since they are the newer form.
@@ -352,7 +373,7 @@ def translate_annotations(raw_pod: dict[str, Any]) -> list[str]:
         return []
     annotations, spec = raw_pod["metadata"]["annotations"], raw_pod["spec"]
     everyone = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    found = from_annotations(annotations, {container.get("name", "") for container in everyone})
+    found = from_annotations(annotations, {one.get("name", "") for one in everyone}, official=official)
     _add_missing(spec, found.pod)
     for container in everyone:
         classes = found.containers.get(container.get("name", ""))

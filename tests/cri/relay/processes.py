@@ -33,6 +33,7 @@ resources:
       silver: {weight: 200}
   blockio:
     provider: blockio
+    annotations: [slow, slower]
     config:
       Classes:
         slow: [{Devices: [/dev/vda], ThrottleReadBps: 1Mi, ThrottleWriteIOPS: 50}]

@@ -27,7 +27,10 @@ from kubeqos.cri.relay.core import (
 from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 
 GOLD, SILVER = ClassInfo("gold", 2), ClassInfo("silver")
-RDT = Advertisement("rdt", Level.CONTAINER, True, (GOLD, SILVER), "silver", "rdt", frozenset({"gold"}))
+OPEN = frozenset({"gold", "silver"})
+RDT = Advertisement(
+    "rdt", Level.CONTAINER, True, (GOLD, SILVER), "silver", "rdt", frozenset({"gold"}), by_annotation=OPEN
+)
 FIXED = Advertisement("ulimits", Level.CONTAINER, False, (GOLD, SILVER))
 NET = Advertisement("net", Level.POD, False, (ClassInfo("fast"), ClassInfo("slow")), "slow")
 OFFERS = {offer.name: offer for offer in (RDT, FIXED, NET)}
@@ -111,6 +114,15 @@ def test_a_class_may_be_closed_to_pod_annotations():
     denied = annotation_wishes(OFFERS, "main", {}, {"rdt.resources.beta.kubernetes.io/pod": "gold"})
     assert isinstance(denied, Denied)
     assert "may not be requested with annotation" in denied.message
+
+
+def test_annotations_open_nothing_by_themselves():
+    closed = offers(dataclasses.replace(RDT, by_annotation=frozenset()))
+    assert annotation_wishes(closed, "main", {"io.kubernetes.cri.rdt-class": "silver"}, {}) == []
+    partly = offers(dataclasses.replace(RDT, by_annotation=frozenset({"silver"})))
+    denied = annotation_wishes(partly, "main", {"io.kubernetes.cri.rdt-class": "gold"}, {})
+    assert isinstance(denied, Denied)
+    assert denied.message == ("class 'gold' of 'rdt' may not be requested with annotation io.kubernetes.cri.rdt-class")
 
 
 def test_the_cri_field_wins_over_annotations():

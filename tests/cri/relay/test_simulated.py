@@ -47,6 +47,7 @@ resources:
     provider: rdt
     default: silver
     capacity: {gold: 1}
+    annotations: [gold, bronze]
     config:
       partitions:
         fast: {l3Allocation: "60%", classes: {gold: {}}}
@@ -240,6 +241,31 @@ async def test_a_provider_is_told_the_pods_qos_class(world: World):
     await world.client.create_container(sandbox, container("main", classes={"turbo": "low"}), told)
     await world.created(turbo="low")
     assert world.turbo.pod_qos == {"Guaranteed", ""}
+
+
+ANNOTATED = {"rdt.resources.beta.kubernetes.io/pod": "bronze"}
+
+
+async def test_annotations_of_a_caller_that_knows_classes_open_no_second_door(world: World):
+    """A namespace whose quota allows silver only must not run bronze by an annotation that no quota counts."""
+    knows = pod("knows", annotations=ANNOTATED, classes={"pod-qos": "Burstable"})
+    sandbox = await world.client.run_pod_sandbox(knows)
+    created = await world.client.create_container(sandbox, container("main"), knows)
+    assert (await world.classes(created))["rdt"] == "silver"
+    stock = pod("stock", annotations=ANNOTATED)
+    sandbox = await world.client.run_pod_sandbox(stock)
+    asked = await world.client.create_container(sandbox, container("main"), stock)
+    assert (await world.classes(asked))["rdt"] == "bronze"
+    for one in (created, asked):  # nor may the runtime read them for itself
+        annotations = world.runtime.core.container(one).config.annotations
+        assert annotations["io.kubernetes.cri.rdt-class"] == ""
+
+
+async def test_a_class_that_is_not_opened_to_annotations_is_refused(world: World):
+    stock = pod("stock", annotations={"rdt.resources.beta.kubernetes.io/pod": "silver"})
+    sandbox = await world.client.run_pod_sandbox(stock)
+    error = await refused(world.client.create_container(sandbox, container("main"), stock))
+    assert "class 'silver' of 'rdt' may not be requested with annotation" in error.details
 
 
 async def test_a_vendors_edits_reach_the_runtime(world: World):

@@ -7,6 +7,7 @@ from copy import deepcopy
 import pytest
 
 from kubeqos.gates import FeatureGates
+from kubeqos.model import schema
 from kubeqos.rules.offline import Offline
 from tests.rules.quota.objects import Raw, container, limit_range, pod, quota, why
 
@@ -276,3 +277,58 @@ def test_without_the_gate_a_class_is_not_changed_in_place(cluster: Offline) -> N
         'Pod "a" is invalid: spec.containers[0].resources.qosResources: Forbidden: '
         "may not be set while feature gate QOSResources is off"
     )
+
+
+# -- one door per request ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["rdt.resources.kubernetes.io/default", "rdt.resources.beta.kubernetes.io/pod"])
+def test_a_class_that_is_asked_for_by_annotation_is_counted(key: str) -> None:
+    cluster = Offline(FeatureGates.parse("QOSResources=true,TranslateQoSPodMetadata=true"))
+    cluster.apply(of_rdt(container=[{"name": "rdt", "classes": [{"name": "bronze"}]}]))
+    raw = pod("a")
+    raw["metadata"]["annotations"] = {key: "gold"}
+    assert 'class "gold" of' in why(cluster.apply(raw))
+    raw["metadata"]["annotations"] = {key: "bronze"}
+    stored = cluster.apply(raw).object
+    assert stored is not None
+    assert stored["spec"]["qosResources"] == [{"name": "rdt", "class": "bronze"}]
+
+
+def test_with_strict_names_annotations_mean_the_official_resources() -> None:
+    gates = "QOSResources=true,TranslateQoSPodMetadata=true,QOSResourcesStrictNames=true"
+    raw = pod("a")
+    raw["metadata"]["annotations"] = {
+        "rdt.resources.beta.kubernetes.io/pod": "gold",
+        "rdt.resources.kubernetes.io/default": "silver",
+        "blockio.resources.beta.kubernetes.io/container.main": "slow",
+    }
+    stored = Offline(FeatureGates.parse(gates)).apply(raw).object
+    assert stored is not None
+    assert stored["spec"]["qosResources"] == [{"name": "k8s.io/rdt", "class": "silver"}]
+    [main] = stored["spec"]["containers"]
+    assert main["resources"]["qosResources"] == [{"name": "k8s.io/blockio", "class": "slow"}]
+
+
+def test_a_pod_asks_in_one_place(cluster: Offline) -> None:
+    raw = pod("a", resources=with_classes({}, network="fast"))
+    assert why(cluster.apply(raw)) == (
+        'Pod "a" is invalid: spec.resources.qosResources: Forbidden: a pod requests classes in spec.qosResources'
+    )
+    wrong = deployment("gold")
+    with_classes(wrong["spec"]["template"]["spec"].setdefault("resources", {}), network="fast")
+    assert "a pod requests classes in spec.template.spec.qosResources" in why(cluster.apply(wrong))
+    said = schema.description("core/v1.ResourceRequirements", "qosResources")
+    assert said.endswith("A pod requests them in spec.qosResources.")
+
+
+def test_classes_of_a_whole_pod_are_not_changed_while_it_runs(cluster: Offline) -> None:
+    stored = cluster.apply(networked("a", "slow")).object
+    assert stored is not None
+    wanted = deepcopy(stored)
+    wanted["spec"]["qosResources"][0]["class"] = "normal"
+    assert why(cluster.update(wanted, "pods", subresource="resize")) == (
+        'Pod "a" is invalid: spec.qosResources: Forbidden: '
+        "classes of a whole pod cannot be changed; change a container's in its resources, or make a new pod"
+    )
+    assert cluster.update(deepcopy(stored), "pods", subresource="resize").ok

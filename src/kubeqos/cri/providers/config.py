@@ -5,6 +5,7 @@
         provider: rdt
         default: silver                 # class of containers that ask for none; leave out for none
         capacity: {gold: 2}             # how many containers at once; leave out for unlimited
+        annotations: [silver]           # classes that a stock kubelet's pods may ask for by annotation; else none
         config: {partitions: {…}}       # goresctrl's form
       blockio:
         provider: blockio
@@ -47,6 +48,7 @@ DEFAULT_PREFIX = "kubeqos."
 _RDT_KEYS = ("monitoring", "prefix")
 NAMED = "named"
 _NAMED_KEYS = ("level", "mutable")
+ANNOTATIONS = "annotations"
 BUILT_IN = ("rdt", "blockio", *presets.KINDS, NAMED)
 
 
@@ -121,7 +123,7 @@ def _parse_resource(name: str, doc: Doc, cgroup_version: int) -> ResourceSpec:
         doc.fail("this name belongs to Kubernetes", "choose another name")
     if not _NAME.fullmatch(name):
         doc.fail(f"{name!r} is not a resource name", "use letters, digits, '-', '_', '.', and one '/' after a domain")
-    every = ("provider", "endpoint", "default", "capacity", "config", "classes", *_RDT_KEYS, *_NAMED_KEYS)
+    every = ("provider", "endpoint", "default", "capacity", "config", "classes", ANNOTATIONS, *_RDT_KEYS, *_NAMED_KEYS)
     fields = doc.fields(every)
     provider = fields["provider"].text() if "provider" in fields else ""
     if not provider and "endpoint" not in fields:
@@ -134,10 +136,10 @@ def _parse_resource(name: str, doc: Doc, cgroup_version: int) -> ResourceSpec:
         doc.fields((*common, "classes", *_NAMED_KEYS))
         return _named(name, doc, fields)
     if provider == "rdt":
-        doc.fields((*common, "config", *_RDT_KEYS))
+        doc.fields((*common, "config", ANNOTATIONS, *_RDT_KEYS))
         return _rdt(name, doc, fields)
     if provider == "blockio":
-        doc.fields((*common, "config"))
+        doc.fields((*common, "config", ANNOTATIONS))
         classes = blockio.parse_classes(_required(doc, fields, "config"))
         offer = _offer(name, doc, fields, list(classes), Level.CONTAINER, True, "blockio")
         return ResourceSpec(offer, BlockIoSpec(classes), doc.where)
@@ -221,4 +223,13 @@ def _offer(
         if not class_name or class_name != class_name.strip():
             doc.fail(f"{class_name!r} is not a class name", "give every class a name")
     infos = tuple(ClassInfo(c, capacity.get(c, 0)) for c in classes)
-    return Advertisement(name, level, mutable, infos, default, stem)
+    return Advertisement(name, level, mutable, infos, default, stem, by_annotation=_by_annotation(fields, classes))
+
+
+def _by_annotation(fields: Mapping[str, Doc], classes: list[str]) -> frozenset[str]:
+    """Classes that are open to annotations, which nobody counts before they get here."""
+    opened = list(fields[ANNOTATIONS].elements()) if ANNOTATIONS in fields else []
+    for one in opened:
+        if one.text() not in classes:
+            one.fail(f"no class {one.text()!r}", suggest(one.text(), classes))
+    return frozenset(one.text() for one in opened)

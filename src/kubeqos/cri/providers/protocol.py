@@ -47,6 +47,8 @@ class Advertisement:
     deny_pod_annotation: frozenset[str] = frozenset()
     deny_container_annotation: frozenset[str] = frozenset()
     """Classes that annotations of the pod, or of the container, may not ask for."""
+    by_annotation: frozenset[str] = frozenset()
+    """Classes that annotations may ask for; with none of them annotations are not looked at."""
 
     def find(self, class_name: str) -> ClassInfo | None:
         return next((c for c in self.classes if c.name == class_name), None)

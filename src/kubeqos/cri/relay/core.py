@@ -71,10 +71,13 @@ class Follow:
 def annotation_wishes(
     offers: Offers, container: str, annotations: Mapping[str, str], pod_annotations: Mapping[str, str]
 ) -> list[Wish] | Denied:
-    """What stock kubelets ask for (cri-nri: container annotation, else pod's for this container, else pod's)."""
+    """What stock kubelets ask for (cri-nri: container annotation, else pod's for this container, else pod's).
+
+    No quota counts them, so each class has to be opened to them in the configuration.
+    """
     wishes = []
     for offer in offers.values():
-        if not offer.annotation_stem or offer.level is not Level.CONTAINER:
+        if not offer.annotation_stem or not offer.by_annotation or offer.level is not Level.CONTAINER:
             continue
         own, named, pod = annotation_keys(offer.annotation_stem, container)
         candidates = (
@@ -84,7 +87,7 @@ def annotation_wishes(
         )
         for source, key, denied in candidates:
             if source.get(key):
-                if source[key] in denied:
+                if source[key] in denied or (offer.find(source[key]) and source[key] not in offer.by_annotation):
                     return Denied(
                         INVALID_ARGUMENT,
                         f"class {source[key]!r} of {offer.name!r} may not be requested with annotation {key}",

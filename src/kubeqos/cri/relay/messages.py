@@ -25,6 +25,14 @@ def wishes_of(entries: Iterable[cri.ContainerQOSResource | cri.PodQOSResource]) 
     return [Wish(entry.name, getattr(entry, "class")) for entry in entries]
 
 
+def knows_classes(request: cri.CreateContainerRequest) -> bool:
+    """Whether the caller speaks the KEP's fields: it has read annotations itself, where somebody could count them.
+
+    A node agent that knows classes tells the pod's QoS class with every pod, if nothing else.
+    """
+    return bool(request.config.qos_resources or request.sandbox_config.qos_resources)
+
+
 def sandbox_subject(config: cri.PodSandboxConfig) -> Subject:
     meta = config.metadata
     return Subject(

@@ -112,9 +112,10 @@ class ClassService:
         request = cri.CreateContainerRequest.FromString(data)
         subject = messages.container_subject(request)
         offers = self.catalog.offers
-        fallback = core.annotation_wishes(
-            offers, subject.container_name, request.config.annotations, request.sandbox_config.annotations
-        )
+        fallback: list[Wish] | Denied = []
+        if not messages.knows_classes(request):
+            annotations, of_pod = request.config.annotations, request.sandbox_config.annotations
+            fallback = core.annotation_wishes(offers, subject.container_name, annotations, of_pod)
         if isinstance(fallback, Denied):
             raise CallDenied(fallback.code, fallback.message)
         ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources), fallback)

@@ -150,6 +150,9 @@ def _check_pod_resources(out: Errors, path: str, resources: Raw, spec: Raw, clai
         return
     if resources.get("claims"):
         out.append(forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level"))
+    if resources.get("qosResources"):
+        where = f"{path.removesuffix('.resources')}.qosResources"
+        out.append(forbidden(f"{path}.qosResources", f"a pod requests classes in {where}"))
     check_pod_requirements(out, path, resources, claims)
     counted = counted_spec(spec)
     check_pod_level(out, path, resources, aggregate(counted, "requests"), aggregate(counted, "limits"), spec)

@@ -9,13 +9,14 @@ import http.client
 import os
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,14 @@ class Server:
 
     def resident_mb(self) -> float:
         return resident_mb(self.process.pid)
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def resident_mb(pid: int) -> float:

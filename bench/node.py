@@ -33,6 +33,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.node.admission.ledger import FileLedger, LocalLedger
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.api.sources import LocalPods
 from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pod import effects as fx
@@ -242,6 +243,7 @@ async def fleet(folder: Path, machine: Machine, nodes: int = 1000, pods: int = 1
             for number in range(pods):
                 raw = pod(f"p{number}", "1", node=node.agent.settings.node_name, classes=False)
                 raw["metadata"]["uid"] = f"{node.agent.settings.node_name}-{number}"
+                assert isinstance(node.pods, LocalPods)
                 node.pods.set(raw)
         await many.advance(5)
         up = sum(phase == "Running" for node in made for phase in node.phases().values())

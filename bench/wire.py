@@ -8,26 +8,27 @@ what short-lived connections cost the server, what an idle node agent and a flee
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.apiserver import PODS, TOKEN, Server, cpu_seconds, server, wrk
+from bench.apiserver import PODS, TOKEN, Server, cpu_seconds, resident_mb, server, wrk
 from bench.endtoend import WATCHER
 from bench.machine import describe
 from bench.pods import one_template
 from bench.scheduler import pod
+from bench.stock import PROGRAMS, kube_apiserver, kube_scheduler, part, programs
 from kubeqos.codec import encode_json
 
 NODES, BOUND = 5000, 10_000
 REQUESTS, AT_ONCE = 10_000, 32
 SHORT_RATE, SHORT_SECONDS = 200, 10
+PODS_ON_NODE, AGENTS, FLEET_PODS, IDLE_SECONDS = 110, 1000, 2, 30
 GATES = ("--feature-gates", "QOSResources=true")
 
 Make = Callable[[str, int], object]
@@ -48,18 +49,6 @@ end
 
 def cpu_of(process: subprocess.Popen[bytes]) -> float:
     return cpu_seconds(Path(f"/proc/{process.pid}/stat"))
-
-
-@contextlib.contextmanager
-def part(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A component as a process of its own, until the block ends."""
-    with log.open("wb") as file:
-        process = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def in_process(name: str, *words: str) -> dict[str, float]:
@@ -150,15 +139,32 @@ def bound(live: Server, scheduler: subprocess.Popen[bytes], label: str, make: Ma
     )
 
 
+def our_scheduler(directory: Path) -> list[str]:
+    kubeconfig = str(directory / "data/kubeconfig")
+    return [sys.executable, "-m", "kubeqos.cli.main", "scheduler", "--kubeconfig", kubeconfig, "--port", "0"]
+
+
 def report_bound() -> None:
     with server(*GATES, "--no-audit") as live:
         live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
         kubeconfig = str(live.directory / "data/kubeconfig")
         made = in_process("nodes", kubeconfig, str(NODES), "classes")
         print(f"{NODES} nodes created over the wire at {made['rate']:.0f} requests/s", flush=True)
-        words = [sys.executable, "-m", "kubeqos.cli.main", "scheduler", "--kubeconfig", kubeconfig, "--port", "0"]
-        with part([*words, *GATES], live.directory / "scheduler.log") as scheduler:
+        with part([*our_scheduler(live.directory), *GATES], live.directory / "scheduler.log") as scheduler:
             bound(live, scheduler, "created → bound, own processes, half with class", with_class, "  target ≥ 1500")
+
+
+def report_stock(found: dict[str, Path]) -> None:
+    """The same work on a real API server, by our scheduler and by theirs."""
+    for name in ("kubeqos", "kube-scheduler"):
+        with kube_apiserver(found) as live:
+            live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
+            in_process("nodes", str(live.directory / "data/kubeconfig"), str(NODES), "extended")
+            ours = name == "kubeqos"
+            words = our_scheduler(live.directory) if ours else kube_scheduler(found, live.directory)
+            with part(words, live.directory / "scheduler.log") as scheduler:
+                label = "our scheduler" if ours else name
+                bound(live, scheduler, f"created → bound, kube-apiserver + {label}", with_extended)
 
 
 # ---- Short-lived connections
@@ -198,15 +204,68 @@ def report_short(live: Server) -> None:
         )
 
 
+# ---- Node agents
+
+
+def report_agent(live: Server) -> None:
+    """One agent as a process, with as many pods as a node takes, and nothing to do."""
+    live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
+    state = live.directory / "node"
+    words = [sys.executable, "-m", "kubeqos.cli.main", "node", "--node-name", "n1", "--simulated", "laptop8"]
+    words += ["--state-dir", str(state), "--kubeconfig", str(live.directory / "data/kubeconfig"), "--port", "0"]
+    with part(words, live.directory / "node.log") as agent:
+        for number in range(PODS_ON_NODE):
+            raw = one_template(f"p{number}", number)
+            raw["spec"] |= {"nodeName": "n1", "terminationGracePeriodSeconds": 0}
+            raw["spec"]["containers"][0]["resources"] = {}
+            live.call("POST", PODS, raw)
+        running = 0
+        for _ in range(120):
+            time.sleep(1)
+            running = live.call("GET", PODS)[1].count(b'"phase":"Running"')
+            if running == PODS_ON_NODE:
+                break
+        time.sleep(5)
+        busy, began = cpu_of(agent), time.perf_counter()
+        time.sleep(IDLE_SECONDS)
+        share = 100 * (cpu_of(agent) - busy) / (time.perf_counter() - began)
+        print(
+            f"idle node agent, {running} pods on a simulated runtime  {share:.1f} % of a core  target ≤ 1   "
+            f"{resident_mb(agent.pid):.0f} MB  target ≤ 90",
+            flush=True,
+        )
+
+
+def report_fleet(live: Server) -> None:
+    live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
+    kubeconfig = str(live.directory / "data/kubeconfig")
+    found = in_process("fleet", kubeconfig, str(AGENTS), str(FLEET_PODS), str(IDLE_SECONDS))
+    print(
+        f"{AGENTS} node agents in one process, {found['running']:.0f} pods: {100 * found['core']:.0f} % of a core, "
+        f"{found['connections']:.0f} connections, {found['requests']:.0f} requests/s, {found['resident_mb']:.0f} MB; "
+        f"API server {live.resident_mb():.0f} MB",
+        flush=True,
+    )
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     """Print each figure with its form."""
     parser = argparse.ArgumentParser(prog="python -m bench.wire", description=__doc__)
-    parser.add_argument("--only", choices=sorted(SECTIONS), action="append", help="these parts only")
+    parser.add_argument("--only", choices=[*SECTIONS, "stock"], action="append", help="these parts only")
+    parser.add_argument(
+        "--stock", type=Path, metavar="DIR", help=f"where {', '.join(PROGRAMS)} are; else `make stock`'s"
+    )
     asked = parser.parse_args(arguments)
     print("own processes, over TLS")
     for name, run in SECTIONS.items():
         if not asked.only or name in asked.only:
             run()
+    if not asked.only or "stock" in asked.only:
+        found = programs(asked.stock)
+        if found is None:
+            print("not measured: Kubernetes' own components are not there (`make stock`, or --stock DIR)")
+        else:
+            report_stock(found)
 
 
 def _with_server(report: Callable[[Server], None]) -> Callable[[], None]:
@@ -221,6 +280,8 @@ SECTIONS: dict[str, Callable[[], None]] = {
     "requests": _with_server(report_requests),
     "bound": report_bound,
     "short": _with_server(report_short),
+    "agent": _with_server(report_agent),
+    "fleet": _with_server(report_fleet),
 }
 
 

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from bench.apiserver import resident_mb
 from bench.pods import one_template
 from bench.scheduler import node
 from kubeqos.client.api import Api, PatchType
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import NODES, PODS
+from kubeqos.cluster.fleet import Fleet, NodeShape
+from kubeqos.model.hardware.loading import load_machine
+from kubeqos.web.garbage import freeze_loaded
 
 
 class Handshakes:
@@ -104,7 +110,46 @@ async def make_node(api: Api, number: int, *, classes: bool) -> None:
     await api.patch(NODES, name, {"status": status}, type=PatchType.STRATEGIC, subresource="status")
 
 
-WORK: dict[str, Callable[..., Any]] = {"requests": requests, "nodes": nodes}
+async def fleet(kubeconfig: str, count: str, pods_each: str, seconds: str) -> dict[str, float]:
+    """Agents in one process over one client; what they take when all pods run and nothing happens but heartbeats."""
+    api = HttpApi.from_kubeconfig(Path(kubeconfig))
+    names = [f"node-{number}" for number in range(int(count))]
+    with tempfile.TemporaryDirectory(prefix="kubeqos-bench-") as folder:
+        async with Fleet(Path(folder), virtual=False, api=api) as many:
+            await many.add(names, NodeShape(load_machine("laptop8"), settings={"nodeStatusUpdateFrequency": "10s"}))
+
+            async def start(number: int) -> None:
+                raw = one_template(f"p{number}", number)
+                raw["spec"]["nodeName"] = names[number % len(names)]
+                await api.create(PODS, raw, "bench")
+
+            wanted = len(names) * int(pods_each)
+            await all_of(wanted, 32, start)
+            started, running = time.perf_counter(), 0
+            while running < wanted and time.perf_counter() - started < 300:
+                await asyncio.sleep(1)
+                phases = [phase for node in many.nodes.values() for phase in node.phases().values()]
+                running = sum(phase == "Running" for phase in phases)
+            freeze_loaded()
+            sent, busy, began = _sent(api), time.process_time(), time.perf_counter()
+            await asyncio.sleep(float(seconds))
+            took = time.perf_counter() - began
+            found = {
+                "running": running,
+                "core": (time.process_time() - busy) / took,
+                "requests": (_sent(api) - sent) / took,
+                "connections": len(api.transport.pool) + 1,  # and the watch
+                "resident_mb": resident_mb(os.getpid()),
+            }
+    await api.close()
+    return found
+
+
+def _sent(api: HttpApi) -> int:
+    return api.transport.pool.requests
+
+
+WORK: dict[str, Callable[..., Any]] = {"requests": requests, "nodes": nodes, "fleet": fleet}
 
 if __name__ == "__main__":
     import uvloop

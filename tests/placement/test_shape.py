@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kubeqos.model.objects import LabelExpression, LabelSelectorView, PodAffinityTerm, PodView
-from kubeqos.placement.selectors import affinity_predicate, labels_predicate, value_predicate
+from kubeqos.placement.expressions import value_predicate
+from kubeqos.placement.selectors import affinity_predicate, labels_predicate
 from kubeqos.placement.shape import ClassNeed, Draw, HostPort, Shape, Unit, compile_shape
 from kubeqos.rules.classes import Level
 from tests.placement.playbook import Raw, container, pod

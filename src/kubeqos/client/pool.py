@@ -36,12 +36,14 @@ class Pool:
         self._opening: set[asyncio.Task[None]] = set()
         self._pause = 0.0  # before the next try to connect
         self.opened = 0
+        self.requests = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
     async def acquire(self) -> Connection:
         """A connection for one request; `release` it when the answer is complete, `drop` it otherwise."""
+        self.requests += 1
         found = self._take()
         if found is not None:
             return found

@@ -32,6 +32,7 @@ from kubeqos.errors import InputError, KubeqosError
 from kubeqos.gates import FeatureGates
 from kubeqos.manifests import read
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.api.sources import SharedPods
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
 from kubeqos.web.identity import Identity
@@ -53,6 +54,7 @@ class Embedded:
     server: ApiServer
     scheduler: SchedulerService
     sockets: Path
+    pods: SharedPods
     agents: dict[str, NodeAgent] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -80,7 +82,8 @@ async def running(
         server = await stack.enter_async_context(ApiServer.start(settings))
         progress(f"API server on https://{server.application.address}")
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=SOCKETS_PREFIX)))
-        cluster = Embedded(server, SchedulerService(server.local(), Scheduler()), sockets)
+        scheduler = SchedulerService(server.local(), Scheduler())
+        cluster = Embedded(server, scheduler, sockets, SharedPods(server.local()))
         try:
             await _forget(cluster, plan, data_dir / NODES)
             _start(cluster, "scheduler", cluster.scheduler.run())
@@ -88,6 +91,7 @@ async def running(
             progress("scheduler")
             controllers = ControllerManager(server.local())
             _start(cluster, "controllers", controllers.run())
+            _start(cluster, "pods of the nodes", cluster.pods.run())
             for node in plan.nodes:
                 await _start_node(cluster, stack, node, data_dir / NODES, folders=len(plan.nodes) <= _FLEET)
             await _ready(cluster, "controllers", controllers.ready)
@@ -188,7 +192,9 @@ async def _start_node(cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, 
     """A node as itself: what its agent may not write over a socket it may not write here either."""
     api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
     sockets = sockets_of(plan.name, cluster.sockets)
-    agent, services = await start_node(stack, plan, api, states / plan.name, sockets, folders=folders)
+    agent, services = await start_node(
+        stack, plan, api, cluster.pods.of(plan.name), states / plan.name, sockets, folders=folders
+    )
     cluster.agents[plan.name] = agent
     cluster.server.nodes.local[plan.name] = services.server
     _start(cluster, f"node {plan.name}", agent.run())

@@ -1,7 +1,8 @@
 """Many nodes in one process: real agents on simulated runtimes, in virtual time when asked.
 
 For simulations and for finding out how a policy behaves on a thousand machines. A node that has nothing to do costs its
-records and two timers; in virtual time a day passes as fast as its events can be handled, the same way every time.
+records and two timers; in virtual time a day passes as fast as its events can be handled, the same way every time. With
+an API server all of them speak to it through one client, and their pods are followed once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kubeqos.client.api import Api
 from kubeqos.clock import Clock, WallClock
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
@@ -19,7 +21,7 @@ from kubeqos.document import Doc
 from kubeqos.model.machine import Machine
 from kubeqos.node.admission.ledger import LocalLedger
 from kubeqos.node.agent import NodeAgent
-from kubeqos.node.api.sources import LocalPods
+from kubeqos.node.api.sources import LocalPods, NodePods, SharedPods
 from kubeqos.node.config.assembly import Hosting, node_parts
 from kubeqos.node.config.configuration import NodeConfiguration, configure
 from kubeqos.node.parts import EffectsInFlight
@@ -51,7 +53,7 @@ class FleetNode:
 
     agent: NodeAgent
     runtime: SimulatedRuntime
-    pods: LocalPods
+    pods: LocalPods | NodePods
     task: asyncio.Task[None]
 
     def phases(self) -> dict[str, str]:
@@ -62,19 +64,26 @@ class FleetNode:
 class Fleet:
     """Nodes by name. Use it as a context manager, inside a running event loop."""
 
-    def __init__(self, folder: Path, *, virtual: bool = True) -> None:
+    def __init__(self, folder: Path, *, virtual: bool = True, api: Api | None = None) -> None:
         self._folder = folder
+        self._api = api
+        self._shared = SharedPods(api) if api is not None else None
+        self._following: asyncio.Task[None] | None = None
         self._in_flight = EffectsInFlight()
         self.clock: Clock = VirtualClock(settle=self.until_idle) if virtual else WallClock()
         self.nodes: dict[str, FleetNode] = {}
 
     async def __aenter__(self) -> Fleet:
+        if self._shared is not None:
+            self._following = asyncio.get_running_loop().create_task(self._shared.run(), name="pods of the fleet")
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        for node in self.nodes.values():
-            node.task.cancel()
-        await asyncio.gather(*(node.task for node in self.nodes.values()), return_exceptions=True)
+        tasks = [node.task for node in self.nodes.values()]
+        tasks += [self._following] if self._following is not None else []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for node in self.nodes.values():
             await node.runtime.close()
 
@@ -92,8 +101,10 @@ class Fleet:
         name, state = config.node_name, self._folder / config.node_name
         config = replace(config, state_dir=state, pod_logs_dir=state / "logs")
         runtime = SimulatedRuntime(shape.machine, shape.offers, name=name, clock=self.clock, logs=False)
-        pods = LocalPods()
-        hosting = Hosting(pods=pods, clock=self.clock, ledger=LocalLedger(), in_flight=self._in_flight, folders=False)
+        pods = self._shared.of(name) if self._shared is not None else LocalPods()
+        hosting = Hosting(
+            self._api, pods, clock=self.clock, ledger=LocalLedger(), in_flight=self._in_flight, folders=False
+        )
         parts = node_parts(config, runtime, shape.machine, hosting, relist_seconds=QUIET_SECONDS)
         # Thousands of nodes keep no journals of their pods: nobody reads them, and they would be most of the memory.
         settings = replace(parts.settings, journal_steps=0)

@@ -18,6 +18,7 @@ from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.document import Doc
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.api.sources import NodePods
 from kubeqos.node.config.assembly import Hosting, node_parts
 from kubeqos.node.config.configuration import NodeConfiguration, configure
 from kubeqos.node.config.plugins import LEGACY_FOLDER
@@ -61,7 +62,7 @@ def configuration(plan: NodePlan, state: Path, sockets: Path) -> NodeConfigurati
 
 
 async def start_node(
-    stack: AsyncExitStack, plan: NodePlan, api: Api, state: Path, sockets: Path, *, folders: bool
+    stack: AsyncExitStack, plan: NodePlan, api: Api, pods: NodePods, state: Path, sockets: Path, *, folders: bool
 ) -> tuple[NodeAgent, NodeServices]:
     """The agent of a node and what runs around it, with the plugins of its profile as processes.
 
@@ -75,7 +76,7 @@ async def start_node(
         stack.push_async_callback(runtime.close)
     else:
         runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=folders)
-    hosting = Hosting(api=api, folders=folders or bool(plan.endpoint))
+    hosting = Hosting(api, pods, folders=folders or bool(plan.endpoint))
     parts = node_parts(configuration(plan, state, sockets), runtime, plan.machine, hosting)
     # Plugins outlive who watches for them: one that ends because everything does is no news.
     await stack.enter_async_context(plugin_processes(plan, state, sockets))

@@ -8,7 +8,7 @@ from typing import Any
 
 from kubeqos.model.objects import NodeSelectorTerm, PodSpec, PodView, Taint
 from kubeqos.node.pod.effects import Shortage
-from kubeqos.placement.selectors import value_predicate
+from kubeqos.placement.expressions import value_predicate
 from kubeqos.placement.shape import HostPort, pod_amounts
 from kubeqos.plugins.managers import Refusal
 from kubeqos.rules.taints import untolerated

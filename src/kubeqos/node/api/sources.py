@@ -1,7 +1,7 @@
 """Where a node's pods come from and where their statuses go: the API server, or a table in this process.
 
-`ApiPods` follows the API with an informer and writes through `PodWriter`. `LocalPods` is both ends of a node without an
-API server, for simulations and fleets.
+`ApiPods` follows the API with an informer and writes through `PodWriter`. `SharedPods` does so once for all nodes of a
+process. `LocalPods` is both ends of a node without an API server, for simulations and fleets.
 """
 
 from __future__ import annotations
@@ -65,6 +65,61 @@ class ApiPods:
             handler(PodGone(found["metadata"]["uid"]) if change.new is None else PodSet(found))
 
         self._informer.on_change(changed)
+
+
+class SharedPods:
+    """The bound pods of all nodes, followed and decoded once for a process that runs most of them.
+
+    A thousand agents would otherwise have a thousand watches, each with a connection. Who makes it, runs it.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._informer = Informer(api, PODS, fields="spec.nodeName!=")
+        self._informer.on_change(self._changed)
+        self._nodes: dict[str, NodePods] = {}
+
+    async def run(self) -> None:
+        await self._informer.run()
+
+    def of(self, node_name: str) -> NodePods:
+        """The pods of one node."""
+        if node_name not in self._nodes:
+            self._nodes[node_name] = NodePods(self._informer.synced)
+        return self._nodes[node_name]
+
+    def _changed(self, change: Change) -> None:
+        found = change.object()
+        node = self.of(found["spec"].get("nodeName", ""))
+        node.tell(PodGone(found["metadata"]["uid"]) if change.new is None else PodSet(found))
+
+
+class NodePods:
+    """What `SharedPods` know of one node."""
+
+    def __init__(self, synced: asyncio.Event) -> None:
+        self.pods: dict[str, Raw] = {}
+        self.synced = synced
+        self._handler: Handler | None = None
+
+    async def run(self) -> None:
+        """Somebody else follows them."""
+        await asyncio.Event().wait()
+
+    def known(self) -> Iterable[JsonObject]:
+        return [dict(raw) for raw in self.pods.values()]
+
+    def on_change(self, handler: Handler) -> None:
+        self._handler = handler
+        for raw in self.known():
+            handler(PodSet(raw))
+
+    def tell(self, stimulus: PodSet | PodGone) -> None:
+        if isinstance(stimulus, PodGone):
+            self.pods.pop(stimulus.uid, None)
+        else:
+            self.pods[stimulus.raw["metadata"]["uid"]] = stimulus.raw
+        if self._handler is not None:
+            self._handler(stimulus)
 
 
 class LocalPods:

@@ -23,7 +23,7 @@ from kubeqos.node.admission.managers.cpu import CpuManager
 from kubeqos.node.admission.managers.memory import MemoryManager
 from kubeqos.node.api import nodestatus
 from kubeqos.node.api.events import NodeEvents
-from kubeqos.node.api.sources import ApiPods, LocalPods
+from kubeqos.node.api.sources import ApiPods, LocalPods, NodePods
 from kubeqos.node.config import configured
 from kubeqos.node.config.checks import refuse_machine
 from kubeqos.node.config.configuration import NodeConfiguration
@@ -47,8 +47,8 @@ class Hosting:
     """Where an agent lives, which no configuration says: its pods, its time, its ledger, its company."""
 
     api: Api | None = None
-    pods: LocalPods | None = None
-    """Of an agent without API server."""
+    pods: LocalPods | NodePods | None = None
+    """Of an agent without API server, or of one among many that share what they follow."""
     clock: Clock = field(default_factory=WallClock)
     ledger: NodeLedger | None = None
     """None keeps files in the state directory."""
@@ -126,7 +126,7 @@ def assemble(
         machine=machine,
         context=replace(context_of(settings, runtime, machine), folders=hosting.folders),
         events=events or NodeEvents(api, settings.node_name, hosting.on_event),
-        pods=ApiPods(api, settings.node_name) if api is not None else hosting.pods or LocalPods(),
+        pods=hosting.pods or (ApiPods(api, settings.node_name) if api is not None else LocalPods()),
         ledger=hosting.ledger or FileLedger(settings.state_dir, threaded=isinstance(hosting.clock, WallClock)),
         pressure=Pressure(pressure or PressureSettings(thresholds(HARD_DEFAULTS))),
         api=api,

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import httpx2
-
 from kubeqos.clock import NS, Clock
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
@@ -57,6 +55,8 @@ class Prober:
         if self._simulated:
             await self._command(container_id, ("GET", path), timeout)
             return
+        import httpx2  # a few megabytes that nodes without such probes do not need
+
         host, port = get.get("host") or ip, port_number(get.get("port"), container)
         scheme = (get.get("scheme") or "HTTP").lower()
         headers = {one["name"]: one.get("value", "") for one in get.get("httpHeaders") or ()}

@@ -58,6 +58,7 @@ check: $(DEV) ## format, lint, types, import contracts, locked versions, generat
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tools.locks --check
 	@$(BIN)/python -m tools.protogen --check
+	@$(BIN)/python tools/schemagen.py --check
 	@$(BIN)/python -m tools.docgen --check
 	@$(BIN)/python -m tools.rooms --check
 	@$(BIN)/python -m tools.purity

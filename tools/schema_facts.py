@@ -43,6 +43,48 @@ KINDS: list[tuple[str, str, str, str, bool]] = [
     ("scheduling.k8s.io", "v1", "scheduling_v1", "PriorityClass", True),
 ]  # fmt: skip
 
+# Kinds whose types are described by tools/published.txt, which tools/gotypes.py makes from the Go sources.
+PUBLISHED: list[tuple[str, str, str, str, bool]] = [
+    *(("", "v1", "core_v1", kind, True) for kind in ("PersistentVolume", "Endpoints", "ComponentStatus")),
+    *(
+        ("admissionregistration.k8s.io", "v1", "admissionregistration_v1", kind, True)
+        for kind in (
+            "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
+        )
+    ),
+    ("apiextensions.k8s.io", "v1", "apiextensions_v1", "CustomResourceDefinition", True),
+    *(("apps", "v1", "apps_v1", kind, True) for kind in ("ControllerRevision", "DaemonSet", "StatefulSet")),
+    ("autoscaling", "v2", "autoscaling_v2", "HorizontalPodAutoscaler", True),
+    *(("batch", "v1", "batch_v1", kind, True) for kind in ("CronJob", "Job")),
+    *(
+        ("certificates.k8s.io", "v1", "certificates_v1", kind, True)
+        for kind in ("CertificateSigningRequest", "ClusterTrustBundle", "PodCertificateRequest")
+    ),
+    ("discovery.k8s.io", "v1", "discovery_v1", "EndpointSlice", True),
+    *(
+        ("flowcontrol.apiserver.k8s.io", "v1", "flowcontrol_v1", kind, True)
+        for kind in ("FlowSchema", "PriorityLevelConfiguration")
+    ),
+    *(
+        ("networking.k8s.io", "v1", "networking_v1", kind, True)
+        for kind in ("IPAddress", "Ingress", "IngressClass", "NetworkPolicy", "ServiceCIDR")
+    ),
+    ("node.k8s.io", "v1", "node_v1", "RuntimeClass", True),
+    *(
+        ("resource.k8s.io", "v1", "resource_v1", kind, True)
+        for kind in ("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
+    ),
+    *(
+        ("storage.k8s.io", "v1", "storage_v1", kind, True)
+        for kind in (
+            "CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass", "VolumeAttachment", "VolumeAttributesClass",
+        )
+    ),
+    ("storagemigration.k8s.io", "v1", "storagemigration_v1", "StorageVersionMigration", True),
+    ("", "v1", "meta_v1", "PartialObjectMetadata", True),
+]  # fmt: skip
+
 # Integers are 32 bits wide but for these.
 INT64 = {
     "Condition.observedGeneration", "ContainerImage.sizeBytes", "DeleteOptions.gracePeriodSeconds",
@@ -77,6 +119,7 @@ MAP_VALUES = {
     "PodDisruptionBudgetStatus.disruptedPods": "time",
     "UserInfo.extra": "[]string",
     "UserInfo.attestations": "[]string",
+    "TokenRequestSpec.attestations": "[]string",
     "SubjectAccessReviewSpec.extra": "[]string",
     "PersistentVolumeClaimStatus.allocatedResourceStatuses": "string(ClaimResourceStatus)",
 }  # fmt: skip

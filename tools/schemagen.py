@@ -1,12 +1,14 @@
-"""Write src/kubeqos/model/schema/{types,descriptions}.txt from the published models and two tables.
+"""Write model/schema/{types,descriptions}.txt and apiserver/protobuf/numbers.txt from the published models and tables.
 
-The tables are schema_facts.py (what the models leave out) and schema_proposals.py (what the KEPs add). Run it after a
-new release of lightkube-models: `python tools/schemagen.py`. The two files are checked in, so that the command line
-needs no model package to start. `--check` only says whether they are up to date.
+The tables are schema_facts.py (what the models leave out), schema_proposals.py (what the KEPs add) and published.txt
+(what the Go sources say, by gotypes.py: all of a type that only kinds in `schema_facts.PUBLISHED` lead to, and of every
+type the field numbers). Run it after a new release of lightkube-models: `python tools/schemagen.py`. The files are
+checked in, so that the command line needs no model package to start. `--check` only says whether they are up to date.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 import sys
@@ -16,7 +18,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import schema_facts as facts
 import schema_proposals as proposals
 
-TARGET = Path(__file__).parents[1] / "src" / "kubeqos" / "model" / "schema"
+SOURCES = Path(__file__).parents[1] / "src" / "kubeqos"
+TARGETS = (
+    SOURCES / "model" / "schema" / "types.txt",
+    SOURCES / "model" / "schema" / "descriptions.txt",
+    SOURCES / "apiserver" / "protobuf" / "numbers.txt",
+)
 PRIMITIVES = {
     "str": "string",
     "int": "int32",
@@ -42,6 +49,10 @@ class Generator:
     def __init__(self) -> None:
         self.types: dict[str, Fields] = {}
         self.docs: dict[str, dict[str, str]] = {}
+        self.atomic: set[str] = set()
+        self.go = read_published()
+        self.from_go = False
+        """Set while kinds are followed whose types published.txt describes."""
 
     def visit(self, package: str, name: str) -> str:
         """The key of a type, which is described first if it was not met before."""
@@ -52,6 +63,9 @@ class Generator:
                 about, added = proposals.ADDED_TYPES[key]
                 self.docs[key] = {"": about}
                 self._add(key, added)
+            elif self.from_go:
+                self._from_go(key, package, name)
+                self._add(key, proposals.ADDED_FIELDS.get(key, []))
             else:
                 self._published(key, package, name)
                 self._add(key, proposals.ADDED_FIELDS.get(key, []))
@@ -69,6 +83,18 @@ class Generator:
             spec = self._spec(package, owner, inner)
             self.types[key].append((field if optional else field + "!", spec))
             self.docs[key][field] = spoken.get(attribute, spoken.get(field, ""))
+
+    def _from_go(self, key: str, package: str, name: str) -> None:
+        module = importlib.import_module(f"lightkube.models.{package.replace('/', '_')}")
+        about, spoken = parse_docstring(getattr(getattr(module, name, None), "__doc__", None) or "")
+        self.docs[key] = {**about, **spoken}
+        if self.go[key].atomic:
+            self.atomic.add(key)
+        for field, spec in self.go[key].fields:
+            self.types[key].append((field, spec))
+            target = re.sub(r"^(\[\]|\{\})*", "", spec.split(" ")[0])
+            if "/" in target:
+                self.visit(*target.rsplit(".", 1))
 
     def _spec(self, package: str, owner: str, annotation: str) -> str:
         spec = facts.FIELD_TYPES.get(owner) or self._type(package, owner, annotation)
@@ -127,29 +153,70 @@ def parse_docstring(text: str) -> tuple[dict[str, str], dict[str, str]]:
     return {"": " ".join(about)}, {name: " ".join(lines) for name, lines in fields.items()}
 
 
-def render(generator: Generator) -> tuple[str, str]:
-    """The two files: structure (one type per paragraph, one field per line) and descriptions in the same order."""
-    kinds = [
-        f"{group or '-'} {version} {name} {generator.visit(package, name)}"
-        for group, version, package, kind, has_list in facts.KINDS
-        for name in ((kind, f"{kind}List") if has_list else (kind,))
-    ]
+@dataclasses.dataclass
+class GoType:
+    """A type in published.txt."""
+
+    atomic: bool = False
+    fields: Fields = dataclasses.field(default_factory=list)
+    numbers: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def read_published() -> dict[str, GoType]:
+    """The types in published.txt by their keys."""
+    found = {}
+    for paragraph in Path(__file__).with_name("published.txt").read_text(encoding="utf-8").split("\n\n"):
+        key, *lines = paragraph.rstrip("\n").split("\n")
+        one = found[key] = GoType()
+        for line in lines:
+            if line == "atomic":
+                one.atomic = True
+                continue
+            name, number, spec = line.split(" ", 2)
+            if number != "0":
+                one.numbers[name.rstrip("!")] = number
+            if not name.startswith("<"):
+                one.fields.append((name, spec))
+    return found
+
+
+def field_numbers(generator: Generator) -> str:
+    """One type per line: its fields with their protobuf numbers, embedded structs in angle brackets."""
+    lines = []
+    for key, found in sorted(generator.go.items()):
+        if key.startswith("apiextensions/"):  # its schemas are messages of their own, and nobody sends them so
+            continue
+        pairs = sorted(found.numbers.items(), key=lambda item: int(item[1]))
+        lines.append(" ".join([key, *(f"{name}={number}" for name, number in pairs)]))
+    return "\n".join(lines) + "\n"
+
+
+def render(generator: Generator) -> tuple[str, str, str]:
+    """The three files: structure (one type per paragraph, one field per line), descriptions in the same order, and
+    field numbers."""
+    kinds = []
+    for generator.from_go, table in ((False, facts.KINDS), (True, facts.PUBLISHED)):
+        kinds += [
+            f"{group or '-'} {version} {name} {generator.visit(package, name)}"
+            for group, version, package, kind, has_list in table
+            for name in ((kind, f"{kind}List") if has_list else (kind,))
+        ]
     blocks = ["\n".join(sorted(kinds))]
     docs = []
     for key in sorted(generator.types):
         lines = [f"{name} {spec}" for name, spec in sorted(generator.types[key])]
-        atomic = " atomic" if key.rpartition(".")[2] in facts.ATOMIC_TYPES else ""
+        marked = key.rpartition(".")[2] in facts.ATOMIC_TYPES or key in generator.atomic
+        atomic = " atomic" if marked else ""
         blocks.append("\n".join([key + atomic, *lines]))
         about = generator.docs[key]
         docs.append("\n".join([f"{key} {about['']}", *(f"{n} {d}" for n, d in sorted(about.items()) if n and d)]))
-    return "\n\n".join(blocks) + "\n", "\n\n".join(docs) + "\n"
+    return "\n\n".join(blocks) + "\n", "\n\n".join(docs) + "\n", field_numbers(generator)
 
 
 def main(arguments: list[str]) -> int:
     """Write the files, or with --check compare them."""
     stale = False
-    for name, text in zip(("types.txt", "descriptions.txt"), render(Generator()), strict=True):
-        path = TARGET / name
+    for path, text in zip(TARGETS, render(Generator()), strict=True):
         if "--check" in arguments:
             stale |= not path.exists() or path.read_text(encoding="utf-8") != text
         else:

@@ -14,51 +14,22 @@ from typing import Any
 
 import pytest
 
-from kubeqos.apiserver.registry.kinds import KINDS, Kind, stored_kinds
+from kubeqos.apiserver.registry.kinds import KINDS, stored_kinds
+from tests.apiserver.examples import collection, example
 from tests.apiserver.live import ADMIN_TOKEN, LiveServer
 
 EXAMPLES = int(os.environ.get("KUBEQOS_FUZZ", "2"))
 SEED = os.environ.get("KUBEQOS_FUZZ_SEED", "3008")  # the same requests every time; another seed finds others
 CHECKS = "not_a_server_error,response_schema_conformance,content_type_conformance"
 
-LABELS = {"app": "x"}
-TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
-WORKLOAD = {"replicas": 1, "selector": {"matchLabels": LABELS}, "template": TEMPLATE}
-ROLE_RULES = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
-STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-BODIES: dict[str, dict[str, Any]] = {
-    "Event": {"involvedObject": {"kind": "Pod", "namespace": "default", "name": "x"}, "reason": "Started"},
-    "LimitRange": {"spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}},
-    "PersistentVolumeClaim": {"spec": STORAGE},
-    "Pod": {"spec": TEMPLATE["spec"]},
-    "PodTemplate": {"template": TEMPLATE},
-    "ReplicationController": {"spec": {**WORKLOAD, "selector": LABELS}},
-    "ResourceQuota": {"spec": {"hard": {"pods": "100"}}},
-    "Service": {"spec": {"ports": [{"port": 80}]}},
-    "Deployment": {"spec": WORKLOAD},
-    "ReplicaSet": {"spec": WORKLOAD},
-    "PodDisruptionBudget": {"spec": {"minAvailable": 1, "selector": {"matchLabels": LABELS}}},
-    "ClusterRole": {"rules": ROLE_RULES},
-    "Role": {"rules": ROLE_RULES},
-    "ClusterRoleBinding": {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "x"}},
-    "RoleBinding": {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "x"}},
-    "ResourceClaim": {"spec": {"resourceClassName": "x"}},
-    "ResourceClaimTemplate": {"spec": {"spec": {"resourceClassName": "x"}}},
-    "ResourceClass": {"driverName": "x.example"},
-    "PriorityClass": {"value": 5},
-}  # fmt: skip
-
-
-def collection(kind: Kind) -> str:
-    group = f"/apis/{kind.group}" if kind.group else "/api"
-    return f"{group}/{kind.version}/{'namespaces/default/' if kind.namespaced else ''}{kind.plural}"
-
 
 @pytest.fixture
 def peopled(live: LiveServer) -> LiveServer:
     """A server that has one object `x` of every kind."""
     for kind in stored_kinds():
-        answer = live.call("POST", collection(kind), {"metadata": {"name": "x"}, **BODIES.get(kind.kind, {})})
+        if kind.view is not None:
+            continue  # it is there already, as what it is stored as
+        answer = live.call("POST", collection(kind), example(kind))
         assert answer.code == 201, (kind.plural, answer.body)
     return live
 

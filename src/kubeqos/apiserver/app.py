@@ -19,9 +19,11 @@ from kubeqos.apiserver.auth import Attributes
 from kubeqos.apiserver.auth.access import Access, attributes
 from kubeqos.apiserver.auth.reviews import Reviews
 from kubeqos.apiserver.handlers import Handlers
+from kubeqos.apiserver.nodes.components import component_statuses
 from kubeqos.apiserver.nodes.resourcemetrics import resource_metrics
 from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, request_kind, version_info
 from kubeqos.apiserver.present.discovery import discovery_response
+from kubeqos.apiserver.present.negotiation import PROTOBUF, binary
 from kubeqos.apiserver.present.openapi import openapi_response
 from kubeqos.apiserver.present.openapi_v2 import openapi_v2_response
 from kubeqos.apiserver.present.options import check_timeout
@@ -83,6 +85,8 @@ class Application:
         brief = True
         try:
             route, response = await self._answer(request, scope.get(PEER), headers, receive)
+            if request.accept.startswith(PROTOBUF):
+                response = binary(response, request.accept)
             if response.stream is not None or response.streams is not None:
                 brief = False  # it lasts as long as the client likes: counted as long-running
                 inflight[kind] -= 1
@@ -139,9 +143,13 @@ class Application:
 
     async def _dispatch(self, request: Request, route: Route) -> Response:
         kind = route.checked() if route.verb != "watch" or not route.watch_path else route.kind
+        if kind.deprecated:
+            request.warnings.append(kind.deprecated)
         if not kind.stored:
             if kind.kind == "Binding":
                 return await self.handlers.bind(request, route)
+            if kind.kind == "ComponentStatus":
+                return component_statuses(self.handlers.core, self.health, request, route, kind)
             if kind.group == METRICS:
                 return await resource_metrics(
                     self.handlers.core, self.handlers.subresources.nodes, request, route, kind

@@ -70,60 +70,63 @@ class Handlers:
         }
 
     async def get(self, request: Request, route: Route, kind: Kind) -> Response:
-        form = form_of(request)
+        form = form_of(request, kind)
         version = request.first("resourceVersion") if request.query else None
         if version and version != "0":
             check_not_future(self.core, version)
         stored = self.core.stored(kind, route.namespace, route.name)
-        if form.plain:
+        if form.plain and kind.view is None:
             return Response(200, stored.value)
         return object_response(kind, stored.value, form, request, self.core.clock())
 
     async def list(self, request: Request, route: Route, kind: Kind) -> Response:
-        form = form_of(request, collection=True)
+        form = form_of(request, kind, collection=True)
         listing = list_objects(self.core, kind, route.namespace, list_options(request.query, kind))
         return list_response(kind, listing, form, request, self.core.clock())
 
     async def watch(self, request: Request, route: Route, kind: Kind) -> Response:
-        form = form_of(request, collection=True)
+        form = form_of(request, kind, collection=True)
         options = list_options(request.query, kind, watch=True)
         if route.name:
             options.fields = FieldSelector((*options.fields.terms, ("metadata.name", route.name, True)))
         return Watcher(self.watching, kind, route.namespace, options, form, include(request)).open()
 
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
-        form = form_of(request)
+        form = form_of(request, kind)
         write = self._write(request, route, kind, "CreateOptions")
-        shortcut = self.hooks.create.get(kind.kind)
+        shortcut = self.hooks.create.get(kind.kind) if kind.view is None else None
         written = await shortcut(write, request) if shortcut is not None else None
         if written is None:
-            written = await create(self.core, write, object_body(request, kind))
+            body = object_body(request, kind)
+            if kind.lifecycle.on_request is not None:
+                kind.lifecycle.on_request(body, request.identity)
+            written = await create(self.core, write, body)
         return self._written(kind, written, form, request)
 
     async def update(self, request: Request, route: Route, kind: Kind) -> Response:
-        form = form_of(request)
+        form = form_of(request, kind)
         write = self._write(request, route, kind, "UpdateOptions")
         written = await replace(self.core, write, object_body(request, kind))
         return self._written(kind, written, form, request)
 
     async def patch(self, request: Request, route: Route, kind: Kind) -> Response:
-        form = form_of(request)
+        form = form_of(request, kind)
         written = await patch_object(self.core, self._write(request, route, kind, "PatchOptions"), request)
         return self._written(kind, written, form, request)
 
     async def delete(self, request: Request, route: Route, kind: Kind) -> Response:
-        form = form_of(request)
+        form = form_of(request, kind)
         options = delete_options(request)
-        written = await delete(self.core, kind, route.namespace, route.name, options)
+        written = await delete(self.core, kind.storage, route.namespace, route.name, options)
         if written.value.startswith(b'{"kind":"Status"'):
             return Response(200, written.value)
         code = 202 if written.pending and options.cascading else 200
         return object_response(kind, written.value, form, request, self.core.clock(), code)
 
     async def delete_collection(self, request: Request, route: Route, kind: Kind) -> Response:
-        form = form_of(request, collection=True)
+        form = form_of(request, kind, collection=True)
         selection = list_options(request.query, kind)
-        listing = await delete_collection(self.core, kind, route.namespace, selection, delete_options(request))
+        listing = await delete_collection(self.core, kind.storage, route.namespace, selection, delete_options(request))
         return list_response(kind, listing, form, request, self.core.clock())
 
     async def bind(self, request: Request, route: Route) -> Response:
@@ -140,10 +143,11 @@ class Handlers:
     def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:
         check_options(request, options_kind)
         return Write(
-            kind,
+            kind.storage,
             route.namespace,
             route.name,
             route.subresource,
+            view=None if kind.view is None else kind,
             dry_run=dry_run(request, options_kind) if request.query else False,
             manager=field_manager(request),
             warnings=request.warnings,

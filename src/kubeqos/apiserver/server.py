@@ -50,6 +50,18 @@ class Settings:
     audit: bool = True
     gates: FeatureGates = FeatureGates.default()  # noqa: RUF009 - frozen value
     checks: tuple[Check, ...] = ()
+    kubelet_authority: Path | None = None
+    """Who signs the serving certificates of kubelets; the cluster's own authority when none is given."""
+
+
+def _pem(path: Path | None) -> str:
+    try:
+        return "" if path is None else path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"cannot read the authority of kubelets: {getattr(error, 'strerror', None) or 'it is not PEM'}"
+        raise StateError(
+            what, where=str(path), remedy="name a PEM file with --kubelet-certificate-authority"
+        ) from error
 
 
 class ApiServer:
@@ -69,7 +81,7 @@ class ApiServer:
         self.policy, self._policy_at = load_policy(store), store.revision
         self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store, self.pod_index)))
         self.watching = Watching(self.core)
-        self.nodes = NodeProxy(self.core, pki)
+        self.nodes = NodeProxy(self.core, pki, authority=_pem(settings.kubelet_authority))
         self.subresources = Subresources(self.core, self.nodes, tokens=signer)
         self.metrics = Metrics()
         self.health = Health()
@@ -130,7 +142,7 @@ class ApiServer:
         store = Store.open(settings.data_dir / "kubeqos.db")
         server = cls(settings, store, pki)
         server.application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        await bootstrap(server.core)
+        await bootstrap(server.core, pki.ca_pem.decode())
         write_kubeconfig(
             server.kubeconfig, server=f"https://{server.application.address}", authority=pki.ca_pem, client=pki.admin()
         )

@@ -8,7 +8,7 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from kubeqos.model import kinds
-from kubeqos.model.kinds import APPS, COORDINATION, POLICY, RESOURCE, RESOURCES, SCHEDULING, ApiResource
+from kubeqos.model.kinds import APPS, BY_KIND, COORDINATION, POLICY, RESOURCE, RESOURCES, SCHEDULING, ApiResource
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ _is_plain = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
 
 
 _TABLE = {
-    (each.group, each.kind): Resource(
+    (each.group, each.version, each.kind): Resource(
         each.group, each.version, each.plural, each.kind, each.namespaced, each.short, each.stored
     )
     for each in RESOURCES
@@ -46,13 +46,13 @@ _TABLE = {
 
 def resource_named(kind: str, group: str = "") -> Resource:
     """The resource of a kind that is known to be there."""
-    return _TABLE[group, kind]
+    return _TABLE[group, BY_KIND[group, kind].version, kind]
 
 
 def resource_of(api_version: str, kind: str) -> Resource | None:
     """The resource that a manifest's `apiVersion` and `kind` name, if there is one."""
     found = kinds.resource_of(api_version, kind)
-    return _TABLE[found.group, found.kind] if found is not None else None
+    return _TABLE[found.group, found.version, found.kind] if found is not None else None
 
 
 def known_resources(*kinds: tuple[str, str]) -> tuple[Resource, ...]:

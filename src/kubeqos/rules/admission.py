@@ -25,6 +25,7 @@ from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, worth_telli
 from kubeqos.rules.priority import keep_priority, resolve_priority
 from kubeqos.rules.quota import Charge, Deltas
 from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
+from kubeqos.rules.runtimeclass import apply_runtime_class
 from kubeqos.rules.services import drop_type_dependent
 from kubeqos.rules.validation import validate, warnings
 from kubeqos.rules.validation.meta import drop_repeated_owners
@@ -118,7 +119,7 @@ def owners_once(work: Work) -> RequestRefused | None:
 
 
 def defaults(work: Work) -> RequestRefused | None:
-    apply_defaults(work.request.kind, work.new)
+    apply_defaults(work.request.judged_as, work.new)
     return None
 
 
@@ -241,18 +242,20 @@ def limit_defaults(work: Work) -> RequestRefused | None:
 def prepare(work: Work) -> RequestRefused | None:
     """What a create derives from the completed object: pod-level resources, status with the QoS class, finalizers."""
     now = work.new.setdefault("metadata", {}).get("creationTimestamp") or ""
-    prepare_create(work.request.kind, work.new, now)
+    prepare_create(work.request.judged_as, work.new, now)
     return None
 
 
 def validity(work: Work) -> RequestRefused | None:
     request = work.request
     operation: Literal["create", "update"] = "create" if request.operation is Operation.CREATE else "update"
-    errors = validate(request.kind, work.new, old=request.old, operation=operation, subresource=request.subresource)
+    errors = validate(
+        request.judged_as, work.new, old=request.old, operation=operation, subresource=request.subresource
+    )
     if errors:
         return refuse_invalid(request, errors)
     if not request.subresource:
-        work.warnings += warnings(request.kind, work.new, old=request.old)
+        work.warnings += warnings(request.judged_as, work.new, old=request.old)
     return None
 
 
@@ -290,14 +293,26 @@ def limit_range_name(work: Work) -> RequestRefused | None:
 def runtime_class(work: Work) -> RequestRefused | None:
     """Whoever asks for a RuntimeClass that is not there must not silently get the ordinary runtime."""
     known, name = work.around.runtime_classes, (work.new.get("spec") or {}).get("runtimeClassName")
-    if known is None or name is None or name in known:
+    if known is None or name is None:
         return None
-    return refuse(work.request, f"pod rejected: RuntimeClass {quote(name)} not found")
+    if name not in known:
+        return refuse(work.request, f"pod rejected: RuntimeClass {quote(name)} not found")
+    wrong = apply_runtime_class(work.new["spec"], known[name])
+    return refuse(work.request, wrong) if wrong else None
 
 
 def runtime_overhead(work: Work) -> RequestRefused | None:
-    if work.around.runtime_classes is not None and (work.new.get("spec") or {}).get("overhead"):
+    """What the pod says about its overhead must be what its RuntimeClass says."""
+    known, spec = work.around.runtime_classes, work.new.get("spec") or {}
+    if known is None or not spec.get("overhead"):
+        return None
+    named = known.get(spec.get("runtimeClassName") or "") or {}
+    fixed = (named.get("overhead") or {}).get("podFixed")
+    if not fixed:
         why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        return refuse(work.request, why)
+    if fixed != spec["overhead"]:
+        why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
         return refuse(work.request, why)
     return None
 

@@ -15,6 +15,7 @@ from kubeqos.model.objects import PodSpec
 from kubeqos.model.remember import remembered
 from kubeqos.rules.labelkeys import merge_label_keys
 from kubeqos.rules.limits import default_limit_range
+from kubeqos.rules.moredefaults import DEFAULTS as MORE_DEFAULTS
 from kubeqos.rules.podqos import class_of_spec, default_pod_level, default_requests
 
 Raw = dict[str, Any]
@@ -428,6 +429,7 @@ _DEFAULTS: dict[str, Callable[[Raw], None]] = {
     "ClusterRoleBinding": _default_role_binding,
     "ResourceClaim": _default_claim,
     "ResourceClaimTemplate": _default_claim_template,
+    **MORE_DEFAULTS,
 }
 _PREPARE: dict[str, Callable[[Raw, str], None]] = {
     "Pod": _prepare_pod,

@@ -44,6 +44,13 @@ class Request(msgspec.Struct, frozen=True):
     subresource: str = ""
     old: Raw | None = None
     new: Raw | None = None
+    rules: str = ""
+    """The name under which the rules of the kind are found, where that is not the kind's own."""
+
+    @property
+    def judged_as(self) -> str:
+        """The kind as defaults and validation know it."""
+        return self.rules or self.kind
 
     @property
     def qualified(self) -> str:
@@ -87,7 +94,7 @@ class ClusterFacts:
     nodes: Collection[str] = ()
     expired: Collection[str] = ()
     """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
-    runtime_classes: Collection[str] | None = None
+    runtime_classes: Mapping[str, Raw] | None = None
     """Those that exist; None where nobody knows, as for a manifest that is checked for another cluster."""
 
 

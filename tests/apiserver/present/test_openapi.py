@@ -6,7 +6,10 @@ import json
 import re
 from typing import Any
 
+from kubeqos.apiserver.protobuf import wire
 from tests.apiserver.live import LiveServer
+
+POD = "io.k8s.api.core.v1.Pod"
 
 
 def documents(live: LiveServer) -> dict[str, Any]:
@@ -50,5 +53,25 @@ def test_the_older_form_says_the_same(live: LiveServer) -> None:
     create = whole["paths"]["/api/v1/namespaces/{namespace}/pods"]["post"]
     [body] = [parameter for parameter in create["parameters"] if parameter["in"] == "body"]
     assert body["schema"] == {"$ref": "#/definitions/io.k8s.api.core.v1.Pod"}
+
+
+def test_the_older_form_as_protobuf(live: LiveServer) -> None:
+    """client-go's discovery asks for it in no other form."""
     spoken = {"Accept": "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}
-    assert live.call("GET", "/openapi/v2", headers=spoken).code == 406
+    whole = live.call("GET", "/openapi/v2", headers=spoken)
+    assert whole.code == 200
+    assert inside(whole.raw, 1) == [b"2.0"]
+    [definitions], [paths] = inside(whole.raw, 9), inside(whole.raw, 8)
+    named = {inside(one, 1)[0].decode(): inside(one, 2)[0] for one in inside(definitions, 1)}
+    assert named.keys() == live.call("GET", "/openapi/v2").body["definitions"].keys()
+    extensions = {inside(one, 1)[0]: inside(inside(one, 2)[0], 2)[0] for one in inside(named[POD], 31)}
+    kind = [{"group": "", "version": "v1", "kind": "Pod"}]
+    assert json.loads(extensions[b"x-kubernetes-group-version-kind"]) == kind
+    spec = {inside(one, 1)[0]: inside(one, 2)[0] for one in inside(inside(named[POD], 25)[0], 1)}[b"spec"]
+    assert inside(spec, 1) == [b"#/definitions/io.k8s.api.core.v1.PodSpec"]
+    assert b"/api/v1/namespaces/{namespace}/pods" in [inside(one, 1)[0] for one in inside(paths, 2)]
+
+
+def inside(message: bytes, wanted: int) -> list[bytes]:
+    """The occurrences of one field of a message."""
+    return [message[at:end] for number, _, at, end in wire.fields(message, 0, len(message)) if number == wanted]

@@ -204,11 +204,11 @@ def create(spec: dict[str, Any], around: ClusterFacts) -> Admitted | RequestRefu
 
 def test_a_runtime_class_that_is_not_there() -> None:
     """A sandbox that was asked for is a promise; a manifest that is only checked is for a cluster we do not know."""
-    refused = create({"runtimeClassName": "kata"}, ClusterFacts(runtime_classes=()))
+    refused = create({"runtimeClassName": "kata"}, ClusterFacts(runtime_classes={}))
     assert isinstance(refused, RequestRefused)
     assert refused.message == 'pods "p" is forbidden: pod rejected: RuntimeClass "kata" not found'
     assert isinstance(create({"runtimeClassName": "kata"}, ClusterFacts()), Admitted)
-    refused = create({"overhead": {"cpu": "1"}}, ClusterFacts(runtime_classes=()))
+    refused = create({"overhead": {"cpu": "1"}}, ClusterFacts(runtime_classes={}))
     assert isinstance(refused, RequestRefused)
     assert "Pod Overhead set without corresponding RuntimeClass defined Overhead" in refused.message
 

@@ -29,7 +29,13 @@ from kubeqos.web.status import ApiError
 
 _LIMIT_RANGE, _QUOTA, _NODE = kind_named("LimitRange"), kind_named("ResourceQuota"), kind_named("Node")
 _PRIORITY_CLASS = kind_named("PriorityClass", "scheduling.k8s.io")
-_FOLLOWED = {"limitranges": _LIMIT_RANGE, "priorityclasses.scheduling.k8s.io": _PRIORITY_CLASS, "nodes": _NODE}
+_RUNTIME_CLASS = kind_named("RuntimeClass", "node.k8s.io")
+_FOLLOWED = {
+    "limitranges": _LIMIT_RANGE,
+    "priorityclasses.scheduling.k8s.io": _PRIORITY_CLASS,
+    "nodes": _NODE,
+    "runtimeclasses.node.k8s.io": _RUNTIME_CLASS,
+}
 """Kinds that admission looks at, by their qualified names."""
 _COUNTED_AT_ONCE = 250  # objects: a few milliseconds
 
@@ -69,6 +75,7 @@ class Chain:
         self._limits: dict[str, dict[str, Limits]] = {}
         self._priorities: dict[str, JsonObject] = {}
         self._compiled_priorities = PriorityClasses()
+        self._runtime_classes: dict[str, JsonObject] = {}
         self._offers: dict[str, frozenset[str]] = {}
         self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
         self._followed += 1
@@ -140,7 +147,7 @@ class Chain:
             container_level=self._container_level,
             nodes=self._offers,
             expired=self.ledger.expired,
-            runtime_classes=(),  # the server has no such kind
+            runtime_classes=self._runtime_classes,
         )
 
     # following accepted writes
@@ -159,6 +166,8 @@ class Chain:
         elif kind is _NODE:
             self._offers.pop(request.name, None)
             self._followed += 1
+        elif kind is _RUNTIME_CLASS:
+            self._runtime_classes.pop(request.name, None)
         else:
             self._priorities.pop(request.name, None)
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
@@ -175,6 +184,8 @@ class Chain:
                 self._offers[name] = offer
                 self._followed += 1
                 self._container_level = frozenset(WELL_KNOWN).union(*self._offers.values())
+        elif kind is _RUNTIME_CLASS:
+            self._runtime_classes[name] = obj
         else:
             self._priorities[name] = obj
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
@@ -267,4 +278,4 @@ class Chain:
 
 
 def _countable() -> Iterator[Kind]:
-    return (kind for kind in KINDS if kind.stored and kind.namespaced)
+    return (kind for kind in KINDS if kind.stored and kind.namespaced and kind.view is None)

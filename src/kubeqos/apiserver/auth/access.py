@@ -164,6 +164,8 @@ def referenced(pod: JsonObject, resource: str) -> set[str]:
     """The names of the ConfigMaps, Secrets or claims that a pod refers to."""
     found: set[str] = set()
     spec = pod.get("spec") or {}
+    if resource == "serviceaccounts":
+        return {str(spec.get("serviceAccountName") or "default")}
     if resource in _CLAIM_FIELDS:
         statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
         claims = [*(spec.get("resourceClaims") or ()), *statuses]

@@ -73,8 +73,28 @@ RULES: dict[tuple[str, str], list[tuple[frozenset[str], Check]]] = {
     ("resource.k8s.io", "resourceclaims"): [(frozenset({"get"}), used)],
     ("resource.k8s.io", "resourceclaimtemplates"): [(frozenset({"get"}), used)],
     ("resource.k8s.io", "resourceclasses"): [(READ, anything)],
+    ("resource.k8s.io", "resourceslices"): [(READ | WRITE | {"delete", "deletecollection"}, anything)],
+    ("", "endpoints"): [(frozenset({"get"}), anything)],
+    ("", "persistentvolumes"): [(frozenset({"get"}), anything)],
+    ("", "persistentvolumeclaims/status"): [(CHANGE | {"get"}, used)],
+    ("", "serviceaccounts"): [(frozenset({"get"}), used)],
+    ("", "serviceaccounts/token"): [(frozenset({"create"}), used)],
+    ("authentication.k8s.io", "tokenreviews"): [(frozenset({"create"}), anything)],
+    ("authorization.k8s.io", "subjectaccessreviews"): [(frozenset({"create"}), anything)],
+    ("authorization.k8s.io", "localsubjectaccessreviews"): [(frozenset({"create"}), anything)],
+    ("certificates.k8s.io", "certificatesigningrequests"): [(READ | {"create"}, anything)],
+    ("certificates.k8s.io", "clustertrustbundles"): [(READ, anything)],
+    ("certificates.k8s.io", "podcertificaterequests"): [(READ | {"create"}, anything)],
+    ("node.k8s.io", "runtimeclasses"): [(READ, anything)],
+    ("storage.k8s.io", "csidrivers"): [(READ, anything)],
+    ("storage.k8s.io", "csinodes"): [(WRITE | {"get", "delete"}, own_node)],
+    ("storage.k8s.io", "volumeattachments"): [(frozenset({"get"}), anything)],
     ("scheduling.k8s.io", "priorityclasses"): [(READ, anything)],
 }
+
+
+_OWN = ("nodes", "leases", "csinodes")
+"""What carries its node's name."""
 
 
 class NodeRule:
@@ -98,7 +118,7 @@ class NodeRule:
     def admits(self, identity: Identity, wanted: Attributes, body: JsonObject) -> Decision | None:
         """The same for what only the body tells: the name of a created object. None when there is nothing to say."""
         node = identity.node
-        if node is None or wanted.verb != "create" or wanted.resource not in ("nodes", "leases") or wanted.subresource:
+        if node is None or wanted.verb != "create" or wanted.resource not in _OWN or wanted.subresource:
             return None
         name = (body.get("metadata") or {}).get("name", "")
         if name == node:

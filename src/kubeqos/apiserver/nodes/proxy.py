@@ -56,6 +56,8 @@ class NodeProxy:
 
     core: Core
     pki: Pki
+    authority: str = ""
+    """Who signs for nodes that carry no authority of their own (PEM); the cluster's authority when empty."""
     local: dict[str, NodeEndpoint] = field(default_factory=dict)
     _remote: dict[str, tuple[Address, HttpEndpoint]] = field(default_factory=dict)
 
@@ -92,7 +94,8 @@ class NodeProxy:
         known = self._remote.get(name)
         if known is None or known[0] != where:
             host, port, own = where
-            tls = client_context(*self.pki.node_client_files(), own or self.pki.ca_pem.decode())
+            authority = own or self.authority or self.pki.ca_pem.decode()
+            tls = client_context(*self.pki.node_client_files(), authority)
             tls.check_hostname = not own  # an agent's own authority signs for it alone, the cluster's for many
             known = where, HttpEndpoint(host, port, tls)
             self._remote[name] = known

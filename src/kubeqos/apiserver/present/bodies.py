@@ -14,8 +14,9 @@ from kubeqos.web.status import ApiError, bad_request
 
 
 def object_body(request: Request, kind: Kind) -> JsonObject:
-    """The object that a create or update carries, checked against its type, in canonical form."""
-    return read_object(request, kind.kind, kind.group, kind.version, field_validation(request))
+    """The object that a create or update carries, checked against its type, in canonical form, as it is stored."""
+    found = read_object(request, kind.kind, kind.group, kind.version, field_validation(request))
+    return found if kind.view is None else kind.view.stored(found)
 
 
 def read_object(request: Request, name: str, group: str, version: str, validation: str) -> JsonObject:

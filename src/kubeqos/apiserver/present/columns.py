@@ -248,12 +248,12 @@ def _service_external(service: JsonObject, _now: float) -> str:
     return ",".join(ips) or "<none>"
 
 
-_ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
 
 def _claim_modes(claim: JsonObject, _now: float) -> str:
     modes = (claim.get("status") or {}).get("accessModes") or ()
-    return ",".join(_ACCESS_MODES.get(mode, mode) for mode in modes)
+    return ",".join(ACCESS_MODES.get(mode, mode) for mode in modes)
 
 
 def _claim_phase(claim: JsonObject, _now: float) -> str:
@@ -301,15 +301,15 @@ NAME = Column(
     description="Name must be unique within a namespace.",
 )
 AGE = Column("Age", _age, description="Time since the object was created.")
-_WORKLOAD = (Column("Containers", _containers, priority=1), Column("Images", _images, priority=1))
-_SELECTOR = Column("Selector", lambda o, _n: selector_text((o.get("spec") or {}).get("selector")), priority=1)
+WORKLOAD = (Column("Containers", _containers, priority=1), Column("Images", _images, priority=1))
+SELECTOR = Column("Selector", lambda o, _n: selector_text((o.get("spec") or {}).get("selector")), priority=1)
 _RC_SELECTOR = Column("Selector", lambda o, _n: pairs((o.get("spec") or {}).get("selector")), priority=1)
 _REPLICAS = (
     Column("Desired", path("spec", "replicas", default=0), "integer"),
     Column("Current", path("status", "replicas", default=0), "integer"),
     Column("Ready", path("status", "readyReplicas", default=0), "integer"),
     AGE,
-    *_WORKLOAD,
+    *WORKLOAD,
 )
 
 PLAIN = (NAME, AGE)
@@ -325,15 +325,15 @@ SCALE = (
     AGE,
 )
 REPLICATION_CONTROLLER = (NAME, *_REPLICAS, _RC_SELECTOR)
-REPLICA_SET = (NAME, *_REPLICAS, _SELECTOR)
+REPLICA_SET = (NAME, *_REPLICAS, SELECTOR)
 DEPLOYMENT = (
     NAME,
     Column("Ready", _deployment_ready),
     Column("Up-to-date", path("status", "updatedReplicas", default=0)),
     Column("Available", path("status", "availableReplicas", default=0)),
     AGE,
-    *_WORKLOAD,
-    _SELECTOR,
+    *WORKLOAD,
+    SELECTOR,
 )
 POD_TEMPLATE = (
     NAME,

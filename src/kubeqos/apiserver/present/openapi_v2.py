@@ -1,6 +1,7 @@
 """OpenAPI v2 for tools that never learned v3: the v3 documents of all groups as one, in the older words.
 
-JSON only. Clients that insist on the protobuf form (kubectl before 1.27) are told 406; kubectl since then asks for v3.
+As JSON, and as protobuf for those who ask so: client-go's discovery takes nothing else, and kubectl falls back to it
+when it does not find a kind in v3.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from kubeqos.apiserver.present.negotiation import form_of
 from kubeqos.apiserver.present.openapi import document
+from kubeqos.apiserver.present.openapi_binary import MEDIA, encode_document
 from kubeqos.apiserver.registry.kinds import GROUPS
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, decode_json, encode_json
@@ -23,12 +25,19 @@ def openapi_v2_response(request: Request) -> Response | None:
     """The answer to /openapi/v2; None for any other path."""
     if request.path.rstrip("/") != "/openapi/v2":
         return None
+    if any(clause.split(";")[0].strip() == MEDIA for clause in request.accept.split(",")):
+        return Response(200, _binary(), "application/octet-stream")
     form_of(request)  # or 406
-    return Response(200, _whole(), JSON)
+    return Response(200, encode_json(_whole()), JSON)
 
 
 @cache
-def _whole() -> bytes:
+def _binary() -> bytes:
+    return encode_document(_whole())
+
+
+@cache
+def _whole() -> JsonObject:
     paths: JsonObject = {}
     definitions: JsonObject = {}
     for group, versions in GROUPS.items():
@@ -39,7 +48,7 @@ def _whole() -> bytes:
                 definitions[name] = _schema(schema)
     about = {"title": "kubeqos", "version": "v1"}
     ordered = dict(sorted(definitions.items()))
-    return encode_json({"swagger": "2.0", "info": about, "paths": dict(sorted(paths.items())), "definitions": ordered})
+    return {"swagger": "2.0", "info": about, "paths": dict(sorted(paths.items())), "definitions": ordered}
 
 
 def _path(operations: JsonObject) -> JsonObject:

@@ -9,7 +9,7 @@ from kubeqos.apiserver.present.columns import CREATED_AT
 from kubeqos.apiserver.present.negotiation import YAML, Form
 from kubeqos.apiserver.present.podrow import row_conditions
 from kubeqos.apiserver.registry.kinds import Kind
-from kubeqos.apiserver.registry.objects import list_body
+from kubeqos.apiserver.registry.objects import list_body, shown
 from kubeqos.apiserver.registry.reads import Listing
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, decode_json, encode_json, encode_yaml
@@ -22,25 +22,24 @@ _INCLUDES = ("", "Metadata", "Object", "None")
 def object_response(kind: Kind, value: bytes, form: Form, request: Request, now: float, code: int = 200) -> Response:
     """One object."""
     if form.plain:
-        return Response(code, value)
+        return Response(code, shown(kind, value))
+    if not form.transform:
+        return encoded(decode_json(shown(kind, value)), form, code)
     obj: JsonObject = decode_json(value)
     match form.transform:
         case "Table":
             body: Any = table(kind, [obj], form, include(request), now, _version_only(obj))
         case "PartialObjectMetadata":
             body = partial_metadata(obj, form)
-        case "PartialObjectMetadataList":
-            raise _not_acceptable("PartialObjectMetadataList", kind, "object")
         case _:
-            body = obj
+            raise _not_acceptable("PartialObjectMetadataList", kind, "object")
     return encoded(body, form, code)
 
 
 def list_response(kind: Kind, listing: Listing, form: Form, request: Request, now: float) -> Response:
     """A page of objects."""
     if form.plain:
-        values = (stored.value for stored in listing.items)
-        return Response(200, list_body(kind, values, listing.revision, listing.token, listing.remaining))
+        return Response(200, _list_body(kind, listing))
     metadata: JsonObject = {"resourceVersion": str(listing.revision)}
     if listing.token:
         metadata["continue"] = listing.token.encode()
@@ -57,9 +56,15 @@ def list_response(kind: Kind, listing: Listing, form: Form, request: Request, no
         case "PartialObjectMetadata":
             raise _not_acceptable("PartialObjectMetadata", kind, "list")
         case _:
-            values = (stored.value for stored in listing.items)
-            body = decode_json(list_body(kind, values, listing.revision, listing.token, listing.remaining))
+            body = decode_json(_list_body(kind, listing))
     return encoded(body, form, 200)
+
+
+def _list_body(kind: Kind, listing: Listing) -> bytes:
+    values = (stored.value for stored in listing.items)
+    if kind.view is not None:
+        values = (shown(kind, value) for value in values)
+    return list_body(kind, values, listing.revision, listing.token, listing.remaining)
 
 
 def encoded(body: Any, form: Form, code: int) -> Response:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kubeqos.apiserver.protobuf import wire
-from kubeqos.apiserver.protobuf.messages import Message
+from kubeqos.apiserver.protobuf.messages import Message, numbers
+from kubeqos.apiserver.protobuf.writing import message_of, tagged, text
 from kubeqos.codec import JsonError, JsonObject, decode_json
 from kubeqos.errors import InputError
 from kubeqos.model.schema import kinds
@@ -30,6 +31,19 @@ def decode_body(body: bytes) -> JsonObject:
     return {**head, **message.read(_type_key(version, kind), start, end, 0, {})}
 
 
+def encode_body(obj: JsonObject) -> bytes:
+    """An object as a whole body."""
+    version, kind = obj["apiVersion"], obj["kind"]
+    about = text(1, version) + text(2, kind)
+    raw = message_of(obj, _type_key(version, kind))
+    return MAGIC + tagged(1, wire.BYTES, about) + tagged(2, wire.BYTES, raw) + text(3, "") + text(4, "")
+
+
+def has_protobuf_form(group: str, version: str, kind: str) -> bool:
+    """Whether objects of a kind can be written as protobuf: not those of the proposals and of definitions."""
+    return kinds().get((group, version, kind), "") in numbers()
+
+
 def _envelope(body: bytes) -> tuple[str, str, int, int, str]:
     version = kind = content_type = ""
     start = end = len(body)
@@ -52,8 +66,9 @@ def _envelope(body: bytes) -> tuple[str, str, int, int, str]:
 def _type_key(version: str, kind: str) -> str:
     group, _, short = version.rpartition("/")
     served = kinds()
-    # Options are sent in the version of the objects they are for.
-    key = served.get((group, short, kind)) or (served["", "v1", kind] if kind == "DeleteOptions" else None)
+    # Options are sent in the version of the objects they are for; metadata alone has a group of its own.
+    shared = kind == "DeleteOptions" or group == "meta.k8s.io"
+    key = served.get((group, short, kind)) or (served.get(("", "v1", kind)) if shared else None)
     if key is None:
         raise InputError(f'no kind "{kind}" is registered for version "{version}"')
     return key

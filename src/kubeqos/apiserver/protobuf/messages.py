@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import struct
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -34,11 +35,13 @@ class Message:
         self.buffer = buffer
         self.left = MAX_VALUES
 
-    def read(self, key: str, start: int, end: int, depth: int, into: JsonObject) -> JsonObject:
+    def read(
+        self, key: str, start: int, end: int, depth: int, into: JsonObject, owner: TypeSchema | None = None
+    ) -> JsonObject:
         """Decode the message of a type between two offsets into an object."""
         if depth > MAX_DEPTH:
             raise InputError(f"protobuf body: messages are nested deeper than {MAX_DEPTH}", where=f"byte {start}")
-        plan = plan_of(key)
+        plan = plan_of(key, owner)
         for number, kind, value, stop in wire.fields(self.buffer, start, end):
             entry = plan.get(number)
             if entry is None:
@@ -61,30 +64,31 @@ Reader = Callable[[Message, int, int, int, Any], Any]
 
 
 @cache
-def plan_of(key: str) -> dict[int, tuple[str, int, Reader]]:
-    """Field number → (name, wire type, reader); an embedded struct has no name."""
-    known = numbers().get(key)
-    if known is None:
-        raise InputError(f"protobuf body: {key} has no protobuf form", remedy="send the object as application/json")
-    owner = _type_of(key)
+def plan_of(key: str, owner: TypeSchema | None = None) -> dict[int, tuple[str, int, Reader]]:
+    """Field number → (name, wire type, reader); an embedded struct has no name, and is described by its owner."""
+    known = numbers_of(key)
+    described = (owner or type_named(key)).fields
     plan: dict[int, tuple[str, int, Reader]] = {}
     for name, number in known.items():
         if name.startswith("<"):
-            embedded = f"{key.rpartition('.')[0]}.{name[1:-1]}"
-            plan[number] = ("", wire.BYTES, _object_reader(embedded))
-            continue
-        wire_type, reader = _reader(owner.fields[name].shape)
-        plan[number] = (name, wire_type, reader)
+            plan[number] = ("", wire.BYTES, _object_reader(embedded_in(key, name), owner or type_named(key)))
+        elif name in described:
+            wire_type, reader = _reader(described[name].shape)
+            plan[number] = (name, wire_type, reader)
     return plan
 
 
-def _type_of(key: str) -> TypeSchema:
-    """The schema of a type. Structs that exist only to be embedded are described by the type that embeds them."""
-    package, _, name = key.rpartition(".")
-    return type_named(f"{package}.{_EMBEDDED.get(name, name)}")
+def numbers_of(key: str) -> dict[str, int]:
+    """The field numbers of a type; those of the proposals alone have none."""
+    known = numbers().get(key)
+    if known is None:
+        raise InputError(f"protobuf body: {key} has no protobuf form", remedy="send the object as application/json")
+    return known
 
 
-_EMBEDDED = {"VolumeSource": "Volume", "ProbeHandler": "Probe", "EphemeralContainerCommon": "EphemeralContainer"}
+def embedded_in(key: str, name: str) -> str:
+    """The key of a struct that stands in angle brackets."""
+    return f"{key.rpartition('.')[0]}.{name[1:-1]}"
 
 
 @cache
@@ -108,9 +112,9 @@ def _reader(shape: Shape) -> tuple[int, Reader]:
     return _SCALARS[shape.kind]
 
 
-def _object_reader(key: str) -> Reader:
+def _object_reader(key: str, owner: TypeSchema | None = None) -> Reader:
     def read(message: Message, start: int, end: int, depth: int, so_far: Any) -> Any:
-        return message.read(key, start, end, depth, {} if so_far is None else so_far)
+        return message.read(key, start, end, depth, {} if so_far is None else so_far, owner)
 
     return read
 
@@ -162,6 +166,11 @@ def _int64(_message: Message, value: int, _end: int, _depth: int, _so_far: Any) 
 def _int32(_message: Message, value: int, _end: int, _depth: int, _so_far: Any) -> int:
     low = value % _INT32_WRAP
     return low - _INT32_WRAP if low >= _INT32_WRAP >> 1 else low
+
+
+def _double(message: Message, start: int, end: int, _depth: int, _so_far: Any) -> float:
+    found: float = struct.unpack("<d", message.buffer[start:end])[0]
+    return found
 
 
 def _quantity(message: Message, start: int, end: int, _depth: int, _so_far: Any) -> str:
@@ -231,6 +240,7 @@ _SCALARS: dict[str, tuple[int, Reader]] = {
     "bool": (wire.VARINT, _bool),
     "int32": (wire.VARINT, _int32),
     "int64": (wire.VARINT, _int64),
+    "float": (wire.FIXED64, _double),
     "quantity": (wire.BYTES, _quantity),
     "intstr": (wire.BYTES, _int_or_string),
     "time": (wire.BYTES, _time),

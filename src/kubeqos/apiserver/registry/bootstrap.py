@@ -1,12 +1,16 @@
-"""What an empty cluster starts with: system namespaces, system priority classes, the default RBAC objects."""
+"""What an empty cluster starts with: system namespaces, system priority classes, the default RBAC objects, and where
+other servers read how this one authenticates its clients."""
 
 from __future__ import annotations
+
+import asyncio
 
 from kubeqos.apiserver.auth import default_objects
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import Kind, kind_named
 from kubeqos.apiserver.registry.writes import Write, create
 from kubeqos.codec import JsonObject
+from kubeqos.model.timestamps import timestamp
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 PRIORITY_CLASSES = (
@@ -21,6 +25,18 @@ PRIORITY_CLASSES = (
         "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
     ),
 )
+
+
+def authentication(authority: str) -> JsonObject:
+    """The ConfigMap from which scheduler, controller manager and extension servers learn whom to trust."""
+    metadata = {"name": "extension-apiserver-authentication", "namespace": "kube-system"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"client-ca-file": authority}}
+
+
+def token_tracking(today: str) -> JsonObject:
+    """Since when nobody gets tokens that never end: here nobody ever did."""
+    metadata = {"name": "kube-apiserver-legacy-service-account-token-tracking", "namespace": "kube-system"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"since": today}}
 
 
 def initial_objects() -> list[tuple[Kind, JsonObject]]:
@@ -38,10 +54,19 @@ def initial_objects() -> list[tuple[Kind, JsonObject]]:
     return found
 
 
-async def bootstrap(core: Core) -> None:
+async def bootstrap(core: Core, authority: str = "") -> None:
     """Create what is missing; what an administrator changed stays changed."""
-    for kind, obj in initial_objects():
-        metadata = obj["metadata"]
-        namespace = metadata.get("namespace", "")
-        if core.store.get(kind.key(namespace, metadata["name"])) is None:
-            await create(core, Write(kind, namespace), obj)
+    found = initial_objects()
+    if authority:
+        told = (authentication(authority), token_tracking(timestamp(core.clock())[:10]))
+        found += [(kind_named("ConfigMap"), obj) for obj in told]
+    first, others = found[: len(NAMESPACES)], found[len(NAMESPACES) :]
+    for group in (first, others):  # each group in one trip to the disk; the others need the namespaces
+        await asyncio.gather(*(_create_missing(core, kind, obj) for kind, obj in group))
+
+
+async def _create_missing(core: Core, kind: Kind, obj: JsonObject) -> None:
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace", "")
+    if core.store.get(kind.key(namespace, metadata["name"])) is None:
+        await create(core, Write(kind, namespace), obj)

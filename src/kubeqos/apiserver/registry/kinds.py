@@ -12,21 +12,35 @@ from functools import cached_property
 from typing import Any
 
 from kubeqos.apiserver.present import columns
+from kubeqos.apiserver.present import morecolumns as more
 from kubeqos.apiserver.present.columns import Column
 from kubeqos.apiserver.registry import lifecycle
 from kubeqos.apiserver.registry.lifecycle import Lifecycle
+from kubeqos.apiserver.registry.views import EVENT_VIEW, View
 from kubeqos.codec import JsonObject
 from kubeqos.model.kinds import (
+    ADMISSION,
     APPS,
     AUTHENTICATION,
     AUTHORIZATION,
+    AUTOSCALING,
+    BATCH,
     BY_KIND,
+    BY_VERSION,
+    CERTIFICATES,
     COORDINATION,
+    DISCOVERY,
+    EVENTS,
+    FLOWCONTROL,
     METRICS,
+    NETWORKING,
+    NODE,
     POLICY,
     RBAC,
     RESOURCE,
     SCHEDULING,
+    STORAGE,
+    STORAGE_MIGRATION,
     ApiResource,
 )
 from kubeqos.rules.requests import Operation, Request
@@ -63,6 +77,14 @@ class Kind(ApiResource):
     # Kinds that declare their own selectable fields refuse others with a different text than the rest do.
     declares_fields: bool = False
     lifecycle: Lifecycle = lifecycle.PLAIN
+    deprecated: str = ""  # what every client of the kind is warned of
+    # A kind that is stored as another: its objects are turned into one another at the edge.
+    view: View | None = None
+
+    @cached_property
+    def storage(self) -> Kind:
+        """The kind as which objects are kept: itself, unless it is a view of another."""
+        return self if self.view is None else kind_named(self.view.kind, self.view.group)
 
     @cached_property
     def singular(self) -> str:
@@ -70,8 +92,15 @@ class Kind(ApiResource):
 
     @cached_property
     def prefix(self) -> str:
-        """Where the store keeps this kind."""
-        return f"/registry/{self.group or 'core'}/{self.plural}/"
+        """Where the store keeps this kind. Versions that have nothing in common do not share a place."""
+        if self.view is not None:
+            return self.storage.prefix
+        home = self.group or "core"
+        return (
+            f"/registry/{home}/{self.plural}/"
+            if self.rules == self.kind
+            else (f"/registry/{home}/{self.version}/{self.plural}/")
+        )
 
     @cached_property
     def head(self) -> bytes:
@@ -107,7 +136,7 @@ class Kind(ApiResource):
     ) -> Request:
         """What admission is asked about a write of this kind."""
         namespace = namespace if self.namespaced else ""
-        return Request(operation, self.plural, self.kind, self.group, namespace, subresource, old, new)
+        return Request(operation, self.plural, self.kind, self.group, namespace, subresource, old, new, self.rules)
 
     def read_field(self, obj: JsonObject, name: str) -> str:
         """The value a field selector compares."""
@@ -173,6 +202,15 @@ EVENT_FIELDS: Mapping[str, FieldReader] = {
     "source": _event_source,
     "type": at("type"),
 }
+REGARDING_FIELDS: Mapping[str, FieldReader] = {
+    name.replace("involvedObject", "regarding").replace("reportingComponent", "reportingController"): read
+    for name, read in EVENT_FIELDS.items()
+    if name != "source"
+}
+"""Of the newer form of events, read from the older one, as which they are kept."""
+POD_CERTIFICATE_FIELDS: Mapping[str, FieldReader] = {
+    f"spec.{name}": at("spec", name) for name in ("nodeName", "podName", "serviceAccountName", "signerName")
+}
 STATUS = Subresource("status")
 SCALE = Subresource("scale", kind="Scale", group="autoscaling", version="v1")
 TOKEN = Subresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1")
@@ -193,9 +231,9 @@ NODE_SUBRESOURCES = (Subresource("proxy", PROXIED, "NodeProxyOptions", "", "v1",
 NAMESPACE_SUBRESOURCES = (Subresource("finalize", ("update",)), STATUS)
 
 
-def served(kind: str, group: str = "", **columns: Any) -> Kind:
+def served(kind: str, group: str = "", version: str = "", **columns: Any) -> Kind:
     """A kind of the model's table, with what only its server has to know."""
-    named = BY_KIND[group, kind]
+    named = BY_VERSION[group, version, kind] if version else BY_KIND[group, kind]
     return Kind(
         named.group, named.version, named.plural, named.kind, named.namespaced, named.short, named.stored, **columns
     )
@@ -203,7 +241,11 @@ def served(kind: str, group: str = "", **columns: Any) -> Kind:
 
 KINDS: tuple[Kind, ...] = (
     served("Binding", verbs=ASKED),
+    served("ComponentStatus", verbs=("get", "list"), columns=more.COMPONENT_STATUS,
+           deprecated="v1 ComponentStatus is deprecated in v1.19+"),
     served("ConfigMap", columns=columns.CONFIG_MAP),
+    served("Endpoints", columns=more.ENDPOINTS,
+           deprecated="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
     served("Event", columns=columns.EVENT, fields=EVENT_FIELDS, declares_fields=True, lifecycle=lifecycle.EVENT),
     served("LimitRange", columns=columns.LIMIT_RANGE, lifecycle=lifecycle.UPSERT),
     served("Namespace", verbs=NO_COLLECTION_DELETE, subresources=NAMESPACE_SUBRESOURCES, columns=columns.NAMESPACE,
@@ -213,6 +255,8 @@ KINDS: tuple[Kind, ...] = (
            lifecycle=lifecycle.NODE),
     served("PersistentVolumeClaim", subresources=(STATUS,), columns=columns.PERSISTENT_VOLUME_CLAIM,
            lifecycle=lifecycle.PERSISTENT_VOLUME_CLAIM),
+    served("PersistentVolume", subresources=(STATUS,), columns=more.PERSISTENT_VOLUME,
+           lifecycle=lifecycle.PERSISTENT_VOLUME),
     served("Pod", categories=("all",), subresources=POD_SUBRESOURCES, columns=columns.POD, fields=POD_FIELDS,
            declares_fields=True, lifecycle=lifecycle.POD),
     served("PodTemplate", columns=columns.POD_TEMPLATE, lifecycle=lifecycle.SPEC),
@@ -227,9 +271,21 @@ KINDS: tuple[Kind, ...] = (
     served("Service", categories=("all",), subresources=(STATUS,), columns=columns.SERVICE,
            fields={"spec.clusterIP": at("spec", "clusterIP"), "spec.type": at("spec", "type")},
            declares_fields=True, lifecycle=lifecycle.SERVICE),
+    served("MutatingAdmissionPolicy", ADMISSION, columns=more.MUTATING_POLICY, lifecycle=lifecycle.GENERATED),
+    served("MutatingAdmissionPolicyBinding", ADMISSION, columns=more.POLICY_BINDING, lifecycle=lifecycle.GENERATED),
+    served("MutatingWebhookConfiguration", ADMISSION, columns=more.WEBHOOKS, lifecycle=lifecycle.GENERATED),
+    served("ValidatingAdmissionPolicy", ADMISSION, subresources=(STATUS,), columns=more.ADMISSION_POLICY,
+           lifecycle=lifecycle.WORKLOAD),
+    served("ValidatingAdmissionPolicyBinding", ADMISSION, columns=more.POLICY_BINDING, lifecycle=lifecycle.GENERATED),
+    served("ValidatingWebhookConfiguration", ADMISSION, columns=more.WEBHOOKS, lifecycle=lifecycle.GENERATED),
+    served("ControllerRevision", APPS, columns=more.CONTROLLER_REVISION),
+    served("DaemonSet", APPS, categories=("all",), subresources=(STATUS,), columns=more.DAEMON_SET,
+           lifecycle=lifecycle.WORKLOAD),
     served("Deployment", APPS, categories=("all",), subresources=(SCALE, STATUS), columns=columns.DEPLOYMENT,
            lifecycle=lifecycle.WORKLOAD),
     served("ReplicaSet", APPS, categories=("all",), subresources=(SCALE, STATUS), columns=columns.REPLICA_SET,
+           lifecycle=lifecycle.WORKLOAD),
+    served("StatefulSet", APPS, categories=("all",), subresources=(SCALE, STATUS), columns=more.STATEFUL_SET,
            lifecycle=lifecycle.WORKLOAD),
     served("SelfSubjectReview", AUTHENTICATION, verbs=ASKED),
     served("TokenReview", AUTHENTICATION, verbs=ASKED),
@@ -237,9 +293,37 @@ KINDS: tuple[Kind, ...] = (
     served("SelfSubjectAccessReview", AUTHORIZATION, verbs=ASKED),
     served("SelfSubjectRulesReview", AUTHORIZATION, verbs=ASKED),
     served("SubjectAccessReview", AUTHORIZATION, verbs=ASKED),
+    served("HorizontalPodAutoscaler", AUTOSCALING, categories=("all",), subresources=(STATUS,),
+           columns=more.AUTOSCALER, lifecycle=lifecycle.WITH_STATUS),
+    served("CronJob", BATCH, categories=("all",), subresources=(STATUS,), columns=more.CRON_JOB,
+           lifecycle=lifecycle.WORKLOAD),
+    served("Job", BATCH, categories=("all",), subresources=(STATUS,), columns=more.JOB,
+           fields={"status.successful": lambda o: str((o.get("status") or {}).get("succeeded", 0))},
+           declares_fields=True, lifecycle=lifecycle.JOB),
+    served("CertificateSigningRequest", CERTIFICATES, subresources=(Subresource("approval"), STATUS),
+           columns=more.SIGNING_REQUEST, fields={"spec.signerName": at("spec", "signerName")}, declares_fields=True,
+           lifecycle=lifecycle.SIGNING_REQUEST),
+    served("ClusterTrustBundle", CERTIFICATES, columns=more.TRUST_BUNDLE,
+           fields={"spec.signerName": at("spec", "signerName")}, declares_fields=True),
+    served("PodCertificateRequest", CERTIFICATES, subresources=(STATUS,), columns=more.POD_CERTIFICATE,
+           fields=POD_CERTIFICATE_FIELDS, declares_fields=True, lifecycle=lifecycle.WITH_STATUS),
     served("Lease", COORDINATION, columns=columns.LEASE, lifecycle=lifecycle.LEASE),
+    served("EndpointSlice", DISCOVERY, columns=more.ENDPOINT_SLICE, lifecycle=lifecycle.GENERATED),
+    served("Event", EVENTS, columns=columns.EVENT, fields=REGARDING_FIELDS, declares_fields=True,
+           lifecycle=lifecycle.EVENT, view=EVENT_VIEW),
+    served("FlowSchema", FLOWCONTROL, subresources=(STATUS,), columns=more.FLOW_SCHEMA, lifecycle=lifecycle.WORKLOAD),
+    served("PriorityLevelConfiguration", FLOWCONTROL, subresources=(STATUS,), columns=more.PRIORITY_LEVEL,
+           lifecycle=lifecycle.WORKLOAD),
     served("NodeMetrics", METRICS, verbs=("get", "list")),
     served("PodMetrics", METRICS, verbs=("get", "list")),
+    served("IngressClass", NETWORKING, columns=more.INGRESS_CLASS, lifecycle=lifecycle.GENERATED),
+    served("Ingress", NETWORKING, subresources=(STATUS,), columns=more.INGRESS, lifecycle=lifecycle.INGRESS),
+    served("IPAddress", NETWORKING, columns=more.IP_ADDRESS,
+           fields={"spec.parentRef.name": at("spec", "parentRef", "name")}, declares_fields=True),
+    served("NetworkPolicy", NETWORKING, columns=more.NETWORK_POLICY, lifecycle=lifecycle.GENERATED),
+    served("ServiceCIDR", NETWORKING, subresources=(STATUS,), columns=more.SERVICE_CIDR,
+           lifecycle=lifecycle.WITH_STATUS),
+    served("RuntimeClass", NODE, columns=more.RUNTIME_CLASS),
     served("PodDisruptionBudget", POLICY, subresources=(STATUS,), columns=columns.POD_DISRUPTION_BUDGET,
            lifecycle=lifecycle.DISRUPTION_BUDGET),
     served("ClusterRoleBinding", RBAC, columns=columns.ROLE_BINDING, lifecycle=lifecycle.UPSERT),
@@ -250,7 +334,24 @@ KINDS: tuple[Kind, ...] = (
            lifecycle=lifecycle.WITH_STATUS),
     served("ResourceClaimTemplate", RESOURCE),
     served("ResourceClass", RESOURCE, columns=columns.RESOURCE_CLASS),
+    served("DeviceClass", RESOURCE, lifecycle=lifecycle.GENERATED),
+    served("DeviceTaintRule", RESOURCE, subresources=(STATUS,), lifecycle=lifecycle.WORKLOAD),
+    served("ResourceClaim", RESOURCE, "v1", subresources=(STATUS,), columns=more.DEVICE_CLAIM,
+           lifecycle=lifecycle.WITH_STATUS),
+    served("ResourceClaimTemplate", RESOURCE, "v1"),
+    served("ResourceSlice", RESOURCE, columns=more.RESOURCE_SLICE,
+           fields={"spec.nodeName": at("spec", "nodeName"), "spec.driver": at("spec", "driver")},
+           declares_fields=True, lifecycle=lifecycle.GENERATED),
     served("PriorityClass", SCHEDULING, columns=columns.PRIORITY_CLASS, lifecycle=lifecycle.PRIORITY_CLASS),
+    served("CSIDriver", STORAGE, columns=more.CSI_DRIVER, lifecycle=lifecycle.GENERATED),
+    served("CSINode", STORAGE, columns=more.CSI_NODE),
+    served("CSIStorageCapacity", STORAGE, columns=more.CSI_STORAGE_CAPACITY),
+    served("StorageClass", STORAGE, columns=more.STORAGE_CLASS),
+    served("VolumeAttachment", STORAGE, subresources=(STATUS,), columns=more.VOLUME_ATTACHMENT,
+           lifecycle=lifecycle.WITH_STATUS),
+    served("VolumeAttributesClass", STORAGE, columns=more.VOLUME_ATTRIBUTES_CLASS),
+    served("StorageVersionMigration", STORAGE_MIGRATION, subresources=(STATUS,), columns=more.MIGRATION,
+           lifecycle=lifecycle.WITH_STATUS),
 )  # fmt: skip
 
 BY_PATH: Mapping[tuple[str, str, str], Kind] = {(k.group, k.version, k.plural): k for k in KINDS}
@@ -261,7 +362,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 
 def kind_named(kind: str, group: str = "") -> Kind:
-    """The entry of a kind: how our own code asks for one (`kind_named("Pod")`)."""
+    """The entry of a kind: how our own code asks for one (`kind_named("Pod")`). Of several versions the first."""
     return next(k for k in KINDS if k.kind == kind and k.group == group)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kubeqos.codec import JsonObject
+from kubeqos.web.identity import Identity
 
 Create = Callable[[JsonObject], None]
 Update = Callable[[JsonObject, JsonObject], None]  # new, old
@@ -23,6 +24,7 @@ class Lifecycle:
     status: bool = False  # the main resource cannot write status; the status subresource writes nothing else
     upsert: bool = False  # PUT creates what is not there
     needs_version: bool = False  # PUT must say which version it replaces
+    on_request: Callable[[JsonObject, Identity], None] | None = None  # what a create says about who asked for it
     on_create: Create | None = None
     on_update: Update | None = None
     on_status: Update | None = None
@@ -192,7 +194,44 @@ def _priority_class_protected(name: str) -> str | None:
     return "this is a system priority class and cannot be deleted" if system else None
 
 
+def _signing_requested(obj: JsonObject, identity: Identity) -> None:
+    """Who asks for a certificate is not for the client to say."""
+    spec = obj.setdefault("spec", {})
+    spec.update(username=identity.user, groups=list(identity.groups))
+    for name in ("uid", "extra"):
+        spec.pop(name, None)
+    if identity.uid:
+        spec["uid"] = identity.uid
+
+
+def _signing_status(new: JsonObject, old: JsonObject) -> None:
+    """A signer says what it made; approving and denying is another subresource's."""
+    keep_all_but_status(new, old)
+    decided = [one for one in (old.get("status") or {}).get("conditions") or () if one.get("type") in _DECISIONS]
+    status = new.setdefault("status", {})
+    others = [one for one in status.get("conditions") or () if one.get("type") not in _DECISIONS]
+    status["conditions"] = [*decided, *others]
+    if not status["conditions"]:
+        del status["conditions"]
+
+
+def _signing_approved(new: JsonObject, old: JsonObject) -> None:
+    conditions = (new.get("status") or {}).get("conditions")
+    keep_all(new, old)
+    new["status"] = {**(old.get("status") or {}), "conditions": conditions or []}
+
+
+_DECISIONS = ("Approved", "Denied")
+
+
 PLAIN = Lifecycle()
+GENERATED = Lifecycle(generation=True)
+INGRESS = Lifecycle(generation=True, status=True, on_create=_with_status({"loadBalancer": {}}))
+PERSISTENT_VOLUME = Lifecycle(status=True, on_create=_with_status({"phase": "Pending"}), answers_object=True)
+SIGNING_REQUEST = Lifecycle(
+    status=True, on_request=_signing_requested, on_create=_with_status({}), on_status=_signing_status,
+    views={"approval": _signing_approved},
+)  # fmt: skip
 SPEC = Lifecycle(generation=True, answers_object=True)
 UPSERT = Lifecycle(upsert=True)
 EVENT = Lifecycle(upsert=True, on_create=_event_created)
@@ -202,6 +241,7 @@ WITH_STATUS = Lifecycle(status=True, on_create=_with_status({}))
 RESOURCE_QUOTA = Lifecycle(status=True, on_create=_with_status({}), answers_object=True)
 WORKLOAD = Lifecycle(generation=True, status=True)
 REPLICATION_CONTROLLER = replace(WORKLOAD, orphans=True)
+JOB = replace(WORKLOAD, orphans=True)
 SERVICE = Lifecycle(status=True, upsert=True, on_create=_service_created, answers_object=True)
 PERSISTENT_VOLUME_CLAIM = Lifecycle(status=True, answers_object=True)
 NODE = Lifecycle(status=True, on_create=_node_zeroes, on_status=_node_status)

@@ -37,6 +37,14 @@ def unversioned(kind: Kind, obj: JsonObject) -> bytes:
     return encode_json(ordered(kind, obj, None))
 
 
+def shown(kind: Kind, value: bytes) -> bytes:
+    """Stored bytes as the kind that was asked for: they are that, unless it is a view of another."""
+    if kind.view is None:
+        return value
+    obj = kind.view.shown(decode_json(value))
+    return encode_json(ordered(kind, obj, obj["metadata"].get("resourceVersion")))
+
+
 def decode(stored: Stored) -> JsonObject:
     found: JsonObject = decode_json(stored.value)
     return found

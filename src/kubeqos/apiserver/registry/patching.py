@@ -9,6 +9,7 @@ from kubeqos.apiserver.present.documents import Unreadable, parse_json, parse_ya
 from kubeqos.apiserver.present.negotiation import media_type
 from kubeqos.apiserver.present.options import field_manager, field_validation
 from kubeqos.apiserver.registry.core import Core
+from kubeqos.apiserver.registry.kinds import Kind
 from kubeqos.apiserver.registry.writes import Transform, Write, Written, create, owner, update
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject
@@ -29,11 +30,17 @@ async def patch_object(core: Core, write: Write, request: Request) -> Written:
     """Apply the patch in the request to a stored object."""
     if media_type(request.content_type) == APPLY:
         return await _apply(core, write, request)
-    kind = write.kind
+    kind = write.view or write.kind
     change = patched_document(request, kind.group, kind.version, kind.kind)
     write.manager = field_manager(request)
     write.patching = True
-    return await update(core, write, change)
+    return await update(core, write, _through(kind, change))
+
+
+def _through(kind: Kind, change: Transform) -> Transform:
+    """A change of what the client sees as a change of what is stored."""
+    view = kind.view
+    return change if view is None else lambda old: view.stored(change(view.shown(old)))
 
 
 def patched_document(request: Request, group: str, version: str, kind: str) -> Transform:
@@ -82,7 +89,7 @@ async def _apply(core: Core, write: Write, request: Request) -> Written:
     if not manager:
         why = "Required value: is required for apply patch"
         raise invalid("PatchOptions", "meta.k8s.io", "", [cause("fieldManager", "FieldValueRequired", why)])
-    kind = write.kind
+    kind = write.view or write.kind
     type_schema = schema.kind(kind.group, kind.version, kind.kind)
     validation = field_validation(request)
     config = _configuration(request, write, type_schema, validation)
@@ -91,12 +98,16 @@ async def _apply(core: Core, write: Write, request: Request) -> Written:
     def applied(live: JsonObject | None) -> JsonObject:
         try:
             result = apply_configuration(
-                live, config, type_schema, owner(core, write), force=is_true(request.query, "force")
+                live if live is None or kind.view is None else kind.view.shown(live),
+                config,
+                type_schema,
+                owner(core, write),
+                force=is_true(request.query, "force"),
             )
         except PatchError as error:
             raise refused(error) from error
         write.applied = result.managed_fields
-        return result.object
+        return result.object if kind.view is None else kind.view.stored(result.object)
 
     if core.store.get(kind.key(write.namespace, write.name), pending=True) is None:
         if write.subresource:
@@ -114,7 +125,7 @@ def _configuration(request: Request, write: Write, type_schema: schema.TypeSchem
         raise bad_request(f"error decoding YAML: {error}") from error
     if not isinstance(config, dict):
         raise bad_request("error decoding YAML: a configuration is an object")
-    kind = write.kind
+    kind = write.view or write.kind
     strict = schema.check(config, type_schema).strict
     if strict and validation == "Strict":
         text = ", ".join(strict)

@@ -38,7 +38,7 @@ from kubeqos.web.messages import Response
 from kubeqos.web.status import ApiError, bad_request, method_not_allowed, success, too_many_requests
 
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
-_VIEWS = ("status", "resize", "ephemeralcontainers", "finalize")
+_VIEWS = ("status", "resize", "ephemeralcontainers", "finalize", "approval")
 TOKEN_SECONDS = 3600
 MAX_TOKEN_SECONDS = 365 * 86400
 
@@ -53,7 +53,7 @@ class Subresources:
 
     async def handle(self, request: Request, route: Route, kind: Kind) -> Response:
         if route.subresource in _VIEWS:
-            form = form_of(request)
+            form = form_of(request, kind)
             written = await self._view(request, route, kind)
             return object_response(kind, written.value, form, request, self.core.clock())
         match route.subresource:
@@ -72,10 +72,11 @@ class Subresources:
     def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:
         check_options(request, options_kind)
         return Write(
-            kind,
+            kind.storage,
             route.namespace,
             route.name,
             route.subresource,
+            view=None if kind.view is None else kind,
             dry_run=dry_run(request, options_kind),
             manager=field_manager(request),
             warnings=request.warnings,

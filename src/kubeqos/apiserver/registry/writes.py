@@ -54,6 +54,7 @@ class Write:
     namespace: str
     name: str = ""
     subresource: str = ""
+    view: Kind | None = None  # the kind that the client speaks of, where another is stored
     dry_run: bool = False
     patching: bool = False
     manager: str = ""  # who is recorded as the owner of what changes; nobody when empty

@@ -12,9 +12,10 @@ import random
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
-from kubeqos.apiserver.present.negotiation import Form
+from kubeqos.apiserver.present.negotiation import PROTOBUF, Form
 from kubeqos.apiserver.present.options import ListOptions, parse_version
 from kubeqos.apiserver.present.tables import partial_metadata, table
+from kubeqos.apiserver.protobuf import encode_body, watch_frame
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import Kind
 from kubeqos.apiserver.registry.reads import list_objects, matches
@@ -22,7 +23,7 @@ from kubeqos.apiserver.watch.batches import Batch, SharedBatches, nodes_of, wrap
 from kubeqos.apiserver.watch.fanout import DELIVERING, FanOuts, Member, next_events
 from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.store import Compacted, Event, FutureRevision, Interest, Watch
-from kubeqos.web.messages import Outlet, Response
+from kubeqos.web.messages import JSON, Outlet, Response
 from kubeqos.web.status import ApiError, expired, too_large_version
 
 BOOKMARK_SECONDS = 60.0
@@ -79,21 +80,34 @@ class Watcher:
         initial = options.initial_events or (options.initial_events is None and options.version in ("", "0"))
         try:
             if initial:
-                return Response(200, stream=self._from_now(send_state=True), attach=self._attach)
+                return self._response(self._from_now(send_state=True))
             if options.version in ("", "0"):
-                return Response(200, stream=self._from_now(send_state=False), attach=self._attach)
+                return self._response(self._from_now(send_state=False))
             after = parse_version(options.version)
             watch = core.store.watch(self._prefix, after, self._interest)
         except FutureRevision as error:
             raise too_large_version(error.requested, error.current) from error
         except Compacted:
-            return Response(200, stream=self._too_old(parse_version(options.version)))
-        return Response(200, stream=self._events(watch), attach=self._attach)
+            return self._response(self._too_old(parse_version(options.version)))
+        return self._response(self._events(watch))
+
+    def _response(self, stream: AsyncIterator[bytes]) -> Response:
+        media = f"{PROTOBUF};stream=watch" if self._binary else JSON
+        return Response(200, content_type=media, stream=stream, attach=self._attach)
 
     def _attach(self, outlet: Outlet) -> None:
         """Write events to the connection together with others, unless they are for this client alone."""
-        if self.form.plain and self._interest is None:
+        if self._as_stored and self._interest is None:
             self.outlet = outlet
+
+    @property
+    def _binary(self) -> bool:
+        return self.form.media == PROTOBUF
+
+    @property
+    def _as_stored(self) -> bool:
+        """Whether events carry the stored bytes."""
+        return self.form.plain and not self._binary and self.kind.view is None
 
     @property
     def _prefix(self) -> str:
@@ -173,7 +187,7 @@ class Watcher:
 
     def _encode(self, events: list[Event]) -> bytes:
         batch = self.shared.batches.of(events)
-        if self.form.plain and not self.options.selects:
+        if self._as_stored and not self.options.selects:
             return batch.plain()
         return b"".join(self._selected(batch))
 
@@ -186,21 +200,30 @@ class Watcher:
             if now:
                 yield self._wrap("MODIFIED" if before else "ADDED", event.value)
             elif before:
-                yield self._wrap("DELETED", event.value if event.type == "DELETED" else _departed(self.kind, event))
+                yield self._wrap(
+                    "DELETED", event.value if event.type == "DELETED" else _departed(self.kind.storage, event)
+                )
 
     def _wrap(self, event_type: str, value: bytes) -> bytes:
-        if self.form.plain:
+        if self._as_stored:
             return wrapped(event_type, value)
-        return wrapped(event_type, encode_json(self._transformed(decode_json(value))))
+        obj = self._transformed(decode_json(value))
+        return watch_frame(event_type, encode_body(obj)) if self._binary else wrapped(event_type, encode_json(obj))
 
     def _transformed(self, obj: JsonObject) -> JsonObject:
         if self.form.transform != "Table":
-            return partial_metadata(obj, self.form) if self.form.transform else obj
+            if self.form.transform:
+                return partial_metadata(obj, self.form)
+            return obj if self.kind.view is None or obj["apiVersion"] == self.kind.api_version else self._shown(obj)
         version = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         headers, self.headers_sent = not self.headers_sent, True
         rows = [obj] if "uid" in obj["metadata"] else []
         now = self.shared.core.clock()
         return table(self.kind, rows, self.form, self.include, now, version, headers=headers)
+
+    def _shown(self, obj: JsonObject) -> JsonObject:
+        assert self.kind.view is not None
+        return self.kind.view.shown(obj)
 
     def _bookmark(self, revision: int, annotations: JsonObject | None = None) -> bytes:
         metadata: JsonObject = {"resourceVersion": str(revision)}
@@ -210,6 +233,8 @@ class Watcher:
         return self._wrap("BOOKMARK", encode_json(obj))
 
     def _error(self, error: ApiError) -> bytes:
+        if self._binary:
+            return watch_frame("ERROR", encode_body(error.body()))
         return encode_json({"type": "ERROR", "object": error.body()}) + b"\n"
 
 

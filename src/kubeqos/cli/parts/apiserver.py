@@ -21,10 +21,22 @@ if TYPE_CHECKING:
 @click.option(
     "--token-auth-file", type=click.Path(path_type=Path), help="Static bearer tokens (token,user,uid,groups)."
 )
+@click.option(
+    "--kubelet-certificate-authority",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Who signs kubelets' serving certificates, if not the cluster's authority (PEM).",
+)
 @click.option("--feature-gates", default="", metavar="A=true,B=false", help="Turn features on or off.")
 @click.option("--audit/--no-audit", default=True, show_default=True, help="Write audit.log into the data directory.")
 def command(
-    data_dir: Path, host: str, port: int, token_auth_file: Path | None, feature_gates: str, audit: bool
+    data_dir: Path,
+    host: str,
+    port: int,
+    token_auth_file: Path | None,
+    kubelet_certificate_authority: Path | None,
+    feature_gates: str,
+    audit: bool,
 ) -> None:
     """Serve the Kubernetes API from a directory.
 
@@ -44,7 +56,8 @@ def command(
     try:
         gates = FeatureGates.parse(feature_gates)
         checks = (check_claims,) if gates.enabled(CCI) else ()
-        uvloop.run(_run(Settings(data_dir, host, port, token_auth_file, audit, gates, checks)))
+        settings = Settings(data_dir, host, port, token_auth_file, audit, gates, checks, kubelet_certificate_authority)
+        uvloop.run(_run(settings))
     except KubeqosError as error:
         raise click.ClickException("\n".join(error.lines())) from error
 

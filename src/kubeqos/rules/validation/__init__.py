@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kubeqos.model import names
+from kubeqos.model.kinds import BY_VERSION
 from kubeqos.rules.fielderror import FieldError
-from kubeqos.rules.validation import claims, cluster, config, quota, service, workloads
+from kubeqos.rules.validation import claims, cluster, config, published, quota, service, workloads
 from kubeqos.rules.validation.common import Errors, Raw
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pods import spec as pod
@@ -45,6 +46,11 @@ def _only_meta(rule: names.NameRule, *, namespaced: bool) -> Create:
         check_meta(out, meta_of(raw), rule, namespaced=namespaced)
 
     return check
+
+
+def _stored_for_others(key: tuple[str, str, str]) -> KindRules:
+    create, change = published.checks_of(key)
+    return KindRules(create, change=change)
 
 
 _OBJECT = _only_meta(names.dns_subdomain, namespaced=True)
@@ -108,6 +114,7 @@ KINDS: dict[str, KindRules] = {
     "ResourceClass": KindRules(claims.check_resource_class),
     "ResourceClaim": KindRules(claims.check_resource_claim, change=claims.check_spec_change),
     "ResourceClaimTemplate": KindRules(claims.check_claim_template, change=claims.check_spec_change),
+    **{BY_VERSION[key].rules: _stored_for_others(key) for key in published.RULES},
 }
 
 

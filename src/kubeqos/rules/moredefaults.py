@@ -1,0 +1,172 @@
+"""Defaults of the kinds that other people's parts read and write: storage, networking, devices, admission, batch.
+
+Of the same form as `defaults`, which lists them: functions that complete a raw object in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Raw = dict[str, Any]
+
+_MATCHES = ("namespaceSelector", "objectSelector")
+
+
+def fill(holder: Raw, **values: Any) -> None:
+    """Set what is not there or empty; a False or a 0 was meant."""
+    for field, value in values.items():
+        if holder.get(field) in (None, ""):
+            holder[field] = value
+
+
+def _storage_class(raw: Raw) -> None:
+    fill(raw, reclaimPolicy="Delete", volumeBindingMode="Immediate")
+
+
+def _persistent_volume(raw: Raw) -> None:
+    fill(raw.setdefault("spec", {}), persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+    fill(raw.setdefault("status", {}), phase="Pending")
+
+
+def _csi_driver(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    flags = ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount")
+    fill(spec, attachRequired=True, fsGroupPolicy="ReadWriteOnceWithFSType", **dict.fromkeys(flags, False))
+    if not spec.get("volumeLifecycleModes"):
+        spec["volumeLifecycleModes"] = ["Persistent"]
+
+
+def _endpoint_ports(ports: list[Raw], *, named: bool) -> None:
+    for port in ports:
+        fill(port, protocol="TCP")
+        if named:
+            port.setdefault("name", "")
+
+
+def _endpoint_slice(raw: Raw) -> None:
+    _endpoint_ports(raw.get("ports") or [], named=True)
+
+
+def _endpoints(raw: Raw) -> None:
+    for subset in raw.get("subsets") or ():
+        _endpoint_ports(subset.get("ports") or [], named=False)
+
+
+def _network_policy(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
+        for port in rule.get("ports") or ():
+            fill(port, protocol="TCP")
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+
+
+def _autoscaler(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    fill(spec, minReplicas=1)
+    if not spec.get("metrics"):
+        target = {"type": "Utilization", "averageUtilization": 80}
+        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+
+
+def _webhooks(raw: Raw) -> None:
+    for hook in raw.get("webhooks") or ():
+        fill(hook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
+        for field in _MATCHES:
+            hook.setdefault(field, {})
+        for rule in hook.get("rules") or ():
+            fill(rule, scope="*")
+        service = (hook.get("clientConfig") or {}).get("service")
+        if service is not None:
+            fill(service, port=443)
+
+
+def _mutating_webhooks(raw: Raw) -> None:
+    _webhooks(raw)
+    for hook in raw.get("webhooks") or ():
+        fill(hook, reinvocationPolicy="Never")
+
+
+def _admission_policy(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    fill(spec, failurePolicy="Fail")
+    _match(spec.get("matchConstraints"))
+
+
+def _policy_binding(raw: Raw) -> None:
+    _match((raw.get("spec") or {}).get("matchResources"))
+
+
+def _match(found: Raw | None) -> None:
+    if found is None:
+        return
+    fill(found, matchPolicy="Equivalent")
+    for field in _MATCHES:
+        found.setdefault(field, {})
+    for rule in [*(found.get("resourceRules") or ()), *(found.get("excludeResourceRules") or ())]:
+        fill(rule, scope="*")
+
+
+def _flow_schema(raw: Raw) -> None:
+    fill(raw.setdefault("spec", {}), matchingPrecedence=1000)
+
+
+def _priority_level(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    exempt, limited = spec.get("exempt"), spec.get("limited")
+    if spec.get("type") == "Exempt":
+        exempt = spec.setdefault("exempt", {})
+    if exempt is not None:
+        fill(exempt, nominalConcurrencyShares=0, lendablePercent=0)
+    if limited is not None:
+        fill(limited, nominalConcurrencyShares=30, lendablePercent=0)
+        response = limited.setdefault("limitResponse", {})
+        queuing = response.get("queuing")
+        if queuing is not None:
+            fill(queuing, queues=64, handSize=8, queueLengthLimit=50)
+
+
+def _device_claim(raw: Raw) -> None:
+    _device_requests(raw.setdefault("spec", {}))
+
+
+def _device_claim_template(raw: Raw) -> None:
+    _device_requests(raw.setdefault("spec", {}).setdefault("spec", {}))
+
+
+def _device_requests(spec: Raw) -> None:
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        exact = request.get("exactly")
+        for one in [*([exact] if exact is not None else []), *(request.get("firstAvailable") or ())]:
+            fill(one, allocationMode="ExactCount")
+            if one["allocationMode"] == "ExactCount":
+                one["count"] = one.get("count") or 1
+            for toleration in one.get("tolerations") or ():
+                fill(toleration, operator="Equal")
+
+
+def _pod_certificate(raw: Raw) -> None:
+    fill(raw.setdefault("spec", {}), maxExpirationSeconds=86400)
+
+
+DEFAULTS: dict[str, Callable[[Raw], None]] = {
+    "StorageClass": _storage_class,
+    "PersistentVolume": _persistent_volume,
+    "CSIDriver": _csi_driver,
+    "EndpointSlice": _endpoint_slice,
+    "Endpoints": _endpoints,
+    "NetworkPolicy": _network_policy,
+    "HorizontalPodAutoscaler": _autoscaler,
+    "MutatingWebhookConfiguration": _mutating_webhooks,
+    "ValidatingWebhookConfiguration": _webhooks,
+    "ValidatingAdmissionPolicy": _admission_policy,
+    "ValidatingAdmissionPolicyBinding": _policy_binding,
+    "MutatingAdmissionPolicy": _admission_policy,
+    "MutatingAdmissionPolicyBinding": _policy_binding,
+    "FlowSchema": _flow_schema,
+    "PriorityLevelConfiguration": _priority_level,
+    "v1 ResourceClaim": _device_claim,
+    "v1 ResourceClaimTemplate": _device_claim_template,
+    "PodCertificateRequest": _pod_certificate,
+}

@@ -1,0 +1,31 @@
+"""What a RuntimeClass adds to the pods that name it: its overhead, and where such pods can run.
+
+Called by admission on creates. A pod that says something else than its class is refused by the caller.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Raw = dict[str, Any]
+
+
+def apply_runtime_class(spec: Raw, runtime_class: Raw) -> str | None:
+    """Complete the spec of a pod, in place; the reason why that cannot be done."""
+    fixed = (runtime_class.get("overhead") or {}).get("podFixed")
+    if fixed and not spec.get("overhead"):
+        spec["overhead"] = dict(fixed)
+    scheduling = runtime_class.get("scheduling") or {}
+    wanted = scheduling.get("nodeSelector") or {}
+    have = spec.get("nodeSelector") or {}
+    for key, value in wanted.items():
+        if have.get(key, value) != value:
+            conflict = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}"
+            return f"pod rejected: {conflict}; pod.spec.nodeSelector[{key}] = {have[key]}"
+    if wanted:
+        spec["nodeSelector"] = {**have, **wanted}
+    tolerated = scheduling.get("tolerations") or []
+    missing = [one for one in tolerated if one not in (spec.get("tolerations") or ())]
+    if missing:
+        spec["tolerations"] = [*(spec.get("tolerations") or ()), *missing]
+    return None

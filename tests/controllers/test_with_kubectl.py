@@ -201,3 +201,94 @@ def test_finished_pods_beyond_the_threshold_go(cluster: ControlledCluster) -> No
         patch = {"Content-Type": "application/merge-patch+json"}
         cluster.live.call("PATCH", path, {"status": {"phase": "Succeeded"}}, patch)
     cluster.wait("at most three are left", lambda: len(pods(cluster, "done")) <= 3)
+
+
+def finish(cluster: ControlledCluster, job: str, phase: str = "Succeeded") -> None:
+    """End a job's running pods, as their nodes would."""
+    path = f"/api/v1/namespaces/default/pods?labelSelector=job-name%3D{job}"
+    for pod in cluster.live.call("GET", path).body["items"]:
+        if (pod.get("status") or {}).get("phase") == "Running":
+            one = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+            merge = {"Content-Type": "application/merge-patch+json"}
+            assert cluster.live.call("PATCH", one, {"status": {"phase": phase}}, merge).code == 200
+
+
+def running(cluster: ControlledCluster, job: str) -> int:
+    path = f"/api/v1/namespaces/default/pods?labelSelector=job-name%3D{job}"
+    found = cluster.live.call("GET", path).body["items"]
+    return sum((pod.get("status") or {}).get("phase") == "Running" for pod in found)
+
+
+def test_a_job_completes_and_leaves_nothing_behind(cluster: ControlledCluster) -> None:
+    cluster.kubectl("create", "job", "once", "--image=app:1")
+    cluster.wait("its pod runs", lambda: running(cluster, "once") == 1)
+    finish(cluster, "once")
+    cluster.kubectl("wait", "job/once", "--for=condition=complete", "--timeout=30s")
+    row = cluster.kubectl("get", "job", "once", "--no-headers").split()
+    assert row[1:3] == ["Complete", "1/1"]
+    cluster.kubectl("delete", "job", "once")
+    path = "/api/v1/namespaces/default/pods?labelSelector=job-name%3Donce"
+    cluster.wait("its pods are gone", lambda: cluster.live.call("GET", path).body["items"] == [])
+
+
+def test_an_indexed_job_is_suspended_and_resumed(cluster: ControlledCluster) -> None:
+    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "app:1"}]}
+    body = {
+        "completions": 3,
+        "parallelism": 3,
+        "completionMode": "Indexed",
+        "suspend": True,
+        "template": {"spec": spec},
+    }
+    cluster.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "shards"}, "spec": body})
+    cluster.kubectl("wait", "job/shards", "--for=condition=suspended", "--timeout=30s")
+    cluster.kubectl("patch", "job", "shards", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    cluster.wait("three pods run", lambda: running(cluster, "shards") == 3)
+    finish(cluster, "shards")
+    cluster.kubectl("wait", "job/shards", "--for=condition=complete", "--timeout=30s")
+    assert cluster.get("job", "shards")["status"]["completedIndexes"] == "0-2"
+
+
+def test_a_cron_job_makes_jobs_in_time(cluster: ControlledCluster) -> None:
+    cluster.kubectl("create", "cronjob", "tick", "--image=app:1", "--schedule=@every 1s")
+    cluster.wait("it has made a job", lambda: bool(cluster.get("cronjob", "tick").get("status", {}).get("active")))
+    [made] = cluster.get("cronjob", "tick")["status"]["active"][:1]
+    owner = cluster.get("job", made["name"])["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["name"]) == ("CronJob", "tick")
+    cluster.kubectl("create", "job", "by-hand", "--from=cronjob/tick")
+    cluster.wait("one more pod runs", lambda: running(cluster, "by-hand") == 1)
+    cluster.kubectl("delete", "cronjob", "tick")
+    path = f"/apis/batch/v1/namespaces/default/jobs/{made['name']}"
+    cluster.wait("its jobs are gone", lambda: cluster.live.call("GET", path).code == 404)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "why"),
+    [
+        (
+            "Job",
+            {"template": {"spec": {"containers": [{"name": "c", "image": "x"}]}}},
+            'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"',
+        ),
+        (
+            "CronJob",
+            {
+                "schedule": "61 * * * *",
+                "timeZone": "Moon/Base",
+                "jobTemplate": {
+                    "spec": {
+                        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}
+                    }
+                },
+            },
+            "unknown time zone Moon/Base",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_job_is_said_in_the_words_of_kubernetes(
+    cluster: ControlledCluster, kind: str, body: dict[str, Any], why: str
+) -> None:
+    path = f"/apis/batch/v1/namespaces/default/{kind.lower()}s"
+    answer = cluster.live.call("POST", path, {"metadata": {"name": "wrong"}, "spec": body})
+    assert answer.code == 422
+    assert why in answer.body["message"]

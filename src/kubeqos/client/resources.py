@@ -8,7 +8,7 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from kubeqos.model import kinds
-from kubeqos.model.kinds import APPS, BY_KIND, COORDINATION, POLICY, RESOURCE, RESOURCES, SCHEDULING, ApiResource
+from kubeqos.model.kinds import APPS, BATCH, BY_KIND, COORDINATION, POLICY, RESOURCE, RESOURCES, SCHEDULING, ApiResource
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,8 @@ PERSISTENT_VOLUME_CLAIMS = resource_named("PersistentVolumeClaim")
 REPLICA_SETS = resource_named("ReplicaSet", APPS)
 DEPLOYMENTS = resource_named("Deployment", APPS)
 POD_DISRUPTION_BUDGETS = resource_named("PodDisruptionBudget", POLICY)
+JOBS = resource_named("Job", BATCH)
+CRON_JOBS = resource_named("CronJob", BATCH)
 LEASES = resource_named("Lease", COORDINATION)
 PRIORITY_CLASSES = resource_named("PriorityClass", SCHEDULING)
 RESOURCE_CLASSES = resource_named("ResourceClass", RESOURCE)

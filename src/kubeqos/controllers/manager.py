@@ -16,14 +16,18 @@ from kubeqos.controllers.namespaces import NamespaceController, ServiceAccountCo
 from kubeqos.controllers.nodes.controller import NodeLifecycle, TaintEviction
 from kubeqos.controllers.nodes.podsweep import ClaimProtection, PodSweeper
 from kubeqos.controllers.quota import QuotaAudit
+from kubeqos.controllers.workloads.cronjobcontroller import CronJobController
 from kubeqos.controllers.workloads.deploymentcontroller import DeploymentController
 from kubeqos.controllers.workloads.disruption import DisruptionController
+from kubeqos.controllers.workloads.jobcontroller import JobController
 from kubeqos.controllers.workloads.replicacontroller import ReplicaSetController, ReplicationControllerController
 
 CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     ReplicaSetController,
     ReplicationControllerController,
     DeploymentController,
+    JobController,
+    CronJobController,
     DisruptionController,
     ClaimController,
     ClaimStatusController,

@@ -16,6 +16,14 @@ from kubeqos.model.remember import remembered
 from kubeqos.rules.labelkeys import merge_label_keys
 from kubeqos.rules.limits import default_limit_range
 from kubeqos.rules.moredefaults import DEFAULTS as MORE_DEFAULTS
+from kubeqos.rules.moredefaults import (
+    default_cron_spec,
+    default_daemon_set,
+    default_failure_policy,
+    default_job_spec,
+    default_stateful_set,
+    select_own_pods,
+)
 from kubeqos.rules.podqos import class_of_spec, default_pod_level, default_requests
 
 Raw = dict[str, Any]
@@ -285,6 +293,39 @@ def _default_deployment(raw: Raw) -> None:
     spec.setdefault("progressDeadlineSeconds", 600)
 
 
+def _default_job(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    default_job_spec(spec)
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    metadata = raw.setdefault("metadata", {})
+    if labels and not metadata.get("labels"):
+        metadata["labels"] = dict(labels)
+    _default_template(spec)
+
+
+def _default_cron_job(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    default_cron_spec(spec)
+    job = spec.setdefault("jobTemplate", {}).setdefault("spec", {})
+    default_failure_policy(job)
+    _default_template(job)
+
+
+def _default_daemon_set(raw: Raw) -> None:
+    default_daemon_set(raw.setdefault("spec", {}))
+    _default_template(raw["spec"])
+
+
+def _default_stateful_set(raw: Raw) -> None:
+    default_stateful_set(raw.setdefault("spec", {}))
+    _default_template(raw["spec"])
+
+
+def _prepare_job(raw: Raw, now: str) -> None:
+    select_own_pods(raw)
+    raw["status"] = {}
+
+
 # -- everything else -----------------------------------------------------------------------------------------------
 
 
@@ -417,6 +458,10 @@ _DEFAULTS: dict[str, Callable[[Raw], None]] = {
     "ReplicationController": _default_replication_controller,
     "ReplicaSet": _default_replica_set,
     "Deployment": _default_deployment,
+    "Job": _default_job,
+    "CronJob": _default_cron_job,
+    "DaemonSet": _default_daemon_set,
+    "StatefulSet": _default_stateful_set,
     "Service": _default_service,
     "Namespace": _default_namespace,
     "Node": _default_node,
@@ -441,6 +486,9 @@ _PREPARE: dict[str, Callable[[Raw, str], None]] = {
     "ReplicationController": _prepare_replicas,
     "ReplicaSet": _prepare_replicas,
     "Deployment": _prepare_deployment,
+    "Job": _prepare_job,
+    "CronJob": _prepare_deployment,
+    "StatefulSet": _prepare_replicas,
 }
 _GENERATIONS = frozenset(
     ("Pod", "PodTemplate", "PodDisruptionBudget", "PriorityClass", "ReplicationController", "ReplicaSet", "Deployment"),

@@ -10,6 +10,7 @@ from typing import Any
 
 Raw = dict[str, Any]
 
+_MAX_INT32 = (1 << 31) - 1
 _MATCHES = ("namespaceSelector", "objectSelector")
 
 
@@ -148,6 +149,65 @@ def _device_requests(spec: Raw) -> None:
 
 def _pod_certificate(raw: Raw) -> None:
     fill(raw.setdefault("spec", {}), maxExpirationSeconds=86400)
+
+
+def default_job_spec(spec: Raw) -> None:
+    """What a job is when it says nothing about it."""
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    fill(
+        spec,
+        parallelism=1,
+        backoffLimit=6 if spec.get("backoffLimitPerIndex") is None else _MAX_INT32,
+        completionMode="NonIndexed",
+        suspend=False,
+        podReplacementPolicy="TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed",
+        manualSelector=False,
+    )
+    default_failure_policy(spec)
+
+
+def default_failure_policy(spec: Raw) -> None:
+    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
+        for pattern in rule.get("onPodConditions") or ():
+            fill(pattern, status="True")
+
+
+def default_cron_spec(spec: Raw) -> None:
+    fill(spec, concurrencyPolicy="Allow", suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1)
+
+
+def select_own_pods(raw: Raw) -> None:
+    """A job's pods carry its uid and its name; its selector asks for the uid."""
+    metadata, spec = raw["metadata"], raw["spec"]
+    if spec.get("manualSelector"):
+        return
+    labels = spec.setdefault("template", {}).setdefault("metadata", {}).setdefault("labels", {})
+    for prefix in ("", "batch.kubernetes.io/"):
+        labels.setdefault(f"{prefix}job-name", metadata.get("name", ""))
+    for prefix in ("", "batch.kubernetes.io/"):
+        labels.setdefault(f"{prefix}controller-uid", metadata.get("uid", ""))
+    selector = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+    selector.setdefault("batch.kubernetes.io/controller-uid", metadata.get("uid", ""))
+
+
+def default_daemon_set(spec: Raw) -> None:
+    strategy = spec.setdefault("updateStrategy", {})
+    fill(strategy, type="RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", 1)
+        rolling.setdefault("maxSurge", 0)
+    fill(spec, revisionHistoryLimit=10)
+
+
+def default_stateful_set(spec: Raw) -> None:
+    fill(spec, podManagementPolicy="OrderedReady", revisionHistoryLimit=10, replicas=1)
+    strategy = spec.setdefault("updateStrategy", {})
+    fill(strategy, type="RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    fill(spec.setdefault("persistentVolumeClaimRetentionPolicy", {}), whenDeleted="Retain", whenScaled="Retain")
 
 
 DEFAULTS: dict[str, Callable[[Raw], None]] = {

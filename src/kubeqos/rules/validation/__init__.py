@@ -13,7 +13,7 @@ from typing import Literal
 from kubeqos.model import names
 from kubeqos.model.kinds import BY_VERSION
 from kubeqos.rules.fielderror import FieldError
-from kubeqos.rules.validation import claims, cluster, config, published, quota, service, workloads
+from kubeqos.rules.validation import batch, claims, cluster, config, published, quota, service, workloads
 from kubeqos.rules.validation.common import Errors, Raw
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pods import spec as pod
@@ -103,6 +103,8 @@ KINDS: dict[str, KindRules] = {
         change=workloads.check_selector_change,
         subresources={"status": workloads.check_deployment_status},
     ),
+    "Job": KindRules(batch.check_job, change=batch.check_job_change),
+    "CronJob": KindRules(batch.check_cron_job),
     "PodDisruptionBudget": KindRules(workloads.check_disruption_budget),
     "Lease": KindRules(cluster.check_lease),
     "Event": KindRules(cluster.check_event),

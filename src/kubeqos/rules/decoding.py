@@ -39,13 +39,6 @@ _SCHEME = 'scheme "pkg/api/legacyscheme/scheme.go:30"'
 _GO_TYPES = {list: "array", str: "string", int: "number", float: "number", bool: "bool", dict: "object"}
 _HEAD = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _SUMMARY_BYTES = 30
-_ELSEWHERE = frozenset(
-    (
-        ("v1", "Endpoints"), ("v1", "PersistentVolume"), ("v1", "ComponentStatus"), ("apps/v1", "DaemonSet"),
-        ("apps/v1", "StatefulSet"), ("apps/v1", "ControllerRevision"), ("batch/v1", "Job"), ("batch/v1", "CronJob"),
-    )
-)  # fmt: skip
-"""Kinds that Kubernetes has and we do not serve: a body that says so is of the wrong kind, not of an unknown one."""
 _has_fraction = re.compile(rb"[\[,:]\s*-?[0-9]+[.eE]").search
 _HEX = b"[0-9a-fA-F]"
 _ESCAPE = re.compile(
@@ -256,7 +249,7 @@ def _kind_problem(raw: dict[str, Any], group: str, version: str, kind: str) -> U
     if (given_kind, given_version) == (kind, api_version):
         return None
     given_group, _, short = given_version.rpartition("/")
-    if (given_group, short, given_kind) in schema.kinds() or (given_version, given_kind) in _ELSEWHERE:
+    if (given_group, short, given_kind) in schema.kinds():
         home = group.partition(".")[0] or "core"
         why = f"converting ({short}.{given_kind}) to ({home}.{kind}): unknown conversion"
     else:

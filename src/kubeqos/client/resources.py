@@ -57,7 +57,7 @@ def resource_of(api_version: str, kind: str) -> Resource | None:
 
 def known_resources(*kinds: tuple[str, str]) -> tuple[Resource, ...]:
     """The resources of these kinds (and groups), as far as they are in the table."""
-    return tuple(_TABLE[group, kind] for kind, group in kinds if (group, kind) in _TABLE)
+    return tuple(resource_named(kind, group) for kind, group in kinds if (group, kind) in BY_KIND)
 
 
 def stored_resources(*, namespaced: bool | None = None) -> list[Resource]:

@@ -143,7 +143,7 @@ class Handlers:
     def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:
         check_options(request, options_kind)
         return Write(
-            kind.storage,
+            kind if kind.view is None else kind.storage,
             route.namespace,
             route.name,
             route.subresource,

@@ -34,10 +34,11 @@ from kubeqos.rules.validation.meta import drop_repeated_owners
 class Work:
     """One write on its way through the steps."""
 
-    __slots__ = ("_view", "around", "deltas", "new", "request", "warnings")
+    __slots__ = ("_view", "around", "deltas", "judged_as", "new", "request", "warnings")
 
     def __init__(self, request: Request, around: ClusterFacts) -> None:
         self.request = request
+        self.judged_as = request.rules or request.kind
         self.around = around
         self.new: Raw = request.new if request.new is not None else {}
         self.warnings: list[str] = []
@@ -119,7 +120,7 @@ def owners_once(work: Work) -> RequestRefused | None:
 
 
 def defaults(work: Work) -> RequestRefused | None:
-    apply_defaults(work.request.judged_as, work.new)
+    apply_defaults(work.judged_as, work.new)
     return None
 
 
@@ -242,20 +243,18 @@ def limit_defaults(work: Work) -> RequestRefused | None:
 def prepare(work: Work) -> RequestRefused | None:
     """What a create derives from the completed object: pod-level resources, status with the QoS class, finalizers."""
     now = work.new.setdefault("metadata", {}).get("creationTimestamp") or ""
-    prepare_create(work.request.judged_as, work.new, now)
+    prepare_create(work.judged_as, work.new, now)
     return None
 
 
 def validity(work: Work) -> RequestRefused | None:
     request = work.request
     operation: Literal["create", "update"] = "create" if request.operation is Operation.CREATE else "update"
-    errors = validate(
-        request.judged_as, work.new, old=request.old, operation=operation, subresource=request.subresource
-    )
+    errors = validate(work.judged_as, work.new, old=request.old, operation=operation, subresource=request.subresource)
     if errors:
         return refuse_invalid(request, errors)
     if not request.subresource:
-        work.warnings += warnings(request.judged_as, work.new, old=request.old)
+        work.warnings += warnings(work.judged_as, work.new, old=request.old)
     return None
 
 

@@ -45,12 +45,7 @@ class Request(msgspec.Struct, frozen=True):
     old: Raw | None = None
     new: Raw | None = None
     rules: str = ""
-    """The name under which the rules of the kind are found, where that is not the kind's own."""
-
-    @property
-    def judged_as(self) -> str:
-        """The kind as defaults and validation know it."""
-        return self.rules or self.kind
+    """The kind as defaults and validation know it; the kind's own name when empty."""
 
     @property
     def qualified(self) -> str:

@@ -22,7 +22,7 @@ _INCLUDES = ("", "Metadata", "Object", "None")
 def object_response(kind: Kind, value: bytes, form: Form, request: Request, now: float, code: int = 200) -> Response:
     """One object."""
     if form.plain:
-        return Response(code, shown(kind, value))
+        return Response(code, value if kind.view is None else shown(kind, value))
     if not form.transform:
         return encoded(decode_json(shown(kind, value)), form, code)
     obj: JsonObject = decode_json(value)

@@ -1,13 +1,11 @@
-"""Class quota kept by many hands: whatever they interleave, a quota is never overrun, and nothing leaks."""
+"""Class quota kept by many hands: in every order of their steps a quota is never overrun, and nothing leaks."""
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+import pytest
 
 from kubeqos.stock.classquota import RESERVED_SECONDS, NotCounted, Refused, Unknown, Write, recount, reserve
 
@@ -84,93 +82,101 @@ def test_who_never_came_and_who_ended_give_back() -> None:
     assert counted(written(stored, ended)) == {"gold": 0, "bronze": 0}
 
 
-CAPACITY = 3
-REQUEST_SECONDS = RESERVED_SECONDS / 2
-"""How long an API server works on a request: less than a reservation lasts."""
+# -- many hands ----------------------------------------------------------------------------------------------------
 
 
-class ManyHands(RuleBasedStateMachine):
-    """Webhooks and counters that stop between reading and writing, an API server that takes some and refuses others."""
+class World:
+    """An API server with one quota for one class of one, whose writes have a condition, and the pods it has stored."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.now = 0.0
-        self.version = 1
-        self.quota = quota(CAPACITY)
+        self.quota = fresh(gold=1)
         self.pods: dict[str, dict[str, Any]] = {}
-        self.number = 0
 
-    asking = Bundle("asking")
-    counting = Bundle("counting")
-    admitted = Bundle("admitted")
-
-    def write(self, read: dict[str, Any], status: dict[str, Any]) -> bool:
-        """The API server's condition: the object is still the one that was read."""
-        if read["metadata"]["resourceVersion"] != self.quota["metadata"]["resourceVersion"]:
+    def write(self, read: dict[str, Any], answer: object) -> bool:
+        if not isinstance(answer, Write) or read["metadata"] != self.quota["metadata"]:
             return False
-        self.version += 1
-        metadata = {**self.quota["metadata"], "resourceVersion": str(self.version)}
-        self.quota = {**self.quota, "metadata": metadata, "status": copy.deepcopy(status)}
+        version = int(read["metadata"]["resourceVersion"]) + 1
+        self.quota = {
+            **read,
+            "metadata": {**read["metadata"], "resourceVersion": str(version)},
+            "status": answer.status,
+        }
         return True
 
-    @rule(target=asking, containers=st.integers(1, 2))
-    def webhook_reads(self, containers: int) -> Any:
-        self.number += 1
-        return pod(str(self.number), containers=containers), copy.deepcopy(self.quota)
+    def webhook(self, name: str) -> Iterator[None]:
+        """Read, reserve, and the server stores the pod; each at its own time."""
+        read = self.quota
+        yield
+        admitted = self.write(read, reserve(read, pod(name), LEVEL, self.now))
+        yield
+        if admitted:
+            self.pods[name] = pod(name)
 
-    @rule(target=admitted, asked=consumes(asking))
-    def webhook_writes(self, asked: Any) -> Any:
-        wanted, read = asked
-        answer = reserve(read, wanted, LEVEL, self.now)
-        if isinstance(answer, Write) and self.write(read, answer.status):
-            return wanted, self.now
-        return multiple()
+    def counter(self) -> Iterator[None]:
+        read = self.quota
+        yield
+        listed = [*self.pods.values()]
+        yield
+        self.write(read, recount(read, listed, self.now))
 
-    @rule(entry=consumes(admitted), stores=st.booleans())
-    def server_stores_or_refuses(self, entry: Any, stores: bool) -> None:
-        wanted, since = entry
-        if stores and self.now - since < REQUEST_SECONDS:
-            self.pods[wanted["metadata"]["uid"]] = wanted
-
-    @rule(target=counting)
-    def counter_reads(self) -> Any:
-        return copy.deepcopy(self.quota)
-
-    @rule(target=counting, read=consumes(counting))
-    def counter_lists(self, read: Any) -> Any:
-        """The list comes after the quota was read, and the write may come much later."""
-        return read if isinstance(read, tuple) else (read, list(copy.deepcopy(self.pods).values()))
-
-    @rule(entry=consumes(counting))
-    def counter_writes(self, entry: Any) -> None:
-        if isinstance(entry, tuple):
-            read, listed = entry
-            answer = recount(read, listed, self.now)
-            if isinstance(answer, Write):
-                self.write(read, answer.status)
-
-    @rule(share=st.integers(0, 10))
-    def somebody_deletes(self, share: int) -> None:
-        if self.pods:
-            del self.pods[sorted(self.pods)[share % len(self.pods)]]
-
-    @rule(seconds=st.sampled_from([1.0, REQUEST_SECONDS, RESERVED_SECONDS]))
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
-
-    @invariant()
-    def never_over(self) -> None:
-        assert sum(len(one["spec"]["containers"]) for one in self.pods.values()) <= CAPACITY
-
-    def teardown(self) -> None:
-        """Everything comes to rest: after the last reservation has ended, the count is what is stored."""
+    def patient_counter(self) -> Iterator[None]:
+        """As above, but what was reserved before is long over by then."""
         self.now += RESERVED_SECONDS
-        answer = recount(self.quota, self.pods.values(), self.now)
-        if isinstance(answer, Write):
-            self.write(self.quota, answer.status)
-        if self.quota.get("status"):
-            assert counted(self.quota)["gold"] == sum(len(one["spec"]["containers"]) for one in self.pods.values())
+        yield from self.counter()
+
+    def deletion(self, name: str) -> Iterator[None]:
+        yield
+        self.pods.pop(name, None)
+
+    def settle(self) -> None:
+        self.now += RESERVED_SECONDS
+        self.write(self.quota, recount(self.quota, self.pods.values(), self.now))
 
 
-TestManyHands = ManyHands.TestCase
-TestManyHands.settings = settings(max_examples=200, stateful_step_count=40)
+def orders(*steps: int) -> Iterator[tuple[int, ...]]:
+    """Every order in which parties with so many steps each can take turns."""
+    if not any(steps):
+        yield ()
+    for party, left in enumerate(steps):
+        if left:
+            rest = (*steps[:party], left - 1, *steps[party + 1 :])
+            for order in orders(*rest):
+                yield (party, *order)
+
+
+@pytest.mark.parametrize(
+    "parties",
+    [
+        lambda world: [world.webhook("a"), world.webhook("b"), world.counter()],
+        lambda world: [world.webhook("a"), world.counter(), world.deletion("a")],
+        lambda world: [world.webhook("a"), world.webhook("b"), world.deletion("a")],
+    ],
+    ids=["two webhooks and a counter", "a counter and a deletion", "two webhooks and a deletion"],
+)
+def test_in_every_order_the_quota_holds_and_nothing_leaks(parties: Callable[[World], list[Iterator[None]]]) -> None:
+    lengths = [sum(1 for _ in party) + 1 for party in parties(World())]
+    seen = 0
+    for order in orders(*lengths):
+        world = World()
+        running = parties(world)
+        for party in order:
+            next(running[party], None)
+            assert len(world.pods) <= 1, f"over the quota after {order}"
+        world.settle()
+        assert counted(world.quota)["gold"] == len(world.pods), f"wrong after {order}"
+        seen += 1
+    assert seen > 300
+
+
+def test_a_reservation_outlives_every_request_but_not_the_count_after_it() -> None:
+    world = World()
+    for _ in world.webhook("a"):
+        pass
+    del world.pods["a"]  # as if somebody else had refused it
+    for _ in world.patient_counter():
+        pass
+    assert counted(world.quota)["gold"] == 0
+    for _ in world.webhook("b"):
+        pass
+    assert list(world.pods) == ["b"]

@@ -34,6 +34,10 @@ class ApiError(RemoteError):
         return cls(status, "", text or f"the server answered with status {status}")
 
     @property
+    def forbidden(self) -> bool:
+        return self.status == 403
+
+    @property
     def not_found(self) -> bool:
         return self.status == 404
 

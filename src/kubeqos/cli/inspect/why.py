@@ -8,8 +8,10 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.inspect import pending
 from kubeqos.cli.inspect.usage import pod_holdings
 from kubeqos.cli.output import emit, wide_output_option
+from kubeqos.client.errors import ApiError
 from kubeqos.model.annotations.published import SHARED_PART, decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
 from kubeqos.model.objects import PodView
@@ -20,21 +22,65 @@ from kubeqos.rules.podqos import effective_requests, qos_class
 @click.command("why")
 @cluster_options
 @wide_output_option
+@click.option("--fix", is_flag=True, help="Tell the smallest changes that would make a waiting pod run.")
 @click.argument("name", shell_complete=names.complete("pod"))
-def command(target: Target, form: str, name: str) -> None:
-    """Tell why a pod has its class, is where it is, waits, was rejected or evicted."""
-    raw = target.api.get(target.path("pods", name))
+def command(target: Target, form: str, fix: bool, name: str) -> None:
+    """Tell why a pod has its class, is where it is, waits, was rejected or evicted.
+
+    A pod that is gone is told of for an hour, from its events. Nothing but the namespace of the pod has to be readable:
+    what needs more is left out, and said to be.
+    """
+    try:
+        raw = target.api.get(target.path("pods", name))
+    except ApiError as error:
+        if not error.not_found or not (events := _events_of(target, name)):
+            raise
+        facts = gone(f"{target.namespace}/{name}", events)
+    else:
+        facts = _known(target, raw, fix=fix)
     if form == "name":
         click.echo(f"pod/{name}")
-        return
-    uid = raw["metadata"].get("uid", "")
-    events = target.api.items(target.path("events"), fieldSelector=f"involvedObject.uid={uid}")
-    on = (raw.get("spec") or {}).get("nodeName")
-    facts = story(raw, events, target.api.get_or_none(f"/api/v1/nodes/{on}") if on else None)
-    if form in ("json", "yaml"):
+    elif form in ("json", "yaml"):
         emit(facts, form)
     else:
-        click.echo(as_text(facts))
+        click.echo(as_text(facts) if "qosClass" in facts else gone_text(facts))
+
+
+def _known(target: Target, raw: dict[str, Any], *, fix: bool) -> dict[str, Any]:
+    uid, spec = raw["metadata"].get("uid", ""), raw.get("spec") or {}
+    events = target.api.items(target.path("events"), fieldSelector=f"involvedObject.uid={uid}")
+    if not (on := spec.get("nodeName")):
+        waits = (raw.get("status") or {}).get("phase", "") in ("", "Pending")
+        return story(raw, events) | (pending.looked_at(target, raw, fix=fix) if waits else {})
+    try:
+        return story(raw, events, target.api.get_or_none(f"/api/v1/nodes/{on}"))
+    except ApiError as error:
+        if not error.forbidden:
+            raise
+        return story(raw, events) | {"leftOut": "CPUs and memory on its node: this user may not read nodes"}
+
+
+def _events_of(target: Target, name: str) -> list[dict[str, Any]]:
+    """The events of the last pod of this name."""
+    about = f"involvedObject.kind=Pod,involvedObject.name={name}"
+    found = sorted(target.api.items(target.path("events"), fieldSelector=about), key=_moment)
+    uid = found[-1]["involvedObject"].get("uid") if found else None
+    return [event for event in found if event["involvedObject"].get("uid") == uid]
+
+
+def gone(pod: str, events: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is left of a pod that was deleted."""
+    return {
+        "pod": pod,
+        "phase": "gone",
+        "uid": events[-1]["involvedObject"].get("uid", ""),
+        "events": _happened(events),
+    }
+
+
+def gone_text(facts: dict[str, Any]) -> str:
+    """The same as a person reads it."""
+    return "\n".join([f"{facts['pod']} is gone; its events are kept for an hour", "  events", *_event_lines(facts)])
 
 
 def story(raw: dict[str, Any], events: list[dict[str, Any]], node: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -57,16 +103,20 @@ def story(raw: dict[str, Any], events: list[dict[str, Any]], node: dict[str, Any
         ],
         "cpus": _cpus(pod, node),
         "memory": _memory(pod, node),
-        "events": [
-            {
-                "time": _moment(event)[0],
-                "reason": event.get("reason", ""),
-                "count": event.get("count") or 1,
-                "message": event.get("message", ""),
-            }
-            for event in sorted(events, key=_moment)
-        ],
+        "events": _happened(events),
     }
+
+
+def _happened(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "time": _moment(event)[0],
+            "reason": event.get("reason", ""),
+            "count": event.get("count") or 1,
+            "message": event.get("message", ""),
+        }
+        for event in sorted(events, key=_moment)
+    ]
 
 
 def as_text(facts: dict[str, Any]) -> str:
@@ -81,6 +131,7 @@ def as_text(facts: dict[str, Any]) -> str:
     if facts["holds"]:
         holds = ", ".join(f"{what}={cls}" for what, cls in facts["holds"].items())
         lines.append(f"  holds      {holds}")
+    lines += pending.lines(facts)
     if facts["status"]:
         lines.append(f"  status     {facts['status']}")
     lines += [
@@ -95,10 +146,13 @@ def as_text(facts: dict[str, Any]) -> str:
         short = f" of {asked} asked: {protected['because']}" if protected["because"] else ""
         lines.append(f"  memory     {effective} protected from reclaim{short}")
     lines += ["  events"] if facts["events"] else []
-    for each in facts["events"]:
-        times = f" (×{each['count']})" if each["count"] > 1 else ""
-        lines.append(f"    {each['time']}  {each['reason']}{times}: {each['message']}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_event_lines(facts)])
+
+
+def _event_lines(facts: dict[str, Any]) -> list[str]:
+    return [
+        f"    {each['time']}  {each['reason']}{_times(each['count'])}: {each['message']}" for each in facts["events"]
+    ]
 
 
 def _placement(pod: PodView) -> str:
@@ -153,3 +207,7 @@ def _moment(event: dict[str, Any]) -> tuple[str, int]:
     revision = str(event["metadata"].get("resourceVersion") or "")
     seen = event.get("lastTimestamp") or event.get("eventTime") or ""
     return seen, int(revision) if revision.isdecimal() else 0
+
+
+def _times(count: int) -> str:
+    return f" (×{count})" if count > 1 else ""

@@ -1,0 +1,214 @@
+"""Why a pod waits, in numbers, and the smallest changes that would make it run. Pure.
+
+Every change is tried on the placement engine before it is told. Used by `kubeqos why`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kubeqos.model.objects import PodView, Taint
+from kubeqos.model.quantity import Format, Quantity
+from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.counted import class_counts
+from kubeqos.placement.placer import Placed, Placer, Unplaced
+from kubeqos.placement.shape import Shape, compile_shape
+from kubeqos.rules.classes import ClassKey
+from kubeqos.rules.taints import untolerated
+
+Raw = dict[str, Any]
+_TRIED_NODES = 8
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A reason and the nodes that give it."""
+
+    reason: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One change, and the node on which the pod would run after it."""
+
+    change: str
+    node: str
+
+
+def refused_by(answer: Unplaced) -> list[Refused]:
+    """The nodes by reason, most of them first."""
+    found: dict[str, list[str]] = {}
+    for node, why in answer.explanation.by_node().items():
+        for reason in why.reasons:
+            found.setdefault(reason, []).append(node)
+    return [Refused(reason, tuple(sorted(nodes))) for reason, nodes in sorted(found.items(), key=_most_first)]
+
+
+def _most_first(item: tuple[str, list[str]]) -> tuple[int, str]:
+    return -len(item[1]), item[0]
+
+
+def nearest_misses(cluster: Cluster, shape: Shape) -> list[str]:
+    """For everything that the pod asks for and no node has free: what it needs, and who has the most."""
+    found = []
+    for name in short_of(cluster, shape):
+        free = _free(cluster, name)
+        row = int(np.argmax(np.where(cluster.alive, free, -1)))
+        most = amount(name, max(0, int(free[row])))
+        found.append(
+            f"needs {amount(name, shape.requests[name])} {name}, most free is {most} on {cluster.node_name(row)}"
+        )
+    for key, holders in class_holders(cluster, shape).items():
+        slots = sum(max(0, int(size)) for size in cluster.class_column(key).capacity[cluster.alive])
+        found.append(f"needs class {key[1]}={key[2]}, of which all {slots} are taken: {named(holders)}")
+    return found
+
+
+def short_of(cluster: Cluster, shape: Shape) -> list[str]:
+    """Resources that no node has enough of, free."""
+    return [
+        name
+        for name, asked in sorted(shape.requests.items())
+        if asked and cluster.alive.any() and not (cluster.alive & (_free(cluster, name) >= asked)).any()
+    ]
+
+
+def _free(cluster: Cluster, name: str) -> Any:
+    column = cluster.column(name)
+    return column.capacity - column.used
+
+
+def class_holders(cluster: Cluster, shape: Shape) -> dict[ClassKey, list[str]]:
+    """Classes that the pod asks for and that are taken wherever they are limited, with the pods that hold them."""
+    found: dict[ClassKey, list[str]] = {}
+    for need in shape.class_needs:
+        for key, count in class_counts(need):
+            column = cluster.class_column(key)
+            offered = cluster.alive & (column.capacity >= 0)
+            if (
+                not offered.any()
+                or (offered & ((column.capacity == 0) | (column.used + count <= column.capacity))).any()
+            ):
+                continue
+            found[key] = [
+                pod.name
+                for row in np.flatnonzero(offered).tolist()
+                for pod in cluster.rows[row].pods.values()
+                if key in set(cluster.rows[row].keys_of(pod))
+            ]
+    return found
+
+
+def remedies(cluster: Cluster, pod: Raw) -> list[Remedy]:
+    """Changes of the pod or around it, each of which alone would let it run now."""
+    shape = compile_shape(PodView.of(pod))
+    if isinstance(Placer(cluster).place(shape), Placed):
+        return []
+    return [*_smaller(cluster, pod, shape), *_elsewhere(cluster, pod), *_tolerating(cluster, pod, shape),
+            *_freed(cluster, shape)]  # fmt: skip
+
+
+def _verified(cluster: Cluster, pod: Raw, change: str) -> Iterator[Remedy]:
+    answer = Placer(cluster).place(compile_shape(PodView.of(pod)))
+    if isinstance(answer, Placed):
+        yield Remedy(change, answer.node)
+
+
+def _smaller(cluster: Cluster, pod: Raw, shape: Shape) -> Iterator[Remedy]:
+    """Ask for as much as some node has free: the largest amount that works."""
+    for name in short_of(cluster, shape):
+        sizes = sorted({int(size) for size in _free(cluster, name)[cluster.alive]}, reverse=True)
+        for size in [size for size in sizes if 0 < size < shape.requests[name]][:_TRIED_NODES]:
+            lowered = _lowered(pod, name, shape.requests[name] - size)
+            if lowered is None:
+                continue
+            change = f"lower {name} from {amount(name, shape.requests[name])} to {amount(name, size)}"
+            found = list(_verified(cluster, lowered, change))
+            if found:
+                yield found[0]
+                break
+
+
+def _lowered(pod: Raw, name: str, less: int) -> Raw | None:
+    """The pod with so much less in the container that asks for the most; its limit goes down with its request."""
+    made = copy.deepcopy(pod)
+    asking = [one for one in made["spec"]["containers"] if name in ((one.get("resources") or {}).get("requests") or {})]
+    if not asking:
+        return None
+    largest = max(asking, key=lambda one: Quantity.parse(str(one["resources"]["requests"][name])))
+    resources = largest["resources"]
+    asked = Quantity.parse(str(resources["requests"][name]))
+    left = (asked.milli() if name == "cpu" else asked.value()) - less
+    if left <= 0:
+        return None
+    limits = resources.get("limits") or {}
+    if name in limits and Quantity.parse(str(limits[name])) == asked:
+        limits[name] = amount(name, left)
+    resources["requests"][name] = amount(name, left)
+    return made
+
+
+def _elsewhere(cluster: Cluster, pod: Raw) -> Iterator[Remedy]:
+    """Let it run on nodes that its own selector or affinity leaves out."""
+    for key, value in (pod["spec"].get("nodeSelector") or {}).items():
+        made = copy.deepcopy(pod)
+        del made["spec"]["nodeSelector"][key]
+        yield from _verified(cluster, made, f"remove {key}={value} from its nodeSelector")
+    affinity = pod["spec"].get("affinity") or {}
+    for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity"):
+        if (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
+            made = copy.deepcopy(pod)
+            del made["spec"]["affinity"][kind]["requiredDuringSchedulingIgnoredDuringExecution"]
+            yield from _verified(cluster, made, f"make its required {kind} preferred")
+
+
+def _tolerating(cluster: Cluster, pod: Raw, shape: Shape) -> Iterator[Remedy]:
+    """Let it run on nodes that a taint keeps it off."""
+    seen: set[Taint] = set()
+    for number in sorted({int(each) for each in cluster.taint_set[cluster.alive]}):
+        taint = untolerated(cluster.taint_sets.values[number], shape.tolerations)
+        if taint is None or taint in seen:
+            continue
+        seen.add(taint)
+        made = copy.deepcopy(pod)
+        tolerated = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
+        made["spec"]["tolerations"] = [*(made["spec"].get("tolerations") or []), tolerated]
+        yield from _verified(cluster, made, f"tolerate the taint {taint.key}:{taint.effect}")
+
+
+def _freed(cluster: Cluster, shape: Shape) -> Iterator[Remedy]:
+    """End one of those who hold a class that it asks for."""
+    for key, holders in class_holders(cluster, shape).items():
+        for row in np.flatnonzero(cluster.alive).tolist():
+            held = cluster.rows[row]
+            holding = [pod for pod in held.pods.values() if key in set(held.keys_of(pod))]
+            for pod in holding[:1]:
+                with cluster.without([pod.uid]):
+                    answer = Placer(cluster).place(shape)
+                if isinstance(answer, Placed):
+                    yield Remedy(f"free one slot of {key[1]}={key[2]}, held by {named(holders)}", answer.node)
+                    break
+            else:
+                continue
+            break
+
+
+def named(pods: Sequence[str]) -> str:
+    """Some of them, and how many more there are."""
+    more = f" and {len(pods) - _NAMED} more" if len(pods) > _NAMED else ""
+    return ", ".join(sorted(pods)[:_NAMED]) + more
+
+
+def amount(name: str, value: int) -> str:
+    """The scheduler's integers as people write them."""
+    if name == "cpu":
+        return str(Quantity.from_milli(value))
+    binary = name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
+    return str(Quantity.from_int(value, Format.BINARY_SI if binary else Format.DECIMAL_SI))

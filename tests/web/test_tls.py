@@ -8,8 +8,10 @@ import shutil
 import socket
 import ssl
 import stat
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +200,52 @@ async def test_the_real_kubectl_arrives_by_the_kubeconfig(server: Server, tmp_pa
     )
     answer, _ = await process.communicate()
     assert answer.decode().strip() == "kubernetes-admin system:masters,system:authenticated"
+
+
+def asked(port: int, context: ssl.SSLContext, session: ssl.SSLSession | None, *paths: str) -> Any:
+    """Requests over one connection that goes on with a session: the answers, the session, and whether it was taken."""
+    answers = []
+    with (
+        socket.create_connection(("127.0.0.1", port)) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1", session=session) as tls,
+    ):
+        for path in paths:
+            tls.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            with HTTPResponse(tls) as response:
+                response.begin()
+                answers.append(response.read().decode())
+        return answers, tls.session, tls.session_reused
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_client_that_comes_again_goes_on_with_its_session_and_is_still_itself(
+    server: Server, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jane = server.pki.issue_client("jane", ["team"], days=1)
+    (server.directory / "jane.pem").write_bytes(jane.certificate + jane.key)
+    context = ssl.create_default_context(cadata=server.pki.ca_pem.decode())
+    context.maximum_version = version
+    context.load_cert_chain(server.directory / "jane.pem")
+    session, known = None, "jane team,system:authenticated"
+    for number in range(5):
+        answers, session, resumed = await asyncio.to_thread(asked, server.port, context, session, "/")
+        assert (answers, resumed) == ([known], number > 0)
+    monkeypatch.setattr("kubeqos.web.tls._now", lambda: time.time() + 2 * 86400)
+    answers, _, resumed = await asyncio.to_thread(asked, server.port, context, session, "/")
+    assert (answers, resumed) == (["nobody"], True)  # the session outlived the certificate
+
+
+async def test_a_certificate_that_expires_on_a_kept_connection_is_nobodys(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jane = server.pki.issue_client("jane", [], days=1)
+    (server.directory / "jane.pem").write_bytes(jane.certificate + jane.key)
+    context = ssl.create_default_context(cadata=server.pki.ca_pem.decode())
+    context.load_cert_chain(server.directory / "jane.pem")
+    times = iter([time.time(), time.time() + 2 * 86400])
+    monkeypatch.setattr("kubeqos.web.tls._now", lambda: next(times))
+    answers, *_ = await asyncio.to_thread(asked, server.port, context, None, "/", "/")
+    assert answers == ["jane system:authenticated", "nobody"]
 
 
 async def test_no_certificate_is_nobody_yet(server: Server) -> None:

@@ -18,7 +18,7 @@ from kubeqos.client.dialing import NotSent
 
 MOST = 32
 OPENING = 4  # at the same time, once there is a session to go on with
-IDLE_SECONDS = 60.0  # servers close idle connections, ours after 75 s; one that may be closing is not used
+IDLE_SECONDS = 80.0  # servers close idle connections, Kubernetes' after 90 s; one that may be closing is not used
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0
 Lost = Callable[[Connection], None]
 Dial = Callable[[Lost], Coroutine[Any, Any, Connection]]

@@ -23,7 +23,7 @@ from kubeqos.web.tls import PeerCertificateProtocol, PeerCertificateSocket
 REQUEST_SECONDS = 30.0  # head and body must have arrived by then
 UNREAD_SECONDS = 60.0  # of an answer that waits to be read, another piece must have been by then
 MAX_HEAD_BYTES = 1 << 20  # Go's limit, which is Kubernetes'
-KEEP_ALIVE_SECONDS = 75
+KEEP_ALIVE_SECONDS = 120  # longer than the 90 s after which Go's clients, and most, close idle connections themselves
 STOP_SECONDS = 3
 
 

@@ -3,13 +3,18 @@
 uvicorn does not hand the peer certificate to the application (Kludex/uvicorn #3132), so its protocol is extended by
 the two hooks that do. A client without a certificate may still present a token. A certificate that our authority did
 not sign is refused in the handshake of its own connection and touches no other.
+
+Clients get tickets, so that one that opens connection after connection proves who it is once and goes on with that
+session. Certificates are therefore looked at again at every request: whoever's has expired meanwhile is nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Iterable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +25,7 @@ from websockets.http11 import Request
 from kubeqos.web.identity import Identity
 
 SCOPE_KEY = "kubeqos.peer"
+_now = time.time
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2; those of TLS 1.3 are all as good. Authenticated ones with forward secrecy only, so it does no harm that
 the client chooses among them: it knows what its processor is fast at. Go's clients take AES-128 where ours took 256."""
@@ -52,15 +58,19 @@ class PeerCertificateProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol; `scope[SCOPE_KEY]` is the identity of the verified client certificate, or None."""
 
     peer: Identity | None = None
+    _valid_until = inf
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
-            self.peer = identity_of(tls.getpeercert() or {})
+            certificate = tls.getpeercert() or {}
+            self.peer, self._valid_until = identity_of(certificate), expiry_of(certificate)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        if self._valid_until <= _now():
+            self.peer = None
         self.scope[SCOPE_KEY] = self.peer  # type: ignore[literal-required]
 
 
@@ -71,7 +81,9 @@ class PeerCertificateSocket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         tls = self.transport.get_extra_info("ssl_object")
         if self.response.status_code == 101:  # otherwise there is no scope
-            self.scope[SCOPE_KEY] = identity_of(tls.getpeercert() or {}) if tls is not None else None  # type: ignore[literal-required]
+            certificate = tls.getpeercert() or {} if tls is not None else {}
+            known = identity_of(certificate) if expiry_of(certificate) > _now() else None
+            self.scope[SCOPE_KEY] = known  # type: ignore[literal-required]
 
 
 def identity_of(certificate: Mapping[str, Any]) -> Identity | None:
@@ -81,3 +93,9 @@ def identity_of(certificate: Mapping[str, Any]) -> Identity | None:
     user = next((value for kind, value in attributes if kind == "commonName"), "")
     groups = [value for kind, value in attributes if kind == "organizationName"]
     return Identity.authenticated(user, groups) if user else None
+
+
+def expiry_of(certificate: Mapping[str, Any]) -> float:
+    """Until when it holds, in seconds since 1970."""
+    until = certificate.get("notAfter")
+    return ssl.cert_time_to_seconds(until) if until else inf

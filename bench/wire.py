@@ -120,8 +120,9 @@ def bound(live: Server, scheduler: subprocess.Popen[bytes], label: str, make: Ma
     """Create pods and watch them being bound; print the rate and what it cost each component."""
     wait_until_scheduled(live, make)
     since = json.loads(live.call("GET", f"{PODS}?limit=1")[1])["metadata"]["resourceVersion"]
+    authority = str(live.directory / "data/pki/ca.crt")
     watcher = subprocess.Popen(
-        [sys.executable, "-c", WATCHER, str(live.port), TOKEN, str(live.directory / "data/pki/ca.crt"), since],
+        [sys.executable, "-c", WATCHER, str(live.port), TOKEN, authority, since, str(BOUND)],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -211,6 +211,28 @@ async def test_a_body_may_end_with_the_connection() -> None:
         assert (await api.list(PODS)).resource_version == "1"
 
 
+async def test_an_old_server_that_keeps_no_connection_is_understood() -> None:
+    server = Server(whole(EMPTY).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    async with serving(server) as api:
+        await api.list(PODS)
+        await api.list(PODS)
+    assert server.connections == 2
+
+
+async def test_a_write_is_not_lost_on_a_connection_that_closes_before_it_is_sent() -> None:
+    server = Server(whole(b"{}"))
+    async with serving(server) as api:
+        api.transport.pool = pool.Pool(api.transport._dial, most=1)
+        await api.transport.send(Call("GET", "/x"))
+        taken = await api.transport.pool.acquire()
+        asking = asyncio.create_task(api.create(PODS, {"metadata": {"name": "a"}}, "default"))
+        await until(lambda: bool(api.transport.pool._waiting))
+        api.transport.pool.release(taken)  # it is given this one, which goes away before it can be used
+        taken.abort()
+        assert await asking == {}
+    assert server.connections == 2
+
+
 async def test_what_is_not_http_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubeqos.client.http.FIRST_PAUSE", 0.001)
     async with serving(Server(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as api:

@@ -149,6 +149,30 @@ async def test_a_program_is_asked_once_until_it_expires_or_is_refused(server: Ap
     await api.close()
 
 
+async def test_a_program_or_a_file_that_fails_for_a_moment_ends_nothing(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubeqos.client.http.FIRST_PAUSE", 0.001)
+    status, token = tmp_path / "status", tmp_path / "token"
+    status.write_text('{"token": "good"}')
+    api = HttpApi.from_kubeconfig(kubeconfig(tmp_path, server, plugin(tmp_path)))
+    assert await whoami(api) == "jane"
+    api.transport._credentials._said.expires = time.time() - 1  # type: ignore[union-attr]
+    status.unlink()
+    with pytest.raises(Unreachable, match="no credentials from a program"):
+        await whoami(api)
+    status.write_text('{"token": "better"}')
+    assert await whoami(api) == "jane"
+    await api.close()
+    monkeypatch.setattr(credentials, "LOOK_SECONDS", 0.0)
+    token.write_text("good")
+    api = HttpApi.from_kubeconfig(kubeconfig(tmp_path, server, {"tokenFile": "token"}))
+    assert await whoami(api) == "jane"
+    token.unlink()
+    assert await whoami(api) == "jane"
+    await api.close()
+
+
 async def test_a_program_may_know_a_certificate(server: ApiServer, tmp_path: Path) -> None:
     pair = server.pki.issue_client("bob", ["system:masters"])
     said = {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}

@@ -29,6 +29,10 @@ class Idle(NoAnswer):
     """The server had closed the connection before it saw the request: nothing was answered on a used connection."""
 
 
+class Unsent(NoAnswer):
+    """The connection was closed before anything was written to it."""
+
+
 class Reply(msgspec.Struct, gc=False):
     """An answer: its code, its headers by lower-case name, and the whole body."""
 
@@ -84,7 +88,7 @@ class Connection(asyncio.Protocol):
     def _begin(self, request: bytes) -> asyncio.Future[Reply]:
         transport = self._transport
         if transport is None or transport.is_closing():
-            raise Idle("the connection was closed")
+            raise Unsent("the connection was closed")
         self._waiter = self._loop.create_future()
         self._headers, self._body, self._in_body = {}, [], False
         transport.write(request)
@@ -164,6 +168,9 @@ class Connection(asyncio.Protocol):
             self._answer(Reply(status, self._headers, body[0] if len(body) == 1 else b"".join(body)))
         elif self._stream is not None:
             self._stream.end(None)
+        if not self._parser.should_keep_alive():
+            assert self._transport is not None
+            self._transport.close()
 
     def _answer(self, reply: Reply) -> None:
         if not self._answered:
@@ -172,9 +179,6 @@ class Connection(asyncio.Protocol):
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(reply)
-        if reply.headers.get(b"connection", b"").lower() == b"close" and self._stream is None:
-            assert self._transport is not None
-            self._transport.close()
 
     def _remember_session(self) -> None:
         """Tickets come after the handshake, before the first answer."""

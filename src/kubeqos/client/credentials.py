@@ -69,12 +69,12 @@ class Credentials:
     def renew(self, *, refused: bool = False) -> bool:
         """Read again what may have changed, after a while or because the server `refused` us. Whether it has."""
         before = self.headers, self.tls
+        self._looked = time.monotonic()
         if self._config.user.exec is not None and (refused or self.asks_program):
             self._said = ask_program(self._config)
             self._read()
         elif self._stamp and stamp_of(self._config) != self._stamp:
             self._read()
-        self._looked = time.monotonic()
         return (self.headers, self.tls) != before
 
     def _read(self) -> None:

@@ -11,18 +11,20 @@ import random
 import re
 import ssl
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote, urlencode
 
 from kubeqos.client.address import address_of
 from kubeqos.client.api import JSON, Answer, Call, TransportApi
-from kubeqos.client.connection import Connection, Idle, NoAnswer, Reply
+from kubeqos.client.connection import Connection, Idle, NoAnswer, Reply, Unsent
 from kubeqos.client.credentials import Credentials
 from kubeqos.client.dialing import NotSent, dial
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.kubeconfig import Cluster, Config, User, load
 from kubeqos.client.pool import MOST, Lost, Pool
+from kubeqos.errors import ConfigurationError
 
 ATTEMPTS = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
@@ -54,13 +56,13 @@ class HttpTransport:
             attempt += 1
             try:
                 reply = await self._ask(call)
+                if reply.status == 401 and not refused and await self._renew(refused=True):
+                    refused = True
+                    continue
             except (NotSent, NoAnswer) as error:
                 if attempt == ATTEMPTS or not (call.method == "GET" or isinstance(error, NotSent)):
                     self._unreachable(call, error)
             else:
-                if reply.status == 401 and not refused and await self._renew(refused=True):
-                    refused = True
-                    continue
                 wait = retry_after(call, reply)
                 if wait is None or attempt == ATTEMPTS:
                     return Answer(reply.status, reply.body if reply.status != 429 else _with_flow(reply))
@@ -92,9 +94,9 @@ class HttpTransport:
             connection = await self.pool.acquire()
             try:
                 reply = await connection.ask(request, self._deadline)
-            except Idle:
+            except (Idle, Unsent) as error:
                 self.pool.drop(connection)
-                if call.method == "GET":
+                if call.method == "GET" or isinstance(error, Unsent):
                     continue
                 raise
             except BaseException:
@@ -117,8 +119,9 @@ class HttpTransport:
                 if answer.status == 401:
                     await self._renew(refused=True)  # for the next one
                 raise ApiError.of(answer.status, answer.body)
-            async for piece in answer:
-                yield piece
+            async with aclosing(answer) as pieces:
+                async for piece in pieces:
+                    yield piece
         except (NotSent, NoAnswer) as error:
             self._unreachable(call, error)
         finally:
@@ -149,13 +152,24 @@ class HttpTransport:
         return await dial(self._address, self._credentials.tls, self._deadline, lost)
 
     async def _renew(self, *, refused: bool = False) -> bool:
-        """Whether we appear differently from now on. A program may take its time, and is run once for all who wait."""
+        """Whether we appear differently from now on. A program may take its time, and is run once for all who wait.
+
+        What was wrong from the start is said as it is. Later, a file that is being replaced or a program that fails for
+        a moment must not end a component: with what we have we go on, without it we try again.
+        """
         before = self._said
         async with self._renewing:
             if self._said != before:
                 return True  # somebody else has done it
             tls = self._credentials.tls
-            changed = await asyncio.to_thread(self._credentials.renew, refused=refused)
+            try:
+                changed = await asyncio.to_thread(self._credentials.renew, refused=refused)
+            except ConfigurationError as error:
+                if not self.pool.opened:
+                    raise
+                if self._credentials.asks_program:
+                    raise NotSent(error.what) from error
+                return False
             self._said = self._head()
             if self._credentials.tls is not tls:
                 self.pool.retire()

@@ -10,7 +10,7 @@ import pytest
 from tools.vm import images
 from tools.vm.vm import Vm, booted
 
-from tests.vm.node import Node
+from tests.vm.node import CLASSES, SETTINGS, Node
 
 
 class Machines:
@@ -44,23 +44,42 @@ def machines() -> Iterator[Machines]:
 NodeMaker = Callable[..., Node]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def node_of(machines: Machines) -> Iterator[NodeMaker]:
-    """Start a node with these settings on a machine; one that runs with the same settings is taken as it is."""
+    """Start a node with these settings on two sockets; the one that runs is taken if its settings are the same."""
     running: list[Node] = []
 
-    def start(machine: str = "two-sockets", driver: str = "cgroupfs", classes: str = "", **settings: Any) -> Node:
-        vm = machines.get(machine)
-        for node in running:
-            if (node.vm, node.driver, node.classes, node.settings) == (vm, driver, classes, settings):
-                return node
+    def start(driver: str, classes: str = "", **settings: Any) -> Node:
+        vm = machines.get("two-sockets")
+        if running and (running[0].vm, running[0].driver, running[0].settings) == (vm, driver, settings):
+            return running[0]
         while running:
-            running.pop().stop()
-        node = Node(vm, driver, classes, **settings)
-        running.append(node)
-        node.start()
-        return node
+            last = running.pop()
+            if last.vm is vm:  # otherwise it went with its machine
+                last.stop()
+        running.append(Node(vm, driver, classes, **settings))
+        running[0].start()
+        return running[0]
 
     yield start
-    while running:
-        running.pop().stop()
+
+
+@pytest.fixture(scope="session")
+def standard(node_of: NodeMaker) -> Callable[[str], Node]:
+    """The node that most tests share, with either cgroup driver: relay with classes, static managers, one NUMA node."""
+    return lambda driver: node_of(driver, CLASSES, **SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def node(request: pytest.FixtureRequest, standard: Callable[[str], Node]) -> Node:
+    """The standard node, with the cgroup driver that the test names: `parametrize("node", BOTH, indirect=True)`."""
+    return standard(request.param)
+
+
+@pytest.fixture(autouse=True)
+def clean(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that failed leaves no pod to the next one."""
+    yield
+    if "node" in request.fixturenames:
+        found: Node = request.getfixturevalue("node")
+        found.clean()

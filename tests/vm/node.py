@@ -49,6 +49,32 @@ for name, command in ((PAUSE_IMAGE, ["sleep", "1000000000"]), (BUSYBOX_IMAGE, ["
 Path("/run/image.tar").unlink()
 """
 PODS = "/api/v1/namespaces/default/pods"
+BOTH = ("cgroupfs", "systemd")
+UNITS = ("kq-node", "kq-cpu", "kq-controllers", "kq-relay", "kq-api", "kq-containerd")
+SETTINGS = {
+    "cpuManagerPolicy": "static",
+    "memoryManagerPolicy": "Static",
+    "topologyManagerPolicy": "single-numa-node",
+    "reservedSystemCPUs": "0-1",
+    "kubeReserved": {"memory": "256Mi"},
+    "evictionHard": {"memory.available": "64Mi"},
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "320Mi"}}],
+    "featureGates": {"QOSResources": True},
+}
+SCRATCH = "/mnt/scratch"
+CLASSES = """\
+resources:
+  cpu-class: {provider: cpu, classes: {latency: {weight: 800}, batch: {idle: true}}}
+  memory: {provider: memory, classes: {protected: {low: 96Mi}}}
+  ulimits: {provider: ulimits, classes: {few-files: {nofile: "64:128"}}}
+  blockio:
+    provider: blockio
+    config:
+      Classes:
+        slow: [{Devices: [/dev/vdd], ThrottleReadBps: 2Mi}]
+        heavy: [{Weight: 800}]
+        light: [{Weight: 50}]
+"""
 START_SECONDS = 180.0
 
 
@@ -65,13 +91,13 @@ class Node:
 
     def start(self) -> None:
         self._containerd()
-        self._unit(
+        self.unit(
             "kq-api", "kubeqos", "apiserver", "--data-dir", "/run/cluster", "--feature-gates", "QOSResources=true"
         )
         if self.classes:
             self.vm.write("/run/relay/classes.yaml", self.classes)
             words = ["--listen", RELAY, "--runtime", SOCKET, "--config", "/run/relay/classes.yaml"]
-            self._unit("kq-relay", "kubeqos", "relay", *words, "--state", "/run/relay/state.json")
+            self.unit("kq-relay", "kubeqos", "relay", *words, "--state", "/run/relay/state.json")
         self.until("the API server answers", lambda: self.get("/api/v1/namespaces/default") is not None)
         config = {
             "apiVersion": "kubeqos.io/v1alpha1",
@@ -83,25 +109,26 @@ class Node:
             **self.settings,
         }
         self.vm.write("/run/node.yaml", json.dumps(config))
+        if self.vm.attempt("mountpoint", "-q", SCRATCH)[0] != 0:  # a disk of its own, which nobody else reads
+            disk = f"mkfs.ext4 -q /dev/vdd && mkdir -p {SCRATCH} && mount /dev/vdd {SCRATCH}"
+            self.vm.run("sh", "-c", f"{disk} && head -c 48M /dev/urandom > {SCRATCH}/data && sync", seconds=120)
         self.start_agent()
         self.until("the node is ready", self.ready)
 
     def start_agent(self) -> None:
-        self._unit(
-            "kq-node", "kubeqos", "node", "--config", "/run/node.yaml", "--kubeconfig", "/run/cluster/kubeconfig"
-        )
+        self.unit("kq-node", "kubeqos", "node", "--config", "/run/node.yaml", "--kubeconfig", "/run/cluster/kubeconfig")
 
     def _containerd(self) -> None:
         systemd = "true" if self.driver == "systemd" else "false"
         self.vm.write("/etc/containerd/config.toml", CONTAINERD.format(pause=PAUSE_IMAGE, systemd=systemd))
         self.vm.write("/run/cni/10-loopback.conflist", LOOPBACK)
-        self._unit("kq-containerd", "containerd", properties=("Delegate=yes", "KillMode=process"))
+        self.unit("kq-containerd", "containerd", properties=("Delegate=yes", "KillMode=process"))
         ctr = ("ctr", "-n", "k8s.io", "images", "ls", "-q")
         self.until("containerd answers", lambda: self.vm.attempt(*ctr)[0] == 0)
         if BUSYBOX_IMAGE not in self.vm.run(*ctr):
             self.vm.run("python3", "-c", IMPORT)
 
-    def _unit(self, name: str, *words: str, properties: tuple[str, ...] = ()) -> None:
+    def unit(self, name: str, *words: str, properties: tuple[str, ...] = ()) -> None:
         options = [f"--property={one}" for one in properties]
         self.vm.attempt("systemctl", "reset-failed", f"{name}.service")
         self.vm.run("systemd-run", f"--unit={name}", "--quiet", *options, *words)
@@ -109,13 +136,17 @@ class Node:
     def log(self, unit: str = "kq-node", lines: int = 60) -> str:
         return self.vm.run("journalctl", "--no-pager", "-o", "cat", "-u", unit, "-n", str(lines))
 
+    def clean(self) -> None:
+        """Delete every pod."""
+        for pod in (self.get(PODS) or {}).get("items", ()):
+            self.delete(pod["metadata"]["name"])
+
     def stop(self) -> None:
         """Delete every pod, and take everything down."""
         try:
-            for pod in (self.get(PODS) or {}).get("items", ()):
-                self.delete(pod["metadata"]["name"])
+            self.clean()
         finally:
-            units = [f"{name}.service" for name in ("kq-node", "kq-relay", "kq-api", "kq-containerd")]
+            units = [f"{name}.service" for name in UNITS]
             self.vm.attempt("systemctl", "kill", "-s", "KILL", *units)
             self.vm.attempt("systemctl", "stop", *units)
             self.vm.run("sh", "-c", "rm -rf /run/cluster /run/node /run/relay /run/node.yaml")

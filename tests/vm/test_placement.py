@@ -4,25 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.vm.conftest import NodeMaker
 from tests.vm.node import Node, guaranteed, pod
 
-pytestmark = pytest.mark.vm
-
-SETTINGS = {
-    "cpuManagerPolicy": "static",
-    "memoryManagerPolicy": "Static",
-    "topologyManagerPolicy": "single-numa-node",
-    "reservedSystemCPUs": "0-1",
-    "kubeReserved": {"memory": "256Mi"},
-    "evictionHard": {"memory.available": "64Mi"},
-    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "320Mi"}}],
-}
-
-
-@pytest.fixture(scope="module")
-def node(node_of: NodeMaker) -> Node:
-    return node_of(**SETTINGS)
+pytestmark = [pytest.mark.vm, pytest.mark.parametrize("node", ["cgroupfs"], indirect=True)]
 
 
 def cpu_list(text: str) -> set[int]:
@@ -49,7 +33,6 @@ def test_a_guaranteed_pod_owns_cores_of_one_node_and_its_pages_lie_there(node: N
     node.until("the shared pod leaves them", lambda: cpu_list(node.process("shared")["cpus"]) == set(range(8)) - owned)
     node.delete("owner")
     node.until("the shared pod gets them back", lambda: cpu_list(node.process("shared")["cpus"]) == set(range(8)))
-    node.delete("shared")
 
 
 @pytest.mark.proves("numa-alignment")
@@ -58,4 +41,3 @@ def test_what_fits_no_single_node_is_refused_and_says_so(node: Node) -> None:
     node.until("the pod is refused", lambda: node.phase("wide") == "Failed")
     status = node.pod("wide")["status"]
     assert status["reason"] == "TopologyAffinityError", status
-    node.delete("wide")

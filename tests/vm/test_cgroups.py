@@ -1,0 +1,93 @@
+"""What stands in the cgroups of a container, its pod, its tier and all pods is what `kubeqos classify` says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.vm.node import Node, container, guaranteed, pod, pod_of
+
+# Not strictly: for how long systemd's defaults stand before ours are written again is a matter of chance.
+BEHIND = pytest.mark.xfail(strict=False, reason="values are written behind systemd's back, which sets its own again")
+DRIVERS = ("cgroupfs", pytest.param("systemd", marks=BEHIND))
+pytestmark = [pytest.mark.vm, pytest.mark.parametrize("node", DRIVERS, indirect=True)]
+
+MIB = 1 << 20
+BURSTABLE = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
+HUGE = {"hugepages-2Mi": "8Mi"}
+PODS = [
+    pod("guaranteed", resources=guaranteed("250m", "96Mi", **HUGE)),
+    pod("burstable", resources=BURSTABLE),
+    pod("besteffort"),
+]
+
+
+def classified(node: Node, manifest: dict[str, Any], of: str) -> dict[str, Any]:
+    """What `kubeqos classify` says on a node with the capacity, or the allocatable memory, of this one."""
+    memory = node.get("/api/v1/nodes/numa")["status"][of]["memory"]
+    words = ("kubeqos", "classify", "-f", "-", "-o", "json", "--node-memory", memory)
+    found: dict[str, Any] = json.loads(node.vm.run(*words, text=json.dumps(manifest), seconds=120))
+    return found
+
+
+def weight(shares: int) -> str:
+    """Kubernetes' map from CPU shares to cgroup v2's weights."""
+    return str(1 + ((shares - 2) * 9999) // 262142)
+
+
+def names(node: Node, qos: str, uid: str) -> list[str]:
+    """The cgroups from the pod upwards, as Kubernetes names them with each driver."""
+    tier = "" if qos == "Guaranteed" else qos.lower()
+    if node.driver == "cgroupfs":
+        return [f"/kubepods/{tier}/pod{uid}".replace("//", "/"), *([f"/kubepods/{tier}"] if tier else []), "/kubepods"]
+    inner = f"kubepods-{tier}" if tier else "kubepods"
+    slices = ["/kubepods.slice", *([f"/kubepods.slice/{inner}.slice"] if tier else [])]
+    return [f"{slices[-1]}/{inner}-pod{uid.replace('-', '_')}.slice", *reversed(slices)]
+
+
+@pytest.mark.proves("pod-cgroups")
+@pytest.mark.parametrize("manifest", PODS, ids=lambda manifest: str(manifest["metadata"]["name"]))
+def test_every_level_has_the_values_that_classify_says(node: Node, manifest: dict[str, Any]) -> None:
+    name = manifest["metadata"]["name"]
+    said = classified(node, manifest, "allocatable")
+    expected = said["containers"][0]
+    uid = node.start_pod(manifest)["metadata"]["uid"]
+    found = node.ask("files", id=node.container_id(name))
+    paths = list(found)
+    assert paths[1:] == names(node, said["qosClass"], uid)
+    own, of_pod, everyone = found[paths[0]], found[paths[1]], found[paths[-1]]
+    for level in (own, of_pod):
+        assert level["cpu.weight"] == weight(expected["cpuShares"] or 2)
+        assert level["memory.max"] == str(expected["memoryLimit"] or "max")
+        assert level["cpu.max"].split()[0] == (str(expected["cpuQuotaUs"]) if expected["cpuQuotaUs"] else "max")
+    assert own["memory.min"] == (expected["memoryMin"] or "0")
+    assert own["memory.high"] == (expected["memoryHigh"] or "max")
+    assert int(of_pod["memory.min"]) >= int(own["memory.min"])
+    assert int(everyone["memory.min"]) >= int(of_pod["memory.min"])
+    by_capacity = classified(node, manifest, "capacity")["containers"][0]  # as Kubernetes counts it
+    assert node.process(name)["oomScoreAdj"] == by_capacity["oomScoreAdj"]
+    allocatable = node.get("/api/v1/nodes/numa")["status"]["allocatable"]["memory"]
+    assert everyone["memory.max"].isdigit() and int(everyone["memory.max"]) >= quantity(allocatable)
+    node.delete(name)
+    left = node.ask("tree", path=paths[-1])
+    assert not [path for path in left if uid.replace("-", "_") in path.replace("-", "_")], (
+        "a deleted pod leaves nothing"
+    )
+
+
+def quantity(text: str) -> int:
+    for suffix, factor in (("Ki", 1 << 10), ("Mi", MIB), ("Gi", 1 << 30)):
+        if text.endswith(suffix):
+            return int(text.removesuffix(suffix)) * factor
+    return int(text)
+
+
+@pytest.mark.proves("pod-cgroups")
+def test_a_pods_limits_are_the_sum_of_its_containers(node: Node) -> None:
+    two = pod_of("two", container("main", resources=BURSTABLE), container("beside", resources=BURSTABLE))
+    node.start_pod(two)
+    levels = node.levels("two")
+    assert levels[1]["memory.max"] == str(256 * MIB) and levels[0]["memory.max"] == str(128 * MIB)
+    assert levels[1]["cpu.max"] == "200000 100000"

@@ -1,0 +1,37 @@
+"""The systemd driver: the pods' slices belong to systemd, which keeps their values and forgets them with the pod."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.vm.node import Node, pod
+
+pytestmark = [pytest.mark.vm, pytest.mark.parametrize("node", ["systemd"], indirect=True)]
+
+MIB = 1 << 20
+BURSTABLE = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
+WATCHED = ("cpu.weight", "cpu.max", "memory.max", "memory.min", "memory.high")
+
+
+@pytest.mark.xfail(strict=True, reason="values are written behind systemd's back, and a reload sets its own again")
+@pytest.mark.proves("systemd-driver")
+def test_values_are_there_at_once_and_survive_a_reload(node: Node) -> None:
+    node.start_pod(pod("kept", resources=BURSTABLE))
+
+    def values() -> list[dict[str, str]]:
+        return [{name: level[name] for name in WATCHED} for level in node.levels("kept")]
+
+    before = values()
+    assert before[1]["memory.max"] == str(128 * MIB) and before[1]["cpu.max"] == "100000 100000"
+    node.vm.run("systemctl", "daemon-reload")
+    assert values() == before
+
+
+@pytest.mark.xfail(strict=True, reason="slices of deleted pods stay active")
+@pytest.mark.proves("systemd-driver")
+def test_the_slice_of_a_deleted_pod_is_gone(node: Node) -> None:
+    uid = node.start_pod(pod("short", resources=BURSTABLE))["metadata"]["uid"].replace("-", "_")
+    listing = ("systemctl", "list-units", "--all", "--plain", "--no-legend", "kubepods*pod*.slice")
+    assert uid in node.vm.run(*listing)
+    node.delete("short")
+    node.until("its slice goes", lambda: uid not in node.vm.run(*listing), seconds=30)

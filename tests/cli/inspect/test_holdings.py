@@ -6,9 +6,9 @@ from typing import Any
 
 from kubeqos.cli.inspect.classes import summed
 from kubeqos.cli.inspect.describe import node_text
-from kubeqos.cli.inspect.usage import class_use
+from kubeqos.cli.inspect.usage import class_use, holders
 from kubeqos.cli.inspect.why import as_text, story
-from kubeqos.model.objects import PodView
+from kubeqos.model.objects import NodeView, PodView
 
 NODE: dict[str, Any] = {
     "metadata": {"name": "n1"},
@@ -46,3 +46,15 @@ def test_why_tells_what_a_pod_holds() -> None:
     assert "  holds      main:rdt=gold+exclusive" in as_text(story(MOVING, [])).splitlines()
     ended = {**MOVING, "status": {**MOVING["status"], "phase": "Failed"}}
     assert "holds" not in as_text(story(ended, []))
+
+
+def test_who_holds_a_class_and_how_he_stands_to_it() -> None:
+    waits = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
+    mover = {**MOVING, "status": {**MOVING["status"], "conditions": [waits]}}
+    found = list(holders([PodView.of(mover)], {"n1": NodeView.of(NODE)}))
+    assert [(one.pod, one.cls, one.count, one.standing) for one in found] == [
+        ("mover", "exclusive", 1, "waits for it (Deferred)"),
+        ("mover", "gold", 1, "leaves it"),
+    ]
+    still = {**MOVING, "spec": {**MOVING["spec"]}, "status": {"phase": "Running"}}
+    assert [one.standing for one in holders([PodView.of(still)], {})] == ["has it"]

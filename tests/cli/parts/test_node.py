@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos.gates import FeatureGates
 from tests.apiserver.live import LiveServer, live_server
 
 HEAD = "apiVersion: kubeqos.io/v1alpha1\nkind: NodeConfiguration\n"
@@ -18,7 +20,7 @@ PROGRAM = [sys.executable, "-m", "kubeqos.cli.main", "node"]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    with live_server(tmp_path_factory.mktemp("api")) as live:
+    with live_server(tmp_path_factory.mktemp("api"), FeatureGates.parse("QOSResources=true")) as live:
         yield live
 
 
@@ -94,6 +96,36 @@ def test_a_node_of_its_own_is_reached_through_the_api_server(
     finally:
         agent.terminate()
         agent.wait(60)
+
+
+CLASSES = "resources: {rdt: {provider: named, capacity: {gold: %d}, classes: [gold, silver]}}\n"
+OFFERED = ["get", "node", "classy", "-o", "jsonpath={.status.qosResources.containerQoSResources[0].classes[0]}"]
+
+
+@pytest.mark.kubectl
+def test_a_simulated_node_follows_its_class_file(server: LiveServer, tmp_path: Path, short_path: Path) -> None:
+    file, classes = tmp_path / "node.yaml", tmp_path / "classes.yaml"
+    classes.write_text(CLASSES % 2)
+    file.write_text(
+        HEAD + f"nodeName: classy\nsimulatedMachine: laptop8\nport: 0\nclassesFile: {classes}\n"
+        "featureGates: {QOSResources: true}\nnodeStatusUpdateFrequency: 10m\n"
+    )
+    flags = ["--config", str(file), "--kubeconfig", str(server.kubeconfig), "--state-dir", str(short_path)]
+    agent = subprocess.Popen([*PROGRAM, *flags, "--log-dir", str(tmp_path)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert until(server, OFFERED, '{"capacity":2,"name":"gold"}')
+        classes.write_text(CLASSES % 3)
+        assert until(server, OFFERED, '{"capacity":3,"name":"gold"}')
+        agent.send_signal(signal.SIGHUP)
+        classes.write_text("resources: [broken]\n")
+        time.sleep(2)
+        assert agent.poll() is None
+        classes.write_text(CLASSES % 4)
+        assert until(server, OFFERED, '{"capacity":4,"name":"gold"}')
+    finally:
+        agent.terminate()
+        told = agent.communicate(timeout=60)[1]
+    assert "the old class table stays in use" in told
 
 
 def kubectl(server: LiveServer, *words: str) -> str:

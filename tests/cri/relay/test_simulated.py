@@ -243,6 +243,24 @@ async def test_a_provider_is_told_the_pods_qos_class(world: World):
     assert world.turbo.pod_qos == {"Guaranteed", ""}
 
 
+async def test_a_retired_class_is_given_to_nobody_new_and_kept_by_who_has_it(world: World):
+    first = await world.started(rdt="bronze")
+    world.config.write_text(world.config.read_text().replace("    capacity: {gold: 1}\n", "    retired: [bronze]\n", 1))
+    await world.relay.reload()
+    [rdt] = [i for i in (await world.client.status()).status.resources.container_qos_resources if i.name == "rdt"]
+    assert [c.name for c in rdt.classes] == ["gold", "silver"]
+    assert (await world.classes(first))["rdt"] == "bronze"
+    other = await world.started("other")
+    for call in (world.created("new", rdt="bronze"), world.update(other, rdt="bronze")):
+        assert (
+            "class 'bronze' of QoS resource 'rdt' is retired; there are: gold, silver" in (await refused(call)).details
+        )
+    await world.client.stop_container(first)
+    again = container("main", classes={"rdt": "bronze"}, attempt=1)
+    kept = await world.client.create_container(world.sandbox, again, world.pod)
+    assert (await world.classes(kept))["rdt"] == "bronze"
+
+
 ANNOTATED = {"rdt.resources.beta.kubernetes.io/pod": "bronze"}
 
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.inspect.usage import ClassUse, class_use
+from kubeqos.cli.inspect.usage import ClassUse, class_use, holders
 from kubeqos.cli.output import emit, emit_names, table, wide_output_option
+from kubeqos.errors import InputError
+from kubeqos.model.objects import NodeView, PodView
+
+HOLDERS = "holders"
 
 
 @click.command("classes")
 @cluster_options
 @wide_output_option
 @click.argument("resource", required=False, shell_complete=names.complete("class"))
-def command(target: Target, form: str, resource: str | None) -> None:
-    """Show QoS classes: capacity and use over all nodes, or of one RESOURCE."""
+@click.argument("cls", required=False, metavar="[RESOURCE=CLASS]")
+def command(target: Target, form: str, resource: str | None, cls: str | None) -> None:
+    """Show QoS classes: capacity and use over all nodes, or of one RESOURCE.
+
+    `kubeqos classes holders RESOURCE[=CLASS]` tells who holds them: every pod, its node, and how it stands.
+    """
+    if resource == HOLDERS and cls:
+        show_holders(target, form, cls)
+        return
+    if cls:
+        raise InputError(f"unexpected argument {cls}", remedy=f"say kubeqos classes {HOLDERS} {cls}")
     uses = class_use(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
     uses = [use for use in uses if resource in (None, use.resource)]
     if form in ("json", "yaml"):
@@ -28,6 +43,27 @@ def command(target: Target, form: str, resource: str | None) -> None:
         click.echo(by_node(uses))
     else:
         click.echo(summed(uses))
+
+
+def show_holders(target: Target, form: str, wanted: str) -> None:
+    """Who holds a class, or any class of a resource."""
+    resource, _, cls = wanted.partition("=")
+    pods = [PodView.of(raw) for raw in target.api.items("/api/v1/pods")]
+    nodes = {raw["metadata"]["name"]: NodeView.of(raw) for raw in target.api.items("/api/v1/nodes")}
+    found = [one for one in holders(pods, nodes) if one.resource == resource and cls in ("", one.cls)]
+    if form in ("json", "yaml"):
+        emit([asdict(one) for one in found], form)
+    elif form == "name":
+        emit_names(sorted({f"{one.namespace}/{one.pod}" for one in found}))
+    elif not found:
+        click.echo(f"Nobody holds {wanted}.", err=True)
+    else:
+        headers = ["class", "level", "node", "namespace", "pod", "priority", "count", "status"]
+        rows = [
+            [o.cls, o.level, o.node, o.namespace, o.pod, o.priority, o.count, o.standing]
+            for o in sorted(found, key=lambda o: (o.cls, o.node, o.namespace, o.pod))
+        ]
+        click.echo(table(headers, rows))
 
 
 def summed(uses: list[ClassUse]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.model.objects import NodeView, PodView, QosResourceRequest
 from kubeqos.rules.allocated import held_classes, held_spec
-from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog
+from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog, demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,45 @@ def used_classes(pods: Iterable[PodView], offered: Catalog) -> Counter[ClassKey]
     for pod in pods:
         used.update(held_classes(pod, container_level))
     return used
+
+
+@dataclass(frozen=True, slots=True)
+class ClassHolder:
+    """A pod that holds a class on its node, whether the node still offers it or not."""
+
+    resource: str
+    cls: str
+    level: str
+    node: str
+    namespace: str
+    pod: str
+    priority: int
+    count: int
+    standing: str
+    """`has it`, or that it is on its way into or out of the class."""
+
+
+def holders(pods: Iterable[PodView], nodes: Mapping[str, NodeView]) -> Iterator[ClassHolder]:
+    """Every pod that has a node with every class that it holds."""
+    for node, here in running_on(pods).items():
+        offered = catalog(nodes[node].status.qos_resources) if node in nodes else Catalog()
+        container_level = {kind.name for kind in offered.of_level(Level.CONTAINER)}
+        for pod in here:
+            asked = demand(pod.spec, container_level)
+            held = held_classes(pod, container_level)
+            for (level, name, cls), count in held.items():
+                between = any(key[:2] == (level, name) and key[2] != cls for key in held)
+                leaving = (level, name, cls) not in asked
+                standing = "leaves it" if leaving else _pending(pod) if between else "has it"
+                meta = pod.metadata
+                yield ClassHolder(
+                    name, cls, str(level), node, meta.namespace, meta.name, pod.spec.priority or 0, count, standing
+                )
+
+
+def _pending(pod: PodView) -> str:
+    pending = next((one.reason for one in pod.status.conditions if one.type == "PodResizePending"), "")
+    return f"waits for it ({pending})" if pending else "moves"
 
 
 def pod_holdings(pod: PodView) -> dict[str, str]:

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubeqos.errors import ConfigurationError, InputError
+from kubeqos.errors import ConfigurationError
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.node.config.configuration import SETTINGS
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from kubeqos.cri.simulated.service import ClassFile
+    from kubeqos.node.agent import NodeAgent
     from kubeqos.node.config.configuration import NodeConfiguration
 
 
@@ -71,7 +75,7 @@ async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
     from kubeqos.node.run import running_node
 
     config = dataclasses.replace(config, node_name=config.node_name or socket.gethostname().lower())
-    runtime, machine = _runtime(config)
+    runtime, machine, classes = _runtime(config)
     refuse_machine(config, machine)  # before a kubeconfig is looked for
     api = HttpApi.from_kubeconfig(kubeconfig)
     authority = _authority(kubeconfig, config.state_dir)
@@ -82,6 +86,10 @@ async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, running.cancel)
+            asked = asyncio.Event()
+            loop.add_signal_handler(signal.SIGHUP, asked.set)
+            following = asyncio.create_task(_follow_classes(agent, runtime, classes, asked))
+            running.add_done_callback(lambda _: following.cancel())
             click.echo(f"node {config.node_name} on {runtime.endpoint}: {len(machine.online)} CPUs", err=True)
             with contextlib.suppress(asyncio.CancelledError):
                 await running
@@ -89,6 +97,32 @@ async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
     finally:
         await runtime.close()
         await api.close()
+
+
+async def _follow_classes(agent: NodeAgent, runtime: Any, classes: ClassFile | None, asked: asyncio.Event) -> None:
+    """Show new classes as soon as there are any: those of a simulated machine's file, or, when asked by SIGHUP, those
+    of the runtime."""
+    import asyncio
+
+    from kubeqos.cri.errors import CallError
+    from kubeqos.cri.simulated.service import LOOK_SECONDS
+
+    await agent.ready.wait()
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS if classes else None):
+                await asked.wait()
+        forced = asked.is_set()
+        asked.clear()
+        changed = classes is not None and classes.follow(
+            runtime, lambda text: click.echo(text, err=True), forced=forced
+        )
+        if changed or (forced and classes is None):
+            try:
+                await agent.refresh_runtime()
+            except CallError as error:
+                click.echo(f"the runtime does not answer: {error.details}", err=True)
+            await agent.write_node()
 
 
 def _authority(kubeconfig: Path | None, state: Path) -> Path | None:
@@ -109,22 +143,15 @@ def _authority(kubeconfig: Path | None, state: Path) -> Path | None:
 
 
 def _runtime(config: NodeConfiguration) -> Any:
-    """The runtime, and the machine whose CPUs and memory are handed out."""
+    """The runtime, the machine whose CPUs and memory are handed out, and the file of a simulated one's classes."""
     from kubeqos.cri.client import CriClient
     from kubeqos.cri.simulated import SimulatedRuntime
-    from kubeqos.cri.simulated.classes import read_classes
+    from kubeqos.cri.simulated.service import ClassFile
     from kubeqos.model.hardware.sysfs import read_machine
 
     if config.runtime_endpoint:
-        return CriClient(config.runtime_endpoint), read_machine(Path("/sys"), name=config.node_name)
+        return CriClient(config.runtime_endpoint), read_machine(Path("/sys"), name=config.node_name), None
     machine = load_machine(config.simulated_machine)
-    offers = read_classes(_read(config.classes_file), str(config.classes_file)) if config.classes_file else ()
-    return SimulatedRuntime(machine, offers, name=config.node_name), machine
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"cannot read {path}: {reason}") from error
+    classes = ClassFile(config.classes_file) if config.classes_file else None
+    offers = classes.offers() if classes else ()
+    return SimulatedRuntime(machine, offers, name=config.node_name), machine, classes

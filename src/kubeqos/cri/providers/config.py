@@ -14,6 +14,7 @@
         provider: ulimits               # or memory, cpu, network
         classes:
           many-files: {nofile: "65536:1048576"}
+        retired: [few-files]            # nobody new gets it, who has it keeps it; not the default
       vendor.example/shelf:
         provider: named                 # classes that are only names: advertised, counted, reported
         level: pod                      # or container, the default
@@ -48,7 +49,7 @@ DEFAULT_PREFIX = "kubeqos."
 _RDT_KEYS = ("monitoring", "prefix")
 NAMED = "named"
 _NAMED_KEYS = ("level", "mutable")
-ANNOTATIONS = "annotations"
+ANNOTATIONS, RETIRED = "annotations", "retired"
 BUILT_IN = ("rdt", "blockio", *presets.KINDS, NAMED)
 
 
@@ -123,12 +124,14 @@ def _parse_resource(name: str, doc: Doc, cgroup_version: int) -> ResourceSpec:
         doc.fail("this name belongs to Kubernetes", "choose another name")
     if not _NAME.fullmatch(name):
         doc.fail(f"{name!r} is not a resource name", "use letters, digits, '-', '_', '.', and one '/' after a domain")
-    every = ("provider", "endpoint", "default", "capacity", "config", "classes", ANNOTATIONS, *_RDT_KEYS, *_NAMED_KEYS)
+    common: tuple[str, ...] = ("provider", "default", "capacity")
+    every = (*common, "endpoint", "config", "classes", ANNOTATIONS, RETIRED, *_RDT_KEYS, *_NAMED_KEYS)
     fields = doc.fields(every)
     provider = fields["provider"].text() if "provider" in fields else ""
     if not provider and "endpoint" not in fields:
         doc.fail("no provider", f"add provider: one of {', '.join(BUILT_IN)}, or endpoint")
-    common = ("provider", "default", "capacity")
+    if provider in BUILT_IN:
+        common = (*common, RETIRED)
     if provider in presets.KINDS:
         doc.fields((*common, "classes"))
         return _preset(name, doc, fields, presets.KINDS[provider], cgroup_version)
@@ -222,14 +225,18 @@ def _offer(
     for class_name in classes:
         if not class_name or class_name != class_name.strip():
             doc.fail(f"{class_name!r} is not a class name", "give every class a name")
+    retired = _listed(fields, RETIRED, classes)
+    if default in retired:
+        fields[RETIRED].fail(f"class {default!r} is the default", "choose another default first")
     infos = tuple(ClassInfo(c, capacity.get(c, 0)) for c in classes)
-    return Advertisement(name, level, mutable, infos, default, stem, by_annotation=_by_annotation(fields, classes))
+    opened = _listed(fields, ANNOTATIONS, classes)
+    return Advertisement(name, level, mutable, infos, default, stem, by_annotation=opened, retired=retired)
 
 
-def _by_annotation(fields: Mapping[str, Doc], classes: list[str]) -> frozenset[str]:
-    """Classes that are open to annotations, which nobody counts before they get here."""
-    opened = list(fields[ANNOTATIONS].elements()) if ANNOTATIONS in fields else []
-    for one in opened:
+def _listed(fields: Mapping[str, Doc], key: str, classes: list[str]) -> frozenset[str]:
+    """The classes that a key names."""
+    found = list(fields[key].elements()) if key in fields else []
+    for one in found:
         if one.text() not in classes:
             one.fail(f"no class {one.text()!r}", suggest(one.text(), classes))
-    return frozenset(one.text() for one in opened)
+    return frozenset(one.text() for one in found)

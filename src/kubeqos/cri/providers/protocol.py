@@ -49,6 +49,12 @@ class Advertisement:
     """Classes that annotations of the pod, or of the container, may not ask for."""
     by_annotation: frozenset[str] = frozenset()
     """Classes that annotations may ask for; with none of them annotations are not looked at."""
+    retired: frozenset[str] = frozenset()
+    """Classes that nobody new gets and no status names: who has one keeps it, over restarts of its container too."""
+
+    def current(self) -> tuple[ClassInfo, ...]:
+        """The classes that are open to everybody."""
+        return tuple(c for c in self.classes if c.name not in self.retired) if self.retired else self.classes
 
     def find(self, class_name: str) -> ClassInfo | None:
         return next((c for c in self.classes if c.name == class_name), None)

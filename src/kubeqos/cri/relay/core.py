@@ -103,7 +103,12 @@ def annotation_keys(stem: str, container: str) -> tuple[str, str, str]:
 
 
 def grant(
-    offers: Offers, holders: ClassHolders, level: Level, wishes: Sequence[Wish], fallback: Sequence[Wish] = ()
+    offers: Offers,
+    holders: ClassHolders,
+    level: Level,
+    wishes: Sequence[Wish],
+    fallback: Sequence[Wish] = (),
+    subject: Subject | None = None,
 ) -> dict[str, Assignment] | Denied:
     """The class of every resource of this level: requested, or the implicit default. `fallback` yields to `wishes`."""
     asked = {wish.resource for wish in wishes}
@@ -112,6 +117,8 @@ def grant(
         if wish.resource == POD_QOS:
             continue  # informational; no request fails because of it (KEP-3008, Pass on Pod QoS class)
         denied = _check_wish(offers, level, wish, chosen) or _check_room(offers, holders, wish)
+        if denied is None and not _had(holders, subject, wish):
+            denied = _check_current(offers, wish)
         if denied:
             return denied
         chosen[wish.resource] = Assignment(wish.class_name, explicit=True)
@@ -143,6 +150,27 @@ def _check_wish(offers: Offers, level: Level, wish: Wish, chosen: Collection[str
             f"unavailable class {wish.class_name!r} of QoS resource {wish.resource!r} ({wish.origin}): {hint}",
         )
     return None
+
+
+def _check_current(offers: Offers, wish: Wish) -> Denied | None:
+    offer = offers[wish.resource]
+    if wish.class_name not in offer.retired:
+        return None
+    rest = ", ".join(c.name for c in offer.current())
+    what = f"class {wish.class_name!r} of QoS resource {wish.resource!r} is retired; there are: {rest}"
+    return Denied(INVALID_ARGUMENT, what)
+
+
+def _had(holders: ClassHolders, subject: Subject | None, wish: Wish) -> bool:
+    """Whether an earlier instance of this subject was in the class."""
+    if subject is None:
+        return False
+    me = subject.level, subject.pod_uid, subject.container_name
+    return any(
+        (one.subject.level, one.subject.pod_uid, one.subject.container_name) == me
+        and one.classes.get(wish.resource) == Assignment(wish.class_name, explicit=True)
+        for _, one in holders
+    )
 
 
 def _check_room(offers: Offers, holders: ClassHolders, wish: Wish) -> Denied | None:
@@ -182,6 +210,8 @@ def change(
                     f"QoS resource {wish.resource!r} is immutable: {holder.subject.describe()} "
                     f"stays in class {current.class_name!r}; nothing was updated",
                 )
+            if retired := _check_current(offers, wish):
+                return retired
             moves.append(Move(key, wish.resource, current.class_name, wish.class_name))
         denied = _check_room(offers, holders, wish) if wanted != current else None
         if denied:

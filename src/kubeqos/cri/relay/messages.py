@@ -140,7 +140,7 @@ def offers_message(offers: Offers) -> cri.ResourcesInfo:
             cri.QOSResourceInfo(
                 name=offer.name,
                 mutable=offer.mutable,
-                classes=[cri.QOSResourceClassInfo(name=c.name, capacity=c.capacity) for c in offer.classes],
+                classes=[cri.QOSResourceClassInfo(name=c.name, capacity=c.capacity) for c in offer.current()],
             )
             for _, offer in sorted(offers.items())
             if offer.level is level

@@ -141,10 +141,10 @@ class ClassService:
         """Classes for a new subject, counted from now on; or the refusal."""
         if self.catalog.offers or wishes:
             await until_ready(self.keeper)
-        granted = core.grant(self.catalog.offers, self.holders, subject.level, wishes, fallback)
+        granted = core.grant(self.catalog.offers, self.holders, subject.level, wishes, fallback, subject)
         if isinstance(granted, Denied) and granted.shortage:
             await self._look_again()
-            granted = core.grant(self.catalog.offers, self.holders, subject.level, wishes, fallback)
+            granted = core.grant(self.catalog.offers, self.holders, subject.level, wishes, fallback, subject)
         if isinstance(granted, Denied):
             raise CallDenied(granted.code, f"{subject.describe()}: {granted.message}")
         ticket = f"reserved:{next(self._tickets)}"

@@ -15,6 +15,7 @@ from kubeqos.cri.providers.config import NAMED, NodeClasses, VendorSpec, parse_c
 from kubeqos.cri.providers.host import V2
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level
 from kubeqos.cri.runtime import class_of
+from kubeqos.cri.simulated.state import Container
 from kubeqos.errors import ConfigurationError
 from kubeqos.rules.classes import POD_QOS
 
@@ -56,7 +57,7 @@ class ClassBook:
         out = cri.ResourcesInfo()
         for offer in self.offers.values():
             into = out.pod_qos_resources if offer.level is Level.POD else out.container_qos_resources
-            classes = [cri.QOSResourceClassInfo(name=c.name, capacity=c.capacity) for c in offer.classes]
+            classes = [cri.QOSResourceClassInfo(name=c.name, capacity=c.capacity) for c in offer.current()]
             into.add(name=offer.name, mutable=offer.mutable, classes=classes)
         return out
 
@@ -66,8 +67,11 @@ class ClassBook:
         requests: Requests,
         held: Mapping[str, str] | None = None,
         fixed_classes: Mapping[str, str] | None = None,
+        *,
+        earlier: Iterable[Container] = (),
     ) -> dict[str, str]:
-        """The classes asked for, all of them available, or a refusal. `held`: a subject that would move."""
+        """The classes asked for, all of them available, or a refusal. `held`: a subject that would move; `earlier`:
+        instances of it that went before, whose class may be retired by now."""
         wanted: dict[str, str] = {}
         for request in requests:
             name, cls = request.name, class_of(request)
@@ -77,6 +81,8 @@ class ClassBook:
                 raise RuntimeRefused(Code.INVALID_ARGUMENT, f"{level.value} QoS resource {name!r} is requested twice")
             self._check_class(level, name, cls)
             if held is None or held.get(name) != cls:
+                if cls in self.offers[name].retired and all(one.classes.get(name) != cls for one in earlier):
+                    self._refuse_retired(name, cls)
                 if held is not None and self._assigned(self.offers[name], held, fixed_classes) != cls:
                     self._check_mutable(level, name)
                 self._check_room(name, cls)
@@ -94,6 +100,11 @@ class ClassBook:
             raise RuntimeRefused(
                 Code.INVALID_ARGUMENT, f"QoS resource {name!r} has no class {cls!r}; it has: {', '.join(known)}"
             )
+
+    def _refuse_retired(self, name: str, cls: str) -> None:
+        rest = ", ".join(c.name for c in self.offers[name].current())
+        what = f"class {cls!r} of QoS resource {name!r} is retired; there are: {rest}"
+        raise RuntimeRefused(Code.INVALID_ARGUMENT, what)
 
     def _check_mutable(self, level: Level, name: str) -> None:
         if not self.offers[name].mutable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -143,3 +143,11 @@ def rfc3339(at_ns: int) -> str:
     seconds, nanos = divmod(at_ns, NS)
     moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{nanos:09d}Z"
+
+
+def earlier_instances(
+    containers: Iterable[Container], sandboxes: Mapping[str, Sandbox], sandbox: Sandbox, name: str
+) -> Iterator[Container]:
+    """A pod's earlier containers of this name, as far as they are still there."""
+    uid = sandbox.config.metadata.uid
+    return (c for c in containers if c.name == name and sandboxes[c.sandbox_id].config.metadata.uid == uid)

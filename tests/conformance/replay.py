@@ -102,6 +102,7 @@ class Registry:
         if not new["metadata"].get("finalizers") and not grace:
             return self.cluster.delete(resource, NAMESPACE, name, group=group)
         new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        old["metadata"].update(new["metadata"])  # marked by the server: no client could write that
         return self.cluster.update(new, resource, group=group)
 
     def _patch(self, resource: str, group: str, name: str, subresource: str, patch: Raw, strategic: bool) -> Answer:

@@ -5,27 +5,19 @@ The recorded answers of tests/conformance are a sample; this looks beside them. 
 
 from __future__ import annotations
 
-import http.client
-import json
 import random
-import ssl
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.apiserver.live import LiveServer, live_server
-from tests.stock.kube_apiserver import TOKEN, kube_apiserver
 from tests.stock.needs import needs_stock
+from tests.stock.pair import Ours, Stock, both_servers, causes
 
 pytestmark = needs_stock("kube-apiserver", "etcd")
 CASES = 600
 SEED = 20
 Case = dict[str, Any]
-Causes = set[tuple[str, str]]
 
 LONG = "a" * 64
 NAMES = ["web", "UPPER", "a..b", "x.", "a b", "-x", "0", "a.b", "a_b", LONG, "a" * 254, ""]
@@ -139,41 +131,18 @@ class Maker:
                              ("limitranges", self.limit_range)])  # fmt: skip
 
 
-class Stock:
-    """The real server, as far as it is needed here."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-        insecure = ssl.create_default_context()
-        insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
-        self.connection = http.client.HTTPSConnection(server.removeprefix("https://"), context=insecure, timeout=30)
-
-    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-        self.connection.request(method, path, None if body is None else json.dumps(body), headers)
-        response = self.connection.getresponse()
-        return response.status, json.loads(response.read())
-
-
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stock, LiveServer]]:
-    with ExitStack() as stack:
-        stock = Stock(stack.enter_context(kube_apiserver(tmp_path_factory.mktemp("stock"))))
-        ours = stack.enter_context(live_server(tmp_path_factory.mktemp("ours") / "data"))
-        yield stock, ours
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stock, Ours]]:
+    with both_servers(tmp_path_factory.mktemp("stock"), tmp_path_factory.mktemp("ours")) as both:
+        yield both
 
 
-def causes(body: Any) -> Causes:
-    return {(one["reason"], one.get("field", "")) for one in (body.get("details") or {}).get("causes") or ()}
-
-
-def test_both_take_and_refuse_the_same(servers: tuple[Stock, LiveServer]) -> None:
-    stock, live = servers
+def test_both_take_and_refuse_the_same(servers: tuple[Stock, Ours]) -> None:
+    stock, our = servers
     wrong = []
     for plural, make in Maker(SEED).cases(CASES):
         obj, path = make(), f"/api/v1/namespaces/default/{plural}?dryRun=All"
-        theirs, answer = stock.call("POST", path, obj), live.call("POST", path, obj)
-        ours = (answer.code, answer.body)
+        theirs, ours = stock.call("POST", path, obj), our.call("POST", path, obj)
         same = theirs[0] == ours[0] and causes(theirs[1]) == causes(ours[1])
         if not same:
             wrong.append((obj, theirs[0], sorted(causes(theirs[1])), ours[0], sorted(causes(ours[1]))))

@@ -346,8 +346,9 @@ def _resized(new: Raw, old: Raw) -> Raw:
 
 
 def resize_needs_node(work: Work) -> RequestRefused | None:
-    node = (work.new.get("spec") or {}).get("nodeName")
-    if node and node not in work.around.nodes:
+    spec = work.new.get("spec") or {}
+    node = spec.get("nodeName")
+    if node and node not in work.around.nodes and spec != (work.request.old or {}).get("spec"):
         return refuse(work.request, f'node "{node}" not found')
     return None
 

@@ -96,8 +96,17 @@ def decode(
         return _bad(prefix + error)
     if findings.strict and field_validation == "Strict":
         return _bad(f"{prefix}strict decoding error: {', '.join(findings.strict)}")
+    raw = with_reset(raw)
     raw = _plain(schema.normalise(raw, shape)) if _has_fraction(body) else schema.normalise(raw, shape)
     return Decoded(raw, [] if field_validation == "Ignore" else findings.strict)
+
+
+def with_reset(raw: dict[str, Any]) -> dict[str, Any]:
+    """Whoever sends no managedFields leaves them alone; an empty list resets them, as one empty entry does."""
+    metadata = raw.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields") == []:
+        return {**raw, "metadata": {**metadata, "managedFields": [{}]}}
+    return raw
 
 
 def unrecognized(kind: str, why: str, body: bytes) -> str:

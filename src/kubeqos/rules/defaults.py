@@ -69,6 +69,8 @@ def prepare_create(kind: str, raw: Raw, now: str) -> None:
 
 def _default_pod(raw: Raw) -> None:
     spec = raw.setdefault("spec", {})
+    if status := raw.get("status"):
+        _align_addresses(status)
     default_pod_spec(spec)
     default_requests(spec)
     if "enableServiceLinks" not in spec:
@@ -79,6 +81,15 @@ def _default_pod(raw: Raw) -> None:
                 for port in container.get("ports") or ():
                     if not port.get("hostPort"):
                         port["hostPort"] = port.get("containerPort", 0)
+
+
+def _align_addresses(status: Raw) -> None:
+    """`podIP` is the first of `podIPs`; where they disagree the older field is meant."""
+    first, addresses = status.get("podIP"), status.get("podIPs") or []
+    if first and (not addresses or addresses[0].get("ip") != first):
+        status["podIPs"] = [{"ip": first}]
+    elif not first and addresses and addresses[0].get("ip"):
+        status["podIP"] = addresses[0]["ip"]
 
 
 def default_pod_spec(spec: Raw) -> None:

@@ -72,13 +72,15 @@ def apply_configuration(
         raise bad_request(problem)
     result = normalise(merged, schema)
     changes = changes_between(None if live is None else base, result, schema, writer.ignored)
+    emptied = intersection(changes.removed, mine.fields)  # null, 0 or "" is a change, and no field in the end
+    changes.modified = union(changes.modified, emptied)
     if not force:
         _refuse_conflicts(others, changes, writer.api_version)
     others = take_fields(others, changes, writer.api_version)
-    changed = live is None or result != base
-    if last and not changed and last.fields == mine.fields:
-        mine.time = last.time
-    mine.fields = difference(mine.fields, changes.removed)
+    changed = live is None or merged != base or result != base
+    if not changed:  # a time says when a manager last changed the object
+        mine.time = last.time if last else None
+    mine.fields = difference(mine.fields, difference(changes.removed, emptied))
     entries = [*others, mine] if mine.fields else others
     return Applied(result, encode(entries), changed)
 
@@ -89,7 +91,7 @@ def _check_configuration(config: JsonObject, schema: TypeSchema, writer: Writer)
     if kinds().get((group, short, str(kind))) != schema.key:
         raise bad_request(f"invalid object type: {group}/{short}, Kind={kind}")
     metadata = config.get("metadata") or {}
-    if isinstance(metadata, dict) and metadata.get("managedFields"):
+    if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     try:
         problem = typed_errors(config, schema)

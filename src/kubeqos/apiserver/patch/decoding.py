@@ -20,6 +20,7 @@ from kubeqos.codec import JsonObject, encode_json
 from kubeqos.errors import InputError
 from kubeqos.model import schema as tables
 from kubeqos.model.schema import Findings, Shape, TypeSchema, check, normalise
+from kubeqos.rules.decoding import with_reset
 
 Style = Literal["strategic", "merge", "json"]
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
@@ -55,12 +56,16 @@ def _apply_patch(
         problem = found.error and (conversion_error(document, schema.shape) or found.error)
     else:
         document = _DOCUMENT_STYLES[style](base, patch)
+        if isinstance(document, dict) and not document.get("apiVersion"):
+            raise bad_request("Object 'apiVersion' is missing in the patched object")
+        if isinstance(document, dict) and not document.get("kind"):
+            document["kind"] = base.get("kind")  # a document that names no kind is of the kind that is patched
         found, problem = _decode_document(document, schema)
     if problem is None and found.strict and validation == "Strict":
         problem = "strict decoding error: " + ", ".join(found.strict)
     if problem:
         raise invalid(go_print(patch) if style == "strategic" else encode_json(document).decode(), problem)
-    return Patched(normalise(document, schema), found.strict if validation != "Ignore" else [])
+    return Patched(normalise(with_reset(document), schema), found.strict if validation != "Ignore" else [])
 
 
 def _decode_document(document: JsonObject, schema: TypeSchema) -> tuple[Findings, str | None]:

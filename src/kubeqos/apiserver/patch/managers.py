@@ -153,15 +153,16 @@ def _encode(entry: ManagedFieldsEntry) -> JsonObject:
 
 
 def _entries_to_start_from(live: JsonObject | None, new: JsonObject, writer: Writer) -> list[ManagedFieldsEntry] | None:
-    """A client may rewrite managedFields, and resets them with one empty entry; leaving them out means no change.
+    """A client may rewrite managedFields; leaving them out means no change.
 
-    None if the object is not tracked: it exists and nobody ever applied or created it here.
+    None if the object is not tracked: it exists and nobody ever applied or created it here, or the client resets the
+    fields with an empty list or one empty entry.
     """
     given = new.get("metadata", {}).get("managedFields")
     stored = live.get("metadata", {}).get("managedFields") if live else None
-    if not writer.subresource and given and given != stored:
-        if given == [{}]:
-            return []
+    if not writer.subresource and given is not None and given != stored:
+        if given in ([], [{}]):
+            return None if live is not None else []
         # Only what a client sends is looked at closely; what is stored went through here.
         if all(is_field_set(entry.get("fieldsV1", {})) for entry in given) and (entries := decode(given)):
             return entries

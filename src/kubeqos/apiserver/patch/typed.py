@@ -18,6 +18,10 @@ LEAF, STRUCT, MAP, ITEMS, VALUES = range(5)
 MISSING: Any = object()
 
 
+class _Repeated(list[Any]):
+    """Items of a list that share a key: they are owned together or not at all."""
+
+
 class Place:
     """What may stand in one place of an object."""
 
@@ -122,7 +126,7 @@ def fields_set_by(place: Place, value: Any) -> FieldSet:
 
 def whole(place: Place, value: Any) -> FieldSet:
     """The fields of a value that was not there before, containers included."""
-    if place.kind == LEAF or not value:
+    if place.kind == LEAF or not value or isinstance(value, _Repeated):
         return {}
     out: FieldSet = {MEMBER: {}}
     if place.kind == STRUCT:
@@ -134,8 +138,8 @@ def whole(place: Place, value: Any) -> FieldSet:
         for key in value:
             out["f:" + key] = {}
     elif place.kind == ITEMS:
-        for item in value:
-            out[place.step(item)] = whole(place.item, item)
+        for step, item in _keyed(place, value).items():
+            out[step] = whole(place.item, item)
     else:
         for item in value:
             out[place.step(item)] = {}
@@ -172,7 +176,7 @@ def _compare(place: Place, old: Any, new: Any, out: Comparison) -> None:
         inner = place.item if fields is None else fields.get(key, ANYTHING)
         if before is MISSING:
             added[prefix + key] = whole(inner, value) if value and inner.kind != LEAF else {}
-        elif inner.kind == LEAF:
+        elif inner.kind == LEAF or isinstance(value, _Repeated) or isinstance(before, _Repeated):
             out.modified[prefix + key] = {}
         elif before or value:  # null, {} and [] are the same to whoever owns fields below
             deeper = Comparison()
@@ -189,15 +193,26 @@ def _keyed(place: Place, value: Any) -> dict[str, Any]:
     """The entries of a container by name, or by path step for items of a list."""
     if not value or place.kind in (STRUCT, MAP):
         return value or {}
-    return {place.step(item): item for item in value}
+    found: dict[str, Any] = {}
+    for item in value:
+        step = place.step(item)
+        if step not in found:
+            found[step] = item
+        elif isinstance(found[step], _Repeated):
+            found[step].append(item)
+        else:
+            found[step] = _Repeated((found[step], item))
+    return found
 
 
 def merge(place: Place, live: Any, config: Any) -> Any:
     """The live value with the configuration merged in."""
     if config is MISSING:
         return live
-    if live is MISSING or live is None or config is None or place.kind == LEAF:
+    if live is MISSING or live is None or place.kind == LEAF:
         return config
+    if config is None:  # says nothing about what is in a container
+        return live
     if place.kind in (STRUCT, MAP):
         out = dict(live)
         for key, value in config.items():

@@ -287,7 +287,11 @@ _PROPAGATIONS = ("Foreground", "Background", "Orphan", "nil")
 
 def delete_options(request: Request) -> DeleteOptions:
     """From the body when there is one, else from the query."""
-    raw = _delete_body(request) if request.body.strip() else _delete_query(request)
+    return read_delete_options(request, _delete_body(request) if request.body.strip() else _delete_query(request))
+
+
+def read_delete_options(request: Request, raw: JsonObject) -> DeleteOptions:
+    """As a delete or an eviction gives them; `dryRun` may stand in the query as well."""
     causes = []
     policy, orphan = raw.get("propagationPolicy"), raw.get("orphanDependents")
     if policy is not None and orphan is not None:

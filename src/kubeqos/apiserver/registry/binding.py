@@ -26,7 +26,7 @@ async def bind(core: Core, request: Request, namespace: str, name: str) -> Respo
     check_options(request, "CreateOptions")
     binding = read_object(request, "Binding", "", "v1", field_validation(request))
     metadata, target = binding["metadata"], binding.get("target") or {}
-    if name and metadata.get("name") not in ("", None, name):
+    if name and metadata.get("name") != name:
         raise bad_request("name in URL does not match name in Binding object")
     problem = _target_problem(target)
     if problem:
@@ -62,8 +62,14 @@ def _assigned(pod: JsonObject, binding: JsonObject, node: str, now: float) -> Js
     annotations = binding["metadata"].get("annotations")
     if annotations:
         pod["metadata"].setdefault("annotations", {}).update(annotations)
-    set_condition(pod.setdefault("status", {}), {"type": "PodScheduled", "status": "True"}, now)
+    mark_bound(pod.setdefault("status", {}), now)
     return pod
+
+
+def mark_bound(status: JsonObject, now: float) -> None:
+    """What a binding says in the status: where the pod was to go no longer matters."""
+    status.pop("nominatedNodeName", None)
+    set_condition(status, {"type": "PodScheduled", "status": "True"}, now)
 
 
 def set_condition(status: JsonObject, condition: JsonObject, now: float) -> None:

@@ -24,7 +24,7 @@ async def delete(core: Core, kind: Kind, namespace: str, name: str, options: Del
     """End an object: now, or when its grace period and its finalizers are over."""
     stored = core.stored(kind, namespace, name, pending=True)
     obj = decode(stored)
-    _check_allowed(kind, obj, stored, options)
+    check_allowed(kind, obj, stored, options)
     marked = mark(core, kind, obj, options)
     render = renderer(kind, obj)
     gone = finished(kind, obj) if marked is not None else True
@@ -79,8 +79,8 @@ def _may_change(kind: Kind, obj: JsonObject, options: DeleteOptions) -> bool:
     """Whether a delete still means something to an object that is being deleted: not while its grace period runs."""
     if kind.kind == "Namespace":
         return False
-    left = obj["metadata"].get("deletionGracePeriodSeconds", 0)
-    return kind.lifecycle.grace is None or left == 0 or kind.lifecycle.grace(obj, options.grace) < left
+    left, grace = obj["metadata"].get("deletionGracePeriodSeconds", 0), kind.lifecycle.grace
+    return grace is None or left == 0 or (options.grace is not None and grace(obj, options.grace) < left)
 
 
 def _add_propagation(metadata: JsonObject, policy: str) -> None:
@@ -98,7 +98,8 @@ def _add_propagation(metadata: JsonObject, policy: str) -> None:
         metadata.pop("finalizers", None)
 
 
-def _check_allowed(kind: Kind, obj: JsonObject, stored: Stored, options: DeleteOptions) -> None:
+def check_allowed(kind: Kind, obj: JsonObject, stored: Stored, options: DeleteOptions) -> None:
+    """Refuse to delete what is protected, or what is not what the client means."""
     name, uid = obj["metadata"]["name"], obj["metadata"]["uid"]
     why = kind.lifecycle.protect(name) if kind.lifecycle.protect else None
     if why:

@@ -282,7 +282,7 @@ KINDS: tuple[Kind, ...] = (
     served("DaemonSet", APPS, categories=("all",), subresources=(STATUS,), columns=more.DAEMON_SET,
            lifecycle=lifecycle.WORKLOAD),
     served("Deployment", APPS, categories=("all",), subresources=(SCALE, STATUS), columns=columns.DEPLOYMENT,
-           lifecycle=lifecycle.WORKLOAD),
+           lifecycle=lifecycle.DEPLOYMENT),
     served("ReplicaSet", APPS, categories=("all",), subresources=(SCALE, STATUS), columns=columns.REPLICA_SET,
            lifecycle=lifecycle.WORKLOAD),
     served("StatefulSet", APPS, categories=("all",), subresources=(SCALE, STATUS), columns=more.STATEFUL_SET,

@@ -28,6 +28,7 @@ class Lifecycle:
     on_create: Create | None = None
     on_update: Update | None = None
     on_status: Update | None = None
+    status_keeps: JsonObject = field(default_factory=dict)  # metadata that a status write leaves, as a set of fields
     views: Mapping[str, Update] = field(default_factory=dict)  # what a write of another subresource may change
     grace: Grace | None = None  # seconds an object lives on after it was asked to end
     protect: Protect | None = None  # why an object of this name may not be deleted
@@ -36,8 +37,10 @@ class Lifecycle:
 
 
 def generated(old: JsonObject, new: JsonObject) -> bool:
-    """Did anything but metadata and status change?"""
+    """Did anything but metadata and status change? A Deployment's annotations are part of what it wants."""
     skip = ("metadata", "status", "kind", "apiVersion")
+    if new.get("kind") == "Deployment" and old["metadata"].get("annotations") != new["metadata"].get("annotations"):
+        return True
     return {k: v for k, v in old.items() if k not in skip} != {k: v for k, v in new.items() if k not in skip}
 
 
@@ -65,22 +68,15 @@ def _pod_status(new: JsonObject, old: JsonObject) -> None:
     else:
         new["metadata"]["ownerReferences"] = owners
     status = new.setdefault("status", {})
-    _align_addresses(status)
     decided = (old.get("status") or {}).get("qosClass")
     if decided and not status.get("qosClass"):
         status["qosClass"] = decided
+    seen = (old.get("status") or {}).get("observedGeneration")
+    if seen and not status.get("observedGeneration"):
+        status["observedGeneration"] = seen
     for condition in status.get("conditions") or ():
         condition.setdefault("lastProbeTime", None)
         condition.setdefault("lastTransitionTime", None)
-
-
-def _align_addresses(status: JsonObject) -> None:
-    """`podIP` is the first of `podIPs`; where they disagree the older field is meant."""
-    first, addresses = status.get("podIP"), status.get("podIPs") or []
-    if first and (not addresses or addresses[0].get("ip") != first):
-        status["podIPs"] = [{"ip": first}]
-    elif not first and addresses and addresses[0].get("ip"):
-        status["podIP"] = addresses[0]["ip"]
 
 
 def keep_all(new: JsonObject, old: JsonObject) -> None:
@@ -96,16 +92,16 @@ def _pod_resized(new: JsonObject, old: JsonObject) -> None:
     keep_all(new, old)
     spec = new["spec"] = dict(old.get("spec") or {})
     for group in ("containers", "initContainers"):
-        wanted = {c.get("name"): c for c in asked.get(group) or ()}
-        if group in spec:
-            spec[group] = [_with_resources(c, wanted.get(c["name"])) for c in spec[group]]
+        wanted, had = asked.get(group) or [], spec.get(group) or []
+        if [c.get("name") for c in wanted] != [c["name"] for c in had]:
+            spec[group] = wanted  # validation says what is wrong with it
+        elif had:
+            spec[group] = [_with_resources(c, new) for c, new in zip(had, wanted, strict=True)]
     if "resources" in asked or "resources" in spec:
         spec["resources"] = asked.get("resources") or {}
 
 
-def _with_resources(container: JsonObject, asked: JsonObject | None) -> JsonObject:
-    if asked is None:
-        return container
+def _with_resources(container: JsonObject, asked: JsonObject) -> JsonObject:
     changed = {**container, "resources": asked.get("resources") or {}, "resizePolicy": asked.get("resizePolicy")}
     return {field: value for field, value in changed.items() if value is not None}
 
@@ -133,6 +129,13 @@ def _pod_grace(pod: JsonObject, requested: int | None) -> int:
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
     return max(1, requested) if requested < 0 else requested
+
+
+def _deployment_status(new: JsonObject, old: JsonObject) -> None:
+    keep_all_but_status(new, old)
+    new["metadata"].pop("labels", None)
+    if labels := old["metadata"].get("labels"):
+        new["metadata"]["labels"] = labels
 
 
 def _namespace_updated(new: JsonObject, old: JsonObject) -> None:
@@ -189,6 +192,11 @@ def _service_created(service: JsonObject) -> None:
     service["status"] = {"loadBalancer": {}}
 
 
+def _first_generation(obj: JsonObject) -> None:
+    """Its value cannot change, so there is never a second one."""
+    obj["metadata"]["generation"] = 1
+
+
 def _priority_class_protected(name: str) -> str | None:
     system = name in ("system-node-critical", "system-cluster-critical")
     return "this is a system priority class and cannot be deleted" if system else None
@@ -240,6 +248,7 @@ RETURNED = Lifecycle(answers_object=True)
 WITH_STATUS = Lifecycle(status=True, on_create=_with_status({}))
 RESOURCE_QUOTA = Lifecycle(status=True, on_create=_with_status({}), answers_object=True)
 WORKLOAD = Lifecycle(generation=True, status=True)
+DEPLOYMENT = replace(WORKLOAD, on_status=_deployment_status, status_keeps={"f:metadata": {"f:labels": {}}})
 REPLICATION_CONTROLLER = replace(WORKLOAD, orphans=True)
 JOB = replace(WORKLOAD, orphans=True)
 SERVICE = Lifecycle(status=True, upsert=True, on_create=_service_created, answers_object=True)
@@ -252,9 +261,10 @@ NAMESPACE = Lifecycle(
 )  # fmt: skip
 POD = Lifecycle(
     generation=True, status=True, on_status=_pod_status, grace=_pod_grace, answers_object=True,
+    status_keeps={"f:metadata": {"f:deletionTimestamp": {}, "f:ownerReferences": {}}},
     views={"resize": _pod_resized, "ephemeralcontainers": _pod_debugged},
 )  # fmt: skip
-PRIORITY_CLASS = Lifecycle(generation=True, protect=_priority_class_protected)
+PRIORITY_CLASS = Lifecycle(on_create=_first_generation, protect=_priority_class_protected)
 DISRUPTION_BUDGET = Lifecycle(
     generation=True,
     status=True,

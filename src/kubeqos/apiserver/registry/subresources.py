@@ -14,18 +14,18 @@ from kubeqos.apiserver.nodes.proxy import NodeProxy
 from kubeqos.apiserver.present.bodies import object_body, read_object
 from kubeqos.apiserver.present.negotiation import form_of
 from kubeqos.apiserver.present.options import (
-    DeleteOptions,
     check_log_options,
     check_options,
     dry_run,
     field_manager,
     field_validation,
+    read_delete_options,
 )
 from kubeqos.apiserver.present.tables import object_response
 from kubeqos.apiserver.registry import scale as scales
 from kubeqos.apiserver.registry.binding import set_condition
 from kubeqos.apiserver.registry.core import Core
-from kubeqos.apiserver.registry.deletes import delete
+from kubeqos.apiserver.registry.deletes import check_allowed, delete
 from kubeqos.apiserver.registry.kinds import Kind, kind_named
 from kubeqos.apiserver.registry.objects import decode
 from kubeqos.apiserver.registry.patching import patch_object
@@ -100,22 +100,18 @@ class Subresources:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         if eviction["metadata"].get("name") != route.name:
             raise bad_request("name in URL does not match name in Eviction object")
-        asked = eviction.get("deleteOptions") or {}
-        preconditions = asked.get("preconditions") or {}
-        options = DeleteOptions(
-            grace=asked.get("gracePeriodSeconds"),
-            uid=str(preconditions.get("uid") or ""),
-            version=str(preconditions.get("resourceVersion") or ""),
-            dry_run=dry_run(request, "DeleteOptions", asked.get("dryRun")) or dry_run(request, "CreateOptions"),
-        )
+        options = read_delete_options(request, eviction.get("deleteOptions") or {})
         pods = kind_named("Pod")
-        pod = decode(self.core.stored(pods, route.namespace, route.name, pending=True))
+        stored = self.core.stored(pods, route.namespace, route.name, pending=True)
+        pod = decode(stored)
+        check_allowed(pods, pod, stored, options)
         counted = _needs_budget(pod)
         if counted:
             await self._spend_budget(route.namespace, pod, options.dry_run)
         if not options.dry_run:
             write = Write(pods, route.namespace, route.name, "status")
             await update(self.core, write, lambda old: _disrupted(old, self.core.clock()))
+            options.version = ""  # it was the pod's; now it has the next one
         await delete(self.core, pods, route.namespace, route.name, options)
         return Response(201, encode_json(success(201)))
 

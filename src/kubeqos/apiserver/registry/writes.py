@@ -19,6 +19,7 @@ from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.gotext import quote
 from kubeqos.model.timestamps import timestamp
+from kubeqos.rules.defaults import apply_defaults
 from kubeqos.rules.requests import Operation, Request
 from kubeqos.store import Delete, Put, Stored
 from kubeqos.web.status import (
@@ -62,36 +63,39 @@ class Write:
     warnings: list[str] | None = None
     guard: Callable[[JsonObject], None] | None = None  # refuses what this client may not write
 
-    def record_owner(self, core: Core, new: JsonObject, old: JsonObject | None) -> None:
-        """Write metadata.managedFields of an object that is about to be stored."""
-        metadata = new["metadata"]
-        if self.applied is not None:
-            owners = self.applied
-        elif self.manager:
-            owners = self._tracked(core, new, old)
-        elif old is not None:
-            owners = old["metadata"].get("managedFields") or []
-        else:
-            return
-        if owners:
-            metadata["managedFields"] = owners
-        else:
-            metadata.pop("managedFields", None)
+    def owners(self, core: Core, new: JsonObject, old: JsonObject | None) -> list[JsonObject]:
+        """metadata.managedFields of an object as its client wrote it, defaults included.
 
-    def _tracked(self, core: Core, new: JsonObject, old: JsonObject | None) -> list[JsonObject]:
+        What admission adds to it afterwards is nobody's.
+        """
+        if self.applied is not None:
+            return self.applied
+        if not self.manager:
+            return (old["metadata"].get("managedFields") or []) if old is not None else []
         kind = self.kind
-        writer = owner(core, self)
-        if old is not None and unowned(old) == unowned(new):
-            return old["metadata"].get("managedFields") or []
-        return track(old, new, schema.kind(kind.group, kind.version, kind.kind), writer)
+        return track(old, new, schema.kind(kind.group, kind.version, kind.kind), owner(core, self))
+
+
+def record_owners(obj: JsonObject, owners: list[JsonObject]) -> None:
+    """Write metadata.managedFields of an object that is about to be stored."""
+    metadata = obj["metadata"] = dict(obj["metadata"])
+    if owners:
+        metadata["managedFields"] = owners
+    else:
+        metadata.pop("managedFields", None)
+
+
+def _same_owners(owners: list[JsonObject], known: list[JsonObject]) -> bool:
+    """Whether nothing about the owners is new but the time."""
+    return [{**one, "time": ""} for one in owners] == [{**one, "time": ""} for one in known]
 
 
 def owner(core: Core, write: Write) -> Writer:
     """Who writes, for managedFields; the main resource does not own status, nor its subresource the rest."""
     ignored: JsonObject = {}
     if write.subresource == "status":
-        ignored = {"f:spec": {}}
-    elif write.kind.lifecycle.status:
+        ignored = {"f:spec": {}, **write.kind.lifecycle.status_keeps}
+    elif write.kind.lifecycle.status and not write.subresource:
         ignored = {"f:status": {}}
     now = timestamp(core.clock())
     return Writer(write.manager, write.kind.api_version, now, write.subresource, ignored)
@@ -120,7 +124,6 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     name = admitted.obj["metadata"].get("name", "")
     key = kind.key(write.namespace, name)
     check_absent(core, kind, key, name)
-    write.record_owner(core, admitted.obj, None)
     if write.dry_run:
         return Written(unversioned(kind, admitted.obj), created=True)
     render = renderer(kind, admitted.obj)
@@ -142,6 +145,8 @@ def completed(core: Core, write: Write, obj: JsonObject) -> AdmittedWrite:
     name = metadata.get("name", "")
     check_namespace(core, kind, namespace, name)
     _stamp(core, kind, obj)
+    apply_defaults(kind.kind, obj)
+    record_owners(obj, write.owners(core, obj, None))
     return _admit(core, write, kind.request(Operation.CREATE, namespace, obj))
 
 
@@ -215,10 +220,13 @@ async def replace(core: Core, write: Write, obj: JsonObject) -> Written:
         return await create(core, write, obj)
     version = metadata.get("resourceVersion")
     if existing is not None and write.kind.lifecycle.needs_version and not version:
-        why = "Invalid value: 0: must be specified for an update"
-        causes = [cause("metadata.resourceVersion", "FieldValueInvalid", why)]
-        raise invalid(write.kind.kind, write.kind.group, name, causes)
+        raise _needs_version(write.kind, name)
     return await update(core, write, lambda _old: obj)
+
+
+def _needs_version(kind: Kind, name: str) -> ApiError:
+    why = "Invalid value: 0: must be specified for an update"
+    return invalid(kind.kind, kind.group, name, [cause("metadata.resourceVersion", "FieldValueInvalid", why)])
 
 
 def _other_name(found: object, wanted: str) -> ApiError:
@@ -240,13 +248,17 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     old = decode(stored)
     new = transform(decode_json(stored.value))
     _check_identity(write, stored, old, new)
+    apply_defaults(kind.kind, new)
+    owners = write.owners(core, new, old)
     _carry_over(kind, write.subresource, new, old)
     admitted = _admit(core, write, kind.request(Operation.UPDATE, write.namespace, new, old, write.subresource))
     new = admitted.obj
     _check_finalizers(kind, new, old)
     if kind.lifecycle.generation and write.subresource not in ("status", "binding") and generated(old, new):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-    write.record_owner(core, new, old)
+    known = old["metadata"].get("managedFields") or []
+    unchanged = _same_owners(owners, known) and unowned(new) == unowned(old)
+    record_owners(new, known if unchanged else owners)
     render = renderer(kind, new)
     if write.dry_run:
         return _already(Written(render(stored.revision)))
@@ -299,11 +311,10 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
         if not str(version).isdigit():
             raise bad_request(f"strconv.ParseUint: parsing {quote(str(version))}: invalid syntax")
         raise conflict(kind.plural, kind.group, name, MODIFIED)
+    if not version and write.patching and kind.lifecycle.needs_version:
+        raise _needs_version(kind, name)
     uid = metadata.get("uid")
-    if uid and uid != known["uid"]:
-        if write.patching:
-            why = f"Invalid value: {quote(str(uid))}: field is immutable"
-            raise invalid(kind.kind, kind.group, name, [cause("metadata.uid", "FieldValueInvalid", why)])
+    if uid and uid != known["uid"] and not write.patching:  # what a patch says is looked at with everything else
         place = kind.key(write.namespace, name).removeprefix("/registry/core")
         why = (
             f"StorageError: invalid object, Code: 4, Key: /registry{place}, ResourceVersion: 0, AdditionalErrorMsg:"
@@ -312,15 +323,7 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
         raise conflict(kind.plural, kind.group, name, why)
 
 
-_KEPT = (
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "selfLink",
-)
+_KEPT = ("namespace", "creationTimestamp", "generation", "selfLink")
 
 
 def _carry_over(kind: Kind, subresource: str, new: JsonObject, old: JsonObject) -> None:
@@ -335,6 +338,11 @@ def _carry_over(kind: Kind, subresource: str, new: JsonObject, old: JsonObject) 
             metadata[name] = known[name]
         else:
             metadata.pop(name, None)
+    metadata["uid"] = metadata.get("uid") or known["uid"]
+    if "deletionTimestamp" in known:
+        metadata["deletionTimestamp"] = known["deletionTimestamp"]
+    if metadata.get("deletionGracePeriodSeconds") is None and "deletionGracePeriodSeconds" in known:
+        metadata["deletionGracePeriodSeconds"] = known["deletionGracePeriodSeconds"]
     if subresource == "status":
         (lifecycle.on_status or keep_all_but_status)(new, old)
     elif lifecycle.status and subresource != "binding":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeqos.apiserver.registry.binding import BOUND, set_condition
+from kubeqos.apiserver.registry.binding import BOUND, mark_bound
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.apiserver.requests import Request
@@ -101,7 +101,7 @@ def spliced(value: bytes, binding: Binding, now: float) -> bytes | None:
             return None
         metadata["annotations"] = msgspec.Raw(encode_json(annotations))
     metadata["resourceVersion"] = msgspec.Raw(b'""')
-    set_condition(status, {"type": "PodScheduled", "status": "True"}, now)
+    mark_bound(status, now)
     pod["metadata"], pod["status"] = msgspec.Raw(encode_json(metadata)), msgspec.Raw(encode_json(status))
     pod["spec"] = msgspec.Raw(b'%b,"nodeName":%b}' % (bytes(spec)[:-1], encode_json(binding.target.name)))
     return encode_json(pod)[len(_POD.head) :]

@@ -124,7 +124,6 @@ def rehearsed(
     rehearsal = replace(write, warnings=asked.warnings)
     try:
         obj = completed(stage, rehearsal, object_body(asked, write.kind)).obj
-        rehearsal.record_owner(stage, obj, None)
     except ApiError:
         return None
     return None if asked.warnings else obj

@@ -105,7 +105,11 @@ KINDS: dict[str, KindRules] = {
     ),
     "Job": KindRules(batch.check_job, change=batch.check_job_change),
     "CronJob": KindRules(batch.check_cron_job),
-    "PodDisruptionBudget": KindRules(workloads.check_disruption_budget),
+    "PodDisruptionBudget": KindRules(
+        workloads.check_disruption_budget,
+        workloads.check_disruption_budget_update,
+        subresources={"status": workloads.check_disruption_budget_status},
+    ),
     "Lease": KindRules(cluster.check_lease),
     "Event": KindRules(cluster.check_event),
     "ServiceAccount": KindRules(_OBJECT),

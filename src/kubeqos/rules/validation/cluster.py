@@ -82,8 +82,10 @@ def _check_pod_security(out: Errors, raw: Raw) -> None:
 def check_node(out: Errors, raw: Raw) -> None:
     check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=False)
     _check_node_body(out, raw)
-    spec = raw.get("spec") or NO_MAP
-    ranges: Sequence[str] = spec.get("podCIDRs") or NO_LIST
+    _check_ranges(out, (raw.get("spec") or NO_MAP).get("podCIDRs") or NO_LIST)
+
+
+def _check_ranges(out: Errors, ranges: Sequence[str]) -> None:
     for index, value in enumerate(ranges):
         complain(out, f"spec.podCIDRs[{index}]", value, names.cidr(value))
     if len(ranges) > 1:
@@ -136,13 +138,11 @@ def check_node_update(out: Errors, raw: Raw, old: Raw) -> None:
     ranges, old_ranges = spec.get("podCIDRs") or NO_LIST, before.get("podCIDRs") or NO_LIST
     if old_ranges and list(ranges) != list(old_ranges):
         out.append(forbidden("spec.podCIDRs", _CIDR_CHANGE))
-    elif not old_ranges:
-        for index, value in enumerate(ranges):
-            complain(out, f"spec.podCIDRs[{index}]", value, names.cidr(value))
+    _check_ranges(out, ranges)
     provider = before.get("providerID")
     if provider and provider != spec.get("providerID"):
-        why = 'node updates may not change providerID except from "" to valid'
-        out.append(forbidden("spec.providerID", why))
+        why = "field cannot be modified once set" if spec.get("providerID") else "field cannot be cleared once set"
+        out.append(invalid("spec.providerID", None, why))
     if (spec.get("externalID") or "") != (before.get("externalID") or ""):
         out.append(forbidden("spec.externalID", "may not be updated"))
 

@@ -136,7 +136,7 @@ def check_kube_finalizer(out: Errors, path: str, finalizer: str) -> None:
         out.append(invalid(path, finalizer, _NOT_STANDARD))
 
 
-def check_meta_update(out: Errors, new: Raw, old: Raw) -> None:
+def check_any_meta_update(out: Errors, new: Raw, old: Raw) -> None:
     """What may not change. What a client left out was filled in from the stored object, or is filled in by us."""
     added = sorted(set(new.get("finalizers") or NO_LIST) - set(old.get("finalizers") or NO_LIST))
     if added and old.get("deletionTimestamp"):
@@ -150,7 +150,15 @@ def check_meta_update(out: Errors, new: Raw, old: Raw) -> None:
         value = new.get(field)
         if value:
             check_immutable(out, f"metadata.{field}", value, old.get(field))
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        if (value := new.get(field)) is not None:
+            check_immutable(out, f"metadata.{field}", value, old.get(field))
     check_common(out, new, "metadata")
+
+
+def check_meta_update(out: Errors, new: Raw, old: Raw) -> None:
+    """The metadata of most kinds on update: finalizers have names of their owners too."""
+    check_any_meta_update(out, new, old)
     if finalizers := new.get("finalizers"):
         check_kube_finalizers(out, "metadata.finalizers", finalizers)
 

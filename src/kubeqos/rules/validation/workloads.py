@@ -18,7 +18,7 @@ from kubeqos.rules.validation.common import (
     complain,
     go_struct,
 )
-from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
+from kubeqos.rules.validation.meta import check_any_meta_update, check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pods.spec import check_pod_template
 
 _MISMATCH = "`selector` does not match template `labels`"
@@ -139,6 +139,22 @@ def _check_int_or_percent(out: Errors, path: str, value: int | str, *, bounded: 
 
 def check_disruption_budget(out: Errors, raw: Raw) -> None:
     check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
+    _check_budget(out, raw)
+
+
+def check_disruption_budget_update(out: Errors, raw: Raw, old: Raw) -> None:
+    check_any_meta_update(out, meta_of(raw), meta_of(old))
+    _check_budget(out, raw)
+
+
+def check_disruption_budget_status(out: Errors, raw: Raw, old: Raw) -> None:
+    check_any_meta_update(out, meta_of(raw), meta_of(old))
+    status = raw.get("status") or NO_MAP
+    for field in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+        check_non_negative(out, f"status.{field}", status.get(field))
+
+
+def _check_budget(out: Errors, raw: Raw) -> None:
     spec = raw.get("spec") or NO_MAP
     bounds = [field for field in ("minAvailable", "maxUnavailable") if spec.get(field) is not None]
     if len(bounds) == 2:

@@ -172,10 +172,16 @@ def check_pod_status_update(out: Errors, raw: Raw, old: Raw) -> None:
     for index, condition in enumerate(status.get("conditions") or NO_LIST):
         kind = condition.get("type", "")
         if kind not in _SYSTEM_CONDITIONS:
-            complain(out, f"metadata.conditions[{index}].Type", kind, names.qualified_name(kind))
+            complain(out, f"status.conditions[{index}].Type", kind, names.qualified_name(kind))
     nominated = status.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName"):
         complain(out, "status.nominatedNodeName", nominated, names.dns_subdomain(nominated))
+        if (old.get("spec") or NO_MAP).get("nodeName"):
+            why = "may not be set on pods that are already bound to a node"
+            out.append(forbidden("status.nominatedNodeName", why))
+    observed = status.get("observedGeneration", 0)
+    if observed < 0:
+        out.append(invalid("status.observedGeneration", observed, "must be a non-negative integer"))
     had, has = before.get("qosClass", ""), status.get("qosClass", "")
     if has:
         check_immutable(out, "status.qosClass", has, had or has)

@@ -1,0 +1,100 @@
+"""What a change may touch and who owns it afterwards, as a real kube-apiserver has it (tests/stock compares both)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.apiserver.live import LiveServer
+
+POD = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "app:1"}]}}
+MERGE = {"Content-Type": "application/merge-patch+json"}
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+
+
+@pytest.fixture
+def pod(live: LiveServer, request: pytest.FixtureRequest) -> str:
+    name = request.node.name.replace("_", "-")[:60].rstrip("-")
+    live.call("POST", "/api/v1/namespaces/default/pods", {**POD, "metadata": {"name": name}})
+    return f"/api/v1/namespaces/default/pods/{name}"
+
+
+def causes(answer: Any) -> list[str]:
+    return [one["field"] for one in answer.body["details"]["causes"]]
+
+
+def test_what_admission_adds_is_nobodys(live: LiveServer, pod: str) -> None:
+    made = live.call("GET", pod).body
+    assert made["spec"]["tolerations"] and made["spec"]["priority"] == 0
+    (entry,) = made["metadata"]["managedFields"]
+    assert "f:restartPolicy" in entry["fieldsV1"]["f:spec"]  # a default is the writer's
+    assert not {"f:tolerations", "f:priority", "f:preemptionPolicy"} & set(entry["fieldsV1"]["f:spec"])
+
+
+def test_an_empty_list_forgets_the_owners(live: LiveServer, pod: str) -> None:
+    answer = live.call("PATCH", pod, {"metadata": {"managedFields": []}}, MERGE)
+    assert "managedFields" not in answer.body["metadata"]
+
+
+def test_a_configuration_may_not_name_owners(live: LiveServer, pod: str) -> None:
+    body = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"managedFields": []}}'
+    answer = live.call("PATCH", f"{pod}?fieldManager=m", body, APPLY)
+    assert (answer.code, answer.body["message"]) == (400, "metadata.managedFields must be nil")
+
+
+def test_an_apply_that_changes_nothing_has_no_time(live: LiveServer, pod: str) -> None:
+    body = '{"apiVersion": "v1", "kind": "Pod", "spec": {"restartPolicy": "Always"}}'
+    answer = live.call("PATCH", f"{pod}?fieldManager=m", body, APPLY)
+    applied = next(one for one in answer.body["metadata"]["managedFields"] if one["operation"] == "Apply")
+    assert "time" not in applied
+
+
+def test_an_empty_value_that_is_applied_is_a_change(live: LiveServer, pod: str) -> None:
+    body = '{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": ""}]}}'
+    answer = live.call("PATCH", f"{pod}?fieldManager=m", body, APPLY)
+    assert (answer.code, causes(answer)) == (409, ['.spec.containers[name="c"].image'])
+
+
+def test_only_the_server_marks_an_object_as_deleted(live: LiveServer, pod: str) -> None:
+    patch = {"metadata": {"deletionTimestamp": "2030-01-01T00:00:00Z", "deletionGracePeriodSeconds": 1, "uid": "x"}}
+    answer = live.call("PATCH", pod, patch, MERGE)
+    named = {"metadata.uid", "metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds"}
+    assert (answer.code, set(causes(answer))) == (422, named)
+
+
+def test_a_patch_may_leave_the_kind_out_but_not_change_it(live: LiveServer, pod: str) -> None:
+    assert live.call("PATCH", pod, {"kind": None, "metadata": {"labels": {"a": "b"}}}, MERGE).code == 200
+    assert live.call("PATCH", pod, {"kind": "Service"}, MERGE).code == 422
+
+
+def test_a_binding_must_name_its_pod_and_ends_the_nomination(live: LiveServer, pod: str) -> None:
+    live.call("PATCH", f"{pod}/status", {"status": {"nominatedNodeName": "n1"}}, MERGE)
+    binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "n1"}}
+    refused = live.call("POST", f"{pod}/binding", binding)
+    assert (refused.code, refused.body["message"]) == (400, "name in URL does not match name in Binding object")
+    live.call("POST", f"{pod}/binding", {**binding, "metadata": {"name": pod.rpartition("/")[2]}})
+    bound = live.call("GET", pod).body
+    assert bound["spec"]["nodeName"] == "n1" and "nominatedNodeName" not in bound["status"]
+    again = live.call("PATCH", f"{pod}/status", {"status": {"nominatedNodeName": "n2"}}, MERGE)
+    assert (again.code, causes(again)) == (422, ["status.nominatedNodeName"])
+
+
+def test_an_eviction_of_another_pod_leaves_no_trace(live: LiveServer, pod: str) -> None:
+    name = pod.rpartition("/")[2]
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    answer = live.call("POST", f"{pod}/eviction", {**body, "deleteOptions": {"preconditions": {"uid": "other"}}})
+    assert answer.code == 409
+    assert "conditions" not in live.call("GET", pod).body["status"]
+    answer = live.call("POST", f"{pod}/eviction", {**body, "deleteOptions": {"propagationPolicy": "Bogus"}})
+    assert (answer.code, causes(answer)) == (422, ["propagationPolicy"])
+
+
+def test_annotations_of_a_deployment_are_a_new_generation(live: LiveServer) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"]}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    root = "/apis/apps/v1/namespaces/default/deployments"
+    live.call("POST", root, {**deployment, "spec": spec})
+    answer = live.call("PATCH", f"{root}/d", {"metadata": {"annotations": {"x": "y"}}}, MERGE)
+    assert answer.body["metadata"]["generation"] == 2

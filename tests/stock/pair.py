@@ -1,0 +1,92 @@
+"""A real kube-apiserver and ours, asked the same things; what is theirs alone (uids, versions, times) is left out."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.apiserver.live import LiveServer, live_server
+from tests.stock.kube_apiserver import TOKEN, kube_apiserver
+
+Reply = tuple[int, Any]
+
+_OWN = (
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uid>"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000 UTC)"), "<time>"),
+    (re.compile(r'("resourceVersion":\s*)"\d+"'), r'\1"<version>"'),
+    (re.compile(r"(ResourceVersion in object meta: )\d+"), r"\1<version>"),
+)
+
+
+class Stock:
+    """The real server, as far as it is needed here."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        insecure = ssl.create_default_context()
+        insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
+        self.connection = http.client.HTTPSConnection(server.removeprefix("https://"), context=insecure, timeout=30)
+
+    def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Reply:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": content_type, "User-Agent": "tests"}
+        text = body if body is None or isinstance(body, str) else json.dumps(body)
+        self.connection.request(method, path, text, headers)
+        response = self.connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+class Ours:
+    """Our server, asked in the same words."""
+
+    def __init__(self, live: LiveServer) -> None:
+        self.live = live
+
+    def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Reply:
+        answer = self.live.call(method, path, body, {"Content-Type": content_type})
+        return answer.code, answer.body
+
+
+@contextmanager
+def both_servers(stock_folder: Path, our_folder: Path) -> Iterator[tuple[Stock, Ours]]:
+    with kube_apiserver(stock_folder) as kubeconfig, live_server(our_folder / "data") as live:
+        yield Stock(kubeconfig), Ours(live)
+
+
+def comparable(reply: Reply) -> Reply:
+    """An answer without what only its server could have said: of a refusal its reason and causes, not its wording."""
+    code, body = reply
+    text = json.dumps(body, sort_keys=True)
+    for pattern, instead in _OWN:
+        text = pattern.sub(instead, text)
+    said = json.loads(text)
+    if said.get("kind") == "Status" and code >= 400:
+        return code, {"reason": said.get("reason"), "causes": sorted(map(list, causes(said)))}
+    for obj in (said, *said.get("items", ())):
+        if said.get("kind") in ("ResourceQuota", "ResourceQuotaList"):
+            obj.pop("status", None)  # what is used is counted by a controller there, and by the server itself here
+    return code, said
+
+
+def causes(body: Any) -> set[tuple[str, str]]:
+    """Why a request was refused: the kind of each mistake and its field."""
+    return {(one["reason"], one.get("field", "")) for one in (body.get("details") or {}).get("causes") or ()}
+
+
+def differences(theirs: Any, ours: Any, at: str = "") -> Iterator[str]:
+    """What two values do not agree on, by path."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in sorted({*theirs, *ours}):
+            yield from differences(theirs.get(key), ours.get(key), f"{at}.{key}")
+    elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        for number, (one, other) in enumerate(zip(theirs, ours, strict=True)):
+            yield from differences(one, other, f"{at}[{number}]")
+    elif theirs != ours:
+        yield f"{at or 'all'}: theirs {json.dumps(theirs)}, ours {json.dumps(ours)}"

@@ -120,7 +120,8 @@ def owners_once(work: Work) -> RequestRefused | None:
 
 
 def defaults(work: Work) -> RequestRefused | None:
-    apply_defaults(work.judged_as, work.new)
+    if not work.request.defaulted:
+        apply_defaults(work.judged_as, work.new)
     return None
 
 

@@ -46,6 +46,8 @@ class Request(msgspec.Struct, frozen=True):
     new: Raw | None = None
     rules: str = ""
     """The kind as defaults and validation know it; the kind's own name when empty."""
+    defaulted: bool = False
+    """Whether defaults are filled in already: who owns which field is decided between them and the rest."""
 
     @property
     def qualified(self) -> str:

@@ -136,7 +136,9 @@ class Kind(ApiResource):
     ) -> Request:
         """What admission is asked about a write of this kind."""
         namespace = namespace if self.namespaced else ""
-        return Request(operation, self.plural, self.kind, self.group, namespace, subresource, old, new, self.rules)
+        return Request(
+            operation, self.plural, self.kind, self.group, namespace, subresource, old, new, self.rules, defaulted=True
+        )
 
     def read_field(self, obj: JsonObject, name: str) -> str:
         """The value a field selector compares."""

@@ -73,7 +73,10 @@ class Write:
         if not self.manager:
             return (old["metadata"].get("managedFields") or []) if old is not None else []
         kind = self.kind
-        return track(old, new, schema.kind(kind.group, kind.version, kind.kind), owner(core, self))
+        moment = (
+            new["metadata"]["creationTimestamp"] if old is None else ""
+        )  # a new object was written when it was made
+        return track(old, new, schema.kind(kind.group, kind.version, kind.kind), owner(core, self, moment))
 
 
 def record_owners(obj: JsonObject, owners: list[JsonObject]) -> None:
@@ -90,15 +93,14 @@ def _same_owners(owners: list[JsonObject], known: list[JsonObject]) -> bool:
     return [{**one, "time": ""} for one in owners] == [{**one, "time": ""} for one in known]
 
 
-def owner(core: Core, write: Write) -> Writer:
+def owner(core: Core, write: Write, moment: str = "") -> Writer:
     """Who writes, for managedFields; the main resource does not own status, nor its subresource the rest."""
     ignored: JsonObject = {}
     if write.subresource == "status":
         ignored = {"f:spec": {}, **write.kind.lifecycle.status_keeps}
     elif write.kind.lifecycle.status and not write.subresource:
         ignored = {"f:status": {}}
-    now = timestamp(core.clock())
-    return Writer(write.manager, write.kind.api_version, now, write.subresource, ignored)
+    return Writer(write.manager, write.kind.api_version, moment or timestamp(core.clock()), write.subresource, ignored)
 
 
 def unversioned_equal(new: JsonObject, old: JsonObject) -> bool:
@@ -145,7 +147,7 @@ def completed(core: Core, write: Write, obj: JsonObject) -> AdmittedWrite:
     name = metadata.get("name", "")
     check_namespace(core, kind, namespace, name)
     _stamp(core, kind, obj)
-    apply_defaults(kind.kind, obj)
+    apply_defaults(kind.rules or kind.kind, obj)
     record_owners(obj, write.owners(core, obj, None))
     return _admit(core, write, kind.request(Operation.CREATE, namespace, obj))
 
@@ -248,7 +250,7 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     old = decode(stored)
     new = transform(decode_json(stored.value))
     _check_identity(write, stored, old, new)
-    apply_defaults(kind.kind, new)
+    apply_defaults(kind.rules or kind.kind, new)
     owners = write.owners(core, new, old)
     _carry_over(kind, write.subresource, new, old)
     admitted = _admit(core, write, kind.request(Operation.UPDATE, write.namespace, new, old, write.subresource))

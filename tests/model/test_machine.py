@@ -178,6 +178,25 @@ def test_sysfs_of_a_two_socket_machine_with_a_memory_only_node(tmp_path: Path) -
     ]
 
 
+def test_a_nic_is_where_the_device_above_it_is(tmp_path: Path) -> None:
+    """A virtio interface is the child of a PCI device, which alone knows its NUMA node."""
+    write(
+        tmp_path,
+        sysfs_cpu(0, 0, "0", "0")
+        | {
+            "devices/system/cpu/online": "0",
+            "devices/system/node/online": "0-1",
+            "devices/system/node/node0/cpulist": "0",
+            "devices/system/node/node1/cpulist": "",
+            "devices/pci0000:00/0000:00:03.0/numa_node": "1",
+            "devices/pci0000:00/0000:00:03.0/virtio0/vendor": "0x1af4",
+            "class/net/eth0/speed": "-1",
+        },
+    )
+    (tmp_path / "class/net/eth0/device").symlink_to(tmp_path / "devices/pci0000:00/0000:00:03.0/virtio0")
+    assert [(one.name, one.numa) for one in read_machine(tmp_path).devices] == [("eth0", 1)]
+
+
 @pytest.mark.parametrize(
     "hint",
     [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.codec import decode_json, encode_json
 from kubeqos.model.cpuset import NumaSet
-from kubeqos.plugins.managers import ContainerKind, ContainerRef
+from kubeqos.node.cri.configs import Context, linux_resources
+from kubeqos.plugins.managers import ContainerKind, ContainerRef, Grant
 from kubeqos.qrm.allocations import Allocations
+from kubeqos.qrm.answers import grant_of
 from kubeqos.qrm.asking import Placement
 from kubeqos.qrm.messages import (
     Allocation,
@@ -23,7 +27,10 @@ from kubeqos.qrm.messages import (
 )
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.values import quantity_of
+from kubeqos.rules.cgroups import NodeMemory
 from kubeqos.topology.alignment.hints import Hint
+from tests.node.cgroups.test_cgroups import admitted
+from tests.node.pods import container, pod
 
 texts = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3)
 hints = st.builds(NumaHint, st.lists(st.integers(0, 7), unique=True, max_size=3).map(tuple), st.booleans())
@@ -112,3 +119,16 @@ MILLI = "resource.katalyst.kubewharf.io/reclaimed_millicpu"
 )
 def test_t02_t03_two_cores_under_any_name(requests: dict[str, float], marks: dict[str, str]) -> None:
     assert quantity_of("cpu", requests, marks) == 2.0
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_a_container_whose_cpus_are_its_own_is_not_throttled(exclusive: bool) -> None:
+    """docs/resource-plugins.md: dedicated containers have no quota, which would only take from them what is theirs."""
+    given = Allocation(property="CpusetCpus", result="4-7", exclusive=exclusive)
+    grant = grant_of({"cpu": given})
+    assert isinstance(grant, Grant) and grant.unthrottled is exclusive
+    limits = {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}
+    admitted_pod = admitted(pod("web", container(resources=limits)))
+    context = Context(Path("/logs"), Path("/state"), NodeMemory(1 << 30, 1 << 30))
+    made = linux_resources(admitted_pod, admitted_pod.view.spec.containers[0], grant, context)
+    assert made.cpu_quota == (-1 if exclusive else 400_000)

@@ -113,8 +113,8 @@ class NodeAgent:
             return None
         milli = nodestatus.allocatable(self.machine, settings)["cpu"].milli()
         spare = settings.eviction_hard_memory.value()
-        owners = self.cpus.owners if self.cpus is not None else tuple
-        return CgroupKeeper(CgroupFiles(settings.cgroup_fs), self.core, lambda: self.context, milli, spare, owners)
+        files, unthrottled, tell = CgroupFiles(settings.cgroup_fs), self.admission.unthrottled, self.parts.events.pod
+        return CgroupKeeper(files, self.core, lambda: self.context, milli, spare, unthrottled, tell)
 
     def _make_reports(self) -> None:
         """Where pods come from, and where everything about them and about the node is told."""
@@ -272,6 +272,8 @@ class NodeAgent:
             if isinstance(effect, fx.Admit):
                 self.unsupported.look_at([pod], told=again)
             if isinstance(effect, fx.Release):
+                if self.cgroups is not None:
+                    self.cgroups.reconcile()  # tiers are as large as the pods that are left
                 await self.update_containers()
             if isinstance(effect, fx.Admit | fx.Release) and not self._writing_soon:
                 self._writing_soon = True

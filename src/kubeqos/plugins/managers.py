@@ -105,6 +105,8 @@ class Grant:
     because: str = ""
     exclusive: CpuSet = NO_CPUS
     """CPUs that containers of other pods must not use, whether this one runs on all of them or not."""
+    unthrottled: bool = False
+    """All of its CPUs are its own: a quota would only take from it what is its own (kubernetes#70585)."""
 
 
 NOTHING = Grant()

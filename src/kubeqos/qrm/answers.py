@@ -152,6 +152,7 @@ def grant_of(resources: Mapping[str, Allocation]) -> Grant | Nonsense:
         mounts=tuple(mounts.values()),
         devices=tuple(devices.values()),
         because=", ".join(f"{name}={given.result or given.quantity:}" for name, given in sorted(resources.items())),
+        unthrottled=(placed := cpus_of(resources.values())) is not None and placed[1],
     )
 
 

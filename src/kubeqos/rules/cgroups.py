@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kubeqos.model.objects import ContainerView, PodSpec, PodView
+from kubeqos.model.objects import ContainerView, PodSpec, PodView, ResourceList
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.podqos import QosClass, aggregate, effective_limits, effective_requests, pod_level_set
 
@@ -206,11 +207,7 @@ def pod_values(spec: PodSpec, qos: QosClass, node: NodeMemory, settings: CgroupS
         cpu_quota_us=quota,
         cpu_period_us=settings.cpu_period_us if cpu_bounded else None,
         memory_limit_bytes=limits.get("memory", _ZERO).value() if memory_bounded else None,
-        hugepage_limits={
-            str(Quantity.parse(name.removeprefix("hugepages-")).value()): amount.value()
-            for name, amount in requests.items()
-            if name.startswith("hugepages-")
-        },
+        hugepage_limits={str(size): limit for size, limit in hugepage_limits(requests, ()).items()},
         unified=_pod_memory_qos(spec, qos, node, settings),
     )
 
@@ -237,6 +234,26 @@ def _pod_memory_qos(spec: PodSpec, qos: QosClass, node: NodeMemory, settings: Cg
         if request != limit and high > request:
             unified["memory.high"] = str(high)
     return unified
+
+
+# -- huge pages ----------------------------------------------------------------------------------------------------
+
+
+def hugepage_limits(asked: ResourceList, sizes: Iterable[int]) -> dict[int, int]:
+    """How much of each page size may be used: what is asked for, and nothing of a size that nobody asked for."""
+    found = dict.fromkeys(sizes, 0)
+    for name, amount in asked.items():
+        if name.startswith("hugepages-"):
+            found[Quantity.parse(name.removeprefix("hugepages-")).value()] = amount.value()
+    return found
+
+
+def page_size_name(size: int) -> str:
+    """A page size as cgroups and CRI spell it: 2MB."""
+    for shift, unit in ((30, "GB"), (20, "MB"), (10, "KB")):
+        if size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return f"{size}B"
 
 
 # -- names ---------------------------------------------------------------------------------------------------------

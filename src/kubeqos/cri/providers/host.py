@@ -131,6 +131,22 @@ def cgroup_version(root: Path) -> int:
     return V1 if (root / "memory").is_dir() else V2
 
 
+def hugepage_sizes(root: Path, system: Path = Path("/sys")) -> tuple[int, ...]:
+    """Sizes of huge pages, in bytes, that the kernel limits by cgroup; none where it does not."""
+    if cgroup_version(root) == V1:
+        limits = (root / "hugetlb").is_dir()
+    else:
+        found = root / "cgroup.controllers"
+        limits = found.exists() and "hugetlb" in found.read_text().split()
+    names = [path.name for path in (system / "kernel/mm/hugepages").glob("hugepages-*kB")] if limits else []
+    return tuple(sorted(int(name.removeprefix("hugepages-").removesuffix("kB")) << 10 for name in names))
+
+
+def counts_swap(root: Path) -> bool:
+    """Whether swap is limited by cgroup (v2); the root itself has no such file, every other cgroup has."""
+    return any(root.glob("*/memory.swap.max"))
+
+
 def cgroup_path(cgroups_path: str) -> str:
     """The directory of an OCI `cgroupsPath`: itself, or the slices spelled out for `slice:prefix:name`."""
     parts = cgroups_path.split(":")

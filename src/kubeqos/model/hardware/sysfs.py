@@ -16,6 +16,8 @@ from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
 from kubeqos.model.machine import CoreKind, Cpu, Device, Machine, NumaNode
 
 # PCI base class and subclass → what people call it (PCI Code and ID Assignment specification, §1)
+MOST_PARENTS = 4
+"""How far above a device another one may say where both are: a bridge or two, never the root of all buses."""
 PCI_KINDS = {"0x0108": "nvme", "0x0300": "gpu", "0x0302": "gpu", "0x0380": "gpu", "0x1200": "accelerator"}
 
 
@@ -152,8 +154,12 @@ def _devices(root: Path, nodes: set[int]) -> Iterator[Device]:
     """NICs that are real hardware, then the PCI devices of the kinds that workloads ask for."""
 
     def numa_of(path: Path) -> int | None:
-        number = _number(path / "numa_node", -1)
-        return number if number in nodes else None
+        # A virtio interface is the child of the PCI device that has the node: whoever is nearest and says it counts.
+        for one in (path, *list(path.resolve().parents)[:MOST_PARENTS]):
+            number = _number(one / "numa_node", -1)
+            if number in nodes:
+                return number
+        return None
 
     for path in _entries(root / "class/net"):
         if (path / "device").exists():  # virtual interfaces have no device behind them

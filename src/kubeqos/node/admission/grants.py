@@ -30,7 +30,7 @@ def combine(grants: Iterable[tuple[str, Grant]]) -> Grant | Conflict:
     mounts: dict[str, Mount] = {}
     devices: dict[str, DeviceNode] = {}
     because = []
-    exclusive = NO_CPUS
+    exclusive, unthrottled = NO_CPUS, False
     for manager, grant in grants:
         if grant is NOTHING:
             continue
@@ -42,6 +42,7 @@ def combine(grants: Iterable[tuple[str, Grant]]) -> Grant | Conflict:
         mounts |= {mount.container_path: mount for mount in grant.mounts}
         devices |= {device.container_path: device for device in grant.devices}
         exclusive |= grant.exclusive
+        unthrottled |= grant.unthrottled
         if grant.because:
             because.append(grant.because)
     plain = {name: {key: value for key, (_, value) in table.items()} for name, table in tables.items()}
@@ -54,4 +55,5 @@ def combine(grants: Iterable[tuple[str, Grant]]) -> Grant | Conflict:
         devices=tuple(devices.values()),
         because="; ".join(because),
         exclusive=exclusive,
+        unthrottled=unthrottled,
     )

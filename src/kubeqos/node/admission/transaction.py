@@ -261,6 +261,10 @@ class Admission:
             known = self._joined[key] = given, combine(given)
         return known[1]
 
+    def unthrottled(self) -> set[str]:
+        """Pods with a container whose CPUs are all its own."""
+        return {uid for (uid, _), grant in self.grants().items() if grant.unthrottled}
+
     def cpus_of(self, container: ContainerRef) -> CpuSet:
         """Where a container is to run; nothing if nobody decides that."""
         for manager in self._placers:

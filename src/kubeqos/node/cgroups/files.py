@@ -146,6 +146,16 @@ class CgroupFiles:
             clean &= _remove_tree(folder)
         return clean
 
+    def oom_kills(self, path: str) -> int:
+        """How many processes of a pod were killed because memory ran out, since its cgroup was made."""
+        if self.version == 2:
+            return _counted(self.root / path.strip("/") / "memory.events")
+        return sum(_counted(child / "memory.oom_control") for child in self._below("memory", path))
+
+    def _below(self, controller: str, path: str) -> list[Path]:
+        folder = self._folder(controller, path)
+        return [child for child in folder.iterdir() if child.is_dir()] if folder is not None and folder.is_dir() else []
+
     def orphans(self, plan: Mapping[str, CgroupValues]) -> list[str]:
         """Pods' cgroups that belong to no pod of the plan."""
         tiers = [path for path in plan if not _is_pod(path)]
@@ -164,6 +174,14 @@ class CgroupFiles:
         else:
             folders = [hierarchy / relative for hierarchy in self.root.iterdir() if hierarchy.is_dir()]
         return [folder for folder in folders if folder.is_dir()]
+
+
+def _counted(file: Path) -> int:
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return 0  # it has gone with its container
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 def _is_pod(path: str) -> bool:

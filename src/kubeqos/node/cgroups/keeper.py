@@ -5,13 +5,14 @@ Joins the core's pods (`node.pod.machine`), the plan (`node.cgroups.plan`) and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from kubeqos.logs import logger
 from kubeqos.model.annotations.published import Protected
 from kubeqos.node.cgroups.files import CgroupFiles, Written
 from kubeqos.node.cgroups.plan import plan
 from kubeqos.node.cri.configs import Context, pod_cgroup
+from kubeqos.node.pod.effects import Raw, Record
 from kubeqos.node.pod.machine import Core
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.cgroups import CgroupValues
@@ -31,8 +32,11 @@ class CgroupKeeper:
         cpu_milli: int,
         spare_bytes: int,
         unthrottled: Callable[[], Collection[str]] = tuple,
+        tell: Callable[[Raw, Record], None] = lambda _raw, _told: None,
     ) -> None:
-        """`unthrottled`: the pods that own CPUs now."""
+        """`unthrottled`: the pods that own CPUs now; `tell` writes an event about a pod."""
+        self._tell = tell
+        self._killed: dict[str, int] = {}
         self.files = files
         self._core = core
         self._context = context
@@ -53,6 +57,7 @@ class CgroupKeeper:
             context.cgroups,
             spare_bytes=self._spare_bytes,
             unthrottled=self._unthrottled(),
+            hugepage_sizes=context.hugepage_sizes,
             prefix=context.cgroup_root,
             driver=context.cgroup_driver,
         )
@@ -63,11 +68,22 @@ class CgroupKeeper:
         done = self.files.reconcile(wanted)
         paths = {pod_cgroup(pod.admitted, self._context()): uid for uid, pod in self._core.pods.items()}
         self.protected = {paths[path]: found for path, found in done.protected.items() if path in paths}
+        self._tell_kills(paths)
         for path in self.files.orphans(wanted):
             self.files.remove(path)
         for text in (*done.drifted, *done.problems):
             log.warning("cgroup %s", text)
         return done
+
+    def _tell_kills(self, paths: Mapping[str, str]) -> None:
+        """A process that ran out of memory may not be its container's first: then nothing else tells of its end."""
+        killed = {uid: self.files.oom_kills(path) for path, uid in paths.items()}
+        for uid, count in killed.items():
+            more = count - self._killed.get(uid, 0)
+            if more > 0:
+                message = f"memory ran out: {more} process{'es' if more > 1 else ''} of the pod killed"
+                self._tell(self._core.pods[uid].raw, Record(uid, "Warning", "OOMKilling", message))
+        self._killed = {uid: max(count, self._killed.get(uid, 0)) for uid, count in killed.items()}
 
     def remove(self, pod: AdmittedPod) -> None:
         """The pod's containers have stopped; what is busy for another moment goes at the next reconcile."""

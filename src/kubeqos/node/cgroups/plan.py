@@ -19,6 +19,7 @@ from kubeqos.rules.cgroups import (
     MemoryPolicy,
     NodeMemory,
     cgroup_parent,
+    page_size_name,
     pod_values,
     shares,
     weight,
@@ -56,13 +57,15 @@ def plan(
     *,
     spare_bytes: int = 0,
     unthrottled: Collection[str] = (),
+    hugepage_sizes: Collection[int] = (),
     prefix: str = "",
     driver: str = "cgroupfs",
 ) -> dict[str, CgroupValues]:
     """Every cgroup that is to exist and its values; parents come before children.
 
     Pods together may use what is allocatable and, before they are evicted, `spare_bytes`: the eviction threshold.
-    `unthrottled` pods own CPUs: a quota would only take from them what is theirs (kubernetes#70585).
+    `unthrottled` pods own CPUs: a quota would only take from them what is theirs (kubernetes#70585). Of every size of
+    huge pages a pod may use what it asks for, and none where it asks for none.
     """
     tiers = Tiers.of(prefix.rstrip("/"), driver)
     cpu = dict.fromkeys(QosClass, 0)
@@ -76,6 +79,9 @@ def plan(
         values = pod_values(pod.view.spec, pod.qos, node, settings)
         if pod.uid in unthrottled and values.cpu_quota_us is not None:
             values = replace(values, cpu_quota_us=-1)
+        if hugepage_sizes:
+            none = {str(size): 0 for size in hugepage_sizes}
+            values = replace(values, hugepage_limits=none | values.hugepage_limits)
         found[path] = values
     protection = _tier_protection(memory, settings.memory_policy)
     return {
@@ -131,7 +137,7 @@ def _files_v2(values: CgroupValues) -> dict[File, str]:
         controller = name.partition(".")[0]
         files[controller, name] = _pages(int(value)) if controller == "memory" and value.isdigit() else value
     for size, limit in values.hugepage_limits.items():
-        files["hugetlb", f"hugetlb.{_size_name(int(size))}.max"] = str(limit)
+        files["hugetlb", f"hugetlb.{page_size_name(int(size))}.max"] = str(limit)
     return files
 
 
@@ -146,16 +152,9 @@ def _files_v1(values: CgroupValues) -> dict[File, str]:
     if values.memory_limit_bytes is not None:
         files["memory", "memory.limit_in_bytes"] = _pages(values.memory_limit_bytes)
     for size, limit in values.hugepage_limits.items():
-        files["hugetlb", f"hugetlb.{_size_name(int(size))}.limit_in_bytes"] = str(limit)
+        files["hugetlb", f"hugetlb.{page_size_name(int(size))}.limit_in_bytes"] = str(limit)
     return files
 
 
 def _pages(size: int) -> str:
     return str(size // PAGE_BYTES * PAGE_BYTES)
-
-
-def _size_name(size: int) -> str:
-    for shift, unit in ((30, "GB"), (20, "MB"), (10, "KB")):
-        if size % (1 << shift) == 0:
-            return f"{size >> shift}{unit}"
-    return f"{size}B"

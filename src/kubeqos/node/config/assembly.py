@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kubeqos.client.api import Api
 from kubeqos.clock import Clock, WallClock
-from kubeqos.cri.providers.host import cgroup_version
+from kubeqos.cri.providers.host import cgroup_version, counts_swap, hugepage_sizes
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import CCI, QOS_RESOURCES
@@ -155,7 +155,9 @@ def disk_bytes(state_dir: Path) -> int:
 
 def context_of(settings: NodeSettings, runtime: Runtime, machine: Machine) -> Context:
     """What CRI configurations depend on. A simulated machine has cgroup v2."""
-    version = 2 if isinstance(runtime, SimulatedRuntime) else cgroup_version(settings.cgroup_fs or CGROUP_MOUNT)
+    simulated = isinstance(runtime, SimulatedRuntime)
+    mount = settings.cgroup_fs or CGROUP_MOUNT
+    version = 2 if simulated else cgroup_version(mount)
     total = nodestatus.capacity(machine, settings)["memory"].value()
     usable = nodestatus.allocatable(machine, settings)["memory"].value()
     return Context(
@@ -166,6 +168,13 @@ def context_of(settings: NodeSettings, runtime: Runtime, machine: Machine) -> Co
         cgroup_driver=settings.cgroup_driver,
         cgroup_root=settings.cgroup_root,
         cgroup_version=version,
+        hugepage_sizes=_simulated_pages(machine) if simulated else hugepage_sizes(mount),
+        kills_as_a_whole=not settings.single_process_oom_kill,
+        has_swap=not simulated and counts_swap(mount),
         host_ip=settings.addresses[0] if settings.addresses else "",
         node_name=settings.node_name,
     )
+
+
+def _simulated_pages(machine: Machine) -> tuple[int, ...]:
+    return tuple(sorted({size for node in machine.nodes for size in node.hugepages}))

@@ -149,6 +149,9 @@ class NodeConfiguration:
     memory_policy: MemoryPolicy = _setting(
         "memoryReservationPolicy", MemoryPolicy.RESERVE, read.one_of(MemoryPolicy), "How requests protect memory."
     )
+    single_process_oom_kill: bool = _setting(
+        "singleProcessOOMKill", False, _flag, "Kill one process that runs out of memory, not its container (cgroup v2)."
+    )
     throttling_factor: float = _setting("memoryThrottlingFactor", 0.9, read.factor, "Where memory.high stands.")
     # Pressure
     eviction_hard: Mapping[str, str] = _setting(

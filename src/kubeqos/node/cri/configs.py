@@ -18,7 +18,15 @@ from kubeqos.model.objects import ContainerView
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.cri.observer import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Grant
-from kubeqos.rules.cgroups import CgroupSettings, NodeMemory, cgroup_parent, container_values, oom_score_adj
+from kubeqos.rules.cgroups import (
+    CgroupSettings,
+    NodeMemory,
+    cgroup_parent,
+    container_values,
+    hugepage_limits,
+    oom_score_adj,
+    page_size_name,
+)
 from kubeqos.rules.classes import POD_QOS, Catalog, Level, container_classes, pod_classes
 
 Raw = Mapping[str, Any]
@@ -38,6 +46,12 @@ class Context:
     catalog: Catalog = field(default_factory=Catalog)
     host_ip: str = ""
     node_name: str = ""
+    hugepage_sizes: tuple[int, ...] = ()
+    """Sizes of huge pages that the kernel can hand out, in bytes: who asks for none of a size gets none."""
+    kills_as_a_whole: bool = True
+    """Whether a container that runs out of memory goes as a whole (cgroup v2), and not only its largest process."""
+    has_swap: bool = False
+    """Whether the kernel counts swap by cgroup, so that it can be refused."""
     folders: bool = True
     """Whether logs and volumes have folders; a fleet of simulated nodes does without."""
 
@@ -199,10 +213,16 @@ def linux_resources(
         memory_limit_in_bytes=values.memory_limit_bytes or 0,
         oom_score_adj=score,
     )
-    if grant.properties.get("cpuset_cpus") and "kubeqos.io/exclusive-cpus" in grant.annotations:
-        resources.cpu_quota = -1  # a container with CPUs of its own is not throttled (kubernetes#70585)
+    if grant.unthrottled:
+        resources.cpu_quota = -1
+    for size, limit in hugepage_limits(view.resources.limits, context.hugepage_sizes).items():
+        resources.hugepage_limits.add(page_size=page_size_name(size), limit=limit)
     if context.cgroup_version == 2:
         resources.unified.update(values.unified)
+        if context.kills_as_a_whole:
+            resources.unified["memory.oom.group"] = "1"
+        if context.has_swap:
+            resources.unified["memory.swap.max"] = "0"  # as Kubernetes' NoSwap; a memory class may say otherwise
     apply_grant(resources, grant, context.cgroup_version)
     return resources
 
@@ -212,7 +232,8 @@ def apply_grant(resources: cri.LinuxContainerResources, grant: Grant, cgroup_ver
     for name, value in grant.properties.items():
         kind, _, page_size = name.partition(".")
         if page_size:
-            resources.hugepage_limits.add(page_size=page_size, limit=int(value))
+            known = [page for page in resources.hugepage_limits if page.page_size == page_size]
+            (known[0] if known else resources.hugepage_limits.add(page_size=page_size)).limit = int(value)
         else:
             setattr(resources, kind, value)
     if cgroup_version == 2:

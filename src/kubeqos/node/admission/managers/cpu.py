@@ -260,7 +260,7 @@ class CpuManager:
 @lru_cache(maxsize=1024)
 def _exclusive_grant(cpus: CpuSet) -> Grant:
     because, annotations = f"exclusive CPUs {cpus}", {EXCLUSIVE_ANNOTATION: str(cpus)}
-    return Grant({"cpuset_cpus": str(cpus)}, annotations=annotations, because=because, exclusive=cpus)
+    return Grant({"cpuset_cpus": str(cpus)}, annotations=annotations, because=because, exclusive=cpus, unthrottled=True)
 
 
 @lru_cache(maxsize=64)

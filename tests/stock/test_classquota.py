@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.stock.classquota import RESERVED_SECONDS, NotCounted, Refused, Unknown, Write, recount, reserve
+from kubeqos.stock.classquota import RESERVED_SECONDS, NotCounted, Refused, Unknown, Write, recount, release, reserve
 
 LEVEL = {"rdt"}
 
@@ -23,7 +23,6 @@ def pod(uid: str, cls: str = "gold", containers: int = 1, phase: str = "Running"
     names = [f"c{place}" for place in range(containers)]
     annotations = {f"qos.kubeqos.io/container.{name}": f"rdt={cls}" for name in names}
     return {
-        "kind": "Pod",
         "metadata": {"name": uid, "uid": uid, "annotations": annotations},
         "spec": {"containers": [{"name": name} for name in names]},
         "status": {"phase": phase},
@@ -77,9 +76,19 @@ def test_who_never_came_and_who_ended_give_back() -> None:
     early = recount(held, [], RESERVED_SECONDS - 1)
     assert isinstance(early, NotCounted), "its create may still be under way"
     assert counted(written(held, recount(held, [], RESERVED_SECONDS))) == {"gold": 0, "bronze": 0}
+    assert counted(written(held, recount(held, [], 1.0, gone=["1"]))) == {"gold": 0, "bronze": 0}, "it came and went"
     stored = written(held, recount(held, [pod("1")], 1.0))
     ended = recount(stored, [pod("1", phase="Succeeded")], 2.0)
     assert counted(written(stored, ended)) == {"gold": 0, "bronze": 0}
+
+
+def test_what_was_reserved_in_vain_is_given_back_once() -> None:
+    held = written(fresh(), reserve(fresh(), pod("1"), LEVEL, 0.0))
+    given = written(held, release(held, "1"))
+    assert counted(given) == {"gold": 0, "bronze": 0}
+    assert isinstance(release(given, "1"), NotCounted)
+    stored = written(held, recount(held, [pod("1")], 1.0))
+    assert isinstance(release(stored, "1"), NotCounted), "a pod that is stored keeps its place"
 
 
 # -- many hands ----------------------------------------------------------------------------------------------------

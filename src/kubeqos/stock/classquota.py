@@ -79,11 +79,26 @@ def reserve(
     return Write(_status(quota, compiled, {**reserved, uid: entry}))
 
 
-def recount(quota: Raw, pods: Iterable[Raw], now: float) -> Write | NotCounted:
+def release(quota: Raw, uid: str) -> Write | NotCounted:
+    """Give back what was reserved for a pod that somebody has refused."""
+    status = quota.get("status") or {}
+    reserved = dict(status.get("reserved") or {})
+    entry = reserved.pop(uid, None)
+    if entry is None or status.get("observedGeneration") != _generation(quota):
+        return NotCounted()  # counted by now, or to be counted anew
+    compiled = _with_usage(quota, status)
+    for line in entry["classes"]:
+        key = (Level(line["level"]), line["name"], line["class"])
+        if key in compiled.classes_used:
+            compiled.classes_used[key] -= line["count"]
+    return Write(_status(quota, compiled, reserved))
+
+
+def recount(quota: Raw, pods: Iterable[Raw], now: float, gone: Collection[str] = ()) -> Write | NotCounted:
     """Count the pods that are stored; `pods` were listed after `quota` was read.
 
     What is reserved for a pod that is among them is no longer needed; what was reserved long ago for one that is not
-    has no pod and never will.
+    has no pod and never will. `gone` are uids of pods that were seen to be deleted.
     """
     compiled = Quota.of(_native(quota))
     stored = set()
@@ -97,7 +112,7 @@ def recount(quota: Raw, pods: Iterable[Raw], now: float) -> Write | NotCounted:
     kept = {
         uid: entry
         for uid, entry in before.items()
-        if uid not in stored and now - (seconds_of(entry["at"]) or 0.0) < RESERVED_SECONDS
+        if uid not in stored and uid not in gone and now - (seconds_of(entry["at"]) or 0.0) < RESERVED_SECONDS
     }
     for entry in kept.values():
         for line in entry["classes"]:
@@ -114,7 +129,7 @@ def _native(quota: Raw) -> Raw:
 
 
 def _view(pod: Raw) -> PodView:
-    [native] = to_fields([pod])
+    [native] = to_fields([{**pod, "kind": "Pod"}])  # items of a list do not say their kind
     return PodView.of(native)
 
 

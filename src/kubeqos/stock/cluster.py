@@ -1,0 +1,63 @@
+"""What the parts in a stock cluster follow of it: classes, limits and quotas of classes, pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from kubeqos.client import Api, Informer, Resource
+from kubeqos.client.resources import resource_named
+from kubeqos.codec import decode_json
+from kubeqos.stock.admission import Classes
+from kubeqos.stock.names import CLASS, GROUP, LIMITS, QUOTA
+
+Raw = dict[str, Any]
+CLASSES = Resource(GROUP, "v1alpha1", "qosclasses", CLASS, namespaced=False)
+QUOTAS = Resource(GROUP, "v1alpha1", "qosclassquotas", QUOTA)
+LIMIT_RANGES = Resource(GROUP, "v1alpha1", "qosclasslimits", LIMITS)
+PODS = resource_named("Pod")
+
+
+class Cluster:
+    """Copies of what the API server has, kept up to date while `run` runs."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.ready = asyncio.Event()
+        self.quotas = Informer(api, QUOTAS)
+        self._limits = Informer(api, LIMIT_RANGES)
+        self._classes = Informer(api, CLASSES)
+        self._compiled: Classes | None = None
+        self._classes.on_change(lambda _: self._forget_classes())
+
+    @property
+    def classes(self) -> Classes:
+        if self._compiled is None:
+            self._compiled = Classes([decode_json(raw) for _, raw in self._classes])
+        return self._compiled
+
+    def limits_in(self, namespace: str) -> list[Raw]:
+        return list(_within(self._limits, namespace))
+
+    def quotas_in(self, namespace: str) -> list[Raw]:
+        return list(_within(self.quotas, namespace))
+
+    async def run(self) -> None:
+        """Follow until cancelled; `ready` is set when everything is known."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in (self.quotas, self._limits, self._classes):
+                tasks.create_task(informer.run())
+            for informer in (self.quotas, self._limits, self._classes):
+                await informer.synced.wait()
+            self.ready.set()
+
+    def _forget_classes(self) -> None:
+        self._compiled = None
+
+
+def _within(informer: Informer, namespace: str) -> Iterator[Raw]:
+    prefix = f"{namespace}/"
+    for key, raw in informer:
+        if key.startswith(prefix):
+            yield decode_json(raw)

@@ -1,0 +1,202 @@
+"""Our webhooks on a real API server: pods are completed, refused and counted, and a class quota is never overrun."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.client import ApiError
+from kubeqos.client.http import HttpApi
+from kubeqos.client.resources import Resource, resource_named
+from kubeqos.codec import decode_json
+from kubeqos.manifests import read
+from kubeqos.stock.cluster import CLASSES, LIMIT_RANGES, PODS, QUOTAS, Cluster
+from kubeqos.stock.quotakeeper import QuotaKeeper
+from kubeqos.stock.webhook import Webhook
+from kubeqos.web.pki import Pki
+from kubeqos.web.serving import serve
+from kubeqos.web.sockets import listen
+from kubeqos.web.tls import server_context
+from tests.qrm.harness import until
+from tests.stock.kube_apiserver import kube_apiserver
+from tests.stock.needs import needs_stock
+
+pytestmark = needs_stock("kube-apiserver", "etcd")
+NAMESPACES = resource_named("Namespace")
+DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+MUTATING = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATING = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+REPLICAS = 3
+
+
+@pytest.fixture(scope="module")
+def kubeconfig() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="kq-") as folder, kube_apiserver(Path(folder)) as path:
+        yield path
+
+
+def configuration(kind: str, replica: int, port: int, authority: bytes) -> dict[str, Any]:
+    """Pods with the label `replica: N` are shown to that replica; the others to nobody."""
+    mutating = kind == "MutatingWebhookConfiguration"
+    hook = {
+        "name": f"r{replica}.kubeqos.io",
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{port}/{'mutate' if mutating else 'validate'}",
+            "caBundle": base64.b64encode(authority).decode(),
+        },
+        "rules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE", "UPDATE"]}
+        ],
+        "objectSelector": {"matchLabels": {"replica": str(replica)}},
+        "failurePolicy": "Fail",
+        "sideEffects": "NoneOnDryRun",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 30,
+    }
+    if mutating:
+        hook["reinvocationPolicy"] = "IfNeeded"
+    metadata = {"name": f"kubeqos-{replica}"}
+    return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": metadata, "webhooks": [hook]}
+
+
+async def ensured(api: HttpApi, resource: Resource, body: dict[str, Any], namespace: str = "") -> None:
+    try:
+        await api.create(resource, body, namespace=namespace)
+    except ApiError as error:
+        if not error.already_exists:
+            raise
+
+
+@asynccontextmanager
+async def webhooks(kubeconfig: Path, folder: Path) -> AsyncIterator[HttpApi]:
+    """As many webhooks as replicas, each with its own view of the cluster; yields an administrator's client."""
+    async with AsyncExitStack() as stack:
+        api = HttpApi.from_kubeconfig(kubeconfig, None)
+        stack.push_async_callback(api.close)
+        for manifest in read([str(files("kubeqos.stock") / "crds")]):
+            await ensured(api, DEFINITIONS, manifest.raw)
+        pki = Pki(folder)
+        certificate, key = pki.server_files(["127.0.0.1"])
+        for replica in range(REPLICAS):
+            own = HttpApi.from_kubeconfig(kubeconfig, None)
+            stack.push_async_callback(own.close)
+            cluster = Cluster(own)
+            following = asyncio.create_task(cluster.run())
+            stack.callback(following.cancel)
+            await cluster.ready.wait()
+            listener = listen("127.0.0.1", 0)
+            application = Webhook(cluster, QuotaKeeper(cluster))
+            await stack.enter_async_context(serve(application, listener, server_context(certificate, key, pki.ca_file)))
+            for resource in (MUTATING, VALIDATING):
+                body = configuration(resource.kind, replica, listener.getsockname()[1], pki.ca_pem)
+                await api.create(resource, body)
+                stack.push_async_callback(api.delete, resource, body["metadata"]["name"])
+        yield api
+
+
+def pod(name: str, namespace: str, replica: int = 0, **annotations: str) -> dict[str, Any]:
+    marked = {f"qos.kubeqos.io/{key.replace('__', '.')}": value for key, value in annotations.items()}
+    metadata = {"name": name, "namespace": namespace, "labels": {"replica": str(replica)}, "annotations": marked}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "main", "image": "a"}]},
+    }
+
+
+def own(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "kubeqos.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def prepared(api: HttpApi, namespace: str, gold: int) -> None:
+    await ensured(api, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    for name, more in (("gold", {"counted": True}), ("bronze", {})):
+        spec = {"resource": "rdt", "class": name, "level": "container", **more}
+        await ensured(api, CLASSES, own("QOSClass", f"rdt.{name}", spec))
+    classes = [{"name": "gold", "capacity": gold}, {"name": "bronze"}]
+    quota = own("QOSClassQuota", "q", {"qosResources": {"container": [{"name": "rdt", "classes": classes}]}})
+    await ensured(api, QUOTAS, quota, namespace)
+
+
+async def created(api: HttpApi, body: dict[str, Any]) -> str:
+    """Whether a pod was taken, or the words with which it was not."""
+    try:
+        await api.create(PODS, body, namespace=body["metadata"]["namespace"])
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+async def test_a_pod_is_completed_counted_and_kept_to_what_it_asked(kubeconfig: Path, tmp_path: Path) -> None:
+    async with webhooks(kubeconfig, tmp_path) as api:
+        await prepared(api, "one", gold=1)
+        limits = [{"type": "Container", "qosResources": [{"name": "rdt", "default": "bronze"}]}]
+        await api.create(LIMIT_RANGES, own("QOSClassLimits", "l", {"limits": limits}), namespace="one")
+
+        async def with_default() -> bool:
+            name = f"plain-{asyncio.get_running_loop().time():.3f}".replace(".", "-")
+            assert await created(api, pod(name, "one")) == ""
+            stored = await api.get(PODS, name, "one")
+            return "qos.kubeqos.io/container.main" in stored["metadata"].get("annotations", {})
+
+        await until("the namespace's default is known", with_default)
+        assert await created(api, pod("gold", "one", container__main="rdt=gold")) == ""
+        stored = await api.get(PODS, "gold", "one")
+        assert stored["spec"]["containers"][0]["resources"]["requests"] == {"qos.kubeqos.io/rdt.gold": "1"}
+        over = await created(api, pod("second", "one", container__main="rdt=gold"))
+        assert "exceeded quota: q, requested: container.rdt/gold=1, used: container.rdt/gold=1" in over
+        assert "there is no class rdt=purple" in await created(api, pod("bad", "one", container__main="rdt=purple"))
+        stored["metadata"]["annotations"]["qos.kubeqos.io/container.main"] = "rdt=bronze"
+        with pytest.raises(ApiError, match="cannot be changed after its creation"):
+            await api.update(PODS, stored)
+
+
+async def test_twenty_creators_and_three_webhooks_never_overrun_a_quota(kubeconfig: Path, tmp_path: Path) -> None:
+    capacity = 7
+    async with webhooks(kubeconfig, tmp_path) as api:
+        await prepared(api, "crowd", gold=capacity)
+
+        async def creator(number: int) -> list[str]:
+            wishes = [
+                pod(f"p{number}-{turn}", "crowd", number % REPLICAS, container__main="rdt=gold") for turn in range(3)
+            ]
+            return [await created(api, body) for body in wishes]
+
+        answers = [answer for each in await asyncio.gather(*map(creator, range(20))) for answer in each]
+        listing = await api.list(PODS, "crowd")
+        assert len(listing.items) == answers.count("") == capacity
+        assert all("exceeded quota" in answer for answer in answers if answer)
+        keeper = QuotaKeeper(Cluster(api))
+        gone = [decode_json(raw)["metadata"] for raw in listing.items[:3]]
+        for metadata in gone:
+            await api.delete(PODS, metadata["name"], "crowd", grace_seconds=0)
+        await keeper.count("crowd", "q", [metadata["uid"] for metadata in gone])
+        quota = await api.get(QUOTAS, "q", "crowd")
+        [usage] = quota["status"]["qosResourcesUsage"]["container"]
+        assert usage["classes"][0] == {"name": "gold", "capacity": capacity - 3}
+        assert quota["status"]["reserved"] == {}
+        again = [await created(api, pod(f"again-{turn}", "crowd", 0, container__main="rdt=gold")) for turn in range(4)]
+        assert [bool(answer) for answer in again] == [False, False, False, True]

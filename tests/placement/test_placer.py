@@ -17,9 +17,9 @@ from kubeqos.placement.counted import COUNTED, counted_checks
 from kubeqos.placement.findings import COMPANY, Finding
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.rows import EVERY_ROW, ManyRows, OneRow
-from kubeqos.placement.shape import compile_shape
+from kubeqos.placement.shape import Shape, compile_shape
 from kubeqos.scheduler.reading import node_facts
-from tests.placement.playbook import classes, given, node, pod
+from tests.placement.playbook import World, classes, given, node, pod
 from tests.placement.strategies import nodes, pods
 
 NAMES = tuple(f"n{number}" for number in range(4))
@@ -216,3 +216,29 @@ class TestFindings:
     def test_company_comes_as_well_as_goes(self) -> None:
         assert Finding(np.array([True]), "no", waits_for=COMPANY).comes_by_itself
         assert not Finding(np.array([True]), "no", waits_for="cpu").comes_by_itself
+
+
+class TestBecause:
+    """Why a node won, by score, and who came next."""
+
+    def because(self, world: World, raw: dict[str, Any], shape: Shape | None = None) -> str:
+        placer, asked = Placer(world.cluster, world.weights), shape or world.shape(raw)
+        answer = placer.place(asked)
+        assert isinstance(answer, Placed)
+        told = placer.because(asked, answer)
+        assert placer.place(asked) == answer  # asking changes nothing
+        return told
+
+    def test_parts_add_up_and_the_next_two_are_named(self) -> None:
+        world = given(*(node(name, cpu=cpu) for name, cpu in zip("abcd", ("8", "4", "2", "1"), strict=True)))
+        told = self.because(world, pod(cpu="1", memory="1Gi"))
+        assert told == "best of the nodes that fit, with 162 points (resources 87, balance 75); next b 152, c 133"
+
+    def test_a_single_node_has_nobody_behind_it(self) -> None:
+        told = self.because(given(node("a")), pod(cpu="1", memory="2Gi"))
+        assert told == "best of the nodes that fit, with 150 points (resources 75, balance 75)"
+
+    def test_nodes_that_were_compared_are_told_alike(self) -> None:
+        world = given(node("a", taints=["x=y:PreferNoSchedule"]), node("b"))
+        told = self.because(world, pod(cpu="1", memory="2Gi"))
+        assert told == "best of the nodes that fit, with 450 points (resources 75, balance 75, taints 300); next a 150"

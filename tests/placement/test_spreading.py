@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from kubeqos.model.objects import LabelSelectorView, PodView
+from kubeqos.placement import placer as placing
 from kubeqos.placement.cluster import PlacedPod
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.score import Weights
@@ -99,3 +100,22 @@ def test_groups_of_nodes_give_the_answer_of_comparing_all(
             assert compared is None
         if running and data.draw(st.integers(0, 3)) == 0:
             cluster.remove_pod(running.pop(data.draw(st.integers(0, len(running) - 1))))
+
+
+@settings(max_examples=60, deadline=None)
+@for_all(st.tuples(*(nodes(name) for name in NAMES)), st.lists(pods(), min_size=1, max_size=6), st.booleans())
+def test_the_nodes_that_are_told_to_come_next_do(
+    raw: tuple[dict[str, Any], ...], arriving: list[dict[str, Any]], spread_by_default: bool
+) -> None:
+    cluster = cluster_of(raw)
+    placer = Placer(cluster)
+    for number, each in enumerate(arriving):
+        each["metadata"]["labels"] = {"app": "web"}
+        shape = replica(each) if spread_by_default else compile_shape(PodView.of(each))
+        answer = placer.place(shape)
+        if not isinstance(answer, Placed) or placer._compared is not None:
+            continue
+        leaders = placer._rankings[shape].leaders(cluster, shape, placer.weights)
+        placer._compare(shape)
+        assert placer._compared is not None and leaders == placing._leaders(placer._compared, 3)
+        cluster.add_pod(answer.node, PlacedPod(str(number), str(number), shape))

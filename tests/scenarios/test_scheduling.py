@@ -67,6 +67,10 @@ def test_a_more_important_pod_takes_the_class_slot(cluster: ScenarioCluster) -> 
     )
     cluster.kubectl("delete", "pod", "second", "--force", "--ignore-not-found")
     cluster.wait("urgent is bound", lambda: cluster.pod("urgent")["spec"].get("nodeName") == "gold-node", 5)
+    told = "Preempting pod default/second on node gold-node, which has a lower priority"
+    cluster.wait("both sides are told", lambda: told in cluster.kubectl("describe", "pod", "urgent"))
+    events = cluster.kubectl("get", "events", "--field-selector", "involvedObject.name=second")
+    assert "Preempted by pod default/urgent on node gold-node" in events
 
 
 def test_a_catalog_that_changes_lets_a_waiting_pod_in(cluster: ScenarioCluster) -> None:

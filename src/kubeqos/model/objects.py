@@ -274,6 +274,7 @@ class ContainerStatus(View, frozen=True, kw_only=True):
     ready: bool = False
     restart_count: int = 0
     state: dict[str, Any] = {}
+    last_state: dict[str, Any] = {}
 
 
 class Condition(View, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,12 +30,14 @@ from kubeqos.placement.score import (
     local_points,
     needs_relative,
     relative_points,
+    score_parts,
 )
 from kubeqos.placement.selectors import NamespaceLabels, labels_predicate
 from kubeqos.placement.shape import Shape
 from kubeqos.placement.spreading import ZONE, Place, default_points, domain_pods
 
 _KEPT_SHAPES = 512
+_TOLD = 3  # the best nodes that an answer names
 FEW_ROWS = 8  # from about there on the columns are faster than one row at a time
 
 
@@ -44,6 +47,11 @@ class Placed:
 
     node: str
     points: int
+
+    @property
+    def brief(self) -> str:
+        """Why this node, in a few words; `Placer.because` has more."""
+        return f"best of the nodes that fit, with {self.points} points"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +83,12 @@ class Placer:
         self.namespaces = namespaces
         self._few_rows = few_rows
         self._rankings: OrderedDict[Shape, _Ranking] = OrderedDict()
+        self._compared: Ints | None = None
+        """The points of all rows, where the last pod was decided by comparing them."""
 
     def place(self, shape: Shape) -> Placed | Unplaced:
         """Decide for a pod of this shape. Does not charge it: call `cluster.add_pod` with the answer."""
+        self._compared = None
         if self._must_compare(shape):
             best = self._compare(shape)
             return self._unplaced(shape) if best is None else self._placed(*best)
@@ -88,6 +99,19 @@ class Placer:
         if ranking.unplaced is None:
             ranking.unplaced = self._unplaced(shape)
         return ranking.unplaced
+
+    def because(self, shape: Shape, answer: Placed) -> str:
+        """Why the node won, in points, and who came next: for the pod just placed, before it is charged."""
+        row = self.cluster.row_of[answer.node]
+        parts = score_parts(self.cluster, shape, row, self.weights, answer.points)
+        listed = ", ".join(f"{name} {points}" for name, points in parts.items())
+        if self._compared is not None:
+            leaders = _leaders(self._compared, _TOLD)
+        else:
+            leaders = self._rankings[shape].leaders(self.cluster, shape, self.weights)
+        behind = [f"{self.cluster.node_name(other)} {points}" for other, points in leaders if other != row]
+        after = f"; next {', '.join(behind[: _TOLD - 1])}" if behind else ""
+        return answer.brief + (f" ({listed})" if listed else "") + after
 
     def _placed(self, row: int, points: int) -> Placed:
         return Placed(self.cluster.node_name(row), points)
@@ -119,8 +143,33 @@ class Placer:
             return None
         points = local_points(self.cluster, shape, slice(None), self.weights)
         points += relative_points(self.cluster, shape, fits, self.weights, self.namespaces)
-        row = int(np.argmax(np.where(fits, points, -1)))
+        self._compared = np.where(fits, points, -1)
+        row = int(np.argmax(self._compared))
         return row, int(points[row])
+
+
+def _leaders(points: Ints, count: int) -> list[tuple[int, int]]:
+    """The rows with the most points, the lowest among equals first; -1 does not fit."""
+    left, found = points.copy(), []
+    for _ in range(count):
+        row = int(np.argmax(left))
+        if left[row] < 0:
+            break
+        found.append((row, int(left[row])))
+        left[row] = -1
+    return found
+
+
+def _first_of(heap: list[tuple[int, int]], count: int, is_valid: Callable[[int, int], bool]) -> list[tuple[int, int]]:
+    """The first entries of a heap that still hold, as rows and points. Those that do not are dropped on the way."""
+    kept: list[tuple[int, int]] = []
+    while heap and len(kept) < count:
+        entry = heapq.heappop(heap)
+        if is_valid(entry[1], -entry[0]) and entry not in kept:
+            kept.append(entry)
+    for entry in kept:
+        heapq.heappush(heap, entry)
+    return [(row, -negative) for negative, row in kept]
 
 
 class _Ranking:
@@ -212,6 +261,10 @@ class _Ranking:
             heapq.heappop(self._heap)
         return None
 
+    def leaders(self, cluster: Cluster, shape: Shape, weights: Weights) -> list[tuple[int, int]]:
+        """The best rows and their points."""
+        return _first_of(self._heap, _TOLD, lambda row, points: self._points.get(row) == points)
+
 
 class _SpreadRanking(_Ranking):
     """The same for replicas: one heap for each place (pods of the selector on the node, zone), best first.
@@ -271,3 +324,14 @@ class _SpreadRanking(_Ranking):
             found.append((weights.spread * points[place] - negative, -row))
         most, row = max(found)
         return -row, most
+
+    def leaders(self, cluster: Cluster, shape: Shape, weights: Weights) -> list[tuple[int, int]]:
+        points = default_points(self._sizes, domain_pods(cluster, shape, ZONE, self._pods))
+        found: list[tuple[int, int]] = []
+        for place, heap in self._heaps.items():
+
+            def holds(row: int, value: int, place: Place = place) -> bool:
+                return self._places.get(row) == place and self._points[row] == value
+
+            found += [(row, value + weights.spread * points[place]) for row, value in _first_of(heap, _TOLD, holds)]
+        return sorted(found, key=lambda each: (-each[1], each[0]))[:_TOLD]

@@ -14,7 +14,7 @@ import numpy as np
 from kubeqos.placement.cluster import SOFT_TAINT, Cluster
 from kubeqos.placement.domains import domain_counts
 from kubeqos.placement.indexes import Bools, Ints, Rows
-from kubeqos.placement.rows import At, ManyRows, Number
+from kubeqos.placement.rows import At, ManyRows, Number, OneRow
 from kubeqos.placement.selectors import NamespaceLabels, term_matches
 from kubeqos.placement.shape import Shape
 from kubeqos.placement.spreading import MAX_POINTS, spread_points
@@ -93,6 +93,14 @@ def local_points(cluster: Cluster, shape: Shape, rows: Rows, weights: Weights) -
 def load_points(cluster: Cluster, shape: Shape, at: At, weights: Weights) -> Number:
     """The part of the local points that pods change when they come and go, as if the pod were placed."""
     points: Number = 0
+    for part in load_parts(cluster, shape, at, weights).values():
+        points = points + part
+    return points
+
+
+def load_parts(cluster: Cluster, shape: Shape, at: At, weights: Weights) -> dict[str, Number]:
+    """The same by score."""
+    parts: dict[str, Number] = {}
     cpu = at.read(cluster.scoring_cpu) + shape.scoring_cpu_milli
     memory = at.read(cluster.scoring_memory) + shape.scoring_memory
     cpu_capacity, memory_capacity = at.read(cluster.cpu.capacity), at.read(cluster.memory.capacity)
@@ -102,16 +110,16 @@ def load_points(cluster: Cluster, shape: Shape, at: At, weights: Weights) -> Num
         shares = allocation(cpu, cpu_capacity, cpu_size, taken) + allocation(
             memory, memory_capacity, memory_size, taken
         )
-        points = weights.resources * (shares // 2)
+        parts["resources"] = weights.resources * (shares // 2)
     if weights.balance and not shape.best_effort:
         gained = balance(cpu / cpu_size, memory / memory_size, at.read(cluster.unevenness), at)
-        points = points + weights.balance * gained
+        parts["balance"] = weights.balance * gained
     if shape.class_needs:
         if weights.classes:
-            points = points + weights.classes * class_availability(cluster, shape, at)
+            parts["classes"] = weights.classes * class_availability(cluster, shape, at)
     elif weights.keep_classes:
-        points = points + weights.keep_classes * (MAX_POINTS - at.read(cluster.scarce_free))
-    return points
+        parts["no scarce classes"] = weights.keep_classes * (MAX_POINTS - at.read(cluster.scarce_free))
+    return parts
 
 
 def image_points(cluster: Cluster, shape: Shape, rows: Rows, weights: Weights) -> Ints:
@@ -119,6 +127,22 @@ def image_points(cluster: Cluster, shape: Shape, rows: Rows, weights: Weights) -
     if not weights.images or not cluster.images:
         return np.zeros(len(cluster.alive[rows]), dtype=np.int64)
     return weights.images * image_locality(cluster, shape, rows)
+
+
+def score_parts(cluster: Cluster, shape: Shape, row: int, weights: Weights, total: int) -> dict[str, int]:
+    """The points of a node by score; what nodes are compared by is the rest of the total."""
+    parts = load_parts(cluster, shape, OneRow(row), weights)
+    if cluster.images:
+        parts["images"] = int(image_points(cluster, shape, np.array([row]), weights)[0])
+    rest = total - sum(parts.values())
+    others = {
+        "affinity": shape.preferred_terms,
+        "taints": cluster.has_soft_taints,
+        "spread": shape.soft_spread,
+        "pods nearby": shape.preferred_affinity or shape.preferred_anti_affinity,
+    }
+    parts[" and ".join(name for name, present in others.items() if present) or "rest"] = rest
+    return {name: value for name, value in parts.items() if value}
 
 
 # -- relative scores -----------------------------------------------------------------------------------------------

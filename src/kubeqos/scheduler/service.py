@@ -259,6 +259,8 @@ class SchedulerService:
             "Preempted",
             f"Preempted by pod {evict.preemptor.namespace}/{evict.preemptor.name} on node {evict.node}",
         )
+        what = f"Preempting pod {victim.namespace}/{victim.name} on node {evict.node}, which has a lower priority"
+        self.events.record(_reference(evict.preemptor), "Preempting", what)
         await self._patch_status(victim, {"conditions": [condition]})
         try:
             await self._api.delete(PODS, victim.name, victim.namespace, uid=victim.uid)

@@ -45,8 +45,9 @@ def rehearse_pods(cluster: Cluster, pods: Sequence[Waiting], weights: Weights = 
 def _decide(cluster: Cluster, pod: Waiting, placer: Placer, preemptor: Preemptor) -> Rehearsed:
     answer = placer.place(pod.shape)
     if isinstance(answer, Placed):
+        because = placer.because(pod.shape, answer)
         cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape))
-        return Rehearsed(pod.name, answer.node, because=f"best of the nodes that fit, with {answer.points} points")
+        return Rehearsed(pod.name, answer.node, because=because)
     because = answer.message  # of the cluster as it is, before anybody is evicted
     plan = preemptor.preempt(pod.shape, answer.explanation)
     if isinstance(plan, NoPreemption):

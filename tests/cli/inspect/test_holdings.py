@@ -58,3 +58,21 @@ def test_who_holds_a_class_and_how_he_stands_to_it() -> None:
     ]
     still = {**MOVING, "spec": {**MOVING["spec"]}, "status": {"phase": "Running"}}
     assert [one.standing for one in holders([PodView.of(still)], {})] == ["has it"]
+
+
+def test_why_tells_how_a_container_ended_the_last_time() -> None:
+    limited = {"name": "main", "resources": {"limits": {"memory": "64Mi"}}}
+    killed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    raw = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"containers": [limited]},
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [{"name": "main", "restartCount": 2, "state": {"running": {}}, "lastState": killed}],
+        },
+    }
+    facts = story(raw, [])
+    line = "main: running, 2 restarts, the last ended OOMKilled exit code 137: over its memory limit of 64Mi"
+    assert f"  container  {line}" in as_text(facts).splitlines()
+    killed["terminated"]["message"] = "the node was out of memory, and oom_score 1335 the highest of 3 containers"
+    assert "its memory limit" not in as_text(story(raw, []))

@@ -14,7 +14,7 @@ from kubeqos.cli.output import emit, wide_output_option
 from kubeqos.client.errors import ApiError
 from kubeqos.model.annotations.published import SHARED_PART, decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
-from kubeqos.model.objects import PodView
+from kubeqos.model.objects import ContainerStatus, PodView
 from kubeqos.model.quantity import Format, Quantity
 from kubeqos.rules.podqos import effective_requests, qos_class
 
@@ -99,6 +99,7 @@ def story(raw: dict[str, Any], events: list[dict[str, Any]], node: dict[str, Any
         "status": ": ".join(filter(None, (pod.status.reason, pod.status.message))),
         "containers": [
             {"name": status.name, "state": _state(status.state), "restarts": status.restart_count}
+            | _ended_before(pod, status)
             for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
         ],
         "cpus": _cpus(pod, node),
@@ -135,7 +136,8 @@ def as_text(facts: dict[str, Any]) -> str:
     if facts["status"]:
         lines.append(f"  status     {facts['status']}")
     lines += [
-        f"  container  {each['name']}: {each['state']}, {each['restarts']} restarts" for each in facts["containers"]
+        f"  container  {each['name']}: {each['state']}, {each['restarts']} restarts{_before(each)}"
+        for each in facts["containers"]
     ]
     for held in facts["cpus"]:
         own = "its own" if held["exclusive"] else "shared"
@@ -207,6 +209,28 @@ def _moment(event: dict[str, Any]) -> tuple[str, int]:
     revision = str(event["metadata"].get("resourceVersion") or "")
     seen = event.get("lastTimestamp") or event.get("eventTime") or ""
     return seen, int(revision) if revision.isdecimal() else 0
+
+
+def _ended_before(pod: PodView, status: ContainerStatus) -> dict[str, str]:
+    """How the container ended the last time, with the limit that killed it, if one did."""
+    for state in (status.state, status.last_state):
+        if (ended := state.get("terminated")) is None:
+            continue
+        said = (
+            {"lastEnd": _state({"terminated": ended}).removeprefix("terminated ")} if state is not status.state else {}
+        )
+        if ended.get("reason") == "OOMKilled" and "out of memory" not in (ended.get("message") or ""):
+            containers = (*pod.spec.init_containers, *pod.spec.containers)
+            limit = next((one.resources.limits.get("memory") for one in containers if one.name == status.name), None)
+            said["killedBy"] = f"its memory limit of {limit}" if limit is not None else "memory of its node"
+        return said
+    return {}
+
+
+def _before(container: dict[str, Any]) -> str:
+    """The same as a person reads it."""
+    last = f", the last ended {container['lastEnd']}" if "lastEnd" in container else ""
+    return last + (f": over {container['killedBy']}" if "killedBy" in container else "")
 
 
 def _times(count: int) -> str:

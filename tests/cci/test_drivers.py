@@ -179,7 +179,7 @@ async def test_a_driver_without_the_added_field_serves_claims_of_one_sort(tmp_pa
     async with Node(tmp_path, laptop8()) as node, node.driver(Plain()):
         two = '{"cores": ["1", "2"], "cpu attributes": [["EXCLUSIVE"], ["EXCLUSIVE"]]}'
         assert await node.start(pod("both", two)) is None
-        assert len(node.available) == 5
+        assert len(node.available) == 4
         mixed = '{"cores": ["1", "2"], "cpu attributes": [["EXCLUSIVE"], ["SHARED"]]}'
         refusal = await node.start(pod("mixed", mixed))
         assert refusal is not None and "a mixed answer needs AdmitResponse.sets" in refusal.message

@@ -264,7 +264,8 @@ async def test_an_agent_that_dies_while_a_pod_starts(tmp_path: Path, step: str) 
                 assert await node.admit(wanted) is None
             [(ref, _)] = wanted.containers()
             assert await node.run(wanted, ref) is None
-            assert len(node.cpus(wanted)) == 3 and node.cpus(web) == cpus("0-7") - node.cpus(wanted)
+            mine = laptop8().touched_cores(node.cpus(wanted))
+            assert len(node.cpus(wanted)) == 3 and node.cpus(web) == cpus("0-7") - mine
             await node.stop(wanted)
             assert node.available == node.cpus(web) == cpus("0-7") and not node.manager.store.departures
             node.validate()

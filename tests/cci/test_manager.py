@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ async def test_the_claim_of_the_kep_end_to_end(tmp_path: Path) -> None:
         hpc = pod("hpc", KEP_CLAIM, **{"example.com/eth1": "1"})
         assert await node.start(hpc) is None
         mine = node.manager.store.entries[hpc.uid, "main"].whole
-        assert len(mine) == 5 and mine <= kep80().numa_cpus[1]
-        assert len(kep80().whole_cores(mine)) == 4, "two pairs of siblings and one more"
+        assert len(mine) == 6 and mine <= kep80().numa_cpus[1]
+        assert kep80().whole_cores(mine) == mine, "two pairs of siblings, and one more whose sibling is nobody else's"
         assert len(node.cpus(hpc)) == 25 and node.memory(hpc) == "1"
         assert node.cpus(web) == cpus("0-79") - mine
         assert node.writes == [("web", str(cpus("0-79") - mine))]
@@ -65,7 +66,41 @@ async def test_standard_pods_keep_their_minimum(tmp_path: Path) -> None:
         refusal = await node.start(pod("greedy", exclusive(6)))
         assert refusal is not None
         assert refusal.message == ("standard pods: 2 cpus would be left for pods without claims, at least 3 must stay")
-        assert await node.start(pod("modest", exclusive(5))) is None
+        assert await node.start(pod("odd", exclusive(5))) is not None, "the sixth is nobody else's"
+        assert await node.start(pod("modest", exclusive(4))) is None
+        node.validate()
+
+
+async def test_siblings_of_exclusive_cores_go_to_nobody_else(tmp_path: Path) -> None:
+    """Seen before: three pods with one exclusive core each ran on the threads of two cores."""
+    async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
+        web, owners = pod("web"), [pod(f"owner-{number}", exclusive(1)) for number in range(3)]
+        for each in (web, *owners):
+            assert await node.start(each) is None
+        cores = [laptop8().touched_cores(node.cpus(each)) for each in owners]
+        assert [len(core) for core in cores] == [2, 2, 2] and len(cores[0] | cores[1] | cores[2]) == 6
+        assert node.cpus(web) == cpus("0-7") - cores[0] - cores[1] - cores[2]
+        [shown] = node.manager.node_resources()
+        assert (shown.capacity, shown.allocatable) == (8, 5), "three siblings are in nobody's requests"
+        await node.restart()
+        assert node.available == node.cpus(web) and [node.cpus(one) for one in owners] == [
+            cpus(n) for n in ("0", "2", "4")
+        ]
+
+
+async def test_single_threads_where_the_machines_owner_wants_them(tmp_path: Path) -> None:
+    async with Node(tmp_path, laptop8(), thread_granularity=True) as node, node.driver(Reference(laptop8())):
+        owners = [pod(f"owner-{number}", exclusive(1)) for number in range(3)]
+        for each in owners:
+            assert await node.start(each) is None
+        assert node.available == cpus("3-7")
+        assert node.manager.node_resources()[0].allocatable == 8
+        node.settings = replace(node.settings, thread_granularity=False)
+        await node.restart()
+        await node.driver_up()
+        assert node.available == cpus("3-7"), "what was promised stays as it was promised"
+        assert await node.start(pod("full", exclusive(1))) is None
+        assert node.available == cpus("3,6-7")
         node.validate()
 
 

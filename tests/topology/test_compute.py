@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -73,7 +74,35 @@ def test_required_siblings_make_whole_cores_of_every_size() -> None:
 
 def test_preferred_siblings_use_as_many_whole_cores_as_there_are() -> None:
     wish = CpuRequest(5, exclusive=True, siblings=Siblings.PREFERRED)
-    assert got(allocate(laptop8(), cpus("1-6"), wish)).cpus == cpus("1-5")
+    by_threads = replace(wish, threads=True)
+    assert got(allocate(laptop8(), cpus("1-6"), by_threads)).cpus == cpus("1-5")
+    assert str(allocate(laptop8(), cpus("1-6"), wish)).endswith("requested=5, available=4"), (
+        "1 and 6 are parts of cores"
+    )
+    answer = got(allocate(laptop8(), cpus("0-7"), wish))
+    assert (answer.cpus, answer.whole) == (cpus("0-4"), cpus("0-5"))
+
+
+def test_exclusive_owns_full_cores() -> None:
+    """KEP-3675, "Full cores": a sibling of what is owned goes to nobody else, unless the machine's owner wants that."""
+    for siblings in Siblings:
+        one = CpuRequest(1, exclusive=True, siblings=siblings)
+        if siblings is not Siblings.REQUIRED:
+            assert got(allocate(laptop8(), cpus("3-7"), one)).whole == cpus("4-5")
+            assert violations(laptop8(), cpus("3-7"), one, cpus("3")), "its sibling 2 is somebody else's"
+    single = got(allocate(laptop8(), cpus("3"), CpuRequest(1, exclusive=True, threads=True)))
+    assert single.cpus == single.whole == cpus("3")
+
+
+def test_a_left_over_sibling_serves_its_own_claim_only_where_it_is_preferred() -> None:
+    shared = CpuRequest(3)
+    for siblings, free in ((Siblings.PREFERRED, "1,3-4"), (Siblings.ANY, "")):
+        owner = CpuRequest(1, exclusive=True, siblings=siblings)
+        answer = allocate_claim(laptop8(), cpus("0-1,3-4"), (owner, shared))
+        if free:
+            assert isinstance(answer, tuple) and [one.cpus for one in answer] == [cpus("0"), cpus(free)]
+        else:
+            assert isinstance(answer, Unsatisfiable)
 
 
 def test_kinds_of_cores() -> None:

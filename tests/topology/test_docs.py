@@ -24,7 +24,7 @@ def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(block("python"), str(PAGE), "exec"), {})
     printed = capsys.readouterr().out
     assert printed.startswith("40-44 1\n")
-    assert "A default/hpc     5  40-44" in printed
+    assert "A default/hpc     6  40-45" in printed
 
 
 def test_the_machine_can_be_read() -> None:

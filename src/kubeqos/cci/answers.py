@@ -16,7 +16,7 @@ from kubeqos.cci.store import ResourceSet, exclusive_set
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.topology.attributes import violations
+from kubeqos.topology.attributes import Siblings, violations
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,26 @@ def verified(
     used = NO_CPUS
     for group, (cpus, exclusive) in zip(groups, said, strict=True):
         wrong = _wrong(machine, available, parameters, group, cpus, exclusive)
+        one = exclusive_set(machine, group, cpus) if exclusive else ResourceSet(cpus)
         if not wrong and cpus & used:
             wrong = f"CPUs {cpus & used} are in two of its sets"
+        if not wrong and one.whole - available:
+            wrong = f"CPUs {one.whole - available}, siblings of {cpus}, are in use by others"
         if wrong:
             return Lie(wrong)
-        one = exclusive_set(machine, group, cpus) if exclusive else ResourceSet(cpus)
         found.append(one)
-        used |= cpus | one.whole
-    return tuple(found)
+        used |= cpus
+    return _keeps_siblings(groups, found) or tuple(found)
+
+
+def _keeps_siblings(groups: Sequence[Group], found: Sequence[ResourceSet]) -> Lie | None:
+    """Whether one group uses siblings that another owns: only CORE-SIBLING-PREFERRED lends them to its own claim."""
+    for group, one in zip(groups, found, strict=True):
+        for other in found:
+            both = one.whole & other.cpus
+            if other is not one and both and group.siblings is not Siblings.PREFERRED:
+                return Lie(f"CPUs {both} are siblings of its exclusive {one.cpus} and in another of its sets")
+    return None
 
 
 def _sets(answer: pb.AdmitResponse) -> list[tuple[CpuSet, bool]] | Lie:
@@ -98,7 +110,7 @@ def _groups(parameters: Parameters, said: Sequence[tuple[CpuSet, bool]]) -> tupl
         return Lie(f"it answered {len(said)} sets for {len(groups)} groups of cores")
     if len({group.exclusive for group in groups}) > 1:
         return Lie("it answered one set for exclusive and shared cores; a mixed answer needs AdmitResponse.sets")
-    return (Group(parameters.least, parameters.most, groups[0].exclusive),)
+    return (Group(parameters.least, parameters.most, groups[0].exclusive, threads=groups[0].threads),)
 
 
 def _wrong(

@@ -20,7 +20,7 @@ from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS, negotia
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.store import ResourceSet
 from kubeqos.errors import RemoteError
-from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.registration import ask_info
 from kubeqos.plugins.sockets import call, dial
@@ -123,14 +123,17 @@ async def _shared(peer: Peer) -> None:
 
 
 async def _mixed(peer: Peer) -> None:
-    parameters = Parameters((Group(1, 1, exclusive=True), Group(1, 1)))
-    if len(peer.machine.online) > 2:
-        await peer.granted(parameters, peer.machine.online)
+    core = len(next(iter(peer.machine.cores.values())))
+    if len(peer.machine.online) > core:
+        await peer.granted(Parameters((Group(core, core, exclusive=True), Group(1, 1))), peer.machine.online)
 
 
 async def _inside(peer: Peer) -> None:
-    """Of a machine that is half taken, the other half serves."""
-    half = peer.machine.online - peer.machine.online.lowest(len(peer.machine.online) // 2)
+    """Of a machine whose cores are half taken, the other half serves."""
+    cores = list(peer.machine.cores.values())
+    half = NO_CPUS
+    for core in cores[len(cores) // 2 :]:
+        half |= core & peer.machine.online
     await peer.granted(_one(1, exclusive=True), half)
 
 
@@ -142,6 +145,8 @@ async def _siblings(peer: Peer) -> None:
     core = next(iter(peer.machine.cores.values()))
     await peer.granted(_one(len(core), exclusive=True, siblings=Siblings.REQUIRED), peer.machine.online)
     await peer.granted(_one(1, exclusive=True, siblings=Siblings.PREFERRED), peer.machine.online)
+    if len(peer.machine.cores) > 1:  # EXCLUSIVE owns full cores: the rest of its own claim is elsewhere
+        await peer.granted(Parameters((Group(1, 1, exclusive=True), Group(1, 1))), peer.machine.online)
     await peer.granted(_one(1, exclusive=True, siblings=Siblings.DENIED), peer.machine.online)
 
 

@@ -67,6 +67,8 @@ class Settings:
     """How long a pod is tried again while its driver is missing or sick (the KEP's beta rule)."""
     departure_seconds: float = 60.0
     """How long CPUs stay held for a driver that cannot be told that their container is gone."""
+    thread_granularity: bool = False
+    """EXCLUSIVE owns the threads that it was given and not full cores; of claims that are put from now on."""
     deadlines: Deadlines = field(default_factory=Deadlines)
 
 
@@ -109,7 +111,9 @@ class CciManager:
             tell_refused=lambda driver, what: emit("ComputeDriverAnswer", f"driver {driver} is in the wrong: {what}"),
         )
         self.departures = Departures(self.store, self.drivers, self.settings.departure_seconds, clock, emit)
-        self._claiming = Claiming(self.store, self.drivers, self.departures, self.metrics, locate_devices)
+        self._claiming = Claiming(
+            self.store, self.drivers, self.departures, self.metrics, locate_devices, self.settings.thread_granularity
+        )
         self._clock = clock
         self._standard = Grant()
         self._claimed: dict[Key, tuple[StoredContainer, Grant]] = {}
@@ -335,9 +339,13 @@ class CciManager:
         return True
 
     def node_resources(self) -> Sequence[NodeResource]:
-        """The CPUs that the scheduler may count on: claims repeat their cores as requests, so a number is enough."""
+        """The CPUs that the scheduler may count on.
+
+        Claims repeat their cores as requests. Siblings that they keep idle are in nobody's requests, nor for anybody.
+        """
         online = self.machine.online
-        return [NodeResource("cpu", len(online), len(online - self.settings.reserved))]
+        idle = sum(len(entry.whole - entry.cpus) for entry in self.store.entries.values() if not entry.transient)
+        return [NodeResource("cpu", len(online), max(0, len(online - self.settings.reserved) - idle))]
 
     def node_annotations(self) -> Mapping[str, str]:
         """What the scheduler reads to find nodes that run a claim's driver."""

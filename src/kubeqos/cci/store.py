@@ -19,7 +19,7 @@ from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.topology.attributes import owned
+from kubeqos.topology.attributes import CpuRequest, owned
 
 FILE_NAME = "cci_manager_state"
 FORMAT, VERSION = "kubeqos-cci-manager-state", 1
@@ -30,7 +30,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ResourceSet:
-    """CPUs of one group. `whole` is what nobody else may use: nothing for shared ones, siblings included if denied."""
+    """CPUs of one group. `whole` is what nobody else may use: nothing for shared ones, else the siblings too."""
 
     cpus: CpuSet
     whole: CpuSet = NO_CPUS
@@ -229,7 +229,11 @@ class Store:
         cpus = CpuSet.parse(raw["cpuset"])
         if not raw["exclusive"]:
             return ResourceSet(cpus)
-        return exclusive_set(self.machine, parameters.groups[index] if index < len(parameters.groups) else None, cpus)
+        if "whole" in raw:
+            return ResourceSet(cpus, CpuSet.parse(raw["whole"]))
+        # Written by a version whose EXCLUSIVE owned threads: what was promised then is what others may rely on.
+        group = parameters.groups[index] if index < len(parameters.groups) else None
+        return exclusive_set(self.machine, group and replace(group, threads=True), cpus, threads=True)
 
     def validate(self) -> list[str]:
         """Broken invariants, in words."""
@@ -253,10 +257,10 @@ class Store:
         return wrong
 
 
-def exclusive_set(machine: Machine, group: Group | None, cpus: CpuSet) -> ResourceSet:
-    """CPUs held exclusively, with the siblings that the group denies to everybody."""
-    request = replace(group.request(), exclusive=True) if group else None
-    return ResourceSet(cpus, owned(machine, request, cpus) if request else cpus)
+def exclusive_set(machine: Machine, group: Group | None, cpus: CpuSet, *, threads: bool = False) -> ResourceSet:
+    """CPUs held exclusively, with their siblings, which are nobody else's; `threads` where no group can say."""
+    request = replace(group.request(), exclusive=True) if group else CpuRequest(1, exclusive=True, threads=threads)
+    return ResourceSet(cpus, owned(machine, request, cpus))
 
 
 def _union(sets: Iterable[CpuSet]) -> CpuSet:
@@ -284,7 +288,10 @@ def _dump_entry(entry: StoredContainer) -> dict[str, Any]:
                 "claim_uid": holding.claim_uid,
                 "claim_name": holding.claim_name,
                 "handle": holding.parameters.handle(),
-                "sets": [{"cpuset": str(each.cpus), "exclusive": each.exclusive} for each in holding.sets],
+                "sets": [
+                    {"cpuset": str(each.cpus), "exclusive": each.exclusive, "whole": str(each.whole)}
+                    for each in holding.sets
+                ],
             }
             for holding in entry.holdings
         ],

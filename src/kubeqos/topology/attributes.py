@@ -84,6 +84,8 @@ class CpuRequest:
     device_numa: NumaSet = NO_NUMA  # where the container's devices sit; empty: no device, or nobody knows
     kind: CoreKind | None = None
     isolation: Isolation = Isolation.NO
+    threads: bool = False
+    """EXCLUSIVE owns single threads, where the machine's owner wants that; otherwise full cores (ruling 15)."""
 
     def contradictions(self) -> tuple[Violation, ...]:
         """What is wrong with the request itself, on any machine."""
@@ -110,10 +112,11 @@ def eligible(machine: Machine, available: CpuSet, request: CpuRequest) -> CpuSet
 
 
 def owned(machine: Machine, request: CpuRequest, cpus: CpuSet) -> CpuSet:
-    """The CPUs that nobody else may use once the request holds `cpus`."""
+    """The CPUs that nobody else may use once the request holds `cpus`: full cores (KEP-3675, "Full cores")."""
     if not request.exclusive:
         return CpuSet()
-    return machine.touched_cores(cpus) if request.siblings is Siblings.DENIED else cpus
+    single = request.threads and request.siblings is not Siblings.DENIED
+    return cpus if single else machine.touched_cores(cpus)
 
 
 def violations(
@@ -128,7 +131,8 @@ def violations(
     if outside:
         found.append(Violation("available cpus", f"{outside} may not be used"))
     if owned(machine, request, cpus) - available:
-        found.append(Violation(request.siblings.value, f"siblings of {cpus} are in use by others"))
+        rule = request.siblings.value or "EXCLUSIVE"
+        found.append(Violation(rule, f"siblings of {cpus} are in use by others"))
     if request.siblings is Siblings.REQUIRED and machine.whole_cores(cpus) != cpus:
         found.append(Violation(request.siblings.value, f"{cpus} holds parts of cores"))
     if request.siblings is Siblings.DENIED and any(len(core & cpus) > 1 for core in machine.cores.values()):

@@ -69,7 +69,9 @@ def allocate_claim(
         if isinstance(answer, Unsatisfiable):
             return answer
         answers[index] = answer
-        available -= answer.whole | answer.cpus
+        # Only CORE-SIBLING-PREFERRED lets the rest of its own claim use a sibling that is left over.
+        keeps = requests[index].siblings is not Siblings.PREFERRED
+        available -= answer.whole | answer.cpus if keeps else answer.cpus
     return tuple(answers[index] for index in range(len(requests)))
 
 
@@ -127,7 +129,12 @@ class _Picker:
         return best[2] if best else None
 
     def usable(self, region: int) -> int:
-        """What the sibling rule leaves of a region: complete cores, or one thread of each free core."""
+        """What the sibling rule leaves of a region: complete cores, or one thread of each free core.
+
+        Who owns full cores takes no part of one that others use.
+        """
+        if self.request.exclusive and not self.request.threads:
+            region &= whole_cores(self.machine.layout, self.available.mask)
         if self.request.siblings is Siblings.REQUIRED:
             return whole_cores(self.machine.layout, region)
         if self.request.siblings is Siblings.DENIED:
@@ -188,7 +195,8 @@ _NEUTRAL = {"siblings": Siblings.ANY, "memory": MemoryAffinity.NONE, "device": D
 
 def _hard_parts(request: CpuRequest) -> list[str]:
     """The attributes of a request that are demands."""
-    parts = ["siblings"] if request.siblings in (Siblings.REQUIRED, Siblings.DENIED) else []
+    full = request.exclusive and not request.threads
+    parts = ["siblings"] if full or request.siblings in (Siblings.REQUIRED, Siblings.DENIED) else []
     if request.memory.required:
         parts.append("memory")
     if request.device is DeviceAffinity.REQUIRED and request.device_numa:
@@ -210,19 +218,19 @@ def _reasons(machine: Machine, available: CpuSet, request: CpuRequest) -> tuple[
         if not _Picker(machine, available, alone).pick():
             found.append(_explain(machine, available, request, part, base))
     if not found:
-        names = " and ".join(getattr(request, part).value for part in parts)
+        names = " and ".join(getattr(request, part).value or "EXCLUSIVE" for part in parts)
         found.append(Violation(names, f"can each be met for {request.count} cpus, but not together"))
     return tuple(found)
 
 
 def _explain(machine: Machine, available: CpuSet, request: CpuRequest, part: str, base: CpuSet) -> Reason:
     """Why one demand cannot be met."""
-    count, name = request.count, getattr(request, part).value
+    count, name = request.count, getattr(request, part).value or "EXCLUSIVE"
     if part == "siblings":
         have = _Picker(machine, available, request).usable(base.mask).bit_count()
         if have >= count:
             return Violation(name, f"{count} cpus cannot be made of whole free cores")
-        what = "cpus in whole free cores" if request.siblings is Siblings.REQUIRED else "whole free cores"
+        what = "whole free cores" if request.siblings is Siblings.DENIED else "cpus in whole free cores"
         return Shortage(what, count, have, f"({name})")
     if part == "device":
         inside = base & machine.cpus_in(request.device_numa & machine.numa)

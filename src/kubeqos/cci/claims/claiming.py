@@ -41,6 +41,8 @@ class Claiming:
     departures: Departures
     metrics: Metrics
     locate_devices: DeviceLocator
+    threads: bool = False
+    """EXCLUSIVE owns single threads on this node."""
     _asking: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def put(
@@ -70,13 +72,14 @@ class Claiming:
             devices = self.locate_devices(self.store.machine, pod, view)
             if isinstance(devices, str):
                 return Refusal(INVALID, devices)
-            parameters = replace(ask.parameters, device_numa=devices)
+            asked = ask.parameters.by_threads() if self.threads else ask.parameters
+            parameters = replace(asked, device_numa=devices)
             holding = Holding(driver.name, ask.namespace, ask.claim_uid, ask.claim_name, parameters, ())
             # A removal that arrived after this admission would take away what it gives.
             if not await self.departures.all_heard(driver.name, ask.claim_uid):
                 text = f"compute driver {driver.name} did not confirm an earlier removal"
                 return Refusal(UNAVAILABLE, text, retry=True)
-            available = self._available_to(pod, before)
+            available = self._offered(parameters, self._available_to(pod, before))
             sets = await self._sets_of(driver, _admit_request(pod, view.name, ask, parameters, available), holding)
             if isinstance(sets, Refusal):
                 return sets
@@ -87,6 +90,11 @@ class Claiming:
                 text = f"compute driver {driver.name} gave CPUs {taken}, which another pod was given meanwhile"
                 return Refusal(UNAVAILABLE, text, retry=True)
             return replace(holding, sets=sets)
+
+    def _offered(self, parameters: Parameters, available: CpuSet) -> CpuSet:
+        """What a driver may choose from: who owns full cores cannot be on a core that others use."""
+        full = all(group.exclusive and not group.threads for group in parameters.groups) and not parameters.policy
+        return self.store.machine.whole_cores(available) if full else available
 
     def _available_to(self, pod: AdmittedPod, before: Sequence[Holding]) -> CpuSet:
         """What may still be given to a container that has something already."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kubeqos.cci.claims.document import Located, Problem, Unreadable, problem_at, read
@@ -22,7 +22,8 @@ from kubeqos.topology.attributes import CpuRequest, DeviceAffinity, Isolation, M
 
 CONFIG_KEY = "config.json"
 CORES, DEVICE, MEMORY, CPU = "cores", "device attributes", "mem attributes", "cpu attributes"
-DEVICE_NUMA, POLICY = "device numa", "policy"  # only in a handle: what the manager knows beyond the claim
+# Only in a handle: what the manager knows beyond the claim.
+DEVICE_NUMA, POLICY, THREADS = "device numa", "policy", "thread granularity"
 
 MAX_CORES = 8192  # Linux stops there
 
@@ -64,6 +65,8 @@ class Group:
     kind: CoreKind | None = None
     isolation: Isolation = Isolation.NO
     huge_page_bytes: int | None = None
+    threads: bool = False
+    """Not the claim's wish but the node's setting: EXCLUSIVE owns single threads instead of full cores."""
 
     def request(self, device_numa: NumaSet = NO_NUMA) -> CpuRequest:
         """The group as the allocator takes it."""
@@ -77,6 +80,7 @@ class Group:
             device_numa,
             self.kind,
             self.isolation,
+            self.threads,
         )
 
     def region(self, machine: Machine) -> CpuSet:
@@ -117,6 +121,10 @@ class Parameters:
     def most(self) -> int:
         return sum(group.most for group in self.groups)
 
+    def by_threads(self) -> Parameters:
+        """The same for a node whose EXCLUSIVE owns single threads."""
+        return replace(self, groups=tuple(replace(group, threads=True) for group in self.groups))
+
     def requests(self) -> tuple[CpuRequest, ...]:
         return tuple(group.request(self.device_numa) for group in self.groups)
 
@@ -129,6 +137,8 @@ class Parameters:
             document[DEVICE_NUMA] = str(self.device_numa)
         if self.policy:
             document[POLICY] = self.policy
+        if any(group.threads for group in self.groups):
+            document[THREADS] = True
         return encode_json(document).decode()
 
 
@@ -139,7 +149,7 @@ def parse(text: str) -> Parameters | Problem:
 
 def parse_handle(text: str) -> Parameters | Problem:
     """Read what a manager put into `resource_handle`."""
-    return _read(text, (CORES, *ATTRIBUTES, DEVICE_NUMA, POLICY))
+    return _read(text, (CORES, *ATTRIBUTES, DEVICE_NUMA, POLICY, THREADS))
 
 
 def _read(text: str, keys: tuple[str, ...]) -> Parameters | Problem:
@@ -190,7 +200,8 @@ class _Interpreter:
             for wrong in group.request().contradictions():
                 at = self.entry_of(members, wrong.rule, index) or entry
                 raise self.fail(at, f"group {index}", str(wrong))
-        return Parameters(groups, self.policy(members), self.device_numa(members))
+        found = Parameters(groups, self.policy(members), self.device_numa(members))
+        return found.by_threads() if THREADS in members and members[THREADS].value is True else found
 
     def members(self, document: Located) -> dict[str, Located]:
         if not isinstance(document.value, tuple):

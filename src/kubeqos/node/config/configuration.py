@@ -214,6 +214,9 @@ class NodeConfiguration:
     cci_several_drivers: bool = _setting(
         "cciSeveralDrivers", False, _flag, "Let several compute drivers register; the claim's class chooses."
     )
+    cci_thread_granularity: bool = _setting(
+        "cciThreadGranularity", False, _flag, "Let EXCLUSIVE own single threads instead of full cores."
+    )
     cci_standard_minimum: int = _setting(
         "cciStandardMinimumCPUs", 1, read.whole(1, 4096), "CPUs that claims leave to pods without claims."
     )

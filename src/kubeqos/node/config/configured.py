@@ -134,5 +134,6 @@ def cci_settings(config: NodeConfiguration) -> CciSettings:
         best_effort_without_driver=config.cci_fallback,
         driver_wait_seconds=config.cci_driver_wait,
         several_drivers=config.cci_several_drivers,
+        thread_granularity=config.cci_thread_granularity,
         deadlines=Deadlines(call=config.cci_call_timeout),
     )

@@ -31,7 +31,8 @@ def required(source: Path, module: str) -> str:
 def kubernetes_stamps(version: str) -> Mapping[str, str]:
     """What Kubernetes' programs say of themselves, which a plain build leaves at v0.0.0."""
     stamps = {"gitVersion": version, "gitMajor": "1", "gitMinor": version.split(".")[1], "gitTreeState": "clean"}
-    return {f"k8s.io/component-base/version.{name}": value for name, value in stamps.items()}
+    places = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return {f"{place}.{name}": value for place in places for name, value in stamps.items()}
 
 
 def unsuitable(go: str | None, source: Path) -> str:

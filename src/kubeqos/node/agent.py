@@ -401,8 +401,7 @@ class NodeAgent:
             self.runtime_facts = nodestatus.RuntimeFacts(version.runtime_name, version.runtime_version)
             self.core.facts = replace(self.core.facts, runtime_name=version.runtime_name)
         status = (await self.runtime.status()).status
-        problems = [f"{one.type}: {one.message or one.reason}" for one in status.conditions if not one.status]
-        self.runtime_facts = replace(self.runtime_facts, problem="; ".join(problems))
+        self.runtime_facts = replace(self.runtime_facts, problem=nodestatus.runtime_problem(status))
         if self.classes is not None:
             strict = self.settings.gates.enabled(STRICT_NAMES)
             self._set_catalog(catalog(nodestatus.advertised(status.resources), strict_names=strict))

@@ -62,6 +62,16 @@ class RuntimeFacts:
     """Why it is not ready, empty when it is."""
 
 
+_DECISIVE = ("RuntimeReady", "NetworkReady")
+"""Conditions that CRI defines; what else a runtime says (containerd warns of old settings) is not about ready."""
+
+
+def runtime_problem(status: cri.RuntimeStatus) -> str:
+    """Why the runtime is not ready; nothing when it is."""
+    wrong = (one for one in status.conditions if one.type in _DECISIVE and not one.status)
+    return "; ".join(f"{one.type}: {one.message or one.reason}" for one in wrong)
+
+
 def capacity(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()) -> ResourceList:
     """Everything the node has."""
     found: ResourceList = {

@@ -25,6 +25,7 @@ from tests.scenarios.test_scheduling import condition, pod
 SIMULATE = "examples/simulate"
 POLICIES = f"--policy {SIMULATE}/spread.yaml --policy {SIMULATE}/pack.yaml"
 OFFLINE = {
+    "version": "version --client",
     "map-help": "map --help",
     "classify": "classify -f examples/qos-classes/pod.yaml",
     "check": "check -f examples/quota-scoping/quota-terminating.yaml -f examples/quota-scoping/pods.yaml",

@@ -89,3 +89,7 @@ def test_a_pod_that_is_gone_is_told_of_from_its_events(cluster: ScenarioCluster,
     assert told[2].endswith("Scheduled: Successfully assigned default/short to node-a")
     assert decode_json(kubeqos(viewer, "why", "short", "-o", "json").encode())["phase"] == "gone"
     assert 'pods "never" not found' in kubeqos(viewer, "why", "never", code=1)
+
+
+def test_version_names_the_server(viewer: Path) -> None:
+    assert "\nServer: v1." in kubeqos(viewer, "version")

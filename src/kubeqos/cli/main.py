@@ -56,7 +56,18 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "relay": ("kubeqos.cli.parts.relay", "Give any container runtime QoS-class resources."),
     "relay-hook": ("kubeqos.cli.parts.relay_hook", "Print the OCI hook that lets no container run outside its class."),
     "runtime": ("kubeqos.cli.parts.runtime", "Run or inspect a simulated container runtime."),
+    "version": ("kubeqos.cli.version", "Show the version of this program and of the API server."),
 }
+
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "A cluster on this machine": ("up", "status", "demo", "down"),
+    "Ask a cluster": ("why", "story", "describe", "top", "map", "classes", "quota"),
+    "Try before you apply": ("check", "classify", "convert", "simulate"),
+    "Run a part alone": ("apiserver", "controllers", "scheduler", "node", "relay", "relay-hook", "runtime"),
+    "Extend it": ("plugin", "qrm", "driver", "cci"),
+    "Other": ("bench", "completion", "version"),
+}
+"""The commands by what one wants to do, in the order in which `--help` lists them."""
 
 
 class LazyGroup(click.Group):
@@ -92,8 +103,12 @@ class LazyGroup(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+        told = {name for names in TASKS.values() for name in names}
+        rest = tuple(name for name in self.list_commands(ctx) if name not in told)
+        width = max(map(len, COMMANDS))
+        for task, listed in {**TASKS, "Other": (*TASKS["Other"], *rest)}.items():
+            with formatter.section(task):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name][1]) for name in listed if name in COMMANDS])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -21,6 +21,7 @@ from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import NodePods
 from kubeqos.node.config.assembly import Hosting, node_parts
 from kubeqos.node.config.configuration import NodeConfiguration, configure
+from kubeqos.node.config.driver import detected
 from kubeqos.node.config.plugins import LEGACY_FOLDER
 from kubeqos.node.run import NodeServices, running_node
 from kubeqos.plugins import REGISTRY
@@ -77,7 +78,8 @@ async def start_node(
     else:
         runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=folders)
     hosting = Hosting(api, pods, folders=folders or bool(plan.endpoint))
-    parts = node_parts(configuration(plan, state, sockets), runtime, plan.machine, hosting)
+    config = await detected(configuration(plan, state, sockets), runtime)
+    parts = node_parts(config, runtime, plan.machine, hosting)
     # Plugins outlive who watches for them: one that ends because everything does is no news.
     await stack.enter_async_context(plugin_processes(plan, state, sockets))
     return await stack.enter_async_context(running_node(parts))

@@ -34,6 +34,7 @@ from kubeqos.node.api.staticpods import Mirrors, StaticFolder
 from kubeqos.node.cgroups.files import CgroupFiles
 from kubeqos.node.cgroups.keeper import PERIOD_SECONDS, CgroupKeeper
 from kubeqos.node.cgroups.unsupported import UnsupportedFiles
+from kubeqos.node.config.driver import driver_of, mismatch
 from kubeqos.node.cri.observer import live_containers
 from kubeqos.node.parts import AgentCounters, NodeParts
 from kubeqos.node.pod import effects as fx
@@ -112,8 +113,8 @@ class NodeAgent:
         if settings.cgroup_fs is None:
             return None
         milli = nodestatus.allocatable(self.machine, settings)["cpu"].milli()
-        spare = settings.eviction_hard_memory.value()
-        files, unthrottled, tell = CgroupFiles(settings.cgroup_fs), self.admission.unthrottled, self.parts.events.pod
+        files, spare = CgroupFiles(settings.cgroup_fs), settings.eviction_hard_memory.value()
+        unthrottled, tell = self.admission.unthrottled, self.parts.events.pod
         return CgroupKeeper(files, self.core, lambda: self.context, milli, spare, unthrottled, tell)
 
     def _make_reports(self) -> None:
@@ -272,8 +273,7 @@ class NodeAgent:
             if isinstance(effect, fx.Admit):
                 self.unsupported.look_at([pod], told=again)
             if isinstance(effect, fx.Release):
-                if self.cgroups is not None:
-                    self.cgroups.reconcile()  # tiers are as large as the pods that are left
+                self.executor.keep_cgroups()  # tiers are as large as the pods that are left
                 await self.update_containers()
             if isinstance(effect, fx.Admit | fx.Release) and not self._writing_soon:
                 self._writing_soon = True
@@ -398,10 +398,13 @@ class NodeAgent:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""
         if not self.runtime_facts.name:
             version = await self.runtime.version()
-            self.runtime_facts = nodestatus.RuntimeFacts(version.runtime_name, version.runtime_version)
-            self.core.facts = replace(self.core.facts, runtime_name=version.runtime_name)
+            name, driver = version.runtime_name, await driver_of(self.runtime)
+            self.runtime_facts = nodestatus.RuntimeFacts(name, version.runtime_version, cgroup_driver=driver)
+            self.core.facts = replace(self.core.facts, runtime_name=name)
         status = (await self.runtime.status()).status
-        self.runtime_facts = replace(self.runtime_facts, problem=nodestatus.runtime_problem(status))
+        driver = mismatch(self.settings.cgroup_driver, self.runtime_facts.cgroup_driver)
+        problems = nodestatus.runtime_problem(status), driver
+        self.runtime_facts = replace(self.runtime_facts, problem="; ".join(filter(None, problems)))
         if self.classes is not None:
             strict = self.settings.gates.enabled(STRICT_NAMES)
             self._set_catalog(catalog(nodestatus.advertised(status.resources), strict_names=strict))

@@ -72,6 +72,7 @@ async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
     from kubeqos.client.http import HttpApi
     from kubeqos.node.config.assembly import Hosting, node_parts
     from kubeqos.node.config.checks import refuse_machine
+    from kubeqos.node.config.driver import detected
     from kubeqos.node.run import running_node
 
     config = dataclasses.replace(config, node_name=config.node_name or socket.gethostname().lower())
@@ -79,6 +80,7 @@ async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
     refuse_machine(config, machine)  # before a kubeconfig is looked for
     api = HttpApi.from_kubeconfig(kubeconfig)
     authority = _authority(kubeconfig, config.state_dir)
+    config = await detected(config, runtime)
     parts = node_parts(config, runtime, machine, Hosting(api=api), client_authority=authority)
     try:
         async with running_node(parts) as (agent, _):

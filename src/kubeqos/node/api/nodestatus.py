@@ -60,6 +60,8 @@ class RuntimeFacts:
     version: str = ""
     problem: str = ""
     """Why it is not ready, empty when it is."""
+    cgroup_driver: str = ""
+    """Empty where it does not say."""
 
 
 _DECISIVE = ("RuntimeReady", "NetworkReady")

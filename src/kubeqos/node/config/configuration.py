@@ -138,7 +138,10 @@ class NodeConfiguration:
     )
     # Cgroups
     cgroup_driver: str = _setting(
-        "cgroupDriver", "cgroupfs", lambda doc: doc.one_of(("cgroupfs", "systemd")), "Who makes cgroups."
+        "cgroupDriver",
+        "cgroupfs",
+        lambda doc: doc.one_of(("cgroupfs", "systemd")),
+        "Who makes cgroups: cgroupfs or systemd; where it is not set, as the runtime says it does.",
     )
     cgroup_root: str = _setting("cgroupRoot", "", _text, "Put before every pod's cgroup.")
     cgroups_per_qos: bool = _setting(

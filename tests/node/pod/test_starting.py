@@ -228,6 +228,16 @@ def test_a_container_that_cannot_be_created_looks_for_its_image_again() -> None:
     assert book >> after(1) << EnsureImage("web", "main")
 
 
+def test_a_container_that_can_never_be_created_is_tried_ever_less_often() -> None:
+    """The image is there each time, which says nothing about the container."""
+    book = Playbook(machine()).start(pod("web"), unless(CreateContainer))
+    for seconds in (1, 2, 4, 8):
+        book >> failed(CREATE, "no such device") << [Look("web"), event("Failed")]
+        book >> look("web") << wakes(seconds)
+        book >> after(seconds) << EnsureImage("web", "main")
+        assert book >> done(EnsureImage("web", "main")) << [event("Pulled"), CREATE]
+
+
 def test_a_container_that_cannot_be_started_is_removed_and_made_anew() -> None:
     book = Playbook(machine()).start(pod("web"), unless(StartContainer))
     book >> failed(STARTS, "no such file") << [Look("web"), event("Failed", "no such file")]

@@ -43,7 +43,10 @@ def record(pod: PodRecord, kind: Literal["Normal", "Warning"], reason: str, mess
 
 def done(pod: PodRecord, effect: fx.Effect, result: fx.Result, now: float) -> None:
     """An effect was carried out."""
-    _forget_failures(pod, _finish(pod, effect))
+    key = _finish(pod, effect)
+    # Image and container are steps of a start: only one that succeeds lets the next wait no longer than the first.
+    if not isinstance(effect, fx.EnsureImage | fx.CreateContainer):
+        _forget_failures(pod, key)
     if isinstance(effect, RUNTIME_EFFECTS):
         pod.serial += 1
     _DONE[type(effect)](pod, effect, result, now)

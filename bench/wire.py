@@ -8,16 +8,18 @@ what short-lived connections cost the server, what an idle node agent and a flee
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.apiserver import PODS, TOKEN, Server, cpu_seconds, resident_mb, server, wrk
+from bench.apiserver import CONNECTIONS, PODS, TOKEN, Server, cpu_seconds, resident_mb, server
 from bench.endtoend import WATCHER
 from bench.machine import describe
 from bench.pods import one_template
@@ -25,12 +27,21 @@ from bench.scheduler import pod
 from bench.stock import PROGRAMS, kube_apiserver, kube_scheduler, part, programs
 from kubeqos.codec import encode_json
 
-NODES, BOUND = 5000, 10_000
 REQUESTS, AT_ONCE = 10_000, 32
 SHORT_RATE, SHORT_SECONDS = 200, 10
 PODS_ON_NODE, AGENTS, FLEET_PODS, IDLE_SECONDS = 110, 1000, 2, 30
 GATES = ("--feature-gates", "QOSResources=true")
 
+
+@dataclass
+class Size:
+    """Of the cluster that pods are bound in."""
+
+    nodes: int = 5000
+    pods: int = 10_000
+
+
+SIZE = Size()
 Make = Callable[[str, int], object]
 
 CREATE_SOME_LUA = """
@@ -97,13 +108,19 @@ def with_extended(name: str, number: int) -> object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "bench"}}, "spec": spec}
 
 
-def create_some(live: Server, count: int, make: Make) -> None:
-    """So many pods through wrk, a few more at most."""
-    unique, bodies = f"{time.time_ns():x}", live.directory / "bodies.jsonl"
+@contextlib.contextmanager
+def creating(live: Server, count: int, make: Make) -> Iterator[None]:
+    """So many pods through wrk, a few more at most, while the block runs; wrk itself knows only of times."""
+    unique, bodies, script = f"{time.time_ns():x}", live.directory / "bodies.jsonl", live.directory / "create.lua"
     with bodies.open("wb") as file:
         for number in range(count + 1000):
             file.write(encode_json(make(f"{unique}-{number}", number)) + b"\n")
-    wrk(CREATE_SOME_LUA % {"bodies": bodies, "path": PODS, "token": TOKEN, "count": count}, live.url, 300)
+    script.write_text(CREATE_SOME_LUA % {"bodies": bodies, "path": PODS, "token": TOKEN, "count": count})
+    with part(
+        ["wrk", "-t", "1", "-c", str(CONNECTIONS), "-d", "900s", "-s", str(script), live.url],
+        live.directory / "wrk.log",
+    ):
+        yield
 
 
 def wait_until_scheduled(live: Server, make: Make, seconds: float = 120) -> None:
@@ -122,15 +139,16 @@ def bound(live: Server, scheduler: subprocess.Popen[bytes], label: str, make: Ma
     since = json.loads(live.call("GET", f"{PODS}?limit=1")[1])["metadata"]["resourceVersion"]
     authority = str(live.directory / "data/pki/ca.crt")
     watcher = subprocess.Popen(
-        [sys.executable, "-c", WATCHER, str(live.port), TOKEN, authority, since, str(BOUND)],
+        [sys.executable, "-c", WATCHER, str(live.port), TOKEN, authority, since, str(SIZE.pods)],
         stdout=subprocess.PIPE,
         text=True,
     )
     assert watcher.stdout is not None
     watcher.stdout.readline()
-    server_busy, scheduler_busy, started = live.cpu_seconds(), cpu_of(scheduler), time.time()
-    create_some(live, BOUND, make)
-    found = json.loads(watcher.communicate(timeout=600)[0].strip().splitlines()[-1])
+    server_busy, scheduler_busy = live.cpu_seconds(), cpu_of(scheduler)
+    with creating(live, SIZE.pods, make):
+        started = time.time()
+        found = json.loads(watcher.communicate(timeout=900)[0].strip().splitlines()[-1])
     count = max(found["bound"], 1)
     theirs, ours = live.cpu_seconds() - server_busy, cpu_of(scheduler) - scheduler_busy
     print(
@@ -149,8 +167,8 @@ def report_bound() -> None:
     with server(*GATES, "--no-audit") as live:
         live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
         kubeconfig = str(live.directory / "data/kubeconfig")
-        made = in_process("nodes", kubeconfig, str(NODES), "classes")
-        print(f"{NODES} nodes created over the wire at {made['rate']:.0f} requests/s", flush=True)
+        made = in_process("nodes", kubeconfig, str(SIZE.nodes), "classes")
+        print(f"{SIZE.nodes} nodes created over the wire at {made['rate']:.0f} requests/s", flush=True)
         with part([*our_scheduler(live.directory), *GATES], live.directory / "scheduler.log") as scheduler:
             bound(live, scheduler, "created → bound, own processes, half with class", with_class, "  target ≥ 1500")
 
@@ -160,7 +178,7 @@ def report_stock(found: dict[str, Path]) -> None:
     for name in ("kubeqos", "kube-scheduler"):
         with kube_apiserver(found) as live:
             live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
-            in_process("nodes", str(live.directory / "data/kubeconfig"), str(NODES), "extended")
+            in_process("nodes", str(live.directory / "data/kubeconfig"), str(SIZE.nodes), "extended")
             ours = name == "kubeqos"
             words = our_scheduler(live.directory) if ours else kube_scheduler(found, live.directory)
             with part(words, live.directory / "scheduler.log") as scheduler:
@@ -256,7 +274,10 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument(
         "--stock", type=Path, metavar="DIR", help=f"where {', '.join(PROGRAMS)} are; else `make stock`'s"
     )
+    parser.add_argument("--nodes", type=int, default=SIZE.nodes, help="that pods are bound to")
+    parser.add_argument("--pods", type=int, default=SIZE.pods, help="that are bound")
     asked = parser.parse_args(arguments)
+    SIZE.nodes, SIZE.pods = asked.nodes, asked.pods
     print("own processes, over TLS")
     for name, run in SECTIONS.items():
         if not asked.only or name in asked.only:

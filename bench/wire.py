@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.apiserver import CONNECTIONS, PODS, TOKEN, Server, cpu_seconds, resident_mb, server
-from bench.endtoend import WATCHER
 from bench.machine import describe
 from bench.pods import one_template
 from bench.scheduler import pod
@@ -136,12 +135,9 @@ def wait_until_scheduled(live: Server, make: Make, seconds: float = 120) -> None
 def bound(live: Server, scheduler: subprocess.Popen[bytes], label: str, make: Make, target: str = "") -> None:
     """Create pods and watch them being bound; print the rate and what it cost each component."""
     wait_until_scheduled(live, make)
-    since = json.loads(live.call("GET", f"{PODS}?limit=1")[1])["metadata"]["resourceVersion"]
-    authority = str(live.directory / "data/pki/ca.crt")
+    kubeconfig = str(live.directory / "data/kubeconfig")
     watcher = subprocess.Popen(
-        [sys.executable, "-c", WATCHER, str(live.port), TOKEN, authority, since, str(SIZE.pods)],
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "bench.wirework", "watch", kubeconfig, str(SIZE.pods)], stdout=subprocess.PIPE, text=True
     )
     assert watcher.stdout is not None
     watcher.stdout.readline()
@@ -149,7 +145,7 @@ def bound(live: Server, scheduler: subprocess.Popen[bytes], label: str, make: Ma
     with creating(live, SIZE.pods, make):
         started = time.time()
         found = json.loads(watcher.communicate(timeout=900)[0].strip().splitlines()[-1])
-    count = max(found["bound"], 1)
+    count = max(int(found["bound"]), 1)
     theirs, ours = live.cpu_seconds() - server_busy, cpu_of(scheduler) - scheduler_busy
     print(
         f"{label:46} {count / max(found['last'] - started, 0.001):7.0f}/s{target}   ({count} pods; "

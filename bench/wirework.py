@@ -21,10 +21,14 @@ from bench.pods import one_template
 from bench.scheduler import node
 from kubeqos.client.api import Api, PatchType
 from kubeqos.client.http import HttpApi
+from kubeqos.client.informer import Change, Informer
 from kubeqos.client.resources import NODES, PODS
 from kubeqos.cluster.fleet import Fleet, NodeShape
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.web.garbage import freeze_loaded
+
+BOUND = b'"nodeName":"'
+SILENCE_SECONDS = 60.0
 
 
 class Handshakes:
@@ -110,6 +114,29 @@ async def make_node(api: Api, number: int, *, classes: bool) -> None:
     await api.patch(NODES, name, {"status": status}, type=PatchType.STRATEGIC, subresource="status")
 
 
+async def watch(kubeconfig: str, expected: str) -> dict[str, float]:
+    """See pods being bound: how many, and when the last one was. Says when it has begun."""
+    api = HttpApi.from_kubeconfig(Path(kubeconfig))
+    informer, seen = Informer(api, PODS, namespace="bench"), {"bound": 0.0, "last": time.time()}
+
+    def changed(change: Change) -> None:
+        if change.new and BOUND in change.new and not (change.old and BOUND in change.old):
+            seen["bound"] += 1
+            seen["last"] = time.time()
+
+    following = asyncio.create_task(informer.run())
+    await informer.synced.wait()
+    informer.on_change(changed)
+    known, seen["bound"] = seen["bound"], 0.0
+    print(f"watching; {known:.0f} are bound already", flush=True)
+    while seen["bound"] < int(expected) and time.time() - seen["last"] < SILENCE_SECONDS:  # noqa: ASYNC110 - or silence
+        await asyncio.sleep(0.05)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await api.close()
+    return seen
+
+
 async def fleet(kubeconfig: str, count: str, pods_each: str, seconds: str) -> dict[str, float]:
     """Agents in one process over one client; what they take when all pods run and nothing happens but heartbeats."""
     api = HttpApi.from_kubeconfig(Path(kubeconfig))
@@ -149,7 +176,7 @@ def _sent(api: HttpApi) -> int:
     return api.transport.pool.requests
 
 
-WORK: dict[str, Callable[..., Any]] = {"requests": requests, "nodes": nodes, "fleet": fleet}
+WORK: dict[str, Callable[..., Any]] = {"requests": requests, "nodes": nodes, "fleet": fleet, "watch": watch}
 
 if __name__ == "__main__":
     import uvloop

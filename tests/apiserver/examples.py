@@ -22,7 +22,7 @@ HOOK = {
 MATCHED = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["nodes"]}]}
 RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "clusterScope": True}
 
-NAMES = {"IPAddress": "192.0.2.1"}
+NAMES = {"IPAddress": "192.0.2.1", "CustomResourceDefinition": "things.example.com"}
 BODIES: dict[str, dict[str, Any]] = {
     "Event": {"involvedObject": {"kind": "Pod", "namespace": "default", "name": "x"}, "reason": "Started"},
     "LimitRange": {"spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}},
@@ -41,6 +41,14 @@ BODIES: dict[str, dict[str, Any]] = {
     "ValidatingAdmissionPolicy": {"spec": {"matchConstraints": MATCHED, "validations": [{"expression": "true"}]}},
     "ValidatingAdmissionPolicyBinding": {"spec": {"policyName": "x", "validationActions": ["Deny"]}},
     "ValidatingWebhookConfiguration": {"webhooks": [HOOK]},
+    "CustomResourceDefinition": {
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [
+                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+            ],
+        }
+    },
     "ControllerRevision": {"revision": 1, "data": {"spec": {}}},
     "DaemonSet": {"spec": {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}},
     "Deployment": {"spec": WORKLOAD},

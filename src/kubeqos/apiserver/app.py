@@ -27,8 +27,8 @@ from kubeqos.apiserver.present.negotiation import PROTOBUF, binary
 from kubeqos.apiserver.present.openapi import openapi_response
 from kubeqos.apiserver.present.openapi_v2 import openapi_v2_response
 from kubeqos.apiserver.present.options import check_timeout
-from kubeqos.apiserver.registry.kinds import GROUPS
-from kubeqos.apiserver.requests import Request, Route, resolve
+from kubeqos.apiserver.registry.definitions import Catalog
+from kubeqos.apiserver.requests import Request, Route, resolve, resolve_added
 from kubeqos.codec import encode_json
 from kubeqos.logs import logger
 from kubeqos.model.kinds import METRICS
@@ -116,6 +116,8 @@ class Application:
         route: Route | None = None
         try:
             route = resolve(request.method, request.path, request.query)
+            if route is None and self.handlers.core.catalog.definitions:
+                route = resolve_added(request.method, request.path, request.query, self.handlers.core.catalog)
             if route is None:
                 return None, await self._other_path(request)
             self.access.check(request.identity, attributes(route))
@@ -167,21 +169,22 @@ class Application:
         health = self.health.respond(path, request.query)
         if health is not None:
             return health  # whatever the method: load balancers like HEAD
+        catalog = self.handlers.core.catalog
         found = (
-            discovery_response(request, self.address)
-            or openapi_response(path)
-            or openapi_v2_response(request)
-            or await self._page(path)
+            discovery_response(request, self.address, catalog)
+            or openapi_response(path, catalog)
+            or openapi_v2_response(request, catalog)
+            or await self._page(path, catalog)
         )
         if found is None:
-            if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in GROUPS):
+            if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in catalog.groups):
                 raise no_such_resource()
             return Response(404, b"404 page not found\n", TEXT)
         if request.method != "GET":
             raise method_not_allowed()
         return found
 
-    async def _page(self, path: str) -> Response | None:
+    async def _page(self, path: str, catalog: Catalog) -> Response | None:
         match path.rstrip("/"):
             case "/version":
                 return Response(200, version_info())
@@ -189,12 +192,12 @@ class Application:
                 body = await asyncio.get_running_loop().run_in_executor(None, self.metrics.exposition)
                 return Response(200, body, "text/plain; version=0.0.4; charset=utf-8")
             case "":
-                return Response(200, encode_json({"paths": _paths()}))
+                return Response(200, encode_json({"paths": _paths(catalog)}))
         return None
 
 
-def _paths() -> list[str]:
-    groups = [f"/apis/{group}/{version}" for group, versions in GROUPS.items() for version in versions if group]
+def _paths(catalog: Catalog) -> list[str]:
+    groups = [f"/apis/{group}/{version}" for group, versions in catalog.groups.items() for version in versions if group]
     others = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
     return ["/api", "/api/v1", "/apis", *groups, *others]
 

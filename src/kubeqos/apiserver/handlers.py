@@ -14,7 +14,15 @@ from kubeqos.apiserver.auth.access import Access, attributes
 from kubeqos.apiserver.hooks import Hooks
 from kubeqos.apiserver.present.bodies import object_body
 from kubeqos.apiserver.present.negotiation import Form, form_of
-from kubeqos.apiserver.present.options import check_options, delete_options, dry_run, field_manager, list_options
+from kubeqos.apiserver.present.options import (
+    DeleteOptions,
+    ListOptions,
+    check_options,
+    delete_options,
+    dry_run,
+    field_manager,
+    list_options,
+)
 from kubeqos.apiserver.present.tables import include, list_response, object_response
 from kubeqos.apiserver.registry.binding import bind
 from kubeqos.apiserver.registry.core import Core
@@ -26,7 +34,7 @@ from kubeqos.apiserver.registry.subresources import Subresources
 from kubeqos.apiserver.registry.writes import Write, Written, create, replace
 from kubeqos.apiserver.requests import Request, Route
 from kubeqos.apiserver.watch.watcher import Watcher, Watching
-from kubeqos.model.selectors import FieldSelector
+from kubeqos.model.selectors import FieldSelector, LabelSelector
 from kubeqos.web.messages import Response
 
 try:
@@ -117,11 +125,21 @@ class Handlers:
     async def delete(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request, kind)
         options = delete_options(request)
+        if kind.kind == "CustomResourceDefinition" and not options.dry_run:
+            await self._delete_defined(route.name)
         written = await delete(self.core, kind.storage, route.namespace, route.name, options)
         if written.value.startswith(b'{"kind":"Status"'):
             return Response(200, written.value)
         code = 202 if written.pending and options.cascading else 200
         return object_response(kind, written.value, form, request, self.core.clock(), code)
+
+    async def _delete_defined(self, name: str) -> None:
+        """The objects of a kind go before the definition that made it one."""
+        for kind in self.core.catalog.definitions.get(name, ()):
+            if kind.view is None:
+                await delete_collection(
+                    self.core, kind, "", ListOptions(LabelSelector(), FieldSelector()), DeleteOptions()
+                )
 
     async def delete_collection(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request, kind, collection=True)

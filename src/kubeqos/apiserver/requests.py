@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
+from kubeqos.apiserver.registry.definitions import Catalog
 from kubeqos.apiserver.registry.kinds import BY_PATH, GROUPS, Kind
 from kubeqos.web.identity import ANONYMOUS, Identity
 from kubeqos.web.messages import JSON, Query, is_true
@@ -50,11 +51,13 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     watch_path: bool = False
     tail: str = ""
     """What follows `nodes/NAME/proxy`: a path of the node's own."""
+    added: Kind | None = None
+    """The kind, where a CustomResourceDefinition added it."""
 
     @property
     def kind(self) -> Kind:
         """The served kind; 404 when there is none, or not at this scope."""
-        kind = BY_PATH.get((self.group, self.version, self.resource))
+        kind = self.added or BY_PATH.get((self.group, self.version, self.resource))
         if kind is None or (self.namespace and not kind.namespaced and kind.plural != "namespaces"):
             raise no_such_resource()
         if self.name and kind.namespaced and not self.namespace:
@@ -110,7 +113,26 @@ def _resolve(method: str, path: str, watch: bool) -> Route | None:
     return _resource_route(method, group, version, rest, watch)
 
 
-def _resource_route(method: str, group: str, version: str, rest: list[str], watch: bool) -> Route:
+def resolve_added(method: str, path: str, query: Query, catalog: Catalog) -> Route | None:
+    """The route of a path in a group that only definitions have; None where there is none."""
+    parts = path.rstrip("/").split("/")
+    if len(parts) < 5 or parts[1] != "apis" or parts[2] in GROUPS or parts[2] not in catalog.groups:
+        return None
+    group, version, rest = parts[2], parts[3], parts[4:]
+    if version not in catalog.groups[group] or "" in rest:
+        raise no_such_resource()
+    named = rest[1:] if rest[0] == "watch" and len(rest) > 1 else rest
+    plural = named[2] if named[0] == "namespaces" and len(named) > 2 else named[0]
+    added = catalog.by_path.get((group, version, plural))
+    if added is None:
+        raise no_such_resource()
+    found = _resource_route(method, group, version, rest, is_true(query, "watch"), added)
+    return msgspec.structs.replace(found, added=added)
+
+
+def _resource_route(
+    method: str, group: str, version: str, rest: list[str], watch: bool, added: Kind | None = None
+) -> Route:
     watch_path = rest[0] == "watch" and len(rest) > 1
     if watch_path:
         rest = rest[1:]
@@ -128,6 +150,6 @@ def _resource_route(method: str, group: str, version: str, rest: list[str], watc
     if verb in ("list", "get") and (watch_path or (verb == "list" and watch)):
         verb = "watch"
     if verb is None:
-        Route("get", group, version, resource, namespace, name, subresource).kind  # noqa: B018 - 404 before 405
+        Route("get", group, version, resource, namespace, name, subresource, added=added).kind  # noqa: B018 - 404 first
         raise method_not_allowed()
     return Route(verb, group, version, resource, namespace, name, subresource, watch_path, tail)

@@ -72,7 +72,7 @@ class ApiServer:
         self.store = store
         self.pki = pki
         self.chain = Chain(store, settings.gates, settings.checks)
-        self.core = Core(store, self.chain)
+        self.core = Core(store, self.chain, catalog=self.chain.catalog)
         signer = TokenSigner(pki.token_key(), self.core.clock)
         sources: list[StaticTokens | TokenSigner] = [signer]
         if settings.token_file:

@@ -39,7 +39,9 @@ class ApiResource:
         It is the kind's own, but for a second version that has nothing in common with the first.
         """
         known = BY_KIND.get((self.group, self.kind))
-        return self.kind if known is None or known.version == self.version else f"{self.version} {self.kind}"
+        if known is None:  # of a definition: whatever it is called, it is none of ours
+            return f"{self.kind}.{self.group}"
+        return self.kind if known.version == self.version else f"{self.version} {self.kind}"
 
     @cached_property
     def api_version(self) -> str:
@@ -75,6 +77,9 @@ RESOURCES: tuple[ApiResource, ...] = (
     ApiResource(ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
     ApiResource(ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False),
     ApiResource(ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False),
+    ApiResource(
+        APIEXTENSIONS, "v1", "customresourcedefinitions", "CustomResourceDefinition", False, short=("crd", "crds")
+    ),
     ApiResource(APPS, "v1", "controllerrevisions", "ControllerRevision"),
     ApiResource(APPS, "v1", "daemonsets", "DaemonSet", short=("ds",)),
     ApiResource(APPS, "v1", "deployments", "Deployment", short=("deploy",)),

@@ -151,6 +151,14 @@ def _pod_certificate(raw: Raw) -> None:
     fill(raw.setdefault("spec", {}), maxExpirationSeconds=86400)
 
 
+def _definition(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    names = spec.setdefault("names", {})
+    kind = names.get("kind", "")
+    fill(names, singular=kind.lower(), listKind=f"{kind}List")
+    fill(spec.setdefault("conversion", {}), strategy="None")
+
+
 def default_job_spec(spec: Raw) -> None:
     """What a job is when it says nothing about it."""
     if spec.get("completions") is None and spec.get("parallelism") is None:
@@ -211,6 +219,7 @@ def default_stateful_set(spec: Raw) -> None:
 
 
 DEFAULTS: dict[str, Callable[[Raw], None]] = {
+    "CustomResourceDefinition": _definition,
     "StorageClass": _storage_class,
     "PersistentVolume": _persistent_volume,
     "CSIDriver": _csi_driver,

@@ -8,11 +8,13 @@ through accepted writes; the quotas' statuses are rendered once per transaction 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kubeqos.apiserver.admission.contract import AdmittedWrite, Coalesced
-from kubeqos.apiserver.registry.kinds import KINDS, Kind, kind_named
+from kubeqos.apiserver.registry.definitions import Catalog, established
+from kubeqos.apiserver.registry.kinds import Kind, kind_named
 from kubeqos.apiserver.registry.objects import decode, renderer
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.gates import FeatureGates
@@ -30,11 +32,13 @@ from kubeqos.web.status import ApiError
 _LIMIT_RANGE, _QUOTA, _NODE = kind_named("LimitRange"), kind_named("ResourceQuota"), kind_named("Node")
 _PRIORITY_CLASS = kind_named("PriorityClass", "scheduling.k8s.io")
 _RUNTIME_CLASS = kind_named("RuntimeClass", "node.k8s.io")
+_DEFINITION = kind_named("CustomResourceDefinition", "apiextensions.k8s.io")
 _FOLLOWED = {
     "limitranges": _LIMIT_RANGE,
     "priorityclasses.scheduling.k8s.io": _PRIORITY_CLASS,
     "nodes": _NODE,
     "runtimeclasses.node.k8s.io": _RUNTIME_CLASS,
+    "customresourcedefinitions.apiextensions.k8s.io": _DEFINITION,
 }
 """Kinds that admission looks at, by their qualified names."""
 _COUNTED_AT_ONCE = 250  # objects: a few milliseconds
@@ -65,6 +69,7 @@ class Chain:
         self._expired: set[str] = set()
         self._counted: dict[str, dict[str, tuple[bytes, Charge | None]]] = {}
         self._followed = 0
+        self.catalog = Catalog()
         self._load()
         store.on_discard(self._load)
 
@@ -76,6 +81,7 @@ class Chain:
         self._priorities: dict[str, JsonObject] = {}
         self._compiled_priorities = PriorityClasses()
         self._runtime_classes: dict[str, JsonObject] = {}
+        self.catalog.clear()
         self._offers: dict[str, frozenset[str]] = {}
         self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
         self._followed += 1
@@ -128,6 +134,8 @@ class Chain:
         obj = outcome.object if outcome.object is not None else request.old
         assert obj is not None  # a delete has an old object
         follow = self._quota_written(request, obj) if request.qualified == _QUOTA.plural else None
+        if request.kind == _DEFINITION.kind and request.group == _DEFINITION.group and not request.subresource:
+            established(obj, time.time())
 
         def accepted() -> None:
             self.ledger.apply(request.namespace, outcome.deltas)
@@ -168,6 +176,8 @@ class Chain:
             self._followed += 1
         elif kind is _RUNTIME_CLASS:
             self._runtime_classes.pop(request.name, None)
+        elif kind is _DEFINITION:
+            self.catalog.forget(request.name)
         else:
             self._priorities.pop(request.name, None)
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
@@ -186,6 +196,8 @@ class Chain:
                 self._container_level = frozenset(WELL_KNOWN).union(*self._offers.values())
         elif kind is _RUNTIME_CLASS:
             self._runtime_classes[name] = obj
+        elif kind is _DEFINITION:
+            self.catalog.define(obj)
         else:
             self._priorities[name] = obj
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
@@ -216,7 +228,7 @@ class Chain:
         thousand pods to decode that turn would keep everybody waiting; now it decodes what changed meanwhile.
         """
         counted = self._counted[namespace] = {}
-        for kind in _countable():
+        for kind in _countable(self.catalog):
             for number, stored in enumerate(self._store.range(kind.range_prefix(namespace)).items, 1):
                 counted[stored.key] = stored.value, self.charge(kind, decode_json(stored.value))
                 if number % _COUNTED_AT_ONCE == 0:
@@ -226,7 +238,7 @@ class Chain:
     def _charges(self, namespace: str, created: JsonObject | None = None) -> Iterator[Charge]:
         """What every live object of a namespace costs, pending writes included."""
         counted = self._counted.get(namespace, {})
-        for kind in _countable():
+        for kind in _countable(self.catalog):
             prefix = kind.range_prefix(namespace)
             keys = {stored.key for stored in self._store.range(prefix).items} | self._store.pending_keys(prefix)
             for key in keys:
@@ -277,5 +289,5 @@ class Chain:
         return render
 
 
-def _countable() -> Iterator[Kind]:
-    return (kind for kind in KINDS if kind.stored and kind.namespaced and kind.view is None)
+def _countable(catalog: Catalog) -> Iterator[Kind]:
+    return (kind for kind in catalog.kinds if kind.stored and kind.namespaced and kind.view is None)

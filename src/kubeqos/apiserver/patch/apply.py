@@ -88,7 +88,7 @@ def apply_configuration(
 def _check_configuration(config: JsonObject, schema: TypeSchema, writer: Writer) -> None:
     version, kind = config.get("apiVersion", ""), config.get("kind", "")
     group, _, short = str(version).rpartition("/")
-    if kinds().get((group, short, str(kind))) != schema.key:
+    if kinds().get((group, short, str(kind)), f"{version}.{kind}") != schema.key:
         raise bad_request(f"invalid object type: {group}/{short}, Kind={kind}")
     metadata = config.get("metadata") or {}
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:

@@ -1,15 +1,15 @@
 """Which groups, versions and resources there are: legacy discovery, and the aggregated form kubectl asks for first.
 
-Everything is worked out once from the table of kinds.
+Everything is worked out once from the table of kinds, and again when a definition adds to it.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from functools import cache
 
-from kubeqos.apiserver.registry.kinds import GROUPS, KINDS, Kind, Subresource
+from kubeqos.apiserver.registry.definitions import Catalog
+from kubeqos.apiserver.registry.kinds import Kind, Subresource
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.web.messages import JSON, Response
@@ -17,21 +17,21 @@ from kubeqos.web.messages import JSON, Response
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 
 
-def discovery_response(request: Request, address: str) -> Response | None:
+def discovery_response(request: Request, address: str, catalog: Catalog) -> Response | None:
     """The answer to a discovery path; None for any other path."""
     parts = [part for part in request.path.split("/") if part]
     match parts:
         case ["api"] | ["apis"]:
             version = _aggregated_version(request.accept)
             if version:
-                return _aggregated(parts[0], version)
-            return _json(api_versions(address) if parts == ["api"] else group_list())
+                return _remembered_aggregate(parts[0], version, catalog)
+            return _json(api_versions(address) if parts == ["api"] else group_list(catalog))
         case ["api", "v1"]:
-            return _json(resource_list("", "v1"))
-        case ["apis", group] if group in GROUPS and group:
-            return _json({"kind": "APIGroup", "apiVersion": "v1", **_group(group)})
-        case ["apis", group, version] if group and version in GROUPS.get(group, ()):
-            return _json(resource_list(group, version))
+            return _json(resource_list("", "v1", catalog))
+        case ["apis", group] if group in catalog.groups and group:
+            return _json({"kind": "APIGroup", "apiVersion": "v1", **_group(group, catalog)})
+        case ["apis", group, version] if group and version in catalog.groups.get(group, ()):
+            return _json(resource_list(group, version, catalog))
     return None
 
 
@@ -50,15 +50,22 @@ def _aggregated_version(accept: str) -> str | None:
     return None
 
 
-@cache
-def _aggregated(root: str, version: str) -> Response:
-    groups = [""] if root == "api" else [group for group in GROUPS if group]
+def _remembered_aggregate(root: str, version: str, catalog: Catalog) -> Response:
+    key = ("discovery", root, version)
+    if key not in catalog.documents:
+        catalog.documents[key] = _aggregated(root, version, catalog)
+    found: Response = catalog.documents[key]
+    return found
+
+
+def _aggregated(root: str, version: str, catalog: Catalog) -> Response:
+    groups = [""] if root == "api" else [group for group in catalog.groups if group]
     body = encode_json(
         {
             "kind": "APIGroupDiscoveryList",
             "apiVersion": f"apidiscovery.k8s.io/{version}",
             "metadata": {},
-            "items": [_group_discovery(group) for group in groups],
+            "items": [_group_discovery(group, catalog) for group in groups],
         }
     )
     etag = hashlib.sha512(body).hexdigest().upper()
@@ -66,16 +73,16 @@ def _aggregated(root: str, version: str) -> Response:
     return Response(200, body, _AGGREGATED.format(version), headers)
 
 
-def _group_discovery(group: str) -> JsonObject:
+def _group_discovery(group: str, catalog: Catalog) -> JsonObject:
     return {
         "metadata": {"name": group} if group else {},
         "versions": [
             {
                 "version": version,
-                "resources": [_resource_discovery(kind) for kind in _served(group, version)],
+                "resources": [_resource_discovery(kind) for kind in _served(group, version, catalog)],
                 "freshness": "Current",
             }
-            for version in GROUPS[group]
+            for version in catalog.groups[group]
         ],
     }
 
@@ -106,8 +113,8 @@ def _response_kind(kind: Kind, sub: Subresource) -> JsonObject:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
-def _served(group: str, version: str) -> list[Kind]:
-    return sorted((k for k in KINDS if (k.group, k.version) == (group, version)), key=lambda k: k.plural)
+def _served(group: str, version: str, catalog: Catalog) -> list[Kind]:
+    return sorted((k for k in catalog.kinds if (k.group, k.version) == (group, version)), key=lambda k: k.plural)
 
 
 def api_versions(address: str) -> JsonObject:
@@ -115,19 +122,23 @@ def api_versions(address: str) -> JsonObject:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": servers}
 
 
-def _group(group: str) -> JsonObject:
-    versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in GROUPS[group]]
+def _group(group: str, catalog: Catalog) -> JsonObject:
+    versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in catalog.groups[group]]
     return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
 
-def group_list() -> JsonObject:
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in GROUPS if group]}
+def group_list(catalog: Catalog) -> JsonObject:
+    return {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [_group(group, catalog) for group in catalog.groups if group],
+    }
 
 
-def resource_list(group: str, version: str) -> JsonObject:
+def resource_list(group: str, version: str, catalog: Catalog) -> JsonObject:
     """Legacy discovery of one group version; subresources are entries of their own."""
     entries: list[JsonObject] = []
-    for kind in _served(group, version):
+    for kind in _served(group, version, catalog):
         entries.append(_legacy_entry(kind))
         for sub in kind.subresources:
             entry: JsonObject = {"name": f"{kind.plural}/{sub.name}", "singularName": "", "namespaced": kind.namespaced}

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from kubeqos.apiserver.registry.definitions import Catalog
 from kubeqos.apiserver.registry.kinds import GROUPS, KINDS, Kind
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model import schema
@@ -69,15 +70,17 @@ _DELETE_PARAMETERS = (
 )
 
 
-def openapi_response(path: str) -> Response | None:
+def openapi_response(path: str, catalog: Catalog) -> Response | None:
     """The answer to an /openapi/v3 path; None for any other path."""
     if path in ("/openapi/v3", "/openapi/v3/"):
-        return Response(200, _root(), JSON)
-    known = {_path(group, version): (group, version) for group, versions in GROUPS.items() for version in versions}
+        return Response(200, _root(catalog), JSON)
+    known = {
+        _path(group, version): (group, version) for group, versions in catalog.groups.items() for version in versions
+    }
     found = known.get(path.removeprefix("/openapi/v3/"))
     if not path.startswith("/openapi/v3/") or found is None:
         return None
-    body = document(*found)
+    body = document(*found, catalog)
     headers = [(b"etag", f'"{_digest(body)}"'.encode()), (b"cache-control", b"public, immutable, max-age=31536000")]
     return Response(200, body, JSON, headers)
 
@@ -90,20 +93,32 @@ def _digest(body: bytes) -> str:
     return hashlib.sha512(body).hexdigest().upper()
 
 
-@cache
-def _root() -> bytes:
+def _root(catalog: Catalog) -> bytes:
     paths = {}
-    for group, versions in GROUPS.items():
+    for group, versions in catalog.groups.items():
         for version in versions:
             path = _path(group, version)
-            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={_digest(document(group, version))}"}
+            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={_digest(document(group, version, catalog))}"}
     return encode_json({"paths": paths})
 
 
-@cache
-def document(group: str, version: str) -> bytes:
+def document(group: str, version: str, catalog: Catalog) -> bytes:
     """The document of one group version."""
-    kinds = [kind for kind in KINDS if (kind.group, kind.version) == (group, version)]
+    if group in GROUPS:
+        return _built_in(group, version)
+    key = ("openapi", group, version)
+    if key not in catalog.documents:
+        catalog.documents[key] = _document([k for k in catalog.added if (k.group, k.version) == (group, version)])
+    found: bytes = catalog.documents[key]
+    return found
+
+
+@cache
+def _built_in(group: str, version: str) -> bytes:
+    return _document([kind for kind in KINDS if (kind.group, kind.version) == (group, version)])
+
+
+def _document(kinds: list[Kind]) -> bytes:
     paths: JsonObject = {}
     for kind in kinds:
         paths.update(_paths(kind))
@@ -122,6 +137,9 @@ def document(group: str, version: str) -> bytes:
 
 def _schemas(kinds: Iterable[Kind]) -> JsonObject:
     wanted = [schema.kinds()["", "v1", "DeleteOptions"], schema.kinds()["", "v1", "Status"]]
+    kinds = list(kinds)
+    if any(kind.definition is not None for kind in kinds):
+        wanted.append("meta/v1.ObjectMeta")
     for kind in kinds:
         names = [kind.kind, f"{kind.kind}List", *(sub.kind for sub in kind.subresources if sub.kind)]
         for name in names:
@@ -136,7 +154,35 @@ def _schemas(kinds: Iterable[Kind]) -> JsonObject:
             continue
         found[type_schema.openapi_name] = _type(type_schema)
         wanted += [inner.key for field in type_schema.fields.values() if (inner := _inner(field.shape))]
+    for kind in kinds:
+        if kind.definition is not None:
+            found.update(_defined(kind))
     return dict(sorted(found.items()))
+
+
+def _defined(kind: Kind) -> JsonObject:
+    """The schemas of a kind that a definition added, and of its list: as the definition wrote them."""
+    assert kind.definition is not None
+    raw = kind.definition.schema
+    metadata = {"allOf": [{"$ref": _reference(schema.type_named("meta/v1.ObjectMeta"))}]}
+    head = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+    properties = {**(raw.get("properties") or {}), **head, "metadata": metadata}
+    named = {"group": kind.group, "version": kind.version}
+    one = {**raw, "properties": properties, "x-kubernetes-group-version-kind": [{**named, "kind": kind.kind}]}
+    items = {
+        "type": "array",
+        "items": {"$ref": f"#/components/schemas/{_defined_name(kind.group, kind.version, kind.kind)}"},
+    }
+    listed = {
+        "type": "object", "required": ["items"], "properties": {**head, "items": items, "metadata": {"type": "object"}},
+        "x-kubernetes-group-version-kind": [{**named, "kind": f"{kind.kind}List"}],
+    }  # fmt: skip
+    name = _defined_name(kind.group, kind.version, kind.kind)
+    return {name: one, f"{name}List": listed}
+
+
+def _defined_name(group: str, version: str, kind: str) -> str:
+    return ".".join([*reversed(group.split(".")), version, kind])
 
 
 def _inner(shape: Shape) -> TypeSchema | None:
@@ -286,7 +332,11 @@ def _answer(kind: Kind, verb: str, sub: str, sent: tuple[str, str, str]) -> Json
 
 def _content(group: str, version: str, name: str, media: Iterable[str] = (JSON,)) -> JsonObject:
     key = schema.kinds().get((group, version, name))
-    inner: Any = {"$ref": _reference(schema.type_named(key))} if key else {"type": "object"}
+    inner: Any = {"type": "object"}
+    if key:
+        inner = {"$ref": _reference(schema.type_named(key))}
+    elif group and group not in GROUPS:
+        inner = {"$ref": f"#/components/schemas/{_defined_name(group, version, name)}"}
     return {kind: {"schema": inner} for kind in media}
 
 
@@ -295,7 +345,9 @@ def _request_body(verb: str, group: str, version: str, name: str) -> JsonObject 
         case "create" | "update":
             return {"content": _content(group, version, name), "required": True}
         case "patch":
-            return {"content": {media: {"schema": {"type": "object"}} for media in _PATCHES}, "required": True}
+            # kubectl looks here whether a kind takes strategic merge patches.
+            taken = [media for media in _PATCHES if group in GROUPS or "strategic" not in media]
+            return {"content": {media: {"schema": {"type": "object"}} for media in taken}, "required": True}
         case "delete" | "deletecollection":
             return {"content": _content("", "v1", "DeleteOptions")}
     return None

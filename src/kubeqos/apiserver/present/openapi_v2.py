@@ -6,13 +6,13 @@ when it does not find a kind in v3.
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 from kubeqos.apiserver.present.negotiation import form_of
 from kubeqos.apiserver.present.openapi import document
 from kubeqos.apiserver.present.openapi_binary import MEDIA, encode_document
-from kubeqos.apiserver.registry.kinds import GROUPS
+from kubeqos.apiserver.registry.definitions import Catalog
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.web.messages import JSON, Response
@@ -21,28 +21,29 @@ _V3_REFERENCE, _V2_REFERENCE = "#/components/schemas/", "#/definitions/"
 _NOT_IN_V2 = frozenset(("nullable", "uniqueItems"))
 
 
-def openapi_v2_response(request: Request) -> Response | None:
+def openapi_v2_response(request: Request, catalog: Catalog) -> Response | None:
     """The answer to /openapi/v2; None for any other path."""
     if request.path.rstrip("/") != "/openapi/v2":
         return None
     if any(clause.split(";")[0].strip() == MEDIA for clause in request.accept.split(",")):
-        return Response(200, _binary(), "application/octet-stream")
+        return Response(200, _remembered("v2 binary", catalog, encode_document), "application/octet-stream")
     form_of(request)  # or 406
-    return Response(200, encode_json(_whole()), JSON)
+    return Response(200, _remembered("v2", catalog, encode_json), JSON)
 
 
-@cache
-def _binary() -> bytes:
-    return encode_document(_whole())
+def _remembered(name: str, catalog: Catalog, encode: Callable[[JsonObject], bytes]) -> bytes:
+    if name not in catalog.documents:
+        catalog.documents[name] = encode(_whole(catalog))
+    found: bytes = catalog.documents[name]
+    return found
 
 
-@cache
-def _whole() -> JsonObject:
+def _whole(catalog: Catalog) -> JsonObject:
     paths: JsonObject = {}
     definitions: JsonObject = {}
-    for group, versions in GROUPS.items():
+    for group, versions in catalog.groups.items():
         for version in versions:
-            found = decode_json(document(group, version))
+            found = decode_json(document(group, version, catalog))
             paths.update({path: _path(operations) for path, operations in found["paths"].items()})
             for name, schema in found["components"]["schemas"].items():
                 definitions[name] = _schema(schema)

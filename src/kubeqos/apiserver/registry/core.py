@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kubeqos.apiserver.admission.contract import Admission
+from kubeqos.apiserver.registry.definitions import Catalog
 from kubeqos.apiserver.registry.kinds import Kind, kind_named
 from kubeqos.apiserver.registry.objects import decode
 from kubeqos.store import Store, Stored
@@ -58,6 +59,7 @@ class Core:
     clock: Callable[[], float] = time.time
     new_uid: Callable[[], str] = field(default_factory=RandomUids)
     new_suffix: Callable[[], str] = random_suffix
+    catalog: Catalog = field(default_factory=Catalog)
     _namespaces: dict[str, tuple[int, bool]] = field(default_factory=dict)
 
     def stored(self, kind: Kind, namespace: str, name: str, *, pending: bool = False) -> Stored:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubeqos.apiserver.present import columns
 from kubeqos.apiserver.present import morecolumns as more
@@ -18,8 +18,10 @@ from kubeqos.apiserver.registry import lifecycle
 from kubeqos.apiserver.registry.lifecycle import Lifecycle
 from kubeqos.apiserver.registry.views import EVENT_VIEW, View
 from kubeqos.codec import JsonObject
+from kubeqos.model import schema
 from kubeqos.model.kinds import (
     ADMISSION,
+    APIEXTENSIONS,
     APPS,
     AUTHENTICATION,
     AUTHORIZATION,
@@ -43,7 +45,11 @@ from kubeqos.model.kinds import (
     STORAGE_MIGRATION,
     ApiResource,
 )
+from kubeqos.model.schema import TypeSchema
 from kubeqos.rules.requests import Operation, Request
+
+if TYPE_CHECKING:
+    from kubeqos.apiserver.registry.definitions import Definition
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 NO_COLLECTION_DELETE = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
@@ -80,11 +86,23 @@ class Kind(ApiResource):
     deprecated: str = ""  # what every client of the kind is warned of
     # A kind that is stored as another: its objects are turned into one another at the edge.
     view: View | None = None
+    # What a CustomResourceDefinition says about the kind; built-in kinds have their rules elsewhere.
+    definition: Definition | None = None
 
     @cached_property
     def storage(self) -> Kind:
         """The kind as which objects are kept: itself, unless it is a view of another."""
-        return self if self.view is None else kind_named(self.view.kind, self.view.group)
+        if self.view is None:
+            return self
+        found: Kind = self.view.of or kind_named(self.view.kind, self.view.group)
+        return found
+
+    @cached_property
+    def schema(self) -> TypeSchema:
+        """The type of its objects."""
+        if self.definition is not None:
+            return self.definition.type_schema
+        return schema.kind(self.group, self.version, self.kind)
 
     @cached_property
     def singular(self) -> str:
@@ -96,6 +114,8 @@ class Kind(ApiResource):
         if self.view is not None:
             return self.storage.prefix
         home = self.group or "core"
+        if self.definition is not None:
+            return f"/registry/{home}/{self.plural}/"
         return (
             f"/registry/{home}/{self.plural}/"
             if self.rules == self.kind
@@ -280,6 +300,8 @@ KINDS: tuple[Kind, ...] = (
            lifecycle=lifecycle.WORKLOAD),
     served("ValidatingAdmissionPolicyBinding", ADMISSION, columns=more.POLICY_BINDING, lifecycle=lifecycle.GENERATED),
     served("ValidatingWebhookConfiguration", ADMISSION, columns=more.WEBHOOKS, lifecycle=lifecycle.GENERATED),
+    served("CustomResourceDefinition", APIEXTENSIONS, categories=("api-extensions",), subresources=(STATUS,),
+           columns=columns.CREATED_AT, lifecycle=lifecycle.WORKLOAD),
     served("ControllerRevision", APPS, columns=more.CONTROLLER_REVISION),
     served("DaemonSet", APPS, categories=("all",), subresources=(STATUS,), columns=more.DAEMON_SET,
            lifecycle=lifecycle.WORKLOAD),

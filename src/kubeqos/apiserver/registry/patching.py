@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from kubeqos.apiserver.patch import PatchError, apply_configuration, apply_patch
+from kubeqos.apiserver.patch.jsonpatch import json_patch
+from kubeqos.apiserver.patch.merge import merge_patch
+from kubeqos.apiserver.present.bodies import completed_object
 from kubeqos.apiserver.present.documents import Unreadable, parse_json, parse_yaml
 from kubeqos.apiserver.present.negotiation import media_type
 from kubeqos.apiserver.present.options import field_manager, field_validation
@@ -31,10 +34,38 @@ async def patch_object(core: Core, write: Write, request: Request) -> Written:
     if media_type(request.content_type) == APPLY:
         return await _apply(core, write, request)
     kind = write.view or write.kind
-    change = patched_document(request, kind.group, kind.version, kind.kind)
+    if kind.definition is not None:
+        change = _patched_defined(request, kind)
+    else:
+        change = patched_document(request, kind.group, kind.version, kind.kind)
     write.manager = field_manager(request)
     write.patching = True
     return await update(core, write, _through(kind, change))
+
+
+def _patched_defined(request: Request, kind: Kind) -> Transform:
+    """A patch of an object whose kind a definition added: lists have no merge keys there, so no strategic ones."""
+    style = _STYLES.get(media_type(request.content_type))
+    if style not in ("merge", "json"):
+        accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+        why = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+        raise ApiError(415, "UnsupportedMediaType", why)
+    validation = field_validation(request)
+    try:
+        patch = parse_json(request.body)
+    except Unreadable as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+
+    def change(old: JsonObject) -> JsonObject:
+        try:
+            patched = merge_patch(old, patch) if style == "merge" else json_patch(old, patch)
+        except PatchError as error:
+            raise refused(error) from error
+        if (patched.get("apiVersion"), patched.get("kind")) != (kind.api_version, kind.kind):
+            raise bad_request("a patch cannot change apiVersion or kind")
+        return completed_object(patched, kind, validation, request)
+
+    return change
 
 
 def _through(kind: Kind, change: Transform) -> Transform:
@@ -90,7 +121,7 @@ async def _apply(core: Core, write: Write, request: Request) -> Written:
         why = "Required value: is required for apply patch"
         raise invalid("PatchOptions", "meta.k8s.io", "", [cause("fieldManager", "FieldValueRequired", why)])
     kind = write.view or write.kind
-    type_schema = schema.kind(kind.group, kind.version, kind.kind)
+    type_schema = kind.schema
     validation = field_validation(request)
     config = _configuration(request, write, type_schema, validation)
     write.manager, write.patching = manager, True

@@ -6,6 +6,8 @@ is a conflict and not a tug of war with an autoscaler.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kubeqos.apiserver.present.bodies import read_object
 from kubeqos.apiserver.present.columns import SCALE, selector_text
 from kubeqos.apiserver.present.negotiation import form_of
@@ -28,13 +30,18 @@ _SCALE = Kind(GROUP, VERSION, "scales", KIND, columns=SCALE, stored=False)
 async def handle(core: Core, request: Request, route: Route, kind: Kind) -> Response:
     """GET, PUT and PATCH of `.../scale`."""
     form = form_of(request)
+    defined = kind.definition.scale if kind.definition is not None else None
+
+    def shown(obj: JsonObject) -> JsonObject:
+        return scale_of(obj) if defined is None else _defined_scale(obj, defined)
+
     if route.verb == "get":
-        scale = scale_of(decode(core.stored(kind, route.namespace, route.name)))
+        scale = shown(decode(core.stored(kind, route.namespace, route.name)))
         return object_response(_SCALE, encode_json(scale), form, request, core.clock())
     options = "PatchOptions" if route.verb == "patch" else "UpdateOptions"
     check_options(request, options)
     write = Write(
-        kind,
+        kind.storage,
         route.namespace,
         route.name,
         "scale",
@@ -43,8 +50,9 @@ async def handle(core: Core, request: Request, route: Route, kind: Kind) -> Resp
         warnings=request.warnings,
     )
     change = _by_patch(request) if route.verb == "patch" else _by_replacement(request)
-    written = await update(core, write, lambda obj: _scaled(obj, change(scale_of(obj)), route.name))
-    scale = scale_of(decode_json(written.value))
+    path = ".spec.replicas" if defined is None else defined["specReplicasPath"]
+    written = await update(core, write, lambda obj: _scaled(obj, change(shown(obj)), route.name, path))
+    scale = shown(decode_json(written.value))
     return object_response(_SCALE, encode_json(scale), form, request, core.clock())
 
 
@@ -57,7 +65,24 @@ def _by_patch(request: Request) -> Transform:
     return patched_document(request, GROUP, VERSION, KIND)
 
 
-def _scaled(obj: JsonObject, scale: JsonObject, name: str) -> JsonObject:
+def _defined_scale(obj: JsonObject, paths: JsonObject) -> JsonObject:
+    """A Scale of an object whose definition says where its replicas and its selector are."""
+    head = scale_of({**obj, "spec": {}, "status": {}})
+    wanted, running, selector = (
+        _at(obj, paths.get(name, "")) for name in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+    )
+    status = {"replicas": running or 0, **({"selector": selector} if selector else {})}
+    return {**head, "spec": {"replicas": wanted} if wanted else {}, "status": status}
+
+
+def _at(obj: JsonObject, path: str) -> Any:
+    found: Any = obj
+    for step in path.split(".")[1:]:
+        found = found.get(step) if isinstance(found, dict) else None
+    return found
+
+
+def _scaled(obj: JsonObject, scale: JsonObject, name: str, path: str) -> JsonObject:
     """The workload with the replicas of the scale that was sent."""
     metadata, replicas = scale.get("metadata") or {}, (scale.get("spec") or {}).get("replicas", 0)
     if metadata.get("name", name) != name:
@@ -65,7 +90,11 @@ def _scaled(obj: JsonObject, scale: JsonObject, name: str) -> JsonObject:
     if replicas < 0:
         why = f"Invalid value: {replicas}: must be greater than or equal to 0"
         raise invalid(KIND, GROUP, name, [cause("spec.replicas", "FieldValueInvalid", why)])
-    obj.setdefault("spec", {})["replicas"] = replicas
+    *steps, last = path.split(".")[1:]
+    holder = obj
+    for step in steps:
+        holder = holder.setdefault(step, {})
+    holder[last] = replicas
     for field in ("resourceVersion", "uid"):
         if metadata.get(field):
             obj["metadata"][field] = metadata[field]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from kubeqos.codec import JsonObject
 
@@ -16,12 +17,13 @@ Convert = Callable[[JsonObject], JsonObject]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The kind that is stored, by its name, and both directions."""
+    """The kind that is stored, by its name, and both directions; of a definition's kinds the kind itself."""
 
     kind: str
     group: str
     shown: Convert
     stored: Convert
+    of: Any = None
 
 
 # newer (events.k8s.io) → older (core)

@@ -20,6 +20,7 @@ from kubeqos.model import schema
 from kubeqos.model.gotext import quote
 from kubeqos.model.timestamps import timestamp
 from kubeqos.rules.defaults import apply_defaults
+from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.requests import Operation, Request
 from kubeqos.store import Delete, Put, Stored
 from kubeqos.web.status import (
@@ -76,7 +77,7 @@ class Write:
         moment = (
             new["metadata"]["creationTimestamp"] if old is None else ""
         )  # a new object was written when it was made
-        return track(old, new, schema.kind(kind.group, kind.version, kind.kind), owner(core, self, moment))
+        return track(old, new, kind.schema, owner(core, self, moment))
 
 
 def record_owners(obj: JsonObject, owners: list[JsonObject]) -> None:
@@ -199,10 +200,22 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
 def _admit(core: Core, write: Write, request: Request) -> AdmittedWrite:
     if write.guard is not None and request.new is not None:
         write.guard(request.new)
+    if write.kind.definition is not None and request.new is not None:
+        _judge_defined(write, request.new)
     admitted = core.admission.admit(request)
     if write.warnings is not None:
         write.warnings.extend(admitted.warnings)
     return admitted
+
+
+def _judge_defined(write: Write, obj: JsonObject) -> None:
+    """An object of a kind that a definition added: completed and judged by the schema of the version that was sent."""
+    kind = write.view or write.kind
+    assert kind.definition is not None
+    kind.definition.complete(obj)
+    if errors := kind.definition.errors(obj):
+        refusal = Invalid(kind.kind, kind.group, str(obj["metadata"].get("name", "")), errors)
+        raise ApiError(refusal.code, refusal.reason, refusal.message, details=refusal.details)
 
 
 async def replace(core: Core, write: Write, obj: JsonObject) -> Written:

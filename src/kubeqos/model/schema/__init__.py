@@ -6,6 +6,7 @@ and KEP-3675. Strict decoding, patches, server-side apply, protobuf bodies and O
 
 from kubeqos.model.schema.decode import Findings, check, duplicate_fields, unknown_fields
 from kubeqos.model.schema.normal import may_be_null, normalise
+from kubeqos.model.schema.structural import structural_type
 from kubeqos.model.schema.types import Field, Shape, TypeSchema, description, kind, kinds, type_named
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "kinds",
     "may_be_null",
     "normalise",
+    "structural_type",
     "type_named",
     "unknown_fields",
 ]

@@ -13,7 +13,7 @@ from typing import Literal
 from kubeqos.model import names
 from kubeqos.model.kinds import BY_VERSION
 from kubeqos.rules.fielderror import FieldError
-from kubeqos.rules.validation import batch, claims, cluster, config, published, quota, service, workloads
+from kubeqos.rules.validation import batch, claims, cluster, config, definitions, published, quota, service, workloads
 from kubeqos.rules.validation.common import Errors, Raw
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pods import spec as pod
@@ -110,6 +110,7 @@ KINDS: dict[str, KindRules] = {
         workloads.check_disruption_budget_update,
         subresources={"status": workloads.check_disruption_budget_status},
     ),
+    "CustomResourceDefinition": KindRules(definitions.check_definition, change=definitions.check_definition_change),
     "Lease": KindRules(cluster.check_lease),
     "Event": KindRules(cluster.check_event),
     "ServiceAccount": KindRules(_OBJECT),

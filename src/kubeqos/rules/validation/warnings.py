@@ -11,6 +11,7 @@ from kubeqos.model import names
 from kubeqos.model.gotext import quote
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Raw
+from kubeqos.rules.validation.definitions import definition_warnings
 from kubeqos.rules.validation.meta import meta_of
 from kubeqos.rules.validation.pods.containers import all_containers
 
@@ -288,4 +289,5 @@ _KINDS: dict[str, Callable[[Raw, Raw | None], Iterator[str]]] = {
     "ReplicationController": _workload_warnings,
     "ReplicaSet": _workload_warnings,
     "Deployment": _workload_warnings,
+    "CustomResourceDefinition": lambda raw, _old: iter(definition_warnings(raw)),
 }

@@ -77,7 +77,8 @@ class Write:
         moment = (
             new["metadata"]["creationTimestamp"] if old is None else ""
         )  # a new object was written when it was made
-        return track(old, new, kind.schema, owner(core, self, moment))
+        described = kind.schema if kind.definition is not None else schema.kind(kind.group, kind.version, kind.kind)
+        return track(old, new, described, owner(core, self, moment))
 
 
 def record_owners(obj: JsonObject, owners: list[JsonObject]) -> None:

@@ -197,6 +197,27 @@ async def test_a_report_does_not_free_what_is_somebodys_alone(folder: Path, chan
         assert condition(node)[0] == "True"
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"envs": {"LINK": "1"}},
+        {"mounts": (MountSpec("/data", "/mnt/1"),)},
+        {"devices": (DeviceSpec("/dev/nic", "/dev/nic1"),)},
+    ],
+)
+async def test_a_report_does_not_change_what_a_container_was_created_with(folder: Path, changed: Any) -> None:
+    plugin = Scripted("x.io/a", Allocation(quantity=2, envs={"LINK": "0"}))
+    async with bench(folder) as node, node.plugin(plugin):
+        await node.admit(pod("one", **{"x.io/a": "2"}))
+        plugin.book["uid-one"]["container0"]["x.io/a"] = Allocation(quantity=2, **{"envs": {"LINK": "0"}, **changed})
+        await node.manager.reconcile()
+        held = node.manager.allocations.get("uid-one", "container0")
+        assert held is not None
+        given = held.resources["x.io/a"]
+        assert (given.envs, given.mounts, given.devices) == ({"LINK": "0"}, (), ())
+        assert f"its {next(iter(changed))} changed" in condition(node)[2]
+
+
 async def test_a_dedicated_container_is_not_given_no_cpus(folder: Path) -> None:
     level = {"katalyst.kubewharf.io/qos_level": "dedicated_cores"}
     async with bench(folder) as node, node.plugin(Scripted("cpu", cpus(""))):

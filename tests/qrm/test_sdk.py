@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from kubeqos.checkpoint import Checkpoint
 from kubeqos.errors import ConfigurationError, InputError, RemoteError
 from kubeqos.model.hardware.named import kep80
 from kubeqos.qrm.conformance import Kit
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Options, Refuse, Request, running
+from kubeqos.qrm.sdk.servicer import Servicer
 from kubeqos.qrm.skeleton import write_skeleton
 from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, until
@@ -212,3 +214,29 @@ def test_a_wrong_name_or_an_existing_folder_is_refused(folder: Path) -> None:
     write_skeleton("thing", folder)
     with pytest.raises(InputError, match="exists already"):
         write_skeleton("thing", folder)
+
+
+async def test_a_state_that_the_plugin_goes_on_changing_is_written_each_time(tmp_path: Path) -> None:
+    """`save` may return its own dictionary: it is compared by value with what was written."""
+
+    class Own:
+        resource = "example.com/own"
+
+        def __init__(self) -> None:
+            self.state: dict[str, str] = {}
+
+        def save(self) -> dict[str, str]:
+            return self.state
+
+        def restore(self, state: dict[str, str]) -> None:
+            self.state = state
+
+    checkpoint = Checkpoint(tmp_path / "own.state", format="kubeqos-test", version=1)
+    plugin = Own()
+    servicer = Servicer(plugin, checkpoint)
+    servicer.save()
+    plugin.state["uid-one"] = "device-1"
+    servicer.save()
+    again = Own()
+    Servicer(again, checkpoint).restore()
+    assert again.state == {"uid-one": "device-1"}

@@ -154,7 +154,7 @@ class Allocations:
             if kept == held:
                 continue
             wrong = next(filter(None, (check_allocation(name, one, machine) for name, one in kept.items())), None)
-            wrong = wrong or _promise_broken(held, kept)
+            wrong = wrong or _promise_broken(held, kept) or _fixed_changed(held, kept)
             if wrong:
                 nonsense.append(f"pod {holding.ref.pod_uid} container {holding.ref.name}: {wrong}")
             else:
@@ -228,6 +228,15 @@ def _promise_broken(held: Mapping[str, Allocation], now: Mapping[str, Allocation
     if after is None or not after[0]:
         return Nonsense(f"it reports no CPUs where {before[0]} are the pod's alone")
     return None if after[1] else Nonsense(f"it reports {after[0]} as shared where {before[0]} are the pod's alone")
+
+
+def _fixed_changed(held: Mapping[str, Allocation], now: Mapping[str, Allocation]) -> Nonsense | None:
+    """What a container is created with cannot change while it runs: the runtime would go on with the old."""
+    for name in held.keys() & now.keys():
+        for what in ("envs", "mounts", "devices"):
+            if getattr(held[name], what) != getattr(now[name], what):
+                return Nonsense(f"{name}: its {what} changed, which a container keeps as long as it runs")
+    return None
 
 
 def _keep_hints(given: Allocation, held: Allocation | None) -> Allocation:

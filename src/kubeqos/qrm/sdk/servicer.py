@@ -16,6 +16,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Histogram
 
 from kubeqos.checkpoint import Checkpoint
+from kubeqos.codec import encode_json
 from kubeqos.errors import KubeqosError
 from kubeqos.logs import logger
 from kubeqos.qrm.messages import (
@@ -45,7 +46,7 @@ class Servicer:
         self._checkpoint = checkpoint
         self._book: Book = {}
         self._own_book = not hasattr(plugin, "allocations")
-        self._saved: Any = None
+        self._saved: bytes | None = None
         self._lock = asyncio.Lock()
         self._calls = Histogram(
             "kubeqos_plugin_call_seconds", "Calls served.", ("method", "code"), registry=registry or CollectorRegistry()
@@ -63,7 +64,7 @@ class Servicer:
                 self.plugin.restore(loaded.data)
             elif self._own_book:
                 self._book = msgspec.convert(loaded.data.get("pod_entries", {}), Book, strict=False)
-            self._saved = loaded.data
+            self._saved = encode_json(loaded.data)
         return loaded.set_aside
 
     def save(self) -> None:
@@ -74,9 +75,11 @@ class Servicer:
             state = self.plugin.save()
         else:
             state = {"pod_entries": msgspec.to_builtins(self._book, str_keys=True)}
-        if state != self._saved:
+        # By value: a plugin may return the very dictionary that it goes on changing.
+        text = encode_json(state)
+        if text != self._saved:
             self._checkpoint.save(state)
-            self._saved = state
+            self._saved = text
 
     # ---- Calls
 

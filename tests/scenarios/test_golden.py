@@ -35,6 +35,7 @@ OFFLINE = {
     "simulate-run-json": f"simulate run {SIMULATE}/scenario.yaml -o json --seed 3",
     "simulate-compare": f"simulate compare {SIMULATE}/scenario.yaml {POLICIES}",
     "classify-name": "classify -f examples/pod-qos/pods.yaml -o name",
+    "convert": "convert -f examples/qos-classes/pod.yaml -f examples/qos-classes/limit-range.yaml",
     "check-name": "check -f examples/quota-scoping/scenario-1.yaml -o name",
     "simulate-fit-wide": f"simulate fit -f {SIMULATE}/deployment.yaml --nodes {SIMULATE}/nodes.yaml -o wide",
     "simulate-fit-name": f"simulate fit -f {SIMULATE}/deployment.yaml --nodes {SIMULATE}/nodes.yaml -o name",

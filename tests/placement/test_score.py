@@ -92,6 +92,19 @@ class TestClasses:
         world.running(*(pod(f"old-{number}", uses={"rdt": "gold"}) for number in range(taken)), on="a")
         assert world.points(pod(uses={"rdt": "gold"})) == points
 
+    def test_who_packs_fills_the_classes_of_one_node_first(self) -> None:
+        world = given(
+            node("a", container_classes=classes(rdt={"gold": 2})), node("b", container_classes=classes(rdt={"gold": 2}))
+        ).weighing(classes=1, most_allocated=True)
+        assert world.fills(pod(uses={"rdt": "gold"}), 4) in (["a", "a", "b", "b"], ["b", "b", "a", "a"])
+
+    @pytest.mark.parametrize(("capacity", "taken", "points"), [(4, 0, 0), (4, 1, 25), (3, 2, 66), (0, 5, 100)])
+    def test_then_points_are_the_taken_share(self, capacity: int, taken: int, points: int) -> None:
+        world = given(node("a", container_classes=classes(rdt={"gold": capacity})))
+        world = world.weighing(classes=1, most_allocated=True)
+        world.running(*(pod(f"old-{number}", uses={"rdt": "gold"}) for number in range(taken)), on="a")
+        assert world.points(pod(uses={"rdt": "gold"})) == points
+
     def test_several_classes_count_by_their_mean(self) -> None:
         offered = classes(rdt={"gold": 2}, blockio={"slow": 4})
         world = given(node("a", container_classes=offered)).weighing(classes=1)

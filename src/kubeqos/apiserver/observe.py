@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from kubeqos import __version__
 from kubeqos.apiserver.requests import Request, Route
 from kubeqos.codec import encode_json
+from kubeqos.gates import GATES, FeatureGates
 from kubeqos.logs import logger
 from kubeqos.model.timestamps import micro_timestamp
 from kubeqos.web.messages import Query, Response
@@ -79,6 +80,14 @@ class Metrics:
             )
         found[0].inc()
         found[1].observe(seconds)
+
+    def features(self, gates: FeatureGates) -> None:
+        """Which features are on, as every component of Kubernetes says it (KEP-3008, Monitoring Requirements)."""
+        enabled = Gauge(
+            "kubernetes_feature_enabled", "Whether a feature is on.", ("name", "stage"), registry=self.registry
+        )
+        for gate in GATES.values():
+            enabled.labels(gate.name, gate.stage.value).set(gates.enabled(gate.name))
 
     def counter(self, name: str, about: str, value: Callable[[], float]) -> None:
         """A total that somebody else keeps, read when the metrics are asked for."""

@@ -103,6 +103,7 @@ class ApiServer:
         self.metrics.counter(
             "apiserver_watch_events", "Watch events delivered.", lambda: float(self.watching.delivered)
         )
+        self.metrics.features(self.settings.gates)
         self.metrics.gauge("etcd_current_revision", "The store's revision.", lambda: float(self.store.revision))
 
         counted = self.store.statistics

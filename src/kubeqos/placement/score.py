@@ -59,14 +59,16 @@ def balance(cpu_share: Number, memory_share: Number, before: Number, at: At) -> 
     return at.whole(MAX_POINTS * 0.75 + gain * (MAX_POINTS / 4))
 
 
-def class_availability(cluster: Cluster, shape: Shape, at: At) -> Number:
-    """Prefer nodes with the largest free share of the classes asked for; who asks for none is scored as without."""
+def class_availability(cluster: Cluster, shape: Shape, at: At, taken: bool = False) -> Number:
+    """Prefer nodes with the largest free share of the classes asked for, or the largest taken one, so that whole nodes
+    keep theirs; who asks for none is scored as without."""
     points: Number = 0
     for key in shape.class_keys:
         column = cluster.class_column(key)
         capacity = at.read(column.capacity)  # -1 is a class that the node does not have, 0 one without limit
-        free = at.larger(capacity - at.read(column.used), 0)
-        points = points + (capacity == 0) * MAX_POINTS + (capacity > 0) * free * MAX_POINTS // at.larger(capacity, 1)
+        used = at.smaller(at.read(column.used), capacity)
+        part = used if taken else capacity - used
+        points = points + (capacity == 0) * MAX_POINTS + (capacity > 0) * part * MAX_POINTS // at.larger(capacity, 1)
     return points // max(len(shape.class_keys), 1)
 
 
@@ -116,7 +118,8 @@ def load_parts(cluster: Cluster, shape: Shape, at: At, weights: Weights) -> dict
         parts["balance"] = weights.balance * gained
     if shape.class_needs:
         if weights.classes:
-            parts["classes"] = weights.classes * class_availability(cluster, shape, at)
+            taken = weights.most_allocated
+            parts["classes"] = weights.classes * class_availability(cluster, shape, at, taken)
     elif weights.keep_classes:
         parts["no scarce classes"] = weights.keep_classes * (MAX_POINTS - at.read(cluster.scarce_free))
     return parts

@@ -131,6 +131,19 @@ async def test_a_runtime_without_classes_is_not_told(tmp_path: Path) -> None:
         assert not sandbox.config.qos_resources
 
 
+async def test_the_metrics_that_the_proposal_names(tmp_path: Path) -> None:
+    async with World(tmp_path, offers=OFFERS) as node:
+        await node.start(pod("a", classed(rdt="gold")))
+        metrics = await node.metrics()
+        assert 'kubernetes_feature_enabled{name="QOSResources",stage="ALPHA"} 1.0' in metrics
+        assert 'kubelet_started_containers_errors_total{code="CreateContainerError"} 0.0' in metrics
+        assert 'kubeqos_node_class_held{class="gold",level="container",resource="rdt"} 1.0' in metrics
+        assert 'kubeqos_node_class_capacity{class="gold",level="container",resource="rdt"} 2.0' in metrics
+        node.runtime.set_offers(())  # the runtime forgets its classes before the node hears of it
+        await node.start(pod("b", classed(rdt="gold")))
+        assert 'kubelet_started_containers_errors_total{code="CreateContainerError"} 1.0' in await node.metrics()
+
+
 async def test_a_full_class_refuses_and_takes_again_when_freed(tmp_path: Path) -> None:
     async with World(tmp_path, offers=OFFERS) as node:
         holders = [await node.start(pod(f"gold-{n}", classed(rdt="gold"))) for n in range(2)]

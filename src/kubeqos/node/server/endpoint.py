@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.errors import InputError
+from kubeqos.gates import GATES
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.cri.configs import pod_log_dir
 from kubeqos.node.pod.journal import encode
@@ -160,6 +161,10 @@ def _instance(pod: PodRecord, container: str, *, previous: bool) -> SeenContaine
     return instances[0]
 
 
+_START_ERRORS = {"CreateContainer": "CreateContainerError", "StartContainer": "RunContainerError"}
+"""Effects that bring a container up, and Kubernetes' words for their failure."""
+
+
 class _Resources(Collector):
     def __init__(self, housekeeper: Housekeeper) -> None:
         self._housekeeper = housekeeper
@@ -179,6 +184,7 @@ class _Counters(Collector):
     def collect(self) -> Iterable[Metric]:
         yield from self._pressure()
         yield from self._work()
+        yield from self._classes()
         yield from self._repairs()
 
     def _pressure(self) -> Iterable[Metric]:
@@ -201,8 +207,32 @@ class _Counters(Collector):
         yield GaugeMetricFamily("kubelet_running_pods", "Pods with a sandbox.", value=_running(self._agent))
         yield _counted("kubeqos_node_effects", "Calls to runtime and managers.", "kind", counters.effects)
         yield _counted("kubeqos_node_effect_failures", "Those of them that failed.", "kind", counters.failures)
+        text = "Errors when containers were created or started (KEP-3008: a class that the runtime refuses)."
+        errors = {code: counters.failures.get(effect, 0) for effect, code in _START_ERRORS.items()}
+        yield _counted("kubelet_started_containers_errors", text, "code", errors)
         name = "kubelet_pod_resources_endpoint_requests"
         yield _counted(name, "Calls of the Pod Resources API.", "kind", self._calls())
+
+    def _classes(self) -> Iterable[Metric]:
+        """Which features are on, and how full the classes of the node are."""
+        enabled = GaugeMetricFamily("kubernetes_feature_enabled", "Whether a feature is on.", labels=["name", "stage"])
+        for gate in GATES.values():
+            enabled.add_metric([gate.name, gate.stage.value], float(self._agent.settings.gates.enabled(gate.name)))
+        yield enabled
+        names = ["level", "resource", "class"]
+        text = "Assignments that pods hold of a class, by the node's own count."
+        held = GaugeMetricFamily("kubeqos_node_class_held", text, labels=names)
+        text = "Most assignments of a class; 0 is unlimited."
+        most = GaugeMetricFamily("kubeqos_node_class_capacity", text, labels=names)
+        if self._agent.classes is not None:
+            used = self._agent.classes.used()
+            for kind in self._agent.classes.catalog.types.values():
+                for cls, capacity in kind.classes.items():
+                    labels = [kind.level.value, kind.name, cls]
+                    held.add_metric(labels, used[kind.level, kind.name, cls])
+                    most.add_metric(labels, capacity)
+        yield held
+        yield most
 
     def _repairs(self) -> Iterable[Metric]:
         """What others damaged and this agent put right, and what it cannot."""

@@ -26,6 +26,7 @@ disabled_plugins = [
   sandbox_image = "{pause}"
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
+  disable_hugetlb_controller = false
   [plugins."io.containerd.grpc.v1.cri".containerd]
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
@@ -49,7 +50,6 @@ for name, command in ((PAUSE_IMAGE, ["sleep", "1000000000"]), (BUSYBOX_IMAGE, ["
 Path("/run/image.tar").unlink()
 """
 PODS = "/api/v1/namespaces/default/pods"
-BOTH = ("cgroupfs", "systemd")
 UNITS = ("kq-node", "kq-cpu", "kq-controllers", "kq-relay", "kq-api", "kq-containerd")
 SETTINGS = {
     "cpuManagerPolicy": "static",
@@ -65,7 +65,7 @@ SCRATCH = "/mnt/scratch"
 CLASSES = """\
 resources:
   cpu-class: {provider: cpu, classes: {latency: {weight: 800}, batch: {idle: true}}}
-  memory: {provider: memory, classes: {protected: {low: 96Mi}}}
+  memory: {provider: memory, classes: {protected: {low: 64Mi}}}
   ulimits: {provider: ulimits, classes: {few-files: {nofile: "64:128"}}}
   blockio:
     provider: blockio

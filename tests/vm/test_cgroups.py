@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.vm.conftest import BOTH
 from tests.vm.node import Node, container, guaranteed, pod, pod_of
 
-# Not strictly: for how long systemd's defaults stand before ours are written again is a matter of chance.
-BEHIND = pytest.mark.xfail(strict=False, reason="values are written behind systemd's back, which sets its own again")
-DRIVERS = ("cgroupfs", pytest.param("systemd", marks=BEHIND))
-pytestmark = [pytest.mark.vm, pytest.mark.parametrize("node", DRIVERS, indirect=True)]
+pytestmark = [pytest.mark.vm, pytest.mark.parametrize("node", BOTH, indirect=True)]
 
 MIB = 1 << 20
 BURSTABLE = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
@@ -47,7 +45,7 @@ def names(node: Node, qos: str, uid: str) -> list[str]:
     return [f"{slices[-1]}/{inner}-pod{uid.replace('-', '_')}.slice", *reversed(slices)]
 
 
-@pytest.mark.proves("pod-cgroups")
+@pytest.mark.proves("pod-cgroups", "memory-qos")
 @pytest.mark.parametrize("manifest", PODS, ids=lambda manifest: str(manifest["metadata"]["name"]))
 def test_every_level_has_the_values_that_classify_says(node: Node, manifest: dict[str, Any]) -> None:
     name = manifest["metadata"]["name"]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.vm.node import BOTH, SCRATCH, Node, pod
+from tests.vm.conftest import BOTH
+from tests.vm.node import SCRATCH, Node, pod
 
 pytestmark = pytest.mark.vm
 on_both = pytest.mark.parametrize("node", BOTH, indirect=True)
@@ -27,7 +28,6 @@ def compete(node: Node, hog: tuple[str, ...], first: dict[str, str], second: dic
 
 
 @on_both
-@pytest.mark.xfail(strict=True, reason="weights stand at the container, and pods compete one level up")
 @pytest.mark.proves("class-cpu")
 def test_a_latency_pod_takes_the_cpu_from_a_batch_pod(node: Node) -> None:
     first, second = compete(node, ("cpu", "7"), {"cpu-class": "latency"}, {"cpu-class": "batch"})
@@ -36,7 +36,6 @@ def test_a_latency_pod_takes_the_cpu_from_a_batch_pod(node: Node) -> None:
 
 
 @on_both
-@pytest.mark.xfail(strict=True, reason="protection is not carried up to the pod, its tier and kubepods")
 @pytest.mark.proves("class-memory")
 def test_protected_memory_is_kept_when_the_kernel_reclaims(node: Node) -> None:
     files = "for n in first second; do head -c 64M /dev/urandom > /var/tmp/$n; done; sync"
@@ -46,7 +45,7 @@ def test_protected_memory_is_kept_when_the_kernel_reclaims(node: Node) -> None:
         node.says(name, "read")
     first, second = node.container_id("first"), node.container_id("second")
     root = "/kubepods" if node.driver == "cgroupfs" else "/kubepods.slice"
-    node.ask("reclaim", path=root, bytes=200 * MIB)
+    node.ask("reclaim", path=root, bytes=56 * MIB)  # no more than the second has: beyond that, low is given up
     kept = node.ask("usage", ids=[first, second])
     assert kept[first]["file"] > 48 * MIB, kept
     assert kept[second]["file"] < 16 * MIB, kept

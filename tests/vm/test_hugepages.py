@@ -11,7 +11,6 @@ pytestmark = [pytest.mark.vm, pytest.mark.parametrize("node", ["cgroupfs"], indi
 PAGE = str(2 << 20)
 
 
-@pytest.mark.xfail(strict=True, reason="no limit of huge pages at the pod")
 @pytest.mark.proves("huge-pages")
 def test_who_asked_gets_so_many_and_the_limit_is_at_both_levels(node: Node) -> None:
     node.start_pod(
@@ -24,7 +23,6 @@ def test_who_asked_gets_so_many_and_the_limit_is_at_both_levels(node: Node) -> N
     assert own["hugetlb.1GB.max"] == "0"
 
 
-@pytest.mark.xfail(strict=True, reason="huge pages are not limited without a request")
 @pytest.mark.proves("huge-pages")
 def test_who_did_not_ask_gets_none(node: Node) -> None:
     node.start_pod(pod("greedy", "hog", "huge", PAGE, "48"))

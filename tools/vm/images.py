@@ -145,7 +145,8 @@ def wheels() -> Path:
 def project(image: Path) -> None:
     """Write the tree as it is now."""
     with tempfile.TemporaryDirectory(prefix="kq-project-") as name:
-        _copy([TREE / part for part in ("src", "tests", "tools", "examples", "pyproject.toml")], (), Path(name))
+        parts = [TREE / part for part in ("src", "tests", "tools", "examples", "pyproject.toml")]
+        _copy(parts, ("*.pyc.*",), Path(name))  # compiled files that are being written go away under another name
         _make_image(Path(name), image, room_mib=8)
 
 

@@ -117,4 +117,4 @@ async def test_the_plugin_comes_back_to_a_runtime_that_was_killed(containerd2: C
 
 
 def kernel_cpus(runtime: Containerd2, container_id: str) -> str:
-    return runtime.cgroup_file("cpuset", "cpuset.cpus", container_id)
+    return runtime.cgroup_value("cpuset.cpus", container_id)

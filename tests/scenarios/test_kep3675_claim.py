@@ -19,6 +19,7 @@ from kubeqos.cri.simulated.state import State
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import kep80
 from tests.cci.world import overlaps
+from tests.qrm.harness import until
 from tests.scenarios.kubectl import BINARY
 
 EXAMPLE = Path(__file__).parents[2] / "examples/cci/claim.yaml"
@@ -103,8 +104,12 @@ async def test_the_example_claim_through_kubectl(cluster: Cluster) -> None:
     assert cluster.cpus("web") == machine.online - CpuSet.parse("0-1") - entry.whole
     node = decode_json((await cluster.kubectl("get", "node", "cci", "-o", "json")).encode())
     assert node["metadata"]["annotations"]["kubeqos.io/compute-drivers"] == DRIVER
-    [shown] = manager.node_resources()
-    assert shown.allocatable == 78 - len(entry.whole - entry.cpus), "idle siblings are for nobody"
+    left = 78 - len(entry.whole - entry.cpus)  # idle siblings are for nobody
+
+    async def told() -> bool:
+        return await cluster.kubectl("get", "node", "cci", "-o", "jsonpath={.status.allocatable.cpu}") == str(left)
+
+    await until("the Node tells what is left", told)
     await cluster.kubectl("delete", "pod", "hpc", "--grace-period=1")
     everything = machine.online - CpuSet.parse("0-1")
     await cluster.until("the other pod has all cores again", lambda: cluster.cpus("web") == everything)

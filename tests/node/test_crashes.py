@@ -209,7 +209,7 @@ async def noon(day: Day) -> None:
     wish = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]}}
     await day.api.patch(PODS, "web", wish, day.lane, type=PatchType.STRATEGIC, subresource="resize")
     await day.end("owner")
-    await day.create("late", guaranteed("4"))
+    await day.create("late", guaranteed("3"))  # beside web and an owner that still ends: all that is not reserved
     await day.end("classy")
     await day.end("hooked", grace_seconds=10)
     await day.until("the job is done", lambda: day.phase("job") == "Succeeded")

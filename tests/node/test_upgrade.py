@@ -96,6 +96,9 @@ async def test_a_change_that_the_old_agent_had_begun_is_finished(tmp_path: Path)
 
 async def test_claims_of_the_old_agent_keep_their_cores(tmp_path: Path) -> None:
     old = json.loads((DATA / "cci_manager_state").read_text())["data"]
+    owned = [one for entry in old["entries"] for holding in entry["holdings"] for one in holding["sets"]]
+    for one in owned:
+        one["whole"] = one["cpuset"]  # what it owns beside its CPUs, which no agent before has known: nothing
     uids = {entry["label"].partition("/")[2]: entry["pod"] for entry in old["entries"]}
     pods = {uids[one.view.metadata.name]: one for one in (claiming("web"), claiming("owner", exclusive(2)))}
     for uid, one in pods.items():

@@ -98,8 +98,7 @@ async def test_a_plugin_restarted_with_an_empty_state_gives_nothing_twice(folder
             await node.run(pod("next", "storage-service", cpu="10"))
             held = [node.resources(f"uid-{name}")["cpuset_cpus"] for name in ("web", "db", "next")]
             assert held == ["2-21", "22-25", "26-35"]
-            [event] = node.events
-            assert event.reason == "ResourcePluginForgot"
+            [event] = [event for event in node.events if event.reason == "ResourcePluginForgot"]
             assert event.message == "plugin cpu has lost what it gave to 2 containers and is asked for it again"
 
 

@@ -134,9 +134,9 @@ class TestWrongInput:
     def test_kinds_are_those_that_the_server_serves(self) -> None:
         role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: read}\n"
         role += "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: r}\n"
-        event = "apiVersion: events.k8s.io/v1\nkind: Event\nmetadata: {name: e}\n"
+        event = "apiVersion: events.k8s.io/v1beta1\nkind: Event\nmetadata: {name: e}\n"
         review = "apiVersion: authentication.k8s.io/v1\nkind: TokenReview\nmetadata: {name: t}\n"
         done = kubeqos("check", "-f", "-", text="---\n".join([role, event, review]))
         assert "rolebinding/read created" in done.stdout
-        assert 'no matches for kind "Event" in version "events.k8s.io/v1"' in done.stdout
+        assert 'no matches for kind "Event" in version "events.k8s.io/v1beta1"' in done.stdout
         assert 'no matches for kind "TokenReview" in version "authentication.k8s.io/v1"' in done.stdout

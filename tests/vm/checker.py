@@ -61,7 +61,7 @@ def pages(asked: dict) -> dict:
     group, found = cgroup_of(asked["id"]), {}
     for pid in (group / "cgroup.procs").read_text().split():
         for line in Path(f"/proc/{pid}/numa_maps").read_text().splitlines():
-            if " anon=" in line:
+            if " anon=" in line and " file=" not in line:  # pages of a file lie where it was first read
                 for node, count in re.findall(r" N(\d+)=(\d+)", line):
                     found[node] = found.get(node, 0) + int(count)
     return found

@@ -53,6 +53,8 @@ class Generator:
         self.go = read_published()
         self.from_go = False
         """Set while kinds are followed whose types published.txt describes."""
+        self.statuses: set[str] = set()
+        """Types of the field `status` of such kinds."""
 
     def visit(self, package: str, name: str) -> str:
         """The key of a type, which is described first if it was not met before."""
@@ -91,8 +93,13 @@ class Generator:
         if self.go[key].atomic:
             self.atomic.add(key)
         for field, spec in self.go[key].fields:
-            self.types[key].append((field, spec))
             target = re.sub(r"^(\[\]|\{\})*", "", spec.split(" ")[0])
+            if key in self.statuses and field.endswith("!") and spec in ("bool", "int32", "int64"):
+                # Go writes the numbers of a status that nobody has reported yet.
+                field, spec = field.rstrip("!"), f"{spec} write=always"
+            self.types[key].append((field, spec))
+            if field == "status" and "/" in target:
+                self.statuses.add(target)
             if "/" in target:
                 self.visit(*target.rsplit(".", 1))
 

@@ -69,6 +69,7 @@ def test_a_real_container_runs_talks_and_goes() -> None:
     kubeqos = (sys.executable, "-m", "kubeqos.cli.main")
     node = socket.gethostname().lower()
     spec = {"hostNetwork": True, "nodeSelector": {"kubernetes.io/hostname": node}, "containers": [CONTAINER]}
+    spec["tolerations"] = [{"key": "kubeqos.io/real-machine", "operator": "Exists"}]
     pod = encode_json({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "real"}, "spec": spec}).decode()
     with (
         tempfile.TemporaryDirectory(prefix="kq-") as name,

@@ -72,7 +72,13 @@ def comparable(reply: Reply) -> Reply:
     for obj in (said, *said.get("items", ())):
         if said.get("kind") in ("ResourceQuota", "ResourceQuotaList"):
             obj.pop("status", None)  # what is used is counted by a controller there, and by the server itself here
+        # Entries stand in the order of their times, and a second may end at one server before the other has answered.
+        (obj.get("metadata") or {}).get("managedFields", []).sort(key=_of_whom)
     return code, said
+
+
+def _of_whom(entry: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(entry.get(key, "") for key in ("operation", "manager", "subresource", "apiVersion"))
 
 
 def causes(body: Any) -> set[tuple[str, str]]:

@@ -148,7 +148,7 @@ DRIVERS = Story(
         Step(
             "The driver has chosen, and the pod without claims has made room.",
             "kubeqos map cci",
-            (r"A demo-kep-3675/hpc/app +5 +2-6", r"demo-kep-3675/standard/app +7-79"),
+            (r"A demo-kep-3675/hpc/app +6 +2-7", r"demo-kep-3675/standard/app +8-79"),
         ),
         Step("When the claim's pod goes, its cores come back.", "kubectl delete pod hpc --now", ('"hpc" deleted',)),
         Step("To everybody.", "kubeqos map cci", (r"demo-kep-3675/standard/app +2-79",)),

@@ -6,6 +6,7 @@ already listens, so that a watcher never meets a socket that refuses it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -63,8 +64,15 @@ async def ask(stub: Any, path: str, request: Any, *, seconds: float) -> Any:
         return await stub(request, timeout=seconds)
     except grpc.aio.AioRpcError as error:
         raise PluginCallError(path, error.code(), error.details() or "", seconds) from error
-    except grpc.aio.UsageError as error:  # our own end was closed meanwhile
+    except grpc.aio.UsageError as error:  # our own end was closed before
         raise PluginCallError(path, grpc.StatusCode.UNAVAILABLE, str(error), seconds) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Our own end was closed meanwhile, by whoever saw first that the peer is gone. grpc says it in the words that
+        # end a task; but nobody asked this one to end, and what it does for a pod must go on.
+        raise PluginCallError(path, grpc.StatusCode.UNAVAILABLE, "the connection was closed", seconds) from error
 
 
 class PluginCallError(RemoteError):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kubeqos.client.resources import JOBS, PODS
 from kubeqos.controllers.actions import Change, Create, Delete, Tell
-from kubeqos.controllers.workloads import cronjobs
-from kubeqos.controllers.workloads.jobpods import FINALIZER, INDEX, INDEX_FAILURES, format_indexes, parse_indexes
-from kubeqos.controllers.workloads.jobs import Plan, desired, is_finished
+from kubeqos.controllers.batch import cronjobs
+from kubeqos.controllers.batch.jobpods import FINALIZER, INDEX, INDEX_FAILURES, format_indexes, parse_indexes
+from kubeqos.controllers.batch.jobs import Plan, desired, is_finished
 from kubeqos.model.timestamps import timestamp
 from tests.controllers.world import merge
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 
 from kubeqos.client import Api
+from kubeqos.controllers.batch.cronjobcontroller import CronJobController
+from kubeqos.controllers.batch.jobcontroller import JobController
 from kubeqos.controllers.claims import ClaimController
 from kubeqos.controllers.claimstatus import ClaimStatusController
 from kubeqos.controllers.collector import GarbageCollector
@@ -16,16 +18,18 @@ from kubeqos.controllers.namespaces import NamespaceController, ServiceAccountCo
 from kubeqos.controllers.nodes.controller import NodeLifecycle, TaintEviction
 from kubeqos.controllers.nodes.podsweep import ClaimProtection, PodSweeper
 from kubeqos.controllers.quota import QuotaAudit
-from kubeqos.controllers.workloads.cronjobcontroller import CronJobController
+from kubeqos.controllers.workloads.daemoncontroller import DaemonSetController
 from kubeqos.controllers.workloads.deploymentcontroller import DeploymentController
 from kubeqos.controllers.workloads.disruption import DisruptionController
-from kubeqos.controllers.workloads.jobcontroller import JobController
 from kubeqos.controllers.workloads.replicacontroller import ReplicaSetController, ReplicationControllerController
+from kubeqos.controllers.workloads.statefulcontroller import StatefulSetController
 
 CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     ReplicaSetController,
     ReplicationControllerController,
     DeploymentController,
+    DaemonSetController,
+    StatefulSetController,
     JobController,
     CronJobController,
     DisruptionController,

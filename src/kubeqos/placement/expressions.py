@@ -1,13 +1,14 @@
-"""What one expression of a selector says about a label's value.
+"""What one expression of a selector says about a label's value, and what a pod's selectors say about one node.
 
-Apart from `selectors`, which work on columns: node agents judge single values, and do without numpy's memory.
+Apart from `selectors`, which work on columns: node agents and controllers judge single nodes, and do without numpy's
+memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from kubeqos.model.objects import LabelExpression
+from kubeqos.model.objects import LabelExpression, NodeSelectorTerm, PodSpec
 
 
 def value_predicate(expression: LabelExpression) -> Callable[[str | None], bool]:
@@ -45,3 +46,21 @@ def _integer(text: str) -> int | None:
         return int(text)
     except ValueError:
         return None
+
+
+def selects(spec: PodSpec, node: str, labels: Mapping[str, str]) -> bool:
+    """Whether a pod's node selector and required node affinity allow this node."""
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is None or affinity.required is None:
+        return True
+    return any(_matches(term, node, labels) for term in affinity.required.node_selector_terms)
+
+
+def _matches(term: NodeSelectorTerm, node: str, labels: Mapping[str, str]) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(value_predicate(one)(labels.get(one.key)) for one in term.match_expressions) and all(
+        value_predicate(one)(node if one.key == "metadata.name" else None) for one in term.match_fields
+    )

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeqos.model.objects import NodeSelectorTerm, PodSpec, PodView, Taint
+from kubeqos.model.objects import PodSpec, PodView, Taint
 from kubeqos.node.pod.effects import Shortage
-from kubeqos.placement.expressions import value_predicate
+from kubeqos.placement.expressions import selects
 from kubeqos.placement.shape import HostPort, pod_amounts
 from kubeqos.plugins.managers import Refusal
 from kubeqos.rules.taints import untolerated
@@ -89,7 +89,7 @@ def refuse(
 
 
 def _mismatch(pod: PodView, node: NodeFit, held: Occupancy, *, static: bool) -> Refusal | None:
-    if not _selected(pod.spec, node):
+    if not selects(pod.spec, node.name, node.labels):
         return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
     if pod.spec.node_name and pod.spec.node_name != node.name:
         return _predicate("NodeName", "node(s) didn't match the requested node name")
@@ -125,20 +125,3 @@ def shortage(pod: PodView, node: NodeFit, held: Occupancy) -> Shortage | None:
 
 def _predicate(name: str, why: str) -> Refusal:
     return Refusal(name, f"Predicate {name} failed: {why}")
-
-
-def _selected(spec: PodSpec, node: NodeFit) -> bool:
-    if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
-        return False
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    if affinity is None or affinity.required is None:
-        return True
-    return any(_matches(term, node) for term in affinity.required.node_selector_terms)
-
-
-def _matches(term: NodeSelectorTerm, node: NodeFit) -> bool:
-    if not term.match_expressions and not term.match_fields:
-        return False
-    return all(value_predicate(one)(node.labels.get(one.key)) for one in term.match_expressions) and all(
-        value_predicate(one)(node.name if one.key == "metadata.name" else None) for one in term.match_fields
-    )

@@ -14,16 +14,7 @@ from dataclasses import dataclass, field
 from kubeqos.client.resources import JOBS, PODS
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Change, Create, Delete, Tell, change, deletion
-from kubeqos.controllers.podstate import (
-    condition,
-    is_active,
-    is_going,
-    is_ready,
-    is_terminal,
-    phase,
-    with_condition,
-)
-from kubeqos.controllers.workloads.jobpods import (
+from kubeqos.controllers.batch.jobpods import (
     FINALIZER,
     INDEX,
     INDEX_FAILURES,
@@ -36,6 +27,15 @@ from kubeqos.controllers.workloads.jobpods import (
     parse_indexes,
     restarts,
     verdict,
+)
+from kubeqos.controllers.podstate import (
+    condition,
+    is_active,
+    is_going,
+    is_ready,
+    is_terminal,
+    phase,
+    with_condition,
 )
 from kubeqos.controllers.workloads.replicas import BURST, pod_from_template
 from kubeqos.model.timestamps import seconds_of, timestamp

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from kubeqos.client import Change
 from kubeqos.client.resources import CRON_JOBS, JOBS
 from kubeqos.codec import JsonObject
+from kubeqos.controllers.batch.cronjobs import desired
 from kubeqos.controllers.cache import meta_of
 from kubeqos.controllers.controller import Controller, itself
 from kubeqos.controllers.podstate import controller_of
-from kubeqos.controllers.workloads.cronjobs import desired
 
 
 class CronJobController(Controller):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from kubeqos.client.resources import CRON_JOBS, JOBS
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Action, Create, Tell, change, deletion
+from kubeqos.controllers.batch.jobs import is_finished
 from kubeqos.controllers.podstate import condition, is_going, owner_reference
-from kubeqos.controllers.workloads.jobs import is_finished
 from kubeqos.errors import InputError
 from kubeqos.model.cronschedule import CronSchedule
 from kubeqos.model.timestamps import seconds_of, timestamp

@@ -5,10 +5,10 @@ from __future__ import annotations
 from kubeqos.client import ApiError, Unreachable
 from kubeqos.client.resources import JOBS, PODS
 from kubeqos.codec import JsonObject
+from kubeqos.controllers.batch.jobpods import is_tracked
+from kubeqos.controllers.batch.jobs import Plan, desired, released
 from kubeqos.controllers.controller import split
 from kubeqos.controllers.podstate import controller_of
-from kubeqos.controllers.workloads.jobpods import is_tracked
-from kubeqos.controllers.workloads.jobs import Plan, desired, released
 from kubeqos.controllers.workloads.replicacontroller import ReplicaController
 
 

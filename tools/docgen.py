@@ -21,6 +21,7 @@ import click
 
 from kubeqos.cli.main import COMMANDS
 from kubeqos.gates import GATES
+from tools.decisionpage import decisions
 from tools.nodepage import node_configuration
 from tools.proven import proven_on
 from tools.schema_proposals import ADDED_FIELDS, ADDED_TYPES
@@ -297,6 +298,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "events": events,
     "names": names,
+    "decisions": lambda: decisions(SOURCE / "model" / "decisions.py", table),
     "node-configuration": lambda: node_configuration(table),
     "proven-on": lambda: proven_on(ROOT / "tests", table),
 }

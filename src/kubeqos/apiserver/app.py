@@ -18,6 +18,7 @@ import msgspec
 from kubeqos.apiserver.auth import Attributes
 from kubeqos.apiserver.auth.access import Access, attributes
 from kubeqos.apiserver.auth.reviews import Reviews
+from kubeqos.apiserver.decisions.answers import Decisions
 from kubeqos.apiserver.handlers import Handlers
 from kubeqos.apiserver.nodes.components import component_statuses
 from kubeqos.apiserver.nodes.resourcemetrics import resource_metrics
@@ -31,7 +32,7 @@ from kubeqos.apiserver.registry.definitions import Catalog
 from kubeqos.apiserver.requests import Request, Route, resolve, resolve_added
 from kubeqos.codec import encode_json
 from kubeqos.logs import logger
-from kubeqos.model.kinds import METRICS
+from kubeqos.model.kinds import DECISIONS, METRICS
 from kubeqos.store import StoreError
 from kubeqos.web.asgi import Receive, Scope, Send, respond
 from kubeqos.web.identity import Identity
@@ -61,6 +62,7 @@ class Application:
     access: Access
     metrics: Metrics
     health: Health
+    decisions: Decisions
     audit: Audit | None = None
     address: str = ""
     _verbs: dict[str, Any] = field(init=False)
@@ -156,6 +158,8 @@ class Application:
                 return await resource_metrics(
                     self.handlers.core, self.handlers.subresources.nodes, request, route, kind
                 )
+            if kind.group == DECISIONS:
+                return await self.decisions.answer(request, route, kind)
             return await self.reviews.create(request, route, kind)
         if route.subresource:
             return await self.handlers.subresource(request, route, kind)

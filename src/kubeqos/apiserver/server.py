@@ -13,6 +13,8 @@ from kubeqos.apiserver.app import Application
 from kubeqos.apiserver.auth import Authenticator, Authorizer, StaticTokens, TokenSigner, write_kubeconfig
 from kubeqos.apiserver.auth.access import Access, follow_policy, load_policy, node_rule
 from kubeqos.apiserver.auth.reviews import Reviews
+from kubeqos.apiserver.decisions.answers import Decisions
+from kubeqos.apiserver.decisions.keeper import DecisionKeeper
 from kubeqos.apiserver.handlers import Handlers, hooks_of
 from kubeqos.apiserver.local import LOCAL, LocalTransport
 from kubeqos.apiserver.nodes.podindex import PodIndex
@@ -86,6 +88,7 @@ class ApiServer:
         self.metrics = Metrics()
         self.health = Health()
         self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
+        self.decisions = DecisionKeeper(store, self.chain, settings.data_dir / "decisions.db", self.core.clock)
         self.audit = Audit(settings.data_dir / "audit.log") if settings.audit else None
         self.application = Application(
             Handlers(self.core, self.access, self.watching, self.subresources, hooks_of(self.core, self.chain)),
@@ -93,6 +96,7 @@ class ApiServer:
             self.access,
             self.metrics,
             self.health,
+            Decisions(self.decisions, self.access),
             self.audit,
         )
         self._register_metrics()
@@ -102,6 +106,9 @@ class ApiServer:
         self.metrics.gauge("apiserver_longrunning_requests", "Open watches.", lambda: float(self.watching.active))
         self.metrics.counter(
             "apiserver_watch_events", "Watch events delivered.", lambda: float(self.watching.delivered)
+        )
+        self.metrics.counter(
+            "kubeqos_decisions_lost", "Decisions that no record was made of.", lambda: float(self.decisions.lost)
         )
         self.metrics.features(self.settings.gates)
         self.metrics.gauge("etcd_current_revision", "The store's revision.", lambda: float(self.store.revision))
@@ -156,6 +163,7 @@ class ApiServer:
                 tasks.create_task(Expiry(store, server.chain, server.core.clock).run()),
                 tasks.create_task(server._flush_audit()),
                 tasks.create_task(expire_events(store, server.core.clock)),
+                tasks.create_task(server.decisions.run()),
             ]
             try:
                 async with serve(server.application, listener, tls):
@@ -164,6 +172,7 @@ class ApiServer:
                 for task in background:
                     task.cancel()
                 await server.nodes.close()
+                await server.decisions.close()
                 await store.close()
                 if server.audit is not None:
                     server.audit.close()

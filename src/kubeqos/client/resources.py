@@ -8,7 +8,18 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from kubeqos.model import kinds
-from kubeqos.model.kinds import APPS, BATCH, BY_KIND, COORDINATION, POLICY, RESOURCE, RESOURCES, SCHEDULING, ApiResource
+from kubeqos.model.kinds import (
+    APPS,
+    BATCH,
+    BY_KIND,
+    COORDINATION,
+    DECISIONS,
+    POLICY,
+    RESOURCE,
+    RESOURCES,
+    SCHEDULING,
+    ApiResource,
+)
 
 
 @dataclass(frozen=True)
@@ -89,4 +100,5 @@ LEASES = resource_named("Lease", COORDINATION)
 PRIORITY_CLASSES = resource_named("PriorityClass", SCHEDULING)
 RESOURCE_CLASSES = resource_named("ResourceClass", RESOURCE)
 RESOURCE_CLAIMS = resource_named("ResourceClaim", RESOURCE)
+DECISION_BATCHES = resource_named("DecisionBatch", DECISIONS)
 RESOURCE_CLAIM_TEMPLATES = resource_named("ResourceClaimTemplate", RESOURCE)

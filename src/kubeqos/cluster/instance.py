@@ -23,7 +23,18 @@ _LONGEST_NODE = 40
 _ENDED, _KERNEL_THREADS = ("Z", "X"), "2"
 """In /proc: states of a process of which only the exit code is left; who starts the kernel's own."""
 _OURS = frozenset(
-    {"kubeqos.db", "pki", "kubeconfig", "up.json", "up.log", "nodes", "audit.log", "audit.log.1", "kubectl-cache"}
+    {
+        "kubeqos.db",
+        "decisions.db",
+        "pki",
+        "kubeconfig",
+        "up.json",
+        "up.log",
+        "nodes",
+        "audit.log",
+        "audit.log.1",
+        "kubectl-cache",
+    }
 )
 
 

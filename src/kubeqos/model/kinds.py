@@ -17,6 +17,7 @@ FLOWCONTROL, NETWORKING, NODE = "flowcontrol.apiserver.k8s.io", "networking.k8s.
 STORAGE, STORAGE_MIGRATION = "storage.k8s.io", "storagemigration.k8s.io"
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 COORDINATION, METRICS, RBAC = "coordination.k8s.io", "metrics.k8s.io", "rbac.authorization.k8s.io"
+DECISIONS = "decisions.kubeqos.io"
 RESOURCE, SCHEDULING = "resource.k8s.io", "scheduling.k8s.io"
 
 
@@ -98,6 +99,8 @@ RESOURCES: tuple[ApiResource, ...] = (
     ApiResource(CERTIFICATES, "v1", "clustertrustbundles", "ClusterTrustBundle", False),
     ApiResource(CERTIFICATES, "v1", "podcertificaterequests", "PodCertificateRequest"),
     ApiResource(COORDINATION, "v1", "leases", "Lease"),
+    _asked(DECISIONS, "decisionbatches", "DecisionBatch"),
+    ApiResource(DECISIONS, "v1", "poddecisions", "PodDecisions", stored=False),
     ApiResource(DISCOVERY, "v1", "endpointslices", "EndpointSlice"),
     ApiResource(EVENTS, "v1", "events", "Event", short=("ev",)),
     ApiResource(FLOWCONTROL, "v1", "flowschemas", "FlowSchema", False),

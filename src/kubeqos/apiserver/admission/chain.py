@@ -69,6 +69,8 @@ class Chain:
         self._expired: set[str] = set()
         self._counted: dict[str, dict[str, tuple[bytes, Charge | None]]] = {}
         self._followed = 0
+        self.on_refused: Callable[[Request, RequestRefused], None] = lambda _request, _refused: None
+        """Told of every refusal, for the records of decisions."""
         self.catalog = Catalog()
         self._load()
         store.on_discard(self._load)
@@ -130,6 +132,7 @@ class Chain:
 
     def _admitted(self, request: Request, outcome: Admitted | RequestRefused) -> AdmittedWrite:
         if isinstance(outcome, RequestRefused):
+            self.on_refused(request, outcome)
             raise ApiError(outcome.code, outcome.reason, outcome.message, details=dict(outcome.details))
         obj = outcome.object if outcome.object is not None else request.old
         assert obj is not None  # a delete has an old object

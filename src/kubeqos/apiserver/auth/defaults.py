@@ -37,6 +37,7 @@ VIEW = [
     *(rule(READ, group, ",".join(filter(None, names))) for group, names in OTHERS.items()),
     rule(READ, "resource.k8s.io", f"{CLAIMS},resourceclaims/status"),
     rule(READ, "metrics.k8s.io", "pods"),  # as metrics-server aggregates it to this role
+    rule(READ, "decisions.kubeqos.io", "poddecisions"),
 ]
 EDIT = [
     *VIEW,

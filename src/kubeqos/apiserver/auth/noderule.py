@@ -64,6 +64,7 @@ RULES: dict[tuple[str, str], list[tuple[frozenset[str], Check]]] = {
     ("", "pods/eviction"): [(frozenset({"create"}), own_pod)],
     ("", "events"): [(WRITE, anything)],
     ("events.k8s.io", "events"): [(WRITE, anything)],
+    ("decisions.kubeqos.io", "decisionbatches"): [(frozenset({"create"}), anything)],  # each entry is looked at
     ("coordination.k8s.io", "leases"): [(WRITE | {"get", "delete"}, own_lease)],
     ("", "namespaces"): [(READ, anything)],
     ("", "services"): [(READ, anything)],

@@ -41,6 +41,8 @@ class Scope:
     mask: int = 0
     tests: tuple[ClassTest, ...] = ()
     kind: str | None = ""
+    texts: tuple[str, ...] = ()
+    """The scopes as people write them."""
 
     @staticmethod
     def of(spec: ResourceQuotaSpec) -> Scope:
@@ -58,7 +60,7 @@ class Scope:
             else:
                 tests.append(_class_test(expression))
         kind = "" if not kinds else kinds.pop() if len(kinds) == 1 else None
-        return Scope(mask, tuple(tests), kind)
+        return Scope(mask, tuple(tests), kind, tuple(map(_text, expressions)))
 
     def matches(self, resource: str, standing: int, class_names: Sequence[str]) -> bool:
         if self.kind == "":
@@ -66,6 +68,13 @@ class Scope:
         if self.kind != resource or standing & self.mask != self.mask:
             return False
         return all(test(class_names) for test in self.tests)
+
+
+def _text(expression: ScopeExpression) -> str:
+    if expression.operator == "Exists":
+        return expression.scope_name
+    values = f" ({', '.join(expression.values)})" if expression.values else ""
+    return f"{expression.scope_name} {expression.operator}{values}"
 
 
 def _class_test(expression: ScopeExpression) -> ClassTest:

@@ -1,0 +1,213 @@
+"""Gathers what was decided about pods and keeps it, behind everything else.
+
+Twice a second it looks at what happened to pods since the last time, by itself: no write wakes it. Of those that came
+it tells what admission decided, of those that went it keeps the last object. What others tell (`answers`) is gathered
+in between. All of it goes to the file in one transaction, in a thread of its own. In a burst it keeps what it can and
+counts the rest as lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+import msgspec
+
+from kubeqos.apiserver.admission.chain import Chain
+from kubeqos.apiserver.decisions.journal import Departed, Item, Journal
+from kubeqos.apiserver.nodes.podindex import NODE_NAME
+from kubeqos.apiserver.registry.kinds import kind_named
+from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.errors import KubeqosError
+from kubeqos.logs import logger
+from kubeqos.model.decisions import Entry, PodDecisions, PodRef
+from kubeqos.model.timestamps import timestamp
+from kubeqos.rules import recorded
+from kubeqos.rules.requests import Operation, Request, RequestRefused
+from kubeqos.store import Event, Store
+
+T = TypeVar("T")
+LOOK_SECONDS = 0.5
+SWEEP_SECONDS = 60.0
+MOST_GATHERED = 4096
+"""Entries between two looks; more are lost."""
+MOST_ADMISSIONS = 200
+"""Pods between two looks whose admission is worked out again to be told."""
+REFUSED = "refused:"
+"""How the uid of a record begins whose pod was never taken, and so has none."""
+_POD = kind_named("Pod")
+log = logger("kubeqos.apiserver")
+
+
+class DecisionKeeper:
+    """The records of one API server. `run` it in a task."""
+
+    def __init__(self, store: Store, chain: Chain, path: Path, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._chain = chain
+        self._path = path
+        self._clock = clock
+        self._watch = store.watch(_POD.prefix, store.revision)
+        self._gathered: list[Item] = []
+        self._refusals: list[tuple[Request, RequestRefused]] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="decisions")
+        self._journal: Journal | None = None
+        self.lost = 0
+        chain.on_refused = self._refused
+
+    def tell(self, entries: Iterable[Entry]) -> None:
+        """Keep these with the next look. Never waits."""
+        for entry in entries:
+            self._gather(entry)
+
+    def _gather(self, item: Item) -> None:
+        if len(self._gathered) < MOST_GATHERED:
+            self._gathered.append(item)
+        else:
+            self.lost += 1
+
+    async def run(self) -> None:
+        """Look twice a second until cancelled."""
+        swept = self._clock()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+            if self._clock() - swept >= SWEEP_SECONDS:
+                swept = await self._sweep()
+
+    async def _sweep(self) -> float:
+        now = self._clock()
+        await self._in_thread(lambda journal: journal.sweep(now))
+        return now
+
+    async def look(self) -> None:
+        """Keep everything that is known by now."""
+        self._follow()
+        items, self._gathered = self._gathered, []
+        if items:
+            now = self._clock()
+            if not await self._in_thread(lambda journal: journal.write(items, now)):
+                self.lost += len(items)
+
+    async def close(self) -> None:
+        """Keep the rest, and let the file go."""
+        await self.look()
+        await self._in_thread(lambda journal: journal.close())
+        self._thread.shutdown(wait=False)
+
+    # ---- Reading
+
+    async def record(self, namespace: str, name: str, uid: str = "") -> PodDecisions | None:
+        """The record of a pod: the one of this uid, else the one that lives, else the last of this name."""
+        await self.look()
+        stored = None if uid else self._store.get(_POD.key(namespace, name))
+        if stored is not None:
+            pod = decode_json(stored.value)
+            ref = _reference(pod)
+            found = await self._in_thread(lambda journal: journal.of_uid(ref.uid))
+            node = (pod.get("spec") or {}).get("nodeName", "")
+            return found or PodDecisions(ref, node=node)
+        if uid:
+            found = await self._in_thread(lambda journal: journal.of_uid(uid))
+            mine = found is not None and (found.pod.namespace, found.pod.name) == (namespace, name)
+            return found if mine else None
+        return await self._in_thread(lambda journal: journal.last_named(namespace, name))
+
+    async def records(self, namespace: str, limit: int) -> Sequence[PodDecisions]:
+        """Those that changed last."""
+        await self.look()
+        return await self._in_thread(lambda journal: journal.listed(namespace, limit)) or []
+
+    async def node_of(self, pod: PodRef) -> str | None:
+        """Where a pod is, or was."""
+        stored = self._store.get(_POD.key(pod.namespace, pod.name))
+        if stored is not None:
+            found = decode_json(stored.value)
+            if found["metadata"]["uid"] == pod.uid:
+                return str((found.get("spec") or {}).get("nodeName", ""))
+        known = [one for one in self._gathered if isinstance(one, Departed) and one.pod.uid == pod.uid]
+        return known[0].node if known else await self._in_thread(lambda journal: journal.node_of(pod.uid))
+
+    async def _in_thread(self, work: Callable[[Journal], T]) -> T | None:
+        """Ask the file. What it cannot do is said once and goes without."""
+
+        def asked() -> T:
+            if self._journal is None:
+                self._journal = Journal(self._path)
+            return work(self._journal)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, asked)
+        except (apsw.Error, OSError) as error:
+            log.warning("decision records: %s", error, path=str(self._path))
+            return None
+
+    # ---- What happened to pods
+
+    def _follow(self) -> None:
+        if self._watch.behind:  # more happened than is remembered: what is lost is lost
+            self._watch.close()
+            self._watch = self._store.watch(_POD.prefix, self._store.revision)
+            self.lost += 1
+        refusals, self._refusals = self._refusals, []
+        for each in refusals:
+            self._tell_refused(*each)
+        told = 0
+        for event in self._watch.ready():
+            if event.type == "DELETED":
+                self._departed(event)
+            elif event.type == "ADDED" and told < MOST_ADMISSIONS:
+                told += self._admitted(event)
+
+    def _admitted(self, event: Event) -> bool:
+        namespace = event.key.removeprefix(_POD.prefix).partition("/")[0]
+        quotas = self._chain.ledger.quotas(namespace)
+        if not recorded.is_worth_telling(event.value, quotas):
+            return False
+        pod = decode_json(event.value)
+        at = pod["metadata"].get("creationTimestamp") or timestamp(self._clock())
+        told = recorded.admission(pod, quotas, self._chain.container_level, at)
+        self._gather(Entry(_reference(pod), told))
+        return True
+
+    def _departed(self, event: Event) -> None:
+        if len(self._gathered) >= MOST_GATHERED:
+            self.lost += 1
+            return
+        value = event.previous or event.value
+        ref = _reference(decode_json(value))
+        node = NODE_NAME.search(value)
+        self._gather(Departed(ref, node[1].decode() if node else "", self._clock(), value))
+
+    def _refused(self, request: Request, refused: RequestRefused) -> None:
+        """A pod was asked for and not taken: who asked is answered first."""
+        if request.qualified != "pods" or request.subresource or request.operation is not Operation.CREATE:
+            return
+        if len(self._refusals) < MOST_ADMISSIONS:
+            self._refusals.append((request, refused))
+        else:
+            self.lost += 1
+
+    def _tell_refused(self, request: Request, refused: RequestRefused) -> None:
+        """One that a controller asks for has no name yet: its prefix stands for all of them."""
+        pod = request.new or {}
+        metadata = pod.get("metadata") or {}
+        name = str(metadata.get("generateName") or metadata.get("name") or "")
+        ref = PodRef(request.namespace, name, f"{REFUSED}{request.namespace}/{name}")
+        quotas, level = self._chain.ledger.quotas(request.namespace), self._chain.container_level
+        now = self._clock()
+        try:
+            told = recorded.refusal(pod, refused, quotas, level, timestamp(now))
+        except (KubeqosError, msgspec.ValidationError):  # refused for what it is: it cannot even be counted
+            told = recorded.refusal(pod, refused, (), level, timestamp(now))
+        self._gather(Entry(ref, told))
+        self._gather(Departed(ref, "", now, encode_json(pod)))
+
+
+def _reference(pod: JsonObject) -> PodRef:
+    metadata = pod["metadata"]
+    return PodRef(metadata.get("namespace", ""), metadata["name"], metadata.get("uid", ""))

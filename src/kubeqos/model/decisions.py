@@ -1,0 +1,312 @@
+"""The decision record of a pod: what was decided about it, by whom and why, as typed values.
+
+Who decides (the API server, a scheduler, a node) writes one of these; the API server keeps them (`apiserver.decisions`)
+and serves them as `PodDecisions` of the group `decisions.kubeqos.io`; `kubeqos why` and the dashboard read them. The
+form on the wire is said here alone. Readers skip fields and types that they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kubeqos.codec import encode_json, typed_decoder
+
+VERSION = "decisions.kubeqos.io/v1"
+MOST_DECISIONS = 64
+"""Of one pod. Of more the oldest go, but never the first of a type."""
+MOST_NAMED = 100
+"""Pods in a ranking: a node has seldom more."""
+LONGEST = 16 << 10
+"""Bytes of one decision."""
+
+
+class PodRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod by name. An empty name is a pod of a namespace that the reader may not see."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.name else "a pod of another namespace"
+
+
+class Decision(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str, rename="camel", omit_defaults=True
+):
+    """What all of them say: when, by whom, and how often it was decided again since."""
+
+    at: str = ""
+    by: str = ""
+    times: int = 1
+    last: str = ""
+    """When it was decided the last time, where `times` is more than one."""
+
+
+# ---- The API server
+
+
+class QuotaCharge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One quota that counts the pod: by which scopes, what it was charged (or would be) and what is left."""
+
+    quota: str
+    scopes: tuple[str, ...] = ()
+    """None: the quota counts every pod."""
+    charged: dict[str, str] = {}
+    left: dict[str, str] = {}
+    """After it; where the quota refuses, what there is to be had."""
+    refuses: str = ""
+    """Why it refuses; empty where it agrees."""
+
+
+class ClassChoice(msgspec.Struct, frozen=True, omit_defaults=True, rename={"cls": "class"}):
+    """Who decided a QoS class (KEP-3008): the container's own request, the pod's, or a LimitRange."""
+
+    resource: str
+    cls: str
+    source: str
+    container: str = ""
+    """Empty: the class is the whole pod's."""
+
+
+class Admission(Decision, frozen=True):
+    """The API server took the pod."""
+
+    limit_ranges: tuple[str, ...] = ()
+    """What LimitRanges filled in."""
+    classes: tuple[ClassChoice, ...] = ()
+    quotas: tuple[QuotaCharge, ...] = ()
+
+
+class Refusal(Decision, frozen=True):
+    """The API server did not take the pod."""
+
+    reason: str
+    message: str
+    because: tuple[str, ...] = ()
+    """Every reason, where there are more than the message tells."""
+    quotas: tuple[QuotaCharge, ...] = ()
+
+
+# ---- The scheduler
+
+
+class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The points of a node, and what they are made of."""
+
+    node: str
+    points: int
+    parts: dict[str, int] = {}
+
+
+class Placement(Decision, frozen=True):
+    """The scheduler chose a node."""
+
+    node: str
+    because: str = ""
+    best: tuple[NodeScore, ...] = ()
+    """The best three, the winner first."""
+
+
+class RefusedNodes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many nodes give a reason, and some of them."""
+
+    reason: str
+    count: int
+    nodes: tuple[str, ...] = ()
+
+
+class Waiting(Decision, frozen=True):
+    """The scheduler found no node."""
+
+    message: str
+    refused: tuple[RefusedNodes, ...] = ()
+    nearest: tuple[str, ...] = ()
+    """For what no node has enough of: what it needs, and who has the most."""
+    nominated: str = ""
+    """The node that is being freed for it."""
+
+
+class Preemption(Decision, frozen=True):
+    """Other pods have to go for this one."""
+
+    node: str
+    victims: tuple[PodRef, ...]
+    because: str = ""
+
+
+class Preempted(Decision, frozen=True):
+    """This pod has to go for another."""
+
+    node: str
+    preemptor: PodRef
+    because: str = ""
+
+
+# ---- The node
+
+
+class ContainerGrant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the managers of a node gave a container."""
+
+    name: str
+    cpus: str = ""
+    exclusive: str = ""
+    mems: str = ""
+    because: str = ""
+
+
+class NodeAdmission(Decision, frozen=True, omit_defaults=True):
+    """The node took the pod in, or did not."""
+
+    node: str
+    admitted: bool
+    reason: str = ""
+    message: str = ""
+    alignment: str = ""
+    """What the topology policy found."""
+    containers: tuple[ContainerGrant, ...] = ()
+
+
+class RankedPod(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod of the node when one had to go: its place in line, or why it stays."""
+
+    pod: PodRef
+    because: str
+    place: int = 0
+    """From 1; 0 stays."""
+
+
+class Eviction(Decision, frozen=True):
+    """The node ended the pod for good."""
+
+    node: str
+    reason: str
+    message: str
+    because: str = ""
+    """Why this one."""
+    signal: str = ""
+    threshold: str = ""
+    available: str = ""
+    ranking: tuple[RankedPod, ...] = ()
+
+
+class Restart(Decision, frozen=True):
+    """A container ended and is started again, or is not."""
+
+    node: str
+    container: str
+    reason: str
+    exit_code: int
+    restarts: int = 0
+    message: str = ""
+    memory_limit: str = ""
+    memory_use: str = ""
+    """The last that was measured before the end; where its limit killed it, the limit was reached."""
+
+
+AnyDecision = Admission | Refusal | Placement | Waiting | Preemption | Preempted | NodeAdmission | Eviction | Restart
+
+
+# ---- On the wire
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One decision about one pod, on its way to the record."""
+
+    pod: PodRef
+    decision: AnyDecision
+
+
+class DecisionBatch(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a component tells at once."""
+
+    entries: tuple[Entry, ...] = ()
+    api_version: str = VERSION
+    kind: str = "DecisionBatch"
+
+
+class PodDecisions(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The record of one pod: what was decided, oldest first, and the pod itself once it is gone."""
+
+    pod: PodRef
+    decisions: tuple[AnyDecision, ...] = ()
+    node: str = ""
+    gone: str = ""
+    """When the pod was deleted, or not even taken."""
+    object: dict[str, Any] | None = None
+
+    def wire(self) -> dict[str, Any]:
+        """As an object of the API."""
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        ref = told.pop("pod")
+        metadata = {key: ref[key] for key in ("name", "namespace", "uid") if ref.get(key)}
+        return {"kind": "PodDecisions", "apiVersion": VERSION, "metadata": metadata, **told}
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> PodDecisions:
+        """From an object of the API; what a newer server says beyond this is left out."""
+        known = [one for one in raw.get("decisions") or () if one.get("type") in TYPES]
+        ref = {key: raw.get("metadata", {}).get(key, "") for key in ("namespace", "name", "uid")}
+        return msgspec.convert({**raw, "pod": ref, "decisions": known}, cls)
+
+
+TYPES = frozenset(one.__name__ for one in AnyDecision.__args__)
+read_batch = typed_decoder(DecisionBatch)
+read_decisions = typed_decoder(tuple[AnyDecision, ...])
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a record, from these types."""
+    return msgspec.json.schema(PodDecisions)
+
+
+def merged(known: Sequence[AnyDecision], new: AnyDecision) -> tuple[AnyDecision, ...]:
+    """A record with one decision more. The same as the last of its type only counts; the record stays bounded."""
+    for index in range(len(known) - 1, -1, -1):
+        before = known[index]
+        if type(before) is type(new):
+            if _content(before) == _content(new):
+                again = replace(before, times=before.times + 1, last=new.at)
+                return (*known[:index], again, *known[index + 1 :])
+            break
+    found = [*known, new]
+    if len(found) > MOST_DECISIONS:
+        kinds: set[type] = set()
+        for index, one in enumerate(found):
+            if type(one) in kinds:
+                del found[index]
+                break
+            kinds.add(type(one))
+    return tuple(found)
+
+
+def _content(one: AnyDecision) -> AnyDecision:
+    return replace(one, at="", last="", times=1)
+
+
+def fits(one: AnyDecision) -> bool:
+    """Whether a decision is short enough to be kept."""
+    return len(encode_json(one)) <= LONGEST
+
+
+def seen_by(record: PodDecisions, may_see: Callable[[str], bool]) -> PodDecisions:
+    """The record for one who may not see every namespace: pods of the others lose their names."""
+
+    def shown(ref: PodRef) -> PodRef:
+        return ref if not ref.name or ref.namespace == record.pod.namespace or may_see(ref.namespace) else PodRef()
+
+    def censored(one: AnyDecision) -> AnyDecision:
+        if isinstance(one, Preemption):
+            return replace(one, victims=tuple(map(shown, one.victims)))
+        if isinstance(one, Preempted):
+            return replace(one, preemptor=shown(one.preemptor))
+        if isinstance(one, Eviction):
+            return replace(one, ranking=tuple(replace(each, pod=shown(each.pod)) for each in one.ranking))
+        return one
+
+    return replace(record, decisions=tuple(map(censored, record.decisions)))

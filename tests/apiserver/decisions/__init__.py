@@ -1,0 +1,1 @@
+"""Records of decisions: the file, and the API."""

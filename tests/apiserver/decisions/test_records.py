@@ -1,0 +1,225 @@
+"""Records through the API of a real server: what admission decided, who may read and who may write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from kubeqos.apiserver.server import ApiServer, Settings
+from kubeqos.client import TransportApi
+from kubeqos.client.decisions import DecisionRecorder
+from kubeqos.client.errors import ApiError
+from kubeqos.client.resources import (
+    DECISION_BATCHES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    resource_named,
+    resource_of,
+)
+from kubeqos.gates import QOS_RESOURCES, FeatureGates
+from kubeqos.model import decisions as d
+from kubeqos.web.identity import Identity
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+RECORDS = resource_named("PodDecisions", "decisions.kubeqos.io")
+
+
+def pod(name: str, cpu: str = "", **spec: Any) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu}} if cpu else {}
+    container = {"name": "c", "image": "app", "resources": resources}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiServer]:
+    gates = FeatureGates.default().set({QOS_RESOURCES: True})
+    settings = Settings(tmp_path_factory.mktemp("server") / "data", port=0, gates=gates)
+    async with ApiServer.start(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def api(server: ApiServer) -> TransportApi:
+    return server.local()
+
+
+async def namespace(api: TransportApi, name: str) -> str:
+    await api.create(NAMESPACES, {"metadata": {"name": name}})
+    return name
+
+
+async def record(api: TransportApi, space: str, name: str) -> d.PodDecisions:
+    return d.PodDecisions.of(await api.get(RECORDS, name, space))
+
+
+async def test_quotas_that_count_a_pod_are_told_with_scope_charge_and_rest(api: TransportApi) -> None:
+    space = await namespace(api, "charged")
+    hard = {"pods": "3", "requests.cpu": "4"}
+    await api.create(RESOURCE_QUOTAS, {"metadata": {"name": "all"}, "spec": {"hard": {"pods": "9"}}}, space)
+    scoped = {"hard": hard, "scopes": ["NotBestEffort"]}
+    await api.create(RESOURCE_QUOTAS, {"metadata": {"name": "busy"}, "spec": scoped}, space)
+    idle = {"hard": {"pods": "1"}, "scopes": ["BestEffort"]}
+    await api.create(RESOURCE_QUOTAS, {"metadata": {"name": "idle"}, "spec": idle}, space)
+    await api.create(PODS, pod("web", cpu="1"), space)
+    (told,) = (await record(api, space, "web")).decisions
+    assert isinstance(told, d.Admission)
+    assert told.quotas == (
+        d.QuotaCharge("all", (), {"pods": "1"}, {"pods": "8"}),
+        d.QuotaCharge(
+            "busy", ("NotBestEffort",), {"pods": "1", "requests.cpu": "1"}, {"pods": "2", "requests.cpu": "3"}
+        ),
+    )
+
+
+async def test_a_refused_pod_has_a_record_and_what_was_asked_for(api: TransportApi) -> None:
+    space = await namespace(api, "refused")
+    await api.create(RESOURCE_QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}, space)
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            await api.create(PODS, pod("web"), space)
+    found = await record(api, space, "web")
+    (told,) = found.decisions
+    assert isinstance(told, d.Refusal) and told.times == 2
+    assert told.message.startswith('pods "web" is forbidden: exceeded quota: q, requested: pods=1')
+    assert told.quotas[0].refuses.startswith("exceeded quota: q")
+    assert found.gone and found.object is not None and found.object["metadata"]["name"] == "web"
+
+
+async def test_pods_that_a_controller_asks_for_are_one_record(api: TransportApi) -> None:
+    space = await namespace(api, "prefix")
+    await api.create(RESOURCE_QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}, space)
+    for _ in range(3):
+        with pytest.raises(ApiError):
+            await api.create(PODS, {**pod(""), "metadata": {"generateName": "web-"}}, space)
+    assert [one.times for one in (await record(api, space, "web-")).decisions] == [3]
+
+
+async def test_a_pod_that_is_no_pod_is_refused_in_its_record_too(api: TransportApi) -> None:
+    space = await namespace(api, "invalid")
+    await api.create(RESOURCE_QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "9"}}}, space)
+    with pytest.raises(ApiError):
+        await api.create(PODS, pod("bad", cpu="-1"), space)
+    (told,) = (await record(api, space, "bad")).decisions
+    assert isinstance(told, d.Refusal) and told.reason == "Invalid"
+
+
+async def test_who_decided_a_class_is_told(api: TransportApi) -> None:
+    space = await namespace(api, "classes")
+    item = {"type": "Container", "qosResources": [{"name": "rdt", "default": "silver"}]}
+    await api.create(LIMIT_RANGES, {"metadata": {"name": "l"}, "spec": {"limits": [item]}}, space)
+    made = pod("web")
+    own = {"name": "own", "image": "app", "resources": {"qosResources": [{"name": "blockio", "class": "slow"}]}}
+    made["spec"]["containers"].append(own)
+    await api.create(PODS, made, space)
+    (told,) = (await record(api, space, "web")).decisions
+    assert isinstance(told, d.Admission)
+    assert "rdt class for container c" in told.limit_ranges
+    assert {(one.container, one.resource, one.cls, one.source) for one in told.classes} == {
+        ("c", "rdt", "silver", "the default of a LimitRange"),
+        ("own", "rdt", "silver", "the default of a LimitRange"),
+        ("own", "blockio", "slow", "requested by the container"),
+    }
+
+
+async def test_what_a_component_tells_is_kept_when_the_pod_is_gone(api: TransportApi) -> None:
+    space = await namespace(api, "gone")
+    uid = (await api.create(PODS, pod("web"), space))["metadata"]["uid"]
+    recorder = DecisionRecorder(api, "default-scheduler")
+    task = asyncio.create_task(recorder.run())
+    recorder.record(d.PodRef(space, "web", uid), d.Placement(node="n1", because="the only one"))
+    while not (await record(api, space, "web")).decisions:
+        await asyncio.sleep(0.05)
+    task.cancel()
+    await api.delete(PODS, "web", space, grace_seconds=0)
+    found = await record(api, space, "web")
+    assert found.gone and found.pod.uid == uid and found.node == ""  # it was never bound
+    assert [(one.by, bool(one.at)) for one in found.decisions] == [("default-scheduler", True)]
+    again = (await api.create(PODS, pod("web"), space))["metadata"]["uid"]
+    assert (await record(api, space, "web")).pod.uid == again
+    with pytest.raises(ApiError) as missing:
+        await api.get(RECORDS, "nobody", space)
+    assert missing.value.not_found
+    assert missing.value.message == 'poddecisions.decisions.kubeqos.io "nobody" not found'
+
+
+async def test_the_view_role_reads_the_records_of_its_namespace(server: ApiServer, api: TransportApi) -> None:
+    space = await namespace(api, "viewed")
+    other = await namespace(api, "hidden")
+    uid = (await api.create(PODS, pod("web"), space))["metadata"]["uid"]
+    victim = d.Preempted(node="n1", preemptor=d.PodRef(other, "vault", "u9"))
+    batch = d.DecisionBatch((d.Entry(d.PodRef(space, "web", uid), victim),))
+    await api.create(DECISION_BATCHES, msgspec.to_builtins(batch))
+    bindings = resource_of("rbac.authorization.k8s.io/v1", "RoleBinding")
+    assert bindings is not None
+    subject = {"kind": "User", "name": "ann", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}
+    await api.create(bindings, {"metadata": {"name": "v"}, "subjects": [subject], "roleRef": role}, space)
+    ann = server.local(Identity.authenticated("ann", []))
+    while True:
+        try:
+            found = await record(ann, space, "web")
+            break
+        except ApiError as error:
+            assert error.forbidden  # the binding is followed a moment later
+            await asyncio.sleep(0.01)
+    (told,) = found.decisions
+    assert isinstance(told, d.Preempted) and told.preemptor == d.PodRef()
+    for refused in (record(ann, other, "vault"), ann.list(RECORDS), ann.create(DECISION_BATCHES, {"entries": []})):
+        with pytest.raises(ApiError) as error:
+            await refused
+        assert error.value.forbidden
+    (everyone,) = [one for one in (await api.list(RECORDS, space)).items]
+    assert b'"vault"' in everyone
+
+
+async def test_a_node_tells_of_its_own_pods_alone(server: ApiServer, api: TransportApi) -> None:
+    space = await namespace(api, "nodes")
+    mine = (await api.create(PODS, pod("mine", nodeName="n1"), space))["metadata"]["uid"]
+    theirs = (await api.create(PODS, pod("theirs", nodeName="n2"), space))["metadata"]["uid"]
+    node = server.local(Identity.authenticated("system:node:n1", ["system:nodes"]))
+    told = [
+        d.Entry(d.PodRef(space, "mine", mine), d.NodeAdmission(node="n1", admitted=True)),
+        d.Entry(d.PodRef(space, "mine", mine), d.NodeAdmission(node="n2", admitted=True)),
+        d.Entry(d.PodRef(space, "theirs", theirs), d.NodeAdmission(node="n1", admitted=True)),
+        d.Entry(d.PodRef(space, "nobody", "u"), d.NodeAdmission(node="n1", admitted=True)),
+    ]
+    answer = await node.create(DECISION_BATCHES, msgspec.to_builtins(d.DecisionBatch(tuple(told))))
+    assert (answer["taken"], answer["refused"]) == (1, 3)
+    assert len((await record(api, space, "mine")).decisions) == 1
+    assert not (await record(api, space, "theirs")).decisions
+
+
+async def test_a_body_that_is_no_batch_is_refused_in_a_line(api: TransportApi) -> None:
+    with pytest.raises(ApiError) as refused:
+        await api.create(DECISION_BATCHES, {"entries": [{"pod": {}, "decision": {"type": "Dream"}}]})
+    assert refused.value.status == 400
+    assert "is not a DecisionBatch" in refused.value.message
+
+
+async def test_records_survive_a_restart_of_the_server(tmp_path: Path) -> None:
+    async with ApiServer.start(Settings(tmp_path / "data", port=0)) as first:
+        api = first.local()
+        await api.create(PODS, pod("web"), "default")
+        await api.delete(PODS, "web", "default", grace_seconds=0)
+    async with ApiServer.start(Settings(tmp_path / "data", port=0)) as second:
+        assert (await record(second.local(), "default", "web")).gone
+
+
+async def test_a_component_stops_telling_where_nobody_keeps_records(server: ApiServer) -> None:
+    nobody = server.local(Identity.authenticated("nobody", []))
+    recorder = DecisionRecorder(nobody, "x")
+    task = asyncio.create_task(recorder.run())
+    recorder.record(d.PodRef("default", "web", "u"), d.Placement(node="n1"))
+    while recorder.listening:
+        await asyncio.sleep(0.05)
+    task.cancel()
+    assert recorder.lost == 1
+    assert not DecisionRecorder(None, "y").listening

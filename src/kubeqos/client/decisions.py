@@ -38,6 +38,8 @@ class DecisionRecorder:
         self._clock = clock
         self._waiting: deque[Entry] = deque()
         self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._silent_until = 0.0
         self.lost = 0
 
@@ -52,6 +54,7 @@ class DecisionRecorder:
             self.lost += self._api is not None
             return
         self._waiting.append(Entry(pod, msgspec.structs.replace(decision, at=timestamp(self._clock()), by=self._by)))
+        self._idle.clear()
         self._wake.set()
 
     async def run(self) -> None:
@@ -63,6 +66,12 @@ class DecisionRecorder:
             entries = tuple(self._waiting)
             self._waiting.clear()
             await self._send(entries)
+            if not self._waiting:
+                self._idle.set()
+
+    async def flushed(self) -> None:
+        """Wait until everything recorded so far has been sent or lost."""
+        await self._idle.wait()
 
     async def _send(self, entries: tuple[Entry, ...]) -> None:
         assert self._api is not None  # or nothing had been gathered

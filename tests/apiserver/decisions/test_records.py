@@ -135,8 +135,7 @@ async def test_what_a_component_tells_is_kept_when_the_pod_is_gone(api: Transpor
     recorder = DecisionRecorder(api, "default-scheduler")
     task = asyncio.create_task(recorder.run())
     recorder.record(d.PodRef(space, "web", uid), d.Placement(node="n1", because="the only one"))
-    while not (await record(api, space, "web")).decisions:
-        await asyncio.sleep(0.05)
+    await recorder.flushed()
     task.cancel()
     await api.delete(PODS, "web", space, grace_seconds=0)
     found = await record(api, space, "web")
@@ -176,7 +175,7 @@ async def test_the_view_role_reads_the_records_of_its_namespace(server: ApiServe
         with pytest.raises(ApiError) as error:
             await refused
         assert error.value.forbidden
-    (everyone,) = [one for one in (await api.list(RECORDS, space)).items]
+    (everyone,) = (await api.list(RECORDS, space)).items
     assert b'"vault"' in everyone
 
 
@@ -218,8 +217,8 @@ async def test_a_component_stops_telling_where_nobody_keeps_records(server: ApiS
     recorder = DecisionRecorder(nobody, "x")
     task = asyncio.create_task(recorder.run())
     recorder.record(d.PodRef("default", "web", "u"), d.Placement(node="n1"))
-    while recorder.listening:
-        await asyncio.sleep(0.05)
+    await recorder.flushed()
     task.cancel()
+    assert not recorder.listening
     assert recorder.lost == 1
     assert not DecisionRecorder(None, "y").listening

@@ -6,9 +6,10 @@ from typing import Any
 
 from kubeqos.cli.inspect.classes import summed
 from kubeqos.cli.inspect.describe import node_text
-from kubeqos.cli.inspect.usage import class_use, holders
-from kubeqos.cli.inspect.why import as_text, story
+from kubeqos.cli.inspect.why import as_text
 from kubeqos.model.objects import NodeView, PodView
+from kubeqos.views.usage import class_use, holders
+from kubeqos.views.why import story
 
 NODE: dict[str, Any] = {
     "metadata": {"name": "n1"},

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from kubeqos.cli.inspect.describe import node_text
-from kubeqos.cli.inspect.why import as_text, story
+from kubeqos.cli.inspect.why import as_text
 from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.podcgroups import PodCgroups
 from kubeqos.model.annotations.published import Assignments, Protected, decode_assignments, encode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION
 from kubeqos.node.api.nodestatus import map_annotations
+from kubeqos.views.why import story
 from tests.node.pods import container, pod
 from tests.node.world import World
 

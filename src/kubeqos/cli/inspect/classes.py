@@ -8,10 +8,10 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.inspect.usage import ClassUse, class_use, holders
 from kubeqos.cli.output import emit, emit_names, table, wide_output_option
 from kubeqos.errors import InputError
 from kubeqos.model.objects import NodeView, PodView
+from kubeqos.views.usage import ClassUse, class_use, holders
 
 HOLDERS = "holders"
 

@@ -10,7 +10,6 @@ import click
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.inspect import quota
-from kubeqos.cli.inspect.usage import pod_holdings, running_on, used_classes
 from kubeqos.cli.output import table
 from kubeqos.model.annotations.published import decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, DRIVERS_ANNOTATION, PROFILE_LABEL
@@ -18,6 +17,7 @@ from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.quantity import Format, Quantity
 from kubeqos.rules.classes import Catalog, ClassKey, Level, ResourceType, catalog, requested
 from kubeqos.rules.podqos import effective_requests, qos_class
+from kubeqos.views.usage import pod_holdings, running_on, used_classes
 
 _KINDS = {
     "node": "node", "nodes": "node", "no": "node",

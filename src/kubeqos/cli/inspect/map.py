@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
@@ -13,14 +12,13 @@ from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import coloured, columns, emit, paint, table, wide_output_option
 from kubeqos.errors import KubeqosError
-from kubeqos.model.annotations.published import Assignments, assignments_to_dict, decode_assignments, decode_machine
-from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
-from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.annotations.published import Assignments, assignments_to_dict
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.model.hardware.machinefile import machine_to_dict
 from kubeqos.model.machine import Machine
 from kubeqos.topology.map import LETTERS, render_map
 from kubeqos.topology.pools import Pools
+from kubeqos.views.machine import owners, published
 
 _CLEAR = "\x1b[H\x1b[J"
 _ROUND_SECONDS = 25  # below the connection's own deadline
@@ -52,18 +50,6 @@ def command(target: Target, machine_file: str | None, watch: bool, form: str, no
         show(f"node/{node}", *published(target.api.get(f"/api/v1/nodes/{node}")), form)
 
 
-def published(raw: Mapping[str, Any]) -> tuple[Machine, Assignments]:
-    """What the node's agent says about its machine."""
-    annotations = raw["metadata"].get("annotations") or {}
-    if MACHINE_ANNOTATION not in annotations:
-        raise KubeqosError(
-            f"node {raw['metadata']['name']!r} does not publish its machine",
-            remedy="only nodes with a kubeqos node agent have a map",
-        )
-    placed = annotations.get(ASSIGNMENTS_ANNOTATION)
-    return decode_machine(annotations[MACHINE_ANNOTATION]), decode_assignments(placed) if placed else Assignments()
-
-
 def drawings(target: Target, node: str) -> Iterator[str]:
     """The map now, and each time that it changes."""
     target.api.get(f"/api/v1/nodes/{node}")  # says NotFound, which a watch would wait for instead
@@ -92,7 +78,7 @@ def show(name: str, machine: Machine, assignments: Assignments, form: str) -> No
 
 def drawn(machine: Machine, assignments: Assignments) -> str:
     """The map, then the containers that share CPUs."""
-    lines = render_map(machine, _owners(machine, assignments), width=columns()).rstrip("\n")
+    lines = render_map(machine, owners(machine, assignments), width=columns()).rstrip("\n")
     if coloured():
         lines = "\n".join(_coloured(line) for line in lines.splitlines())
     sharing = assignments.sharing()
@@ -100,22 +86,6 @@ def drawn(machine: Machine, assignments: Assignments) -> str:
         return lines
     rows = [[name, held.cpus, f"NUMA {held.mems}" if held.mems else "all"] for name, held in sorted(sharing.items())]
     return f"{lines}\n\n{table(['container', 'shares cpus', 'memory of'], rows)}"
-
-
-def _owners(machine: Machine, assignments: Assignments) -> dict[str, CpuSet]:
-    """Who has which CPUs; containers that share a part of the machine among themselves own it together."""
-    owners = assignments.owners()
-    taken = machine.offline
-    for cpus in owners.values():
-        taken |= cpus
-    together: dict[CpuSet, list[str]] = {}
-    for name, held in sorted(assignments.sharing().items()):
-        together.setdefault(held.cpus, []).append(name)
-    for cpus, sharers in together.items():
-        apart = all(cpus.isdisjoint(other) for other in together if other != cpus)
-        if apart and cpus.isdisjoint(taken) and cpus < machine.online:
-            owners[sharers[0] + (f" and {len(sharers) - 1} more" if len(sharers) > 1 else "")] = cpus
-    return owners
 
 
 def _coloured(line: str) -> str:

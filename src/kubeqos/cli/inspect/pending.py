@@ -1,4 +1,4 @@
-"""Why a pod waits, from the nodes as they are now. Called by `kubeqos why`; decided in `simulation.remedies`."""
+"""Why a pod waits, from the nodes as they are now. Called by `kubeqos why`; worked out in `views.pending`."""
 
 from __future__ import annotations
 
@@ -12,32 +12,15 @@ _SHOWN_NODES = 3
 
 def looked_at(target: Target, raw: dict[str, Any], *, fix: bool) -> dict[str, Any]:
     """Reasons with their nodes, nearest misses and remedies; or what may not be read, and so is left out."""
-    from kubeqos.cli.rehearse.simulate import snapshot
-    from kubeqos.model.objects import PodView
-    from kubeqos.placement.placer import Placed, Placer
-    from kubeqos.placement.shape import compile_shape
-    from kubeqos.simulation.remedies import nearest_misses, refused_by, remedies
+    from kubeqos.views import pending  # loads numpy
 
     try:
         nodes, pods = target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods")
     except ApiError as error:
         if not error.forbidden:
             raise
-        return {
-            "leftOut": "nodes, and with them the nearest miss: this user may not list nodes and pods of all namespaces"
-        }
-    cluster, _ = snapshot(nodes, pods)
-    shape = compile_shape(PodView.of(raw))
-    answer = Placer(cluster).place(shape)
-    if isinstance(answer, Placed):
-        return {"now": f"{answer.node} would take it now"}
-    found: dict[str, Any] = {
-        "refused": [{"reason": one.reason, "nodes": list(one.nodes)} for one in refused_by(answer)],
-        "nearest": nearest_misses(cluster, shape),
-    }
-    if fix:
-        found["remedies"] = [{"change": one.change, "node": one.node} for one in remedies(cluster, raw)]
-    return found
+        return {"leftOut": pending.UNREADABLE}
+    return pending.looked_at(raw, nodes, pods, fix=fix)
 
 
 def lines(facts: dict[str, Any]) -> list[str]:

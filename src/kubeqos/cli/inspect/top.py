@@ -13,13 +13,13 @@ from typing import Any
 import click
 
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.inspect.usage import class_use, pod_holdings, used_classes
 from kubeqos.cli.output import emit, emit_names, table, wide_output_option
 from kubeqos.errors import KubeqosError
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.classes import catalog
 from kubeqos.rules.podqos import effective_requests, qos_class
+from kubeqos.views.usage import class_use, pod_holdings, used_classes
 
 GROUP = "/apis/metrics.k8s.io/v1beta1"
 _MEBI = 1 << 20

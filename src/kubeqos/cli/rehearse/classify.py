@@ -8,12 +8,11 @@ import click
 
 from kubeqos.cli.output import emit, emit_names, file_option, table, wide_output_option
 from kubeqos.errors import InputError
-from kubeqos.manifests import Manifest, read
+from kubeqos.manifests import read
 from kubeqos.model.objects import ContainerView, PodSpec, PodView
 from kubeqos.model.quantity import Quantity, QuantityError
 from kubeqos.rules import cgroups, classes, podqos
-
-_TEMPLATED = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "PodTemplate")
+from kubeqos.views.fitting import pod_of
 
 
 @click.command(name="classify")
@@ -36,31 +35,6 @@ def command(files: tuple[str, ...], node_memory: str, form: str) -> None:
         emit_names(f"{manifest.kind.lower()}/{manifest.name}" for manifest in manifests)
     else:
         click.echo("\n\n".join(as_text(one) for one in reports))
-
-
-def pod_of(manifest: Manifest) -> PodView:
-    """The pod in a manifest, or the pod that a workload's template makes."""
-    raw = manifest.raw
-    if manifest.kind in _TEMPLATED:
-        holder = raw if manifest.kind == "PodTemplate" else raw.get("spec") or {}
-        template = holder.get("template") or {}
-        raw = {"metadata": {"name": manifest.name}, "spec": template.get("spec") or {}}
-    elif manifest.kind != "Pod":
-        raise InputError(
-            f"cannot classify a {manifest.kind}",
-            where=manifest.source,
-            remedy="give a Pod or a workload with a pod template",
-        )
-    try:
-        spec = raw.get("spec") or {}
-        podqos.default_requests(spec)
-        podqos.default_pod_level(spec)
-        return PodView.of(raw)
-    except InputError as error:
-        where = f"{manifest.source}: {manifest.kind} {manifest.name!r}"
-        raise InputError(error.what, where=f"{where}: {error.where}" if error.where else where) from error
-    except (AttributeError, TypeError) as error:
-        raise InputError(f"{manifest.kind} {manifest.name!r} is not well-formed", where=manifest.source) from error
 
 
 def report(pod: PodView, node_memory: int) -> dict[str, Any]:

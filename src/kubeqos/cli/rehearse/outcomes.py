@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from kubeqos.cli.output import columns, table
-from kubeqos.cli.rehearse.chart import Chart, svg_charts, text_chart
 from kubeqos.model.timestamps import human_duration
 from kubeqos.simulation.measures import Outcome, quantile
 from kubeqos.simulation.run import reasons
-from kubeqos.simulation.scenario import Scenario
+from kubeqos.views.chart import svg_charts, text_chart
+from kubeqos.views.outcomes import charts, compared, mean_wait
 
 _WIDEST = 120
 _MOST_REASONS = 5
-
-Measure = tuple[str, Callable[[Outcome], str]]
 
 
 def one(result: Outcome) -> str:
     """A run: per workload, the cluster, two charts, why pods wait."""
     names = list(dict.fromkeys(pod.workload for pod in result.pods))
-    measured = [[title, measure(result)] for title, measure in _measures([result])]
+    measured = [[title, measure(result)] for title, measure in compared([result])]
     parts = [
         table(
             ["workload", "pods", "placed", "finished", "evicted", "rejected", "pending", "mean wait", "p95 wait"],
@@ -39,7 +35,7 @@ def one(result: Outcome) -> str:
 
 def several(results: Sequence[Outcome]) -> str:
     """A comparison: one row per measure, one column per policy, and both in one chart."""
-    rows = [[title, *(measure(result) for result in results)] for title, measure in _measures(results)]
+    rows = [[title, *(measure(result) for result in results)] for title, measure in compared(results)]
     parts = [table(["measure", *(result.name for result in results)], rows)]
     parts += [text_chart(chart, min(columns(), _WIDEST)) for chart in charts(results)]
     return "\n\n".join(parts)
@@ -48,79 +44,6 @@ def several(results: Sequence[Outcome]) -> str:
 def svg(results: Sequence[Outcome]) -> str:
     """The charts as a drawing."""
     return svg_charts(charts(results))
-
-
-def charts(results: Sequence[Outcome]) -> list[Chart]:
-    """CPU requested and pods pending over time."""
-    duration = results[0].duration
-    cpu = {result.name: [(sample.at, sample.cpu * 100) for sample in result.samples] for result in results}
-    pending = {result.name: [(sample.at, float(sample.pending)) for sample in result.samples] for result in results}
-    most = max((value for points in pending.values() for _, value in points), default=0.0)
-    return [
-        Chart("CPU requested", cpu, duration, 100.0, "%"),
-        Chart("pods pending", pending, duration, 10.0 * max(1, math.ceil(most / 10))),
-    ]
-
-
-def heading(policy: str, scenario: Scenario) -> dict[str, Any]:
-    """As data, what is known before it is played; times are virtual seconds."""
-    return {"policy": policy, "durationSeconds": scenario.duration}
-
-
-def measures(result: Outcome) -> dict[str, Any]:
-    """What came out."""
-    waits = result.pending_seconds()
-    return {
-        "pods": {
-            "submitted": len(result.pods),
-            "placed": _placed(result),
-            "finished": result.count("finished"),
-            "evicted": result.count("evicted"),
-            "rejected": result.count("rejected"),
-            "pending": _pending(result),
-        },
-        "pendingSeconds": {
-            "mean": _rounded(sum(waits) / len(waits) if waits else 0.0),
-            "p95": _rounded(quantile(waits, 0.95)),
-            "max": _rounded(waits[-1] if waits else 0.0),
-        },
-        "cpu": {"mean": _rounded(result.cpu.mean), "peak": _rounded(result.cpu.peak)},
-        "memory": {"mean": _rounded(result.memory.mean), "peak": _rounded(result.memory.peak)},
-        "fragmentation": {
-            "nodes": _rounded(result.scattered_nodes),
-            "numa": None if result.scattered_numa is None else _rounded(result.scattered_numa),
-        },
-        "classes": {
-            name: {"mean": _rounded(use.mean), "peak": _rounded(use.peak)} for name, use in result.classes.items()
-        },
-        "preemptions": result.preemptions,
-        "reasons": [{"count": count, "because": because} for because, count in reasons(result)],
-    }
-
-
-def _measures(results: Sequence[Outcome]) -> list[Measure]:
-    """What is compared, in the order of the table."""
-    found: list[Measure] = [
-        ("pods placed", lambda r: f"{_placed(r)}/{len(r.pods)}"),
-        ("finished", lambda r: str(r.count("finished"))),
-        ("evicted", lambda r: str(r.count("evicted"))),
-        ("rejected by nodes", lambda r: str(r.count("rejected"))),
-        ("pending at the end", lambda r: str(_pending(r))),
-        ("pending time, mean", lambda r: _mean_wait(r.pending_seconds())),
-        ("pending time, p95", lambda r: human_duration(quantile(r.pending_seconds(), 0.95))),
-        ("CPU requested, mean", lambda r: f"{r.cpu.mean:.1%}"),
-        ("CPU requested, peak", lambda r: f"{r.cpu.peak:.1%}"),
-        ("memory requested, mean", lambda r: f"{r.memory.mean:.1%}"),
-        ("fragmentation over nodes", lambda r: f"{r.scattered_nodes:.2f}"),
-    ]
-    if any(result.scattered_numa is not None for result in results):
-        found.append(("fragmentation over NUMA nodes", lambda r: f"{r.scattered_numa or 0:.2f}"))
-    found += [(f"class {name}, mean (peak)", _class_measure(name)) for name in results[0].classes]
-    return [*found, ("preemptions", lambda r: str(r.preemptions))]
-
-
-def _class_measure(name: str) -> Callable[[Outcome], str]:
-    return lambda result: f"{result.classes[name].mean:.1%} ({result.classes[name].peak:.0%})"
 
 
 def _workload(result: Outcome, name: str) -> list[object]:
@@ -132,22 +55,6 @@ def _workload(result: Outcome, name: str) -> list[object]:
         sum(1 for pod in pods if pod.started is not None and pod.fate != "rejected"),
         *(result.count(fate, name) for fate in ("finished", "evicted", "rejected")),
         sum(1 for pod in pods if pod.started is None),
-        _mean_wait(waits),
+        mean_wait(waits),
         human_duration(quantile(waits, 0.95)),
     ]
-
-
-def _placed(result: Outcome) -> int:
-    return sum(1 for pod in result.pods if pod.started is not None and pod.fate != "rejected")
-
-
-def _pending(result: Outcome) -> int:
-    return sum(1 for pod in result.pods if pod.started is None)
-
-
-def _mean_wait(waits: Sequence[float]) -> str:
-    return human_duration(sum(waits) / len(waits)) if waits else "0s"
-
-
-def _rounded(value: float) -> float:
-    return round(value, 4)

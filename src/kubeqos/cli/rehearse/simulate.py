@@ -23,8 +23,8 @@ from kubeqos.cli.output import (
     table,
     wide_output_option,
 )
-from kubeqos.cli.rehearse.chart import clock
 from kubeqos.errors import InputError
+from kubeqos.views.chart import clock
 
 if TYPE_CHECKING:
     from kubeqos.document import Doc
@@ -56,6 +56,7 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
     The file lists groups: `name`, `max`, and a node `template` with labels, taints, allocatable and qosResources.
     """
     from kubeqos.simulation.scaleup import rehearse
+    from kubeqos.simulation.snapshot import snapshot
 
     groups = read_groups(groups_file)
     cluster, waiting = snapshot(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
@@ -88,10 +89,11 @@ def fit(target: Target, files: tuple[str, ...], node_files: tuple[str, ...], for
     Takes pods and workloads with a pod template. The exit code is 1 when one of them does not fit.
     """
     from kubeqos.cli.rehearse import fitting
+    from kubeqos.views.fitting import plain
 
     answers = fitting.rehearsed(target, files, node_files)
     if form in ("json", "yaml"):
-        emit([fitting.plain(one) for one in answers], form)
+        emit([plain(one) for one in answers], form)
     elif form == "name":
         emit_names(f"pod/{one.pod.partition('/')[2]}" for one in answers if one.fits)
     else:
@@ -118,16 +120,17 @@ def run(scenario_file: Path, policy: Path | None, seed: int | None, svg_file: Pa
         click.echo(_heading(scenario_file, scenario))
     name, simulation = _prepared(scenario, policy)
     from kubeqos.cli.rehearse import outcomes  # loads numpy: after what can be said without it
+    from kubeqos.views import outcomes as measured
 
     if form != "table":
-        emit_begin(outcomes.heading(name, scenario), form)
+        emit_begin(measured.heading(name, scenario), form)
     result = simulation.run(name)
     if svg_file is not None:
         _write(svg_file, outcomes.svg([result]))
     if form == "table":
         click.echo(outcomes.one(result))
     else:
-        emit_rest(outcomes.measures(result), form)
+        emit_rest(measured.measures(result), form)
 
 
 @command.command("compare")
@@ -156,14 +159,15 @@ def compare(
         click.echo(_heading(scenario_file, scenario))
     plays = [_prepared(scenario, policy) for policy in policies]
     from kubeqos.cli.rehearse import outcomes
+    from kubeqos.views import outcomes as measured
 
     results: list[Outcome] = []
     for place, (name, simulation) in enumerate(plays):
         if form != "table":
-            emit_begin(outcomes.heading(name, scenario), form, place)
+            emit_begin(measured.heading(name, scenario), form, place)
         results.append(simulation.run(name))
         if form != "table":
-            emit_rest(outcomes.measures(results[-1]), form, place, last=place == len(plays) - 1)
+            emit_rest(measured.measures(results[-1]), form, place, last=place == len(plays) - 1)
     if svg_file is not None:
         _write(svg_file, outcomes.svg(results))
     if form == "table":
@@ -199,29 +203,6 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
-
-
-def snapshot(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> tuple[Any, list[Any]]:
-    """The cluster as placement sees it, and the pods that wait for a node."""
-    from kubeqos.model.objects import NodeView, PodView
-    from kubeqos.placement.cluster import Cluster, PlacedPod
-    from kubeqos.placement.shape import compile_shape
-    from kubeqos.scheduler.reading import node_facts
-    from kubeqos.simulation.scaleup import Waiting
-
-    cluster, waiting = Cluster(), []
-    for raw in nodes:
-        cluster.set_node(node_facts(NodeView.of(raw)))
-    for raw in pods:
-        pod = PodView.of(raw)
-        if pod.is_terminal:
-            continue
-        name, uid = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.uid
-        if not pod.spec.node_name:
-            waiting.append(Waiting(uid, name, compile_shape(pod)))
-        elif pod.spec.node_name in cluster.row_of:
-            cluster.add_pod(pod.spec.node_name, PlacedPod(uid, name, compile_shape(pod)))
-    return cluster, waiting
 
 
 def read_groups(path: Path) -> list[Any]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeqos.cli.rehearse.chart import Chart, buckets, svg_charts, text_chart
+from kubeqos.views.chart import Chart, buckets, svg_charts, text_chart
 
 
 @given(

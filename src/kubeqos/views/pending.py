@@ -1,0 +1,38 @@
+"""Why a pod waits, from the nodes as they are now. Decided in `simulation.remedies`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kubeqos.model.objects import PodView
+from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.placer import Placed, Placer
+from kubeqos.placement.shape import compile_shape
+from kubeqos.simulation.remedies import nearest_misses, refused_by, remedies
+from kubeqos.simulation.snapshot import snapshot
+
+UNREADABLE = "nodes, and with them the nearest miss: this user may not list nodes and pods of all namespaces"
+
+
+def looked_at(
+    raw: dict[str, Any], nodes: Iterable[dict[str, Any]], pods: Iterable[dict[str, Any]], *, fix: bool
+) -> dict[str, Any]:
+    """Reasons with their nodes, nearest misses and remedies."""
+    cluster, _ = snapshot(nodes, pods)
+    return looked_at_in(cluster, raw, fix=fix)
+
+
+def looked_at_in(cluster: Cluster, raw: dict[str, Any], *, fix: bool) -> dict[str, Any]:
+    """The same on a cluster that was taken in before, for many pods."""
+    shape = compile_shape(PodView.of(raw))
+    answer = Placer(cluster).place(shape)
+    if isinstance(answer, Placed):
+        return {"now": f"{answer.node} would take it now"}
+    found: dict[str, Any] = {
+        "refused": [{"reason": one.reason, "nodes": list(one.nodes)} for one in refused_by(answer)],
+        "nearest": nearest_misses(cluster, shape),
+    }
+    if fix:
+        found["remedies"] = [{"change": one.change, "node": one.node} for one in remedies(cluster, raw)]
+    return found

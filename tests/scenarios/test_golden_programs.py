@@ -48,6 +48,10 @@ ALONE = {
 BESIDE = {
     "scheduler": ("scheduler --kubeconfig CLUSTER/api/kubeconfig --port 0", "scheduling for"),
     "controllers": ("controllers --kubeconfig CLUSTER/api/kubeconfig --port 0", "controllers:"),
+    "controller": (
+        "controller --kubeconfig CLUSTER/api/kubeconfig --port 0 --webhook-bind-address 127.0.0.1 --webhook-port 0",
+        "controller for stock clusters",
+    ),
     "node": (
         "node --kubeconfig CLUSTER/api/kubeconfig --simulated laptop8 --node-name n1 --state-dir FOLDER",
         "8 CPUs",

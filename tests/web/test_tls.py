@@ -24,7 +24,8 @@ from kubeqos.apiserver.auth import write_kubeconfig
 from kubeqos.client import Call
 from kubeqos.client.http import HttpApi
 from kubeqos.errors import StateError
-from kubeqos.web.pki import KeyPair, Pki
+from kubeqos.web.authority import KeyPair
+from kubeqos.web.pki import Pki
 from kubeqos.web.tls import SCOPE_KEY, PeerCertificateProtocol, server_context
 
 NOW = datetime.datetime.now(datetime.UTC)

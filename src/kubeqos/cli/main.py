@@ -48,6 +48,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "plugin": ("kubeqos.cli.parts.plugin", "Run a built-in resource plugin, or look into it."),
     "qrm": ("kubeqos.cli.parts.qrm", "Make and test resource plugins."),
     "controllers": ("kubeqos.cli.parts.controllers", "Run the controllers alone, against any API server."),
+    "controller": ("kubeqos.cli.parts.controller", "Give a stock Kubernetes cluster QoS classes, quotas and webhooks."),
     "scheduler": ("kubeqos.cli.parts.scheduler", "Run the scheduler alone, against any API server."),
     "cci": ("kubeqos.cli.parts.cci", "Write, check and inspect compute drivers and their claims."),
     "driver": ("kubeqos.cli.parts.driver", "Run a built-in compute driver."),
@@ -64,6 +65,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Ask a cluster": ("why", "story", "describe", "top", "map", "classes", "quota"),
     "Try before you apply": ("check", "classify", "convert", "simulate"),
     "Run a part alone": ("apiserver", "controllers", "scheduler", "node", "relay", "relay-hook", "runtime"),
+    "Use a Kubernetes cluster": ("controller",),
     "Extend it": ("plugin", "qrm", "driver", "cci"),
     "Other": ("bench", "completion", "version"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kubeqos.client import Api
 from kubeqos.controllers.batch.cronjobcontroller import CronJobController
@@ -51,9 +51,17 @@ _DEPTH_SECONDS = 5.0
 class ControllerManager:
     """All controllers of a cluster. `run` it in a task; `ready` is set when every one of them works."""
 
-    def __init__(self, api: Api, settings: Settings = _DEFAULTS, *, clock: Clock = time.time) -> None:
-        self.context = Context(api, settings, clock=clock, component="kubeqos-controllers")
-        self.controllers = [make(self.context) for make in CONTROLLERS]
+    def __init__(
+        self,
+        api: Api,
+        settings: Settings = _DEFAULTS,
+        *,
+        clock: Clock = time.time,
+        controllers: Sequence[Callable[[Context], Controller]] = CONTROLLERS,
+        component: str = "kubeqos-controllers",
+    ) -> None:
+        self.context = Context(api, settings, clock=clock, component=component)
+        self.controllers = [make(self.context) for make in controllers]
         self.ready = asyncio.Event()
 
     @property

@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kubeqos.errors import InputError
 from kubeqos.model.names import qualified_name
-from kubeqos.rules.classes import POD_QOS, from_annotations
+from kubeqos.rules.classes import POD_QOS, from_annotations, is_class_annotation
 
 DOMAIN = "qos.kubeqos.io/"
 POD_KEY = f"{DOMAIN}pod"
@@ -54,6 +55,16 @@ def read(annotations: Mapping[str, str], containers: Collection[str]) -> Asked:
         elif key.startswith(DOMAIN):
             raise InputError(f"{key} is no annotation of kubeqos", remedy=f"use {POD_KEY} or {CONTAINER_KEY}NAME")
     return Asked(pod, by_container)
+
+
+def is_request(key: str) -> bool:
+    """Whether an annotation of this name asks for classes, in our form or in the KEP's."""
+    return key == POD_KEY or key.startswith(CONTAINER_KEY) or is_class_annotation(key)
+
+
+def asks(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod has such an annotation."""
+    return any(map(is_request, (pod.get("metadata") or {}).get("annotations") or ()))
 
 
 def parse(text: str, key: str) -> dict[str, str]:

@@ -10,12 +10,13 @@ from kubeqos.client import Api, Informer, Resource
 from kubeqos.client.resources import resource_named
 from kubeqos.codec import decode_json
 from kubeqos.stock.admission import Classes
-from kubeqos.stock.names import CLASS, GROUP, LIMITS, QUOTA
+from kubeqos.stock.names import CLASS, GROUP, LIMITS, NODE, QUOTA
 
 Raw = dict[str, Any]
 CLASSES = Resource(GROUP, "v1alpha1", "qosclasses", CLASS, namespaced=False)
 QUOTAS = Resource(GROUP, "v1alpha1", "qosclassquotas", QUOTA)
 LIMIT_RANGES = Resource(GROUP, "v1alpha1", "qosclasslimits", LIMITS)
+NODE_QOSES = Resource(GROUP, "v1alpha1", "nodeqoses", NODE, namespaced=False)
 PODS = resource_named("Pod")
 
 

@@ -11,8 +11,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kubeqos.rules.classes import is_class_annotation
-from kubeqos.stock.asking import CONTAINER_KEY, POD_KEY, Asked, read, written
+from kubeqos.stock.asking import Asked, is_request, read, written
 from kubeqos.stock.names import API_VERSION, LIMITS, QUOTA
 
 Raw = dict[str, Any]
@@ -103,7 +102,7 @@ def _take_annotations(pod: Raw) -> None:
     asked = read(annotations, {each.get("name", "") for each in _containers(pod)})
     if not asked:
         return
-    left = {key: value for key, value in annotations.items() if not _is_ours(key)}
+    left = {key: value for key, value in annotations.items() if not is_request(key)}
     metadata["annotations"] = left
     if not left:
         del metadata["annotations"]
@@ -112,10 +111,6 @@ def _take_annotations(pod: Raw) -> None:
     for container in _containers(pod):
         if classes := asked.containers.get(container.get("name", "")):
             container["resources"] = {**(container.get("resources") or {}), "qosResources": _listed(classes)}
-
-
-def _is_ours(key: str) -> bool:
-    return key == POD_KEY or key.startswith(CONTAINER_KEY) or is_class_annotation(key)
 
 
 def _requests(listed: Any) -> dict[str, str]:

@@ -8,16 +8,17 @@ look at any quota.
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any
 
 import jsonpatch
+from prometheus_client import CollectorRegistry, Histogram
 
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import KubeqosError
 from kubeqos.logs import logger
-from kubeqos.rules.classes import is_class_annotation
 from kubeqos.stock.admission import admitted
-from kubeqos.stock.asking import CONTAINER_KEY, POD_KEY
+from kubeqos.stock.asking import asks, is_request
 from kubeqos.stock.cluster import Cluster
 from kubeqos.stock.quotakeeper import QuotaKeeper
 from kubeqos.web.asgi import Receive, Scope, Send, respond
@@ -31,9 +32,15 @@ log = logger("kubeqos.webhook")
 class Webhook:
     """The ASGI application that an API server asks."""
 
-    def __init__(self, cluster: Cluster, quotas: QuotaKeeper) -> None:
+    def __init__(self, cluster: Cluster, quotas: QuotaKeeper, registry: CollectorRegistry | None = None) -> None:
         self._cluster = cluster
         self._quotas = quotas
+        self._seconds = Histogram(
+            "kubeqos_webhook_request_duration_seconds",
+            "Time to answer an API server about a pod.",
+            ["path", "allowed"],
+            registry=registry,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._answer(scope, receive)
@@ -49,7 +56,9 @@ class Webhook:
         try:
             review = decode_json(await _body(receive))
             request = review["request"]
+            started = time.perf_counter()
             answer = await (self._mutate(request) if path == "/mutate" else self._validate(request))
+            self._seconds.labels(path, str(answer["allowed"]).lower()).observe(time.perf_counter() - started)
         except (JsonError, KeyError, TypeError) as error:
             return Response(400, f"not an AdmissionReview: {error}\n".encode(), "text/plain")
         told = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
@@ -80,7 +89,7 @@ class Webhook:
             if changed:
                 return _refused(request, f"{changed[0]}: the classes of a pod cannot be changed after its creation")
             return {"uid": request["uid"], "allowed": True}
-        if not any(map(_asks, _annotations(pod))):
+        if not asks(pod):
             return {"uid": request["uid"], "allowed": True}
         try:
             refused = await self._quotas.charge(request["namespace"], pod, dry_run=bool(request.get("dryRun")))
@@ -101,13 +110,9 @@ def _annotations(pod: Raw) -> dict[str, str]:
     return (pod.get("metadata") or {}).get("annotations") or {}
 
 
-def _asks(key: str) -> bool:
-    return key == POD_KEY or key.startswith(CONTAINER_KEY) or is_class_annotation(key)
-
-
 def _changed(old: Raw, new: Raw) -> list[str]:
     before, after = _annotations(old), _annotations(new)
-    return sorted(key for key in {*before, *after} if _asks(key) and before.get(key) != after.get(key))
+    return sorted(key for key in {*before, *after} if is_request(key) and before.get(key) != after.get(key))
 
 
 def _refused(request: Raw, message: str) -> Raw:

@@ -31,15 +31,16 @@ CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 the client chooses among them: it knows what its processor is fast at. Go's clients take AES-128 where ours took 256."""
 
 
-def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Serve this certificate; ask clients for one of the authority's, accept none."""
+def server_context(certificate: Path, key: Path, authority: Path | None) -> ssl.SSLContext:
+    """Serve this certificate; ask clients for one of the authority's, if there is one, and accept none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS)
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     context.load_cert_chain(certificate, key)
-    context.load_verify_locations(authority)
-    context.verify_mode = ssl.CERT_OPTIONAL
+    if authority is not None:
+        context.load_verify_locations(authority)
+        context.verify_mode = ssl.CERT_OPTIONAL
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -6,7 +6,8 @@ import base64
 from pathlib import Path
 
 from kubeqos.codec import encode_yaml
-from kubeqos.web.pki import ADMIN, KeyPair, write_private
+from kubeqos.web.authority import KeyPair
+from kubeqos.web.pki import ADMIN, write_private
 
 
 def write_kubeconfig(

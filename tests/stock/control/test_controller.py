@@ -1,0 +1,188 @@
+"""The controller on our own API server: replicas, certificates, quotas that are given back, offers on Nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.apiserver.server import ApiServer
+from kubeqos.apiserver.server import Settings as ServerSettings
+from kubeqos.client.api import Api
+from kubeqos.client.resources import NODES, SECRETS
+from kubeqos.stock.cluster import CLASSES, LIMIT_RANGES, NODE_QOSES, PODS, QUOTAS
+from kubeqos.stock.control.certificates import AUTHORITY_DAYS, AUTHORITY_RENEW_DAYS
+from kubeqos.stock.control.controller import SECRET
+from kubeqos.stock.control.registration import MUTATING, VALIDATING, published
+from tests.qrm.harness import until
+from tests.stock.control.replicas import NAMESPACE, Uids, admitted, asked, prepared, replica, utc
+
+SLOW = {"resource": "blockio", "class": "slow", "level": "container", "capacity": 1}
+GOLD = {"resource": "rdt", "class": "gold", "level": "container"}
+
+
+@pytest.fixture
+def uids() -> Uids:
+    return Uids()
+
+
+@pytest.fixture
+async def api(tmp_path: Path, uids: Uids) -> AsyncIterator[Api]:
+    async with ApiServer.start(ServerSettings(tmp_path / "data", port=0)) as server:
+        server.core.new_uid = uids
+        api = server.local()
+        await prepared(api, "team")
+        yield api
+
+
+def own(kind: str, name: str, spec: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "kubeqos.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec, **more}
+
+
+def pod(name: str, **classes: str) -> dict[str, Any]:
+    asking = {"qos.kubeqos.io/container.main": ",".join(f"{resource}={cls}" for resource, cls in classes.items())}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", "annotations": asking if classes else {}},
+        "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+    }
+
+
+async def offering(api: Api, name: str, *classes: dict[str, Any]) -> None:
+    await api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    await api.create(NODE_QOSES, own("NodeQOS", name, {}))
+    await api.patch(NODE_QOSES, name, {"status": {"classes": list(classes)}}, subresource="status")
+
+
+async def bundle_of(api: Api) -> bytes:
+    return published(await api.get(MUTATING, "kubeqos"))
+
+
+async def test_offers_of_a_node_reach_its_node_object_and_stay(api: Api) -> None:
+    await offering(api, "n1", SLOW, GOLD)
+    async with replica(api, "a"):
+
+        async def capacity() -> Any:
+            return ((await api.get(NODES, "n1")).get("status") or {}).get("capacity", {})
+
+        async def is_there() -> bool:
+            return (await capacity()).get("qos.kubeqos.io/blockio.slow") == "1"
+
+        await until("counted", is_there)
+        node = await api.get(NODES, "n1")
+        assert node["status"]["allocatable"]["qos.kubeqos.io/blockio.slow"] == "1"
+        assert "class.qos.kubeqos.io/rdt.gold" in node["metadata"]["labels"]
+        # a kubelet that registers anew resets what it does not know
+        await api.patch(
+            NODES, "n1", {"status": {"capacity": {"qos.kubeqos.io/blockio.slow": "0"}}}, subresource="status"
+        )
+        await until("put right", is_there)
+        described = await api.get(CLASSES, "blockio.slow")
+        assert described["spec"]["counted"] is True
+        await until("told", lambda: _status_is(api, "blockio.slow", {"nodes": 1, "capacity": 1, "used": 0}))
+        await api.delete(NODE_QOSES, "n1")
+
+        async def is_gone() -> bool:
+            labels = (await api.get(NODES, "n1"))["metadata"].get("labels") or {}
+            return not any("kubeqos" in name for name in (*labels, *(await capacity())))
+
+        await until("nothing of ours is left", is_gone)
+
+
+async def _status_is(api: Api, name: str, status: dict[str, Any]) -> bool:
+    return bool((await api.get(CLASSES, name)).get("status") == status)
+
+
+async def test_a_pod_is_judged_and_a_quota_is_given_back(api: Api, uids: Uids) -> None:
+    await offering(api, "n1", SLOW, GOLD)
+    allowed = {"container": [{"name": "rdt", "classes": [{"name": "gold", "capacity": 1}]}]}
+    await api.create(QUOTAS, own("QOSClassQuota", "q", {"qosResources": allowed}), "team")
+    async with replica(api, "a") as controller:
+
+        async def create(name: str) -> str:
+            return await admitted(api, uids, controller.port, await bundle_of(api), pod(name, rdt="gold"))
+
+        async def first() -> bool:  # the class and the quota are known a moment after the replica is ready
+            return await create("first") == ""
+
+        await until("created", first)
+        stored = await api.get(PODS, "first", "team")
+        terms = stored["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert terms["nodeSelectorTerms"][0]["matchExpressions"][0]["key"] == "class.qos.kubeqos.io/rdt.gold"
+        assert "exceeded quota: q" in await create("second")
+        await api.delete(PODS, "first", "team", grace_seconds=0)
+
+        async def again() -> bool:
+            return await create("third") == ""
+
+        await until("given back", again)
+        assert "there is no class rdt=purple" in await admitted(
+            api, uids, controller.port, await bundle_of(api), pod("bad", rdt="purple")
+        )
+
+
+async def test_a_namespace_default_is_given(api: Api, uids: Uids) -> None:
+    await offering(api, "n1", SLOW)
+    limits = [{"type": "Container", "qosResources": [{"name": "blockio", "default": "slow"}]}]
+    await api.create(LIMIT_RANGES, own("QOSClassLimits", "l", {"limits": limits}), "team")
+    async with replica(api, "a") as controller:
+
+        async def counted() -> bool:
+            name = f"p{asyncio.get_running_loop().time():.6f}".replace(".", "-")
+            assert await admitted(api, uids, controller.port, await bundle_of(api), pod(name)) == ""
+            stored = await api.get(PODS, name, "team")
+            requests = (stored["spec"]["containers"][0].get("resources") or {}).get("requests") or {}
+            return bool(requests.get("qos.kubeqos.io/blockio.slow") == "1")
+
+        await until("given and counted", counted)
+
+
+async def test_certificates_change_while_webhooks_answer(api: Api) -> None:
+    ahead = datetime.timedelta()
+    async with replica(api, "a", now=lambda: utc() + ahead) as leader, replica(api, "b") as follower:
+
+        async def kept(name: str) -> bytes:
+            return base64.b64decode((await api.get(SECRETS, SECRET, NAMESPACE))["data"][name])
+
+        async def changed(name: str, before: bytes) -> bool:
+            return await kept(name) != before
+
+        old, first = await bundle_of(api), await kept("tls.crt")
+        # Our own clock stands still, so that what is signed "ahead" is not valid yet: only the order is looked at.
+        ahead = datetime.timedelta(days=AUTHORITY_DAYS - AUTHORITY_RENEW_DAYS - 10)
+        await until("the serving certificate is renewed", lambda: changed("tls.crt", first))
+        assert await bundle_of(api) == old
+        second = await kept("tls.crt")
+        ahead = datetime.timedelta(days=AUTHORITY_DAYS - AUTHORITY_RENEW_DAYS)
+        await until("the new authority signs", lambda: changed("tls.crt", second))
+        new = await bundle_of(api)
+        assert old in new, "the former authority is trusted as well"
+        assert published(await api.get(VALIDATING, "kubeqos")) == new
+        served = await kept("tls.crt")
+        for controller in (leader, follower):
+            await until("served", lambda port=controller.port: _serves(port, served))
+
+
+async def _serves(port: int, certificate: bytes) -> bool:
+    import ssl
+
+    pem = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+    return ssl.PEM_cert_to_DER_cert(pem) == ssl.PEM_cert_to_DER_cert(certificate.decode())
+
+
+async def test_another_replica_takes_over_and_all_answer(api: Api) -> None:
+    await offering(api, "n1", GOLD)
+    request = {"operation": "CREATE", "namespace": "team", "object": pod("p")}
+    async with replica(api, "b") as second:
+        async with replica(api, "a") as first:
+            await until("one leads", lambda: first.leadership.leads or second.leadership.leads)
+            for each in (first, second):
+                bundle = await bundle_of(api)
+                assert (await asked(each.port, "/validate", bundle, request))["allowed"]
+        await until("the other leads", lambda: second.leadership.leads)

@@ -71,15 +71,15 @@ AFTER = """\
 
 | where | what |
 |---|---|
-| `https://address:port` | `/healthz`, `/metrics`, `/metrics/resource`, `/pods`, `/stats/summary`, `/containerLogs/…`, `/exec/…`; all but `/healthz` need a client certificate of the cluster in `system:masters`, such as the API server's |
+| `https://address:port` | `/healthz`, `/metrics`, `/metrics/resource`, `/pods`, `/stats/summary`, `/containerLogs/…`, `/exec/…`, `/attach/…`, `/portForward/…`; all but `/healthz` need a client certificate of the cluster in `system:masters`, such as the API server's |
 | `podResourcesSocket` | the Pod Resources API, v1, with the topology-aware fields of QRM; 100 calls per second, bursts of 10 |
 
 The agent signs its own certificate and publishes the authority on its Node (`kubeqos.io/serving-authority`); the API
 server accepts no other for this node.
 
-`kubectl exec` needs WebSockets (kubectl 1.31 or newer). On a runtime whose streaming server speaks only v4 of the
-channel protocol (containerd 1.6) the end of the client's input cannot be passed on: a command that reads until
-the end, such as `cat`, waits until the client leaves. A simulated container runs the command as a whole.
+Streams (`exec`, `attach`, `port-forward`) are taken by WebSocket, which the Node declares as `ExtendWebSocketsToKubelet`,
+and by SPDY, which API servers before 1.37 speak. They are carried to the runtime's streaming server, which has to be
+reachable from the node only. A simulated container runs the command of an `exec` as a whole and has no other streams.
 """
 
 

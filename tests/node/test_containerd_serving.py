@@ -43,9 +43,9 @@ class Client:
 
 async def run(server: NodeServer, *command: str, inputs: tuple[bytes, ...] = (), **flags: str) -> Client:
     client = Client(*inputs)
-    query = {"command": list(command), "stdout": ["true"], "stderr": ["true"], **{k: [v] for k, v in flags.items()}}
+    query = {"command": list(command), "output": ["1"], "error": ["1"], **{k: [v] for k, v in flags.items()}}
     async with asyncio.timeout(60):
-        await server.execute("default", "web", "main", query, client)
+        await server.stream("exec/default/web/main", query, client)
     return client
 
 
@@ -103,14 +103,14 @@ async def check_exec(server: NodeServer) -> None:
     assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "5"}]
     done = await run(server, "true")
     assert decode_json(done.streams[3])["status"] == "Success"
-    typed = await run(server, "sh", "-c", "read line; echo got $line", inputs=(b"\x00words\n",), stdin="true")
+    typed = await run(server, "sh", "-c", "read line; echo got $line", inputs=(b"\x00words\n",), input="1")
     assert typed.streams[1] == b"got words\n"
     piece = bytes(range(256)) * 1000
-    piped = await run(server, "cat", inputs=(b"\x00" + piece, b"\x00" + piece, b"\xff\x00"), stdin="true")
+    piped = await run(server, "cat", inputs=(b"\x00" + piece, b"\x00" + piece, b"\xff\x00"), input="1")
     assert piped.streams[1] == piece * 2, "the command saw the end of its input"
     assert decode_json(piped.streams[3])["status"] == "Success"
     inputs = (b'\x04{"Width":71,"Height":17}', b"\x00words\n")
-    on_terminal = await run(server, "sh", "-c", "read line; echo got $line", inputs=inputs, stdin="true", tty="true")
+    on_terminal = await run(server, "sh", "-c", "read line; echo got $line", inputs=inputs, input="1", tty="1")
     assert on_terminal.streams[1].endswith(b"got words\r\n") and 2 not in on_terminal.streams
 
 

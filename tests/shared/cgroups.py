@@ -76,6 +76,13 @@ def below(path: str) -> list[Path]:
     return sorted(inner, reverse=True)
 
 
+def make(path: str) -> None:
+    """Make a cgroup, in every hierarchy that there is."""
+    hierarchies = [CGROUPS] if VERSION == 2 else [one for one in CGROUPS.iterdir() if one.is_dir()]
+    for hierarchy in hierarchies:
+        (hierarchy / path.strip("/")).mkdir()
+
+
 def remove(path: str) -> None:
     """Remove a cgroup and all below it; they are empty of processes."""
     for folder in (*below(path), *folders(path)):

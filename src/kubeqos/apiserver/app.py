@@ -122,7 +122,7 @@ class Application:
                 route = resolve_added(request.method, request.path, request.query, self.handlers.core.catalog)
             if route is None:
                 return None, await self._other_path(request)
-            self.access.check(request.identity, attributes(route))
+            self.access.check(request.identity, attributes(route, request.query))
             if "timeout" in request.query and route.verb != "watch" and not route.subresource:
                 check_timeout(request.query)
             if request.protocols and route.subresource:

@@ -478,7 +478,7 @@ class NodeAgent:
             "nodeInfo": nodestatus.node_info(self.runtime_facts),
         }
         if self.parts.serving.port:
-            status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.parts.serving.port}}
+            status |= nodestatus.serving(self.parts.serving.port)
         if self.classes is not None and (offered := nodestatus.qos_resources(self.classes.catalog)):
             status["qosResources"] = offered
         return status

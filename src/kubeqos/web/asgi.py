@@ -6,10 +6,11 @@ Shared by the API server and by the node agents' endpoint.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
-from kubeqos.web.messages import Outlet, Response
+from kubeqos.web.messages import Connection, Outlet, Response
 from kubeqos.web.websockets import refuse, serve_socket
 
 Scope = MutableMapping[str, Any]
@@ -18,8 +19,17 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 PIECE_BYTES = 256 << 10
+UPGRADE = "kubeqos.upgrade"
+"""In the scope of a request that asks to speak SPDY on its connection: the way to let it, an `Upgrade`."""
 DIRECT = "kubeqos.direct"
 """In the scope, where the server offers it: the request's `Direct` way to its connection."""
+
+
+class Upgrade(Protocol):
+    """A connection that waits to be taken over."""
+
+    def accept(self, protocol: str) -> Connection:
+        """Tell the client, and take the connection out of the server's hands."""
 
 
 class Direct(Outlet, Protocol):
@@ -36,7 +46,10 @@ class Direct(Outlet, Protocol):
 async def respond(response: Response, headers: Headers, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer in the form that the response and the request have."""
     direct: Direct | None = scope.pop(DIRECT, None)  # it refers to the scope: what is left in there would be a cycle
-    if response.streams is not None:
+    upgrade: Upgrade | None = scope.pop(UPGRADE, None)
+    if response.takes_over is not None and upgrade is not None:
+        await _taken_over(response, upgrade)
+    elif response.streams is not None:
         await serve_socket(response.streams, response.protocol, receive, send)
     elif scope["type"] == "websocket":
         await refuse(send, response.code, headers, response.body)
@@ -52,6 +65,17 @@ async def respond(response: Response, headers: Headers, scope: Scope, receive: R
             await _send_pieces(memoryview(response.body), send)
         else:
             await send({"type": "http.response.body", "body": response.body})
+
+
+async def _taken_over(response: Response, upgrade: Upgrade) -> None:
+    assert response.takes_over is not None
+    reader, writer = upgrade.accept(response.protocol)
+    try:
+        await response.takes_over((reader, writer))
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 async def _send_pieces(body: memoryview, send: Send) -> None:

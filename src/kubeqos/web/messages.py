@@ -5,6 +5,7 @@ The API server and the node agents' endpoint build these; `asgi` puts them on th
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ Query = Mapping[str, list[str]]
 NO_QUERY: Query = {}
 _is_malformed = re.compile("%(?![0-9A-Fa-f]{2})|;").search
 JSON = "application/json"
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Outlet(Protocol):
@@ -45,6 +48,8 @@ class Response:
     streams: Callable[[Socket], Awaitable[None]] | None = None
     """Takes over the WebSocket, which speaks `protocol`."""
     protocol: str = ""
+    takes_over: Callable[[Connection], Awaitable[None]] | None = None
+    """Takes over the connection of a request that asked for SPDY, which carries `protocol`."""
 
 
 def parse_query(raw: bytes) -> Query:

@@ -14,8 +14,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from kubeqos.codec import encode_json
-from kubeqos.web.asgi import DIRECT, Headers
-from kubeqos.web.messages import JSON
+from kubeqos.web.asgi import DIRECT, UPGRADE, Headers
+from kubeqos.web.messages import JSON, Connection
 from kubeqos.web.sockets import answering
 from kubeqos.web.status import ApiError, bad_request
 from kubeqos.web.tls import PeerCertificateProtocol, PeerCertificateSocket
@@ -25,6 +25,8 @@ UNREAD_SECONDS = 60.0  # of an answer that waits to be read, another piece must 
 MAX_HEAD_BYTES = 1 << 20  # Go's limit, which is Kubernetes'
 KEEP_ALIVE_SECONDS = 120  # longer than the 90 s after which Go's clients, and most, close idle connections themselves
 STOP_SECONDS = 3
+SPDY = b"spdy/3.1"
+"""As uvicorn gives it, in lower case."""
 
 
 class Protocol(PeerCertificateProtocol):
@@ -68,6 +70,8 @@ class Protocol(PeerCertificateProtocol):
         cycle = self.cycle
         if cycle is not None and cycle.scope is self.scope:  # not for an upgrade
             self.scope[DIRECT] = Direct(cycle)  # type: ignore[literal-required]
+            if self._get_upgrade() == SPDY:
+                self.scope[UPGRADE] = Upgrade(self, cycle)  # type: ignore[literal-required]
 
     def on_message_complete(self) -> None:
         self._due = inf
@@ -87,6 +91,16 @@ class Protocol(PeerCertificateProtocol):
     def handle_websocket_upgrade(self) -> None:
         self._stop_clock()
         super().handle_websocket_upgrade()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Whoever asks for anything but a WebSocket is answered by the application."""
+
+    def let_go(self, protocol: asyncio.BaseProtocol) -> None:
+        """From here on the connection is another's."""
+        self._stop_clock()
+        self._stop_unread()
+        self.connections.discard(self)
+        self.transport.set_protocol(protocol)
 
     def send_400_response(self, msg: str) -> None:
         """What is not HTTP is refused as everything else is."""
@@ -134,6 +148,27 @@ class Protocol(PeerCertificateProtocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
+
+
+class Upgrade:
+    """A request that asks to go on in SPDY: its connection, for who accepts that."""
+
+    __slots__ = ("_cycle", "_protocol")
+
+    def __init__(self, protocol: Protocol, cycle: RequestResponseCycle) -> None:
+        self._protocol = protocol
+        self._cycle = cycle
+
+    def accept(self, protocol: str) -> Connection:
+        cycle, transport = self._cycle, self._cycle.transport
+        head = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {SPDY.decode().upper()}\r\n"
+        transport.write(f"{head}X-Stream-Protocol-Version: {protocol}\r\n\r\n".encode())
+        cycle.response_started = cycle.response_complete = True
+        reader = asyncio.StreamReader()
+        streams = asyncio.StreamReaderProtocol(reader)
+        self._protocol.let_go(streams)
+        streams.connection_made(transport)
+        return reader, asyncio.StreamWriter(transport, streams, reader, asyncio.get_running_loop())
 
 
 class Direct:

@@ -20,7 +20,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets import Headers, Subprotocol
 from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
 from kubeqos.web.identity import Identity
 
@@ -75,8 +77,25 @@ class PeerCertificateProtocol(HttpToolsProtocol):
         self.scope[SCOPE_KEY] = self.peer  # type: ignore[literal-required]
 
 
+class AnySubprotocols(ServerProtocol):
+    """The handshake of a WebSocket, without an opinion on names of subprotocols: the application chooses one.
+
+    Kubernetes has one with a slash in it (`SPDY/3.1+portforward.k8s.io`), which is no token of HTTP.
+    """
+
+    def process_subprotocol(self, headers: Headers) -> Subprotocol | None:
+        return None
+
+
 class PeerCertificateSocket(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket protocol with the same entry in its scope."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        made = self.conn
+        self.conn = AnySubprotocols(
+            extensions=made.available_extensions, max_size=self.config.ws_max_size, logger=made.logger
+        )
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

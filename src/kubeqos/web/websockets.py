@@ -16,9 +16,9 @@ CHANNEL_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """Kubernetes' stream protocols that we speak, best first: each message begins with the number of its stream."""
 
 
-def choose_protocol(offered: Sequence[str]) -> str | None:
+def choose_protocol(offered: Sequence[str], spoken: Sequence[str] = CHANNEL_PROTOCOLS) -> str | None:
     """The best protocol that both sides speak."""
-    return next((name for name in CHANNEL_PROTOCOLS if name in offered), None)
+    return next((name for name in spoken if name in offered), None)
 
 
 class Socket(Protocol):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kubeqos.apiserver.auth import Attributes, Authorizer, NodeRule, Policy, default_objects, forbidden_message
+from kubeqos.apiserver.auth.access import attributes
+from kubeqos.apiserver.requests import resolve
 from kubeqos.web.identity import Identity
 
 N1 = Identity.authenticated("system:node:n1", ["system:nodes"])
@@ -47,7 +49,7 @@ def pods(verb: str, subresource: str, name: str) -> Attributes:
         (pods("delete", "", "web"), True),
         (pods("delete", "", "db"), False),
         (Attributes("watch", "", "pods"), True),
-        (Attributes("create", "", "pods", namespace="default"), False),
+        (Attributes("create", "", "pods", namespace="default"), True),  # of which kind is told by the body, see below
         (Attributes("update", "coordination.k8s.io", "leases", namespace="kube-node-lease", name="n1"), True),
         (Attributes("update", "coordination.k8s.io", "leases", namespace="kube-node-lease", name="n2"), False),
         (Attributes("update", "coordination.k8s.io", "leases", namespace="default", name="n1"), False),
@@ -55,6 +57,8 @@ def pods(verb: str, subresource: str, name: str) -> Attributes:
         (Attributes("get", "", "secrets", namespace="default", name="cert"), True),
         (Attributes("get", "", "secrets", namespace="default", name="other"), False),
         (Attributes("list", "", "secrets", namespace="default"), False),
+        (Attributes("watch", "", "secrets", namespace="default", name="cert"), True),
+        (Attributes("watch", "", "secrets", namespace="default", name="other"), False),
         (Attributes("create", "rbac.authorization.k8s.io", "clusterroles"), False),
     ],
 )
@@ -88,3 +92,47 @@ def test_a_created_object_must_carry_the_node_s_name() -> None:
     assert other is not None
     assert (other.allowed, other.because) == (False, 'node "n1" is not allowed to create node "n2"')
     assert rule.admits(Identity("alice"), create, {}) is None
+
+
+MIRROR = {"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}, "spec": {"nodeName": "n1"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, ""),
+        ({"metadata": {}}, 'pod does not have "kubernetes.io/config.mirror" annotation'),
+        ({"spec": {"nodeName": "n2"}}, "can only create pods with spec.nodeName set to itself"),
+        (
+            {
+                "metadata": {
+                    **MIRROR["metadata"],
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n2"}],
+                }
+            },
+            "can only create pods with an owner reference set to itself",
+        ),
+        (
+            {"spec": {"nodeName": "n1", "serviceAccountName": "a"}},
+            "can not create pods that reference a service account",
+        ),
+        (
+            {"spec": {"nodeName": "n1", "volumes": [{"name": "v", "secret": {"secretName": "s"}}]}},
+            "can not create pods that reference secrets",
+        ),
+    ],
+)
+def test_a_node_creates_mirrors_of_its_own_pods_only(change: dict[str, object], told: str) -> None:
+    create = Attributes("create", "", "pods", namespace="default")
+    decision = NodeRule(Facts()).admits(N1, create, {**MIRROR, **change})
+    assert decision is not None
+    assert decision.allowed is (not told) and told in decision.because
+
+
+def test_who_lists_one_object_by_its_name_wants_that_one() -> None:
+    route = resolve("GET", "/api/v1/namespaces/default/secrets", {})
+    assert route is not None
+    assert attributes(route, {"fieldSelector": ["metadata.name=cert"]}).name == "cert"
+    assert attributes(route, {"fieldSelector": ["metadata.name!=cert"]}).name == ""
+    assert attributes(route, {"fieldSelector": ["metadata.name=cert,type=x"]}).name == ""
+    assert attributes(route).name == ""

@@ -9,7 +9,7 @@ import pytest
 import websockets
 from websockets.asyncio.client import connect
 
-from kubeqos.apiserver.nodes.proxy import address_of, container_of
+from kubeqos.apiserver.nodes.proxy import Address, address_of, container_of
 from kubeqos.codec import decode_json
 from kubeqos.model.annotations.wellknown import SERVING_CERTIFICATE_ANNOTATION
 from kubeqos.web.messages import Response
@@ -44,8 +44,9 @@ class Door:
     async def logs(self, namespace: str, pod: str, container: str, query: Any) -> Response:
         return Response(200, f"{namespace}/{pod}/{container} {query.get('tailLines')}".encode(), "text/plain")
 
-    async def execute(self, namespace: str, pod: str, container: str, query: Any, socket: Any) -> None:
-        await socket.send(b"\x01" + " ".join(query["command"]).encode())
+    async def stream(self, path: str, query: Any, socket: Any) -> None:
+        asked = " ".join([path, *(f"{name}={','.join(values)}" for name, values in sorted(query.items()))])
+        await socket.send(b"\x01" + asked.encode())
         data = await socket.receive()
         await socket.send(b"\x01" + (data or b"")[1:].upper())
 
@@ -77,12 +78,18 @@ async def refused(server: LiveServer, path: str, **more: Any) -> tuple[int, str]
     return caught.value.response.status_code, decode_json(caught.value.response.body or b"{}")["message"]
 
 
-EXEC = f"{PODS}/bound/exec?command=echo&command=hi"
+EXEC = f"{PODS}/bound/exec?command=echo&command=hi&stdin=true&stdout=true&stderr=false"
 
 
 async def test_streams_go_both_ways(server: LiveServer) -> None:
-    assert await say(server, EXEC) == ("v5.channel.k8s.io", b"\x01echo hi", b"\x01LOUD")
+    asked = b"\x01exec/default/bound/main command=echo,hi input=1 output=1"
+    assert await say(server, EXEC) == ("v5.channel.k8s.io", asked, b"\x01LOUD")
     assert (await say(server, EXEC, protocols=("v4.channel.k8s.io",)))[0] == "v4.channel.k8s.io"
+
+
+async def test_a_container_is_attached_to(server: LiveServer) -> None:
+    asked = b"\x01attach/default/bound/main output=1 tty=1"
+    assert (await say(server, f"{PODS}/bound/attach?stdout=true&tty=true"))[1] == asked
 
 
 async def test_who_may_only_get_cannot_run_commands(server: LiveServer) -> None:
@@ -99,7 +106,8 @@ async def test_who_may_only_get_cannot_run_commands(server: LiveServer) -> None:
         (f"{PODS}/nobody/exec?command=x", ("v5.channel.k8s.io",), 404, 'pods "nobody" not found'),
         (f"{PODS}/waiting/exec?command=x", ("v5.channel.k8s.io",), 400, "pod waiting does not have a host assigned"),
         (f"{PODS}/lost/exec?command=x", ("v5.channel.k8s.io",), 404, 'nodes "nowhere" not found'),
-        (f"{PODS}/bound/attach", ("v5.channel.k8s.io",), 400, "pods/attach is not supported"),
+        (f"{PODS}/bound/attach", ("v9.channel.k8s.io",), 400, "attach needs a WebSocket that speaks v5.channel.k8s.io"),
+        (f"{PODS}/bound/portforward", ("v5.channel.k8s.io",), 400, "speaks SPDY/3.1+portforward.k8s.io (kubectl 1.31"),
         (
             f"{PODS}/bound/exec?command=x&container=y",
             ("v5.channel.k8s.io",),
@@ -163,9 +171,10 @@ def test_where_an_agent_listens() -> None:
         address_of(node)
     assert str(caught.value) == "no preferred addresses found; known addresses: [InternalIP:10.0.0.1]"
     node["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 10250}}
-    assert address_of(node) == ("10.0.0.1", 10250, "")
+    assert address_of(node) == Address("10.0.0.1", 10250)
     node["metadata"]["annotations"] = {SERVING_CERTIFICATE_ANNOTATION: "PEM"}
-    assert address_of(node) == ("10.0.0.1", 10250, "PEM")
+    node["status"]["declaredFeatures"] = ["ExtendWebSocketsToKubelet"]
+    assert address_of(node) == Address("10.0.0.1", 10250, "PEM", websockets=True)
 
 
 def test_the_container_that_is_meant() -> None:

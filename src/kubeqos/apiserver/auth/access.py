@@ -15,6 +15,7 @@ from kubeqos.apiserver.auth import (
     Unauthenticated,
     forbidden_message,
 )
+from kubeqos.apiserver.auth.references import referenced
 from kubeqos.apiserver.nodes.podindex import PodIndex
 from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.apiserver.requests import Route
@@ -22,6 +23,7 @@ from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model.kinds import RBAC
 from kubeqos.store import Store, Stored
 from kubeqos.web.identity import MASTERS, Identity
+from kubeqos.web.messages import NO_QUERY, Query
 from kubeqos.web.status import ApiError, forbidden, unauthorized
 
 RBAC_PREFIX = f"/registry/{RBAC}/"
@@ -90,8 +92,20 @@ class Access:
             raise forbidden(wanted.resource, RBAC, name, why)
 
 
-def attributes(route: Route) -> Attributes:
-    return Attributes(route.verb, route.group, route.resource, route.subresource, route.namespace, route.name)
+_MANY = ("list", "watch", "deletecollection")
+
+
+def attributes(route: Route, query: Query = NO_QUERY) -> Attributes:
+    """What a request wants. Who lists one object by its name wants that one (kubelets watch a pod's Secrets so)."""
+    name = route.name
+    if not name and route.verb in _MANY and "fieldSelector" in query:
+        name = _selected_name(query["fieldSelector"][0])
+    return Attributes(route.verb, route.group, route.resource, route.subresource, route.namespace, name)
+
+
+def _selected_name(selector: str) -> str:
+    field, _, value = selector.partition("=")
+    return value.removeprefix("=") if field == "metadata.name" and "," not in value else ""
 
 
 _RESOURCE_GROUP = "resource.k8s.io"
@@ -151,48 +165,6 @@ class StoredFacts:
             if reference.get("namespace", namespace) == namespace:
                 references.append(reference)
         return {str(one["name"]) for one in references if one.get("kind") == "ConfigMap" and one.get("name")}
-
-
-_CLAIM_FIELDS = {"resourceclaims": "resourceClaimName", "resourceclaimtemplates": "resourceClaimTemplateName"}
-
-
-def _from_template(claim: JsonObject) -> bool:
-    return any(one.get("resourceClaimTemplateName") for one in (claim, claim.get("source") or {}))
-
-
-def referenced(pod: JsonObject, resource: str) -> set[str]:
-    """The names of the ConfigMaps, Secrets or claims that a pod refers to."""
-    found: set[str] = set()
-    spec = pod.get("spec") or {}
-    if resource == "serviceaccounts":
-        return {str(spec.get("serviceAccountName") or "default")}
-    if resource in _CLAIM_FIELDS:
-        statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-        claims = [*(spec.get("resourceClaims") or ()), *statuses]
-        sources = [*claims, *(claim.get("source") or {} for claim in claims)]
-        found = {str(one[_CLAIM_FIELDS[resource]]) for one in sources if one.get(_CLAIM_FIELDS[resource])}
-        if resource == "resourceclaims":
-            # What a claim from a template will be called is known before its controller has made it and said so.
-            found |= {f"{pod['metadata']['name']}-{claim['name']}" for claim in claims if _from_template(claim)}
-        return found
-    keys = {
-        "configmaps": ("configMap", "configMapRef", "configMapKeyRef"),
-        "secrets": ("secret", "secretRef", "secretKeyRef"),
-    }
-    wanted = keys.get(resource, ("persistentVolumeClaim",))
-    pending: list[object] = [spec]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, list):
-            pending += value
-        elif isinstance(value, dict):
-            for key, inner in value.items():
-                if key in wanted and isinstance(inner, dict):
-                    found.update(str(inner[n]) for n in ("name", "secretName", "claimName") if inner.get(n))
-                pending.append(inner)
-    if resource == "secrets":
-        found.update(s["name"] for s in spec.get("imagePullSecrets") or () if s.get("name"))
-    return found
 
 
 def load_policy(store: Store) -> Policy:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kubeqos.apiserver.auth.rbac import Attributes, Decision
+from kubeqos.apiserver.auth.references import referenced
 from kubeqos.codec import JsonObject
 from kubeqos.web.identity import Identity
 
@@ -59,7 +60,8 @@ def used(facts: NodeFacts, node: str, wanted: Attributes) -> bool:
 RULES: dict[tuple[str, str], list[tuple[frozenset[str], Check]]] = {
     ("", "nodes"): [(READ, anything), (WRITE, own_node)],
     ("", "nodes/status"): [(CHANGE, own_node)],
-    ("", "pods"): [(READ, anything), (frozenset({"delete"}), own_pod)],
+    # A created pod must be the mirror of a static one: `admits` looks at that.
+    ("", "pods"): [(READ | {"create"}, anything), (frozenset({"delete"}), own_pod)],
     ("", "pods/status"): [(CHANGE, own_pod)],
     ("", "pods/eviction"): [(frozenset({"create"}), own_pod)],
     ("", "events"): [(WRITE, anything)],
@@ -68,8 +70,8 @@ RULES: dict[tuple[str, str], list[tuple[frozenset[str], Check]]] = {
     ("coordination.k8s.io", "leases"): [(WRITE | {"get", "delete"}, own_lease)],
     ("", "namespaces"): [(READ, anything)],
     ("", "services"): [(READ, anything)],
-    ("", "configmaps"): [(frozenset({"get"}), used)],
-    ("", "secrets"): [(frozenset({"get"}), used)],
+    ("", "configmaps"): [(READ, used)],  # a list or watch of one by its name
+    ("", "secrets"): [(READ, used)],
     ("", "persistentvolumeclaims"): [(frozenset({"get"}), used)],
     ("resource.k8s.io", "resourceclaims"): [(frozenset({"get"}), used)],
     ("resource.k8s.io", "resourceclaimtemplates"): [(frozenset({"get"}), used)],
@@ -94,8 +96,27 @@ RULES: dict[tuple[str, str], list[tuple[frozenset[str], Check]]] = {
 }
 
 
+MIRROR = "kubernetes.io/config.mirror"
 _OWN = ("nodes", "leases", "csinodes")
 """What carries its node's name."""
+
+
+def not_a_mirror(node: str, pod: JsonObject) -> str:
+    """Why a node may not create this pod, in the words of NodeRestriction; nothing when it mirrors one of its own."""
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    if MIRROR not in (metadata.get("annotations") or {}):
+        return f'pod does not have "{MIRROR}" annotation, node "{node}" can only create mirror pods'
+    if spec.get("nodeName") != node:
+        return f'node "{node}" can only create pods with spec.nodeName set to itself'
+    for owner in metadata.get("ownerReferences") or ():
+        if (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) != ("v1", "Node", node):
+            return f'node "{node}" can only create pods with an owner reference set to itself'
+    if spec.get("serviceAccountName"):
+        return f'node "{node}" can not create pods that reference a service account'
+    for resource in ("secrets", "configmaps", "persistentvolumeclaims"):
+        if referenced(pod, resource):
+            return f'node "{node}" can not create pods that reference {resource}'
+    return ""
 
 
 class NodeRule:
@@ -119,7 +140,12 @@ class NodeRule:
     def admits(self, identity: Identity, wanted: Attributes, body: JsonObject) -> Decision | None:
         """The same for what only the body tells: the name of a created object. None when there is nothing to say."""
         node = identity.node
-        if node is None or wanted.verb != "create" or wanted.resource not in _OWN or wanted.subresource:
+        if node is None or wanted.verb != "create" or wanted.subresource:
+            return None
+        if wanted.resource == "pods" and not wanted.group:
+            wrong = not_a_mirror(node, body)
+            return Decision(False, wrong) if wrong else Decision(True, f"node rule: mirror pod of node {node!r}")
+        if wanted.resource not in _OWN:
             return None
         name = (body.get("metadata") or {}).get("name", "")
         if name == node:

@@ -11,28 +11,51 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 import httpx2
 import websockets
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.apiserver.registry.objects import decode
 from kubeqos.apiserver.requests import Request
-from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.codec import JsonObject, decode_json
+from kubeqos.logs import logger
 from kubeqos.model.annotations.wellknown import SERVING_CERTIFICATE_ANNOTATION
+from kubeqos.web.channels import (
+    ERROR,
+    TUNNEL,
+    UNREACHABLE,
+    WEBSOCKETS_FEATURE,
+    StreamOptions,
+    bridge,
+    failure_status,
+    frame,
+    node_query,
+    tunnel,
+    until_one_ends,
+)
 from kubeqos.web.messages import Query, Response
 from kubeqos.web.pki import Pki
 from kubeqos.web.status import ApiError, bad_request
 from kubeqos.web.tls import client_context
-from kubeqos.web.websockets import Socket, choose_protocol
+from kubeqos.web.websockets import CHANNEL_PROTOCOLS, Socket, choose_protocol
 
+log = logger("kubeqos.apiserver.nodes.proxy")
 DIAL_SECONDS, SUMMARY_SECONDS = 5.0, 10.0
-Address = tuple[str, int, str]
-"""Host, port, and the agent's own authority (PEM), empty when it has none."""
+
+
+class Address(NamedTuple):
+    """Where an agent listens and how it is spoken to."""
+
+    host: str
+    port: int
+    authority: str = ""
+    """Its own (PEM), empty when it has none."""
+    websockets: bool = False
 
 
 class NodeEndpoint(Protocol):
@@ -40,8 +63,8 @@ class NodeEndpoint(Protocol):
 
     async def logs(self, namespace: str, pod: str, container: str, query: Query) -> Response: ...
 
-    async def execute(self, namespace: str, pod: str, container: str, query: Query, socket: Socket) -> None:
-        """Run a command with its streams on the socket."""
+    async def stream(self, path: str, query: Query, socket: Socket) -> None:
+        """Carry the streams of `exec/…`, `attach/…` or `portForward/…` on the socket, asked as a kubelet is."""
 
     async def get(self, path: str, query: Query) -> Response:
         """Answer a question as the node's own endpoint does: its pods, metrics, statistics, stories."""
@@ -64,21 +87,22 @@ class NodeProxy:
     async def open(self, request: Request, pod: JsonObject, subresource: str) -> Response:
         """Answer a request for a pod's logs or streams."""
         metadata, node = pod["metadata"], pod["spec"]["nodeName"]
-        if subresource not in ("log", "exec"):
-            raise bad_request(f"pods/{subresource} is not supported: use exec or logs")
-        container = container_of(pod, request.first("container"))
+        where = f"{metadata['namespace']}/{metadata['name']}"
+        forwards = subresource == "portforward"
+        container = "" if forwards else container_of(pod, request.first("container"))
         endpoint = self.endpoint(node)
-        query = {name: values for name, values in request.query.items() if name != "container"}
         if subresource == "log":
+            query = {name: values for name, values in request.query.items() if name != "container"}
             return await endpoint.logs(metadata["namespace"], metadata["name"], container, query)
-        protocol = choose_protocol(request.protocols)
+        path = f"portForward/{where}" if forwards else f"{subresource}/{where}/{container}"
+        spoken = (TUNNEL,) if forwards else CHANNEL_PROTOCOLS
+        protocol = choose_protocol(request.protocols, spoken)
         if protocol is None:
-            raise bad_request(
-                "exec needs a WebSocket that speaks v5.channel.k8s.io or v4.channel.k8s.io (kubectl 1.31 or newer)"
-            )
+            what = f"{subresource} needs a WebSocket that speaks {' or '.join(spoken)}"
+            raise bad_request(f"{what} (kubectl 1.31 or newer)")
 
         async def streams(socket: Socket) -> None:
-            await endpoint.execute(metadata["namespace"], metadata["name"], container, query, socket)
+            await endpoint.stream(path, node_query(request.query), socket)
 
         return Response(101, streams=streams, protocol=protocol)
 
@@ -93,11 +117,11 @@ class NodeProxy:
         where = address_of(decode(stored))
         known = self._remote.get(name)
         if known is None or known[0] != where:
-            host, port, own = where
-            authority = own or self.authority or self.pki.ca_pem.decode()
+            authority = where.authority or self.authority or self.pki.ca_pem.decode()
             tls = client_context(*self.pki.node_client_files(), authority)
-            tls.check_hostname = not own  # an agent's own authority signs for it alone, the cluster's for many
-            known = where, HttpEndpoint(host, port, tls)
+            # An agent's own authority signs for it alone, the cluster's for many.
+            tls.check_hostname = not where.authority
+            known = where, HttpEndpoint(where, tls)
             self._remote[name] = known
         return known[1]
 
@@ -146,18 +170,24 @@ def address_of(node: JsonObject) -> Address:
         listed = " ".join(f"{one.get('type')}:{one.get('address')}" for one in addresses)
         raise bad_request(f"no preferred addresses found; known addresses: [{listed}]")
     own = (node["metadata"].get("annotations") or {}).get(SERVING_CERTIFICATE_ANNOTATION, "")
-    return host, int(port), str(own)
+    return Address(host, int(port), str(own), WEBSOCKETS_FEATURE in (status.get("declaredFeatures") or ()))
 
 
 class HttpEndpoint:
     """An agent in another process."""
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext) -> None:
+    def __init__(self, address: Address, tls: ssl.SSLContext) -> None:
+        host, port = address.host, address.port
         self._where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._websockets = address.websockets
         self._tls = tls
         timeout = httpx2.Timeout(DIAL_SECONDS, read=None)
         self._client = httpx2.AsyncClient(
-            base_url=f"https://{self._where}", verify=tls, timeout=timeout, trust_env=False
+            base_url=f"https://{self._where}",
+            verify=tls,
+            timeout=timeout,
+            trust_env=False,
+            headers={"accept-encoding": "identity"},  # what a node says is passed on as it comes
         )
 
     async def logs(self, namespace: str, pod: str, container: str, query: Query) -> Response:
@@ -176,14 +206,36 @@ class HttpEndpoint:
             return Response(answer.status_code, body, kind)
         return Response(answer.status_code, content_type=kind, stream=_chunks(answer))
 
-    async def execute(self, namespace: str, pod: str, container: str, query: Query, socket: Socket) -> None:
-        uri = f"wss://{self._where}/exec/{namespace}/{pod}/{container}?{urlencode(query, doseq=True)}"
-        protocols = [websockets.Subprotocol(socket.protocol)]
+    async def stream(self, path: str, query: Query, socket: Socket) -> None:
+        target = f"{self._where}/{quote(path)}?{urlencode(query, doseq=True)}"
         try:
-            async with connect(uri, ssl=self._tls, subprotocols=protocols, max_size=None, proxy=None) as agent:
-                await relay(socket, agent)
-        except (OSError, websockets.WebSocketException) as error:
-            await socket.send(b"\x03" + failure(f"error dialing the node agent at {self._where}: {error}"))
+            if socket.protocol == TUNNEL:
+                await tunnel(f"https://{target}", socket, self._tls)
+            elif self._websockets:
+                await self._relay(f"wss://{target}", socket)
+            else:
+                await bridge(f"https://{target}", StreamOptions.of(query), socket, self._tls)
+        except (*UNREACHABLE, websockets.WebSocketException) as error:
+            told = f"error dialing the node agent at {self._where}: {error or type(error).__name__}"
+            if socket.protocol == TUNNEL:  # which has no stream for errors
+                log.warning("port-forward: %s", told)
+            else:
+                await socket.send(frame(ERROR, failure_status(told)))
+
+    async def _relay(self, uri: str, socket: Socket) -> None:
+        """Carry messages both ways until the agent's side ends, or the client's."""
+        protocols = [websockets.Subprotocol(socket.protocol)]
+        async with connect(uri, ssl=self._tls, subprotocols=protocols, max_size=None, proxy=None) as agent:
+
+            async def forth() -> None:
+                while (data := await socket.receive()) is not None:
+                    await agent.send(data)
+
+            async def back() -> None:
+                async for data in agent:
+                    await socket.send(data.encode() if isinstance(data, str) else data)
+
+            await until_one_ends(forth(), back())
 
     async def summary(self) -> JsonObject:
         try:
@@ -208,30 +260,3 @@ async def _chunks(answer: httpx2.Response) -> AsyncIterator[bytes]:
             yield chunk
     finally:
         await answer.aclose()
-
-
-async def relay(one: Socket, other: ClientConnection) -> None:
-    """Carry messages both ways until the agent's side ends, or the client's."""
-
-    async def forth() -> None:
-        while (data := await one.receive()) is not None:
-            await other.send(data)
-
-    async def back() -> None:
-        async for data in other:
-            await one.send(data.encode() if isinstance(data, str) else data)
-
-    tasks = [asyncio.ensure_future(forth()), asyncio.ensure_future(back())]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def failure(message: str) -> bytes:
-    """What the error stream says when a command could not be run."""
-    return encode_json(
-        {"metadata": {}, "status": "Failure", "reason": "InternalError", "message": message, "code": 500}
-    )

@@ -41,6 +41,7 @@ from kubeqos.plugins.managers import (
 )
 from kubeqos.rules.classes import Catalog, Level
 from kubeqos.topology.memory import hugepage_resource
+from kubeqos.web.channels import WEBSOCKETS_FEATURE
 
 VERSION = "v1.37.0-kubeqos"
 HEALTHY = {
@@ -72,6 +73,11 @@ def runtime_problem(status: cri.RuntimeStatus) -> str:
     """Why the runtime is not ready; nothing when it is."""
     wrong = (one for one in status.conditions if one.type in _DECISIVE and not one.status)
     return "; ".join(f"{one.type}: {one.message or one.reason}" for one in wrong)
+
+
+def serving(port: int) -> dict[str, Any]:
+    """Where the agent answers, and that it takes streams by WebSocket."""
+    return {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}, "declaredFeatures": [WEBSOCKETS_FEATURE]}
 
 
 def capacity(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()) -> ResourceList:

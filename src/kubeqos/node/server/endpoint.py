@@ -1,4 +1,4 @@
-"""What a node agent answers to others: logs, exec, statistics, its pods, its metrics.
+"""What a node agent answers to others: logs, streams, statistics, its pods, its metrics.
 
 The API server asks an agent in its own process directly (`apiserver.nodes.proxy.NodeEndpoint`); everybody
 else comes through `node.server.routes`.
@@ -15,24 +15,31 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kubeqos.codec import JsonObject, encode_json
+from kubeqos.cri.errors import CallError
+from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.errors import InputError
 from kubeqos.gates import GATES
+from kubeqos.logs import logger
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.cri.configs import pod_log_dir
 from kubeqos.node.pod.journal import encode
 from kubeqos.node.pod.observed import SeenContainer, Stage
 from kubeqos.node.pod.record import PodRecord
 from kubeqos.node.pressure.housekeeping import Housekeeper
-from kubeqos.node.server.exec import ERROR, ExecOptions, execute, failure_status, frame
+from kubeqos.node.server.exec import attach_url, carry, exec_url, refusal
 from kubeqos.node.server.logs import LogOptions, read_log
 from kubeqos.node.server.podresources import PodResourcesServicer
 from kubeqos.node.server.summary import resource_metrics, summary
+from kubeqos.web.channels import ERROR, UNREACHABLE, StreamOptions, failure_status, frame, tunnel
 from kubeqos.web.messages import Query, Response
 from kubeqos.web.status import ApiError, bad_request
 from kubeqos.web.websockets import Socket
 
 TEXT = "text/plain"
+PORT_FORWARD_PATH = "portForward"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+log = logger("kubeqos.node.server.endpoint")
 
 
 class NodeServer:
@@ -102,20 +109,54 @@ class NodeServer:
     def _log_path(self, pod: PodRecord, container: str, seen: SeenContainer) -> Path:
         return pod_log_dir(pod.admitted, self.agent.context) / container / f"{seen.attempt}.log"
 
-    # ---- Exec
+    # ---- Streams
 
-    async def execute(self, namespace: str, pod: str, container: str, query: Query, socket: Socket) -> None:
+    async def stream(self, path: str, query: Query, socket: Socket) -> None:
+        """Carry the streams of `exec/…`, `attach/…` or `portForward/…` on a WebSocket."""
+        what, *rest = path.split("/")
         try:
-            record = self._record(namespace, pod)
+            url = await self.stream_url(path, query)
         except ApiError as error:
-            await socket.send(frame(ERROR, failure_status(str(error))))
+            whole = what == "exec" and error.code == 501
+            if not whole and what != PORT_FORWARD_PATH:  # which has no stream for errors
+                await socket.send(frame(ERROR, failure_status(str(error))))
+            if not whole:
+                return
+            url = None
+        if what == PORT_FORWARD_PATH and url is not None:
+            try:
+                await tunnel(url, socket)
+            except UNREACHABLE as error:
+                log.warning("port-forward to %s: the runtime's streaming server: %s", "/".join(rest), error)
             return
-        known = record.containers.get(container)
+        await carry(self.agent.runtime, self._running(*rest).id, StreamOptions.of(query), url, socket)
+
+    async def stream_url(self, path: str, query: Query) -> str:
+        """Where the runtime opens the streams that a path asks for; 501 where it opens none."""
+        try:
+            match path.split("/"):
+                case ["exec", namespace, pod, container]:
+                    seen = self._running(namespace, pod, container)
+                    return await exec_url(self.agent.runtime, seen.id, StreamOptions.of(query))
+                case ["attach", namespace, pod, container]:
+                    seen = self._running(namespace, pod, container)
+                    return await attach_url(self.agent.runtime, seen.id, StreamOptions.of(query))
+                case ["portForward", namespace, pod]:
+                    sandbox = self._record(namespace, pod).sandbox
+                    if sandbox is None:
+                        raise bad_request(f'pod "{pod}" is not running')
+                    request = cri.PortForwardRequest(pod_sandbox_id=sandbox.id)
+                    return await self.agent.runtime.port_forward_url(request)
+        except CallError as error:
+            raise refusal(error) from error
+        raise ApiError(404, "NotFound", "404 page not found", details={})
+
+    def _running(self, namespace: str, pod: str, container: str) -> SeenContainer:
+        known = self._record(namespace, pod).containers.get(container)
         seen = known.newest if known is not None else None
         if seen is None or seen.stage is not Stage.RUNNING:
-            await socket.send(frame(ERROR, failure_status(f'container not found ("{container}")')))
-            return
-        await execute(self.agent.runtime, seen.id, ExecOptions.of(query), socket)
+            raise bad_request(f'container not found ("{container}")')
+        return seen
 
     # ---- Statistics
 

@@ -1,49 +1,35 @@
-"""`kubectl exec` on the node: Kubernetes' channel protocol on one side, the runtime on the other.
+"""`kubectl exec`, `attach` and `port-forward` on the node: a client's streams on one side, the runtime on the other.
 
-Each message begins with the number of its stream. v5 adds a message that closes a stream, so that a command can see the
-end of its input. A runtime with a streaming server (containerd) is spoken to over SPDY (`node.server.spdy`); one
-without (the simulated) runs the command as a whole with ExecSync and its output is sent at the end.
+A runtime with a streaming server (containerd) says where it opens the streams, and `web.channels` carries them there;
+one without (the simulated) runs a command as a whole with ExecSync and its output is sent at the end.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
-from kubeqos.errors import RemoteError
-from kubeqos.node.server.spdy import Streams, streams
-from kubeqos.web.messages import Query
+from kubeqos.web.channels import (
+    CLOSE,
+    ERROR,
+    STDERR,
+    STDIN,
+    STDOUT,
+    UNREACHABLE,
+    StreamOptions,
+    bridge,
+    failure_status,
+    frame,
+)
+from kubeqos.web.status import ApiError, bad_request
 from kubeqos.web.websockets import Socket
 
-STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 EXEC_SECONDS = 3600
-NAMES = {STDIN: "stdin", STDOUT: "stdout", STDERR: "stderr", ERROR: "error", RESIZE: "resize"}
-NUMBERS = {name: number for number, name in NAMES.items()}
 SUCCESS = encode_json({"metadata": {}, "status": "Success"})
-
-
-@dataclass(frozen=True, slots=True)
-class ExecOptions:
-    """PodExecOptions."""
-
-    command: tuple[str, ...]
-    stdin: bool = False
-    stdout: bool = True
-    stderr: bool = True
-    tty: bool = False
-
-    @classmethod
-    def of(cls, query: Query) -> ExecOptions:
-        def on(name: str) -> bool:
-            return query.get(name, ["false"])[0].lower() in ("true", "1")
-
-        return cls(tuple(query.get("command", ())), on("stdin"), on("stdout"), on("stderr"), on("tty"))
 
 
 @runtime_checkable
@@ -70,21 +56,10 @@ def exit_status(code: int) -> bytes:
     return encode_json(status)
 
 
-def failure_status(message: str) -> bytes:
-    return encode_json(
-        {"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError", "code": 500}
-    )
-
-
-def frame(stream: int, data: bytes) -> bytes:
-    return bytes([stream]) + data
-
-
-async def execute(runtime: Runtime, container_id: str, options: ExecOptions, socket: Socket) -> None:
-    """Run a command in a container with its streams on the socket."""
+async def exec_url(runtime: Runtime, container_id: str, options: StreamOptions) -> str:
+    """Where the runtime opens the streams of a command."""
     if not options.command:
-        await socket.send(frame(ERROR, failure_status("you must specify at least one command for the container")))
-        return
+        raise bad_request("you must specify at least one command for the container")
     request = cri.ExecRequest(
         container_id=container_id,
         cmd=options.command,
@@ -93,18 +68,40 @@ async def execute(runtime: Runtime, container_id: str, options: ExecOptions, soc
         stdout=options.stdout,
         stderr=options.stderr and not options.tty,
     )
-    try:
-        url = await runtime.exec_url(request)
-    except CallError as error:
-        if error.code is not Code.UNIMPLEMENTED:
-            await socket.send(frame(ERROR, failure_status(error.details)))
-            return
+    return await runtime.exec_url(request)
+
+
+async def attach_url(runtime: Runtime, container_id: str, options: StreamOptions) -> str:
+    """Where the runtime opens the streams of a container's own process."""
+    request = cri.AttachRequest(
+        container_id=container_id,
+        tty=options.tty,
+        stdin=options.stdin,
+        stdout=options.stdout,
+        stderr=options.stderr and not options.tty,
+    )
+    return await runtime.attach_url(request)
+
+
+async def carry(runtime: Runtime, container_id: str, options: StreamOptions, url: str | None, socket: Socket) -> None:
+    """Streams of a command or a container on the socket; a command as a whole where the runtime has no streams."""
+    if url is None:
         await _run_whole(runtime, container_id, options, socket)
         return
-    await _stream(url, options, socket)
+    try:
+        await bridge(url, options, socket)
+    except UNREACHABLE as error:
+        await socket.send(frame(ERROR, failure_status(f"the runtime's streaming server: {error}")))
 
 
-async def _run_whole(runtime: Runtime, container_id: str, options: ExecOptions, socket: Socket) -> None:
+def refusal(error: CallError) -> ApiError:
+    """What a client is told when the runtime gives no address for its streams."""
+    if error.code is Code.UNIMPLEMENTED:
+        return ApiError(501, "NotImplemented", f"the runtime of this node has no streams: {error.details}", details={})
+    return ApiError(500, "InternalError", error.details, details={})
+
+
+async def _run_whole(runtime: Runtime, container_id: str, options: StreamOptions, socket: Socket) -> None:
     try:
         if options.stdin and isinstance(runtime, TakesInput):
             stdin = await _whole_input(socket)
@@ -127,45 +124,3 @@ async def _whole_input(socket: Socket) -> bytes:
         if data[:1] == bytes([STDIN]):
             found += data[1:]
     return bytes(found)
-
-
-async def _stream(url: str, options: ExecOptions, socket: Socket) -> None:
-    """Carry messages between a client and the runtime's streaming server."""
-    try:
-        async with streams(url, _wanted(options)) as runtime:
-            inward = asyncio.ensure_future(_inward(socket, runtime))
-            outward = asyncio.ensure_future(_outward(runtime, socket))
-            try:
-                await asyncio.wait((inward, outward), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (inward, outward):
-                    task.cancel()
-                await asyncio.gather(inward, outward, return_exceptions=True)
-    except (OSError, TimeoutError, asyncio.IncompleteReadError, RemoteError) as error:
-        await socket.send(frame(ERROR, failure_status(f"the runtime's streaming server: {error}")))
-
-
-def _wanted(options: ExecOptions) -> list[str]:
-    """The streams that the runtime waits for."""
-    asked = {
-        ERROR: True,
-        STDIN: options.stdin,
-        STDOUT: options.stdout,
-        STDERR: options.stderr and not options.tty,
-        RESIZE: options.tty,
-    }
-    return [NAMES[number] for number, is_asked in asked.items() if is_asked]
-
-
-async def _inward(socket: Socket, runtime: Streams) -> None:
-    """Client to runtime, until the client has gone."""
-    while (data := await socket.receive()) is not None:
-        if data[:1] == bytes([CLOSE]):
-            await runtime.close(NAMES.get(data[1], "") if len(data) > 1 else "")
-        elif data:
-            await runtime.send(NAMES.get(data[0], ""), data[1:])
-
-
-async def _outward(runtime: Streams, socket: Socket) -> None:
-    async for name, data in runtime.received():
-        await socket.send(frame(NUMBERS[name], data))

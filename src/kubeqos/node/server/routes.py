@@ -2,7 +2,8 @@
 
     GET /healthz   /metrics   /metrics/resource   /pods   /stats/summary   /stories/NAMESPACE/POD
     GET /containerLogs/NAMESPACE/POD/CONTAINER?follow&tailLines&sinceSeconds&previous&timestamps
-    WebSocket /exec/NAMESPACE/POD/CONTAINER?command=…
+    WebSocket or SPDY /exec/NAMESPACE/POD/CONTAINER?command=…   /attach/NAMESPACE/POD/CONTAINER
+    WebSocket or SPDY /portForward/NAMESPACE/POD
 
 Only `/healthz` is for everybody; the rest needs a client certificate of the cluster in `system:masters`, which the API
 server has. It is known by the authority that the agent publishes on its Node.
@@ -16,16 +17,18 @@ from pathlib import Path
 
 from kubeqos.codec import encode_json
 from kubeqos.logs import logger
-from kubeqos.node.server.endpoint import TEXT, NodeServer
-from kubeqos.web.asgi import Receive, Scope, Send, respond
+from kubeqos.node.server.endpoint import PORT_FORWARD_PATH, TEXT, NodeServer
+from kubeqos.web.asgi import UPGRADE, Receive, Scope, Send, respond
+from kubeqos.web.channels import PORT_FORWARD, TUNNEL, passing_on
 from kubeqos.web.identity import MASTERS, Identity
-from kubeqos.web.messages import Response, parse_query
+from kubeqos.web.messages import Query, Response, parse_query
 from kubeqos.web.pki import Pki
 from kubeqos.web.serving import serve
 from kubeqos.web.sockets import listen
+from kubeqos.web.spdy import CHANNELS
 from kubeqos.web.status import ApiError, bad_request
 from kubeqos.web.tls import SCOPE_KEY, server_context
-from kubeqos.web.websockets import Socket, choose_protocol
+from kubeqos.web.websockets import CHANNEL_PROTOCOLS, Socket, choose_protocol
 
 log = logger("kubeqos.node.server.routes")
 
@@ -54,16 +57,23 @@ class Endpoint:
         _authorize(scope.get(SCOPE_KEY))
         query = parse_query(scope["query_string"])
         match path:
-            case ["exec", namespace, pod, container]:
-                protocol = choose_protocol(scope.get("subprotocols", ()))
-                if protocol is None:
-                    raise bad_request("exec needs a WebSocket that speaks v5.channel.k8s.io or v4.channel.k8s.io")
-
-                async def streams(socket: Socket) -> None:
-                    await self._server.execute(namespace, pod, container, query, socket)
-
-                return Response(101, streams=streams, protocol=protocol)
+            case [("exec" | "attach" | "portForward") as what, *_]:
+                return await self._streams(scope, what, "/".join(path), query)
         return await self._server.get("/".join(path), query)
+
+    async def _streams(self, scope: Scope, what: str, path: str, query: Query) -> Response:
+        spoken = (TUNNEL,) if what == PORT_FORWARD_PATH else CHANNEL_PROTOCOLS
+        if UPGRADE in scope:  # as every API server before 1.37 asks
+            url = await self._server.stream_url(path, query)
+            return passing_on(url, PORT_FORWARD if what == PORT_FORWARD_PATH else CHANNELS)
+        protocol = choose_protocol(scope.get("subprotocols", ()), spoken)
+        if protocol is None:
+            raise bad_request(f"{what} needs SPDY, or a WebSocket that speaks {' or '.join(spoken)}")
+
+        async def streams(socket: Socket) -> None:
+            await self._server.stream(path, query, socket)
+
+        return Response(101, streams=streams, protocol=protocol)
 
 
 def _authorize(peer: Identity | None) -> None:

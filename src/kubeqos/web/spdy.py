@@ -1,8 +1,8 @@
-"""The streams of one command in a runtime's streaming server, over SPDY/3.1 as every kubelet opens them.
+"""The streams of one command over SPDY/3.1: what a runtime's streaming server speaks, and every kubelet.
 
-Over WebSocket these servers speak v4 of the channel protocol, which cannot say that a command's input has ended; a
+Over WebSocket most of them speak v4 of the channel protocol, which cannot say that a command's input has ended; a
 SPDY stream can be closed on its own. Only what a client of streams needs is here: it opens all of them, sends and
-takes data, and answers pings. Called by `node.server.exec`.
+takes data, and answers pings. Who only passes bytes on takes the `upgraded` connection. Called by `web.channels`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import AsyncIterator, Sequence
 from urllib.parse import urlsplit
 
 from kubeqos.errors import RemoteError
+from kubeqos.web.messages import Connection
 
-PROTOCOL = "v4.channel.k8s.io"
+CHANNELS = "v4.channel.k8s.io"
+"""How streams of a command are numbered and how its end is told, once there is a connection."""
 UPGRADE_SECONDS = 10.0
 MOST_BYTES = 1 << 16
 _VERSION = 0x8003
@@ -87,30 +89,38 @@ def _text(word: str) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def streams(url: str, names: Sequence[str]) -> AsyncIterator[Streams]:
+async def streams(url: str, names: Sequence[str], tls: ssl.SSLContext | None = None) -> AsyncIterator[Streams]:
     """Open streams of these types for the duration of a block."""
+    async with upgraded(url, CHANNELS, tls) as (reader, writer):
+        yield Streams(reader, writer, names)
+
+
+@contextlib.asynccontextmanager
+async def upgraded(url: str, protocol: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[Connection]:
+    """A connection that speaks SPDY from here on, for the duration of a block."""
     parts = urlsplit(url)
-    secure = ssl.create_default_context() if parts.scheme == "https" else None
+    secure = tls or ssl.create_default_context() if parts.scheme == "https" else None
     port = parts.port or (443 if secure else 80)
-    reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=secure)
+    async with asyncio.timeout(UPGRADE_SECONDS):
+        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=secure)
     try:
         async with asyncio.timeout(UPGRADE_SECONDS):
-            await _upgrade(reader, writer, url)
-        yield Streams(reader, writer, names)
+            await _upgrade(reader, writer, url, protocol)
+        yield reader, writer
     finally:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
 
 
-async def _upgrade(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: str) -> None:
+async def _upgrade(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: str, protocol: str) -> None:
     parts = urlsplit(url)
     path = parts.path + (f"?{parts.query}" if parts.query else "")
     lines = [
         *(f"POST {path} HTTP/1.1", f"Host: {parts.netloc}", "Connection: Upgrade", "Upgrade: SPDY/3.1"),
-        *(f"X-Stream-Protocol-Version: {PROTOCOL}", "Content-Length: 0", "", ""),
+        *(f"X-Stream-Protocol-Version: {protocol}", "Content-Length: 0", "", ""),
     ]
     writer.write("\r\n".join(lines).encode())
     head = (await reader.readuntil(b"\r\n\r\n")).decode(errors="replace").split("\r\n")
     if " 101 " not in f"{head[0]} ":
-        raise RemoteError(f"refuses to open streams: {head[0]}", where=url)
+        raise RemoteError(f"refuses to open streams: {head[0]}", where=f"{parts.scheme}://{parts.netloc}{parts.path}")

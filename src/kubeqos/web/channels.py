@@ -29,8 +29,6 @@ CLIENT_WORDS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": 
 PORT_FORWARD = "portforward.k8s.io"
 TUNNEL = f"SPDY/3.1+{PORT_FORWARD}"
 """The subprotocol of a WebSocket whose messages are the bytes of a SPDY connection that forwards ports."""
-WEBSOCKETS_FEATURE = "ExtendWebSocketsToKubelet"
-"""What a node declares that takes streams by WebSocket; every other takes them by SPDY."""
 UNREACHABLE = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, RemoteError)
 _READ_BYTES = 1 << 16
 log = logger("kubeqos.web.channels")

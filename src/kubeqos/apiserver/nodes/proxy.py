@@ -24,12 +24,11 @@ from kubeqos.apiserver.registry.objects import decode
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.logs import logger
-from kubeqos.model.annotations.wellknown import SERVING_CERTIFICATE_ANNOTATION
+from kubeqos.model.annotations.wellknown import SERVING_CERTIFICATE_ANNOTATION, WEBSOCKETS_FEATURE
 from kubeqos.web.channels import (
     ERROR,
     TUNNEL,
     UNREACHABLE,
-    WEBSOCKETS_FEATURE,
     StreamOptions,
     bridge,
     failure_status,

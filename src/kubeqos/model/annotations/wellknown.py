@@ -42,3 +42,6 @@ POLICY_ANNOTATION: Final = "cci.resources.alpha.kubernetes.io/pod"
 
 CONTAINER_POLICY_ANNOTATION: Final = "cci.resources.alpha.kubernetes.io/container."
 """On a Pod, followed by a container's name: the compute policy of that container."""
+
+WEBSOCKETS_FEATURE = "ExtendWebSocketsToKubelet"
+"""What a Node declares in its status that takes streams by WebSocket; every other takes them by SPDY."""

@@ -26,6 +26,7 @@ from kubeqos.model.annotations.wellknown import (
     MACHINE_ANNOTATION,
     PROFILE_LABEL,
     TOPOLOGY_ANNOTATION,
+    WEBSOCKETS_FEATURE,
 )
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeQosResources, ResourceList
@@ -41,7 +42,6 @@ from kubeqos.plugins.managers import (
 )
 from kubeqos.rules.classes import Catalog, Level
 from kubeqos.topology.memory import hugepage_resource
-from kubeqos.web.channels import WEBSOCKETS_FEATURE
 
 VERSION = "v1.37.0-kubeqos"
 HEALTHY = {

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kubeqos.gates import FeatureGates
+from kubeqos.rules.admission import class_fields
 from kubeqos.rules.offline import Offline
 from kubeqos.rules.requests import RequestRefused
 from tests.rules.quota.objects import Raw, container, pod, quota, why
@@ -229,3 +230,11 @@ def test_applying_a_change_keeps_what_the_server_filled_in() -> None:
     assert after["spec"]["containers"][0]["image"] == "registry.example/app:2"
     assert after["spec"]["tolerations"] == before["spec"]["tolerations"]
     assert after["status"] == before["status"]
+
+
+def test_class_fields_by_their_paths() -> None:
+    spec = {"containers": [{"resources": {"qosResources": [{"name": "rdt", "class": "gold"}]}}]}
+    place = "containers[0].resources.qosResources"
+    assert list(class_fields({"spec": spec})) == [f"spec.{place}"]
+    job = {"spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}}
+    assert list(class_fields(job)) == [f"spec.jobTemplate.spec.template.spec.{place}"]

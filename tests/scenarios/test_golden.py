@@ -74,6 +74,9 @@ ONLINE = {
     "simulate-scale-up-name": f"simulate scale-up --node-group {SIMULATE}/groups.yaml -o name",
     "simulate-fit-cluster": f"simulate fit -f {SIMULATE}/deployment.yaml",
     "not-found": "why nobody",
+    "edit": "edit quota nobody",
+    "edit-unknown": "edit planet earth",
+    "rollout-undo": "rollout undo deployment/nobody",
 }
 
 

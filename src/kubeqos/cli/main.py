@@ -43,6 +43,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "map": ("kubeqos.cli.inspect.map", "Draw a node's NUMA nodes, caches and cores with their owners."),
     "top": ("kubeqos.cli.inspect.top", "Show what nodes, pods and classes use."),
     "simulate": ("kubeqos.cli.rehearse.simulate", "Rehearse a change on a copy of the cluster."),
+    "edit": ("kubeqos.cli.change.edit", "Edit an object in your editor; keeps the fields that kubectl does not know."),
+    "rollout": ("kubeqos.cli.change.rollout", "Roll a deployment back to an earlier revision, classes included."),
     "bench": ("kubeqos.cli.bench", "Measure this machine, beside the targets."),
     "apiserver": ("kubeqos.cli.parts.apiserver", "Run the API server alone."),
     "plugin": ("kubeqos.cli.parts.plugin", "Run a built-in resource plugin, or look into it."),
@@ -63,6 +65,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 TASKS: Mapping[str, tuple[str, ...]] = {
     "A cluster on this machine": ("up", "status", "demo", "down"),
     "Ask a cluster": ("why", "story", "describe", "top", "map", "classes", "quota"),
+    "Change a cluster": ("edit", "rollout"),
     "Try before you apply": ("check", "classify", "convert", "simulate"),
     "Run a part alone": ("apiserver", "controllers", "scheduler", "node", "relay", "relay-hook", "runtime"),
     "Use a Kubernetes cluster": ("controller",),

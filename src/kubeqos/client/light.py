@@ -1,4 +1,4 @@
-"""A small synchronous reader for the command line: one kubeconfig, one connection, plain JSON.
+"""A small synchronous client for the command line: one kubeconfig, one connection, plain JSON.
 
 The full client brings an event loop and takes longer to import than a command should to print a table. Where the server
 is and who we are to it both read from the same place (`address`, `credentials`).
@@ -19,7 +19,7 @@ from kubeqos.client.address import PORTS, Address, address_of, basic
 from kubeqos.client.credentials import Credentials
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.kubeconfig import Config, load
-from kubeqos.codec import JsonObject, decode_json
+from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.errors import ConfigurationError
 
 _SECONDS = 30.0
@@ -27,7 +27,7 @@ _RIGHT_HOST = "did you specify the right host or port?"
 
 
 class LightApi:
-    """Reads from one API server."""
+    """Reads from one API server, and writes what a command changes."""
 
     def __init__(self, config: Config, credentials: Credentials) -> None:
         cluster = config.cluster
@@ -78,13 +78,29 @@ class LightApi:
             event: Any = decode_json(line)
             yield event["type"], event["object"]
 
-    def _send(self, method: str, path: str, query: Mapping[str, str]) -> http.client.HTTPResponse:
+    def write(
+        self, method: str, path: str, body: object, content_type: str = "application/json", **query: str
+    ) -> tuple[JsonObject, list[str]]:
+        """Change an object; the new one, and what the server warned of."""
+        response = self._send(method, path, query, encode_json(body), content_type)
+        answer = response.read()
+        if response.status >= 400:
+            raise ApiError.of(response.status, answer)
+        warnings = [_warning(text) for text in response.headers.get_all("Warning") or ()]
+        return cast(JsonObject, decode_json(answer)), warnings
+
+    def _send(
+        self, method: str, path: str, query: Mapping[str, str], body: bytes | None = None, content_type: str = ""
+    ) -> http.client.HTTPResponse:
         target = self._address.base + quote(path, safe="/:") + (f"?{urlencode(query)}" if query else "")
         try:
             self._connection.putrequest(method, target)
             for name, value in (("Accept", "application/json"), ("User-Agent", "kubeqos"), *self._headers):
                 self._connection.putheader(name, value)
-            self._connection.endheaders()
+            if body is not None:
+                self._connection.putheader("Content-Type", content_type)
+                self._connection.putheader("Content-Length", str(len(body)))
+            self._connection.endheaders(body)
             return self._connection.getresponse()
         except (OSError, http.client.HTTPException, socket.gaierror) as error:
             self._connection.close()
@@ -93,6 +109,12 @@ class LightApi:
             else:
                 what = f"cannot reach the API server: {getattr(error, 'strerror', None) or error}"
             raise Unreachable(what, where=self.server, applied=False) from error
+
+
+def _warning(header: str) -> str:
+    """The text of a Warning header: `299 agent "text"`, quotes in it behind a backslash."""
+    text = header.encode("latin-1", "replace").decode("utf-8", "replace").split(" ", 2)[-1]
+    return text[1:-1].replace('\\"', '"').replace("\\\\", "\\") if text.startswith('"') else text
 
 
 class _Tls(http.client.HTTPSConnection):

@@ -18,13 +18,14 @@ from kubeqos import gates
 from kubeqos.model.gotext import quote
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
-from kubeqos.rules.allocated import assigned_classes, held_spec, keep_class
+from kubeqos.rules.allocated import assigned_classes, held_spec, keep_class, resized_spec
 from kubeqos.rules.classes import Level, changed_annotations, raw_classes_asked, request_errors, translate_annotations
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, worth_telling
 from kubeqos.rules.priority import keep_priority, resolve_priority
 from kubeqos.rules.quota import Charge, Deltas
 from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
+from kubeqos.rules.restoredclasses import restored
 from kubeqos.rules.runtimeclass import apply_runtime_class
 from kubeqos.rules.services import drop_type_dependent
 from kubeqos.rules.validation import validate, warnings
@@ -145,8 +146,8 @@ def classes_need_gate(work: Work) -> RequestRefused | None:
     (ruling 14): in pods, in templates that pods are made from, in limit ranges and quotas."""
     if work.around.gates.enabled(gates.QOS_RESOURCES):
         return None
-    stored = _class_fields(work.request.old or {})
-    where = [path for path, value in _class_fields(work.new).items() if stored.get(path) != value]
+    stored = class_fields(work.request.old or {})
+    where = [path for path, value in class_fields(work.new).items() if stored.get(path) != value]
     if not where:
         return None
     return refuse_invalid(
@@ -154,17 +155,34 @@ def classes_need_gate(work: Work) -> RequestRefused | None:
     )
 
 
-def _class_fields(raw: Raw) -> dict[str, Any]:
-    """Every field of KEP-3008 that an object sets, by its path."""
+def classes_survive(work: Work) -> RequestRefused | None:
+    """Classes that a client left out because it does not know them come back, or it is told (KEP-3008, Kubectl)."""
+    old, new = work.request.old or {}, work.new
+    spec = new.get("spec") or {}
+    if work.around.origins and isinstance(spec.get("template"), dict):
+        kept = restored((old.get("spec") or {}).get("template"), spec["template"], work.around.origins)
+        if kept is not None:
+            spec["template"] = kept.template
+            work.warnings.append(kept.because)
+            return None
+    gone = ", ".join(class_fields(old))
+    if gone and not class_fields(new):
+        work.warnings.append(f"this update removes every QoS class: {gone} {'is' if ',' not in gone else 'are'} gone")
+    return None
+
+
+def class_fields(raw: Raw) -> dict[str, Any]:
+    """Every field of KEP-3008 that an object sets, by its path: in pods and their templates, limits and quotas."""
     spec = raw.get("spec") or {}
     found = _class_fields_of_pod(spec, "spec")
     for index, item in enumerate(spec.get("limits") or ()):
         if item.get("qosResources"):
             found[f"spec.limits[{index}].qosResources"] = item["qosResources"]
-    for holder, path in ((spec, "spec.template.spec"), (raw, "template.spec")):
+    job = (spec.get("jobTemplate") or {}).get("spec") or {}
+    for holder, path in ((spec, "spec.template"), (raw, "template"), (job, "spec.jobTemplate.spec.template")):
         template = holder.get("template")
         if isinstance(template, dict):
-            found |= _class_fields_of_pod(template.get("spec") or {}, path)
+            found |= _class_fields_of_pod(template.get("spec") or {}, f"{path}.spec")
     return found
 
 
@@ -325,25 +343,10 @@ def service_type(work: Work) -> RequestRefused | None:
 def resize_only(work: Work) -> RequestRefused | None:
     """A resize changes resources and nothing else: whatever more the client sent is dropped, its metadata too."""
     old = work.request.old or {}
-    wanted, before = work.new.get("spec") or {}, old.get("spec") or {}
-    spec = {**before, "resources": wanted.get("resources")}
-    if wanted.get("qosResources"):
-        spec["qosResources"] = wanted["qosResources"]  # validation says that they stay
-    for key in ("containers", "initContainers"):
-        pairs = [wanted.get(key) or [], before.get(key) or []]
-        names = [[container.get("name") for container in containers] for containers in pairs]
-        if names[0] != names[1]:
-            spec[key] = pairs[0]  # validation says what is wrong with it
-        elif pairs[0]:
-            spec[key] = [_resized(new, base) for new, base in zip(*pairs, strict=True)]
+    spec = resized_spec(work.new.get("spec") or {}, old.get("spec") or {})
     work.new.clear()
-    work.new.update(old, spec={field: value for field, value in spec.items() if value is not None})
+    work.new.update(old, spec=spec)
     return None
-
-
-def _resized(new: Raw, old: Raw) -> Raw:
-    changed = {**old, "resources": new.get("resources"), "resizePolicy": new.get("resizePolicy")}
-    return {field: value for field, value in changed.items() if value is not None}
 
 
 def resize_needs_node(work: Work) -> RequestRefused | None:
@@ -446,7 +449,7 @@ def _charge(request: Request, raw: Raw | None, around: ClusterFacts, work: Work 
 
 TEMPLATED = (
     "podtemplates", "replicationcontrollers", "deployments.apps", "replicasets.apps", "statefulsets.apps",
-    "daemonsets.apps", "jobs.batch",
+    "daemonsets.apps", "jobs.batch", "cronjobs.batch",
 )  # fmt: skip
 """Resources that pods are made from."""
 _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
@@ -458,13 +461,14 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.UPDATE, "pods", "status"): (status_without_classes, keep_classes_unseen),
     (Operation.UPDATE, "nodes", "status"): (status_without_classes,),
     (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
-    (Operation.UPDATE, "limitranges", ""): (classes_need_gate,),
+    (Operation.UPDATE, "limitranges", ""): (classes_survive, classes_need_gate),
     (Operation.UPDATE, "services", ""): (service_type,),
+    **{(Operation.CREATE, resource, ""): (classes_need_gate,) for resource in ("resourcequotas", *TEMPLATED)},
     **{
-        (operation, resource, ""): (classes_need_gate,)
-        for operation in (Operation.CREATE, Operation.UPDATE)
+        (Operation.UPDATE, resource, ""): (classes_survive, classes_need_gate)
         for resource in ("resourcequotas", *TEMPLATED)
     },
+    (Operation.CREATE, "jobs.batch", ""): (classes_survive, classes_need_gate),
 }  # fmt: skip
 _VALIDATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (runtime_overhead, strict_class_names, limit_bounds),

@@ -18,6 +18,7 @@ from kubeqos.rules.classes import ClassKey, demand, requested
 from kubeqos.rules.podqos import max_into
 
 _Classes = list[QosResourceRequest]
+Raw = dict[str, Any]
 
 
 def held_classes(pod: PodView, container_level: Collection[str]) -> dict[ClassKey, int]:
@@ -143,3 +144,23 @@ def _both(asked: _Classes, assigned: _Classes, names: Collection[str]) -> _Class
         if one.class_ and one.name in names and (one.name, one.class_) not in known
     }
     return [*asked, *more.values()] if more else asked
+
+
+def resized_spec(wanted: Raw, before: Raw) -> Raw:
+    """The spec of a pod with the resources that a resize asks for, and nothing else of what it says."""
+    spec = {**before, "resources": wanted.get("resources")}
+    if wanted.get("qosResources"):
+        spec["qosResources"] = wanted["qosResources"]  # validation says that they stay
+    for key in ("containers", "initContainers"):
+        pairs = [wanted.get(key) or [], before.get(key) or []]
+        names = [[container.get("name") for container in containers] for containers in pairs]
+        if names[0] != names[1]:
+            spec[key] = pairs[0]  # validation says what is wrong with it
+        elif pairs[0]:
+            spec[key] = [_resized(new, base) for new, base in zip(*pairs, strict=True)]
+    return {field: value for field, value in spec.items() if value is not None}
+
+
+def _resized(new: Raw, old: Raw) -> Raw:
+    changed = {**old, "resources": new.get("resources"), "resizePolicy": new.get("resizePolicy")}
+    return {field: value for field, value in changed.items() if value is not None}

@@ -18,6 +18,7 @@ from kubeqos.rules.fielderror import FieldError
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
 from kubeqos.rules.quota import Deltas, Quota
+from kubeqos.rules.restoredclasses import Origin
 
 Raw = dict[str, Any]
 DEFAULT_GATES = FeatureGates.default()
@@ -48,6 +49,9 @@ class Request(msgspec.Struct, frozen=True):
     """The kind as defaults and validation know it; the kind's own name when empty."""
     defaulted: bool = False
     """Whether defaults are filled in already: who owns which field is decided between them and the rest."""
+    whole: bool = False
+    """Whether the client sent back a whole object or template, rather than naming what changes: what it does not know
+    is then left out, without it meaning so."""
 
     @property
     def qualified(self) -> str:
@@ -93,6 +97,8 @@ class ClusterFacts:
     """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
     runtime_classes: Mapping[str, Raw] | None = None
     """Those that exist; None where nobody knows, as for a manifest that is checked for another cluster."""
+    origins: Sequence[Origin] = ()
+    """Templates that the object's may be a copy of, likeliest first; looked up only where it has lost its classes."""
 
 
 class Admitted(msgspec.Struct, frozen=True):

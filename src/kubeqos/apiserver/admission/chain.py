@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kubeqos.apiserver.admission.contract import AdmittedWrite, Coalesced
+from kubeqos.apiserver.admission.origins import COPIED, origins
 from kubeqos.apiserver.registry.definitions import Catalog, established
 from kubeqos.apiserver.registry.kinds import Kind, kind_named
 from kubeqos.apiserver.registry.objects import decode, renderer
@@ -159,6 +160,7 @@ class Chain:
             nodes=self._offers,
             expired=self.ledger.expired,
             runtime_classes=self._runtime_classes,
+            origins=origins(request, self._stored) if request.kind in COPIED else (),
         )
 
     # following accepted writes

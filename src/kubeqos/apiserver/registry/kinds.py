@@ -154,12 +154,12 @@ class Kind(ApiResource):
         new: JsonObject | None,
         old: JsonObject | None = None,
         subresource: str = "",
+        *,
+        whole: bool = False,
     ) -> Request:
         """What admission is asked about a write of this kind."""
-        namespace = namespace if self.namespaced else ""
-        return Request(
-            operation, self.plural, self.kind, self.group, namespace, subresource, old, new, self.rules, defaulted=True
-        )
+        place = (self.plural, self.kind, self.group, namespace if self.namespaced else "", subresource)
+        return Request(operation, *place, old, new, self.rules, defaulted=True, whole=whole)
 
     def read_field(self, obj: JsonObject, name: str) -> str:
         """The value a field selector compares."""

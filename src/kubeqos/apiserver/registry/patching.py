@@ -27,6 +27,8 @@ _STYLES: dict[str, Style] = {
     "application/json-patch+json": "json",
 }
 APPLY = "application/apply-patch+yaml"
+_WHOLE = ("", "/spec", "/spec/template")
+"""What a JSON patch replaces when its author has written a whole template, as `kubectl rollout undo` does."""
 
 
 async def patch_object(core: Core, write: Write, request: Request) -> Written:
@@ -40,7 +42,15 @@ async def patch_object(core: Core, write: Write, request: Request) -> Written:
         change = patched_document(request, kind.group, kind.version, kind.kind)
     write.manager = field_manager(request)
     write.patching = True
+    write.whole = _replaces_template(request)
     return await update(core, write, _through(kind, change))
+
+
+def _replaces_template(request: Request) -> bool:
+    if _STYLES.get(media_type(request.content_type)) != "json":
+        return False
+    changes = parse_json(request.body)  # readable: whoever applies it has read it
+    return isinstance(changes, list) and any(isinstance(one, dict) and one.get("path") in _WHOLE for one in changes)
 
 
 def _patched_defined(request: Request, kind: Kind) -> Transform:

@@ -59,6 +59,7 @@ class Write:
     view: Kind | None = None  # the kind that the client speaks of, where another is stored
     dry_run: bool = False
     patching: bool = False
+    whole: bool = False  # the client sent all of the object or of a part, not only what changes
     manager: str = ""  # who is recorded as the owner of what changes; nobody when empty
     applied: list[JsonObject] | None = None  # ownership as server-side apply worked it out
     warnings: list[str] | None = None
@@ -151,7 +152,7 @@ def completed(core: Core, write: Write, obj: JsonObject) -> AdmittedWrite:
     _stamp(core, kind, obj)
     apply_defaults(kind.rules or kind.kind, obj)
     record_owners(obj, write.owners(core, obj, None))
-    return _admit(core, write, kind.request(Operation.CREATE, namespace, obj))
+    return _admit(core, write, kind.request(Operation.CREATE, namespace, obj, whole=True))
 
 
 def check_absent(core: Core, kind: Kind, key: str, name: str) -> None:
@@ -237,6 +238,7 @@ async def replace(core: Core, write: Write, obj: JsonObject) -> Written:
     version = metadata.get("resourceVersion")
     if existing is not None and write.kind.lifecycle.needs_version and not version:
         raise _needs_version(write.kind, name)
+    write.whole = True
     return await update(core, write, lambda _old: obj)
 
 
@@ -267,7 +269,8 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     apply_defaults(kind.rules or kind.kind, new)
     owners = write.owners(core, new, old)
     _carry_over(kind, write.subresource, new, old)
-    admitted = _admit(core, write, kind.request(Operation.UPDATE, write.namespace, new, old, write.subresource))
+    request = kind.request(Operation.UPDATE, write.namespace, new, old, write.subresource, whole=write.whole)
+    admitted = _admit(core, write, request)
     new = admitted.obj
     _check_finalizers(kind, new, old)
     if kind.lifecycle.generation and write.subresource not in ("status", "binding") and generated(old, new):

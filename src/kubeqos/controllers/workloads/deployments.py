@@ -17,9 +17,7 @@ from kubeqos.controllers.podstate import is_active, is_going, owner_reference
 from kubeqos.controllers.workloads.replicas import wanted
 from kubeqos.controllers.workloads.rollout import (
     DESIRED,
-    HASH,
     MAXIMUM,
-    REVISION,
     Bounds,
     Scales,
     age,
@@ -30,6 +28,8 @@ from kubeqos.controllers.workloads.rollout import (
     roll,
     share,
 )
+from kubeqos.model.annotations.wellknown import REVISION_ANNOTATION as REVISION
+from kubeqos.model.annotations.wellknown import TEMPLATE_HASH_LABEL as HASH
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 # kubectl's own record of what was applied describes the deployment, not its ReplicaSets.

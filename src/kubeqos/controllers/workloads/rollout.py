@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.workloads.replicas import wanted
 
-HASH = "pod-template-hash"
-REVISION = "deployment.kubernetes.io/revision"
 DESIRED = "deployment.kubernetes.io/desired-replicas"
 MAXIMUM = "deployment.kubernetes.io/max-replicas"
 Scales = Mapping[str, int]

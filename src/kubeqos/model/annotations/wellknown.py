@@ -45,3 +45,7 @@ CONTAINER_POLICY_ANNOTATION: Final = "cci.resources.alpha.kubernetes.io/containe
 
 WEBSOCKETS_FEATURE = "ExtendWebSocketsToKubelet"
 """What a Node declares in its status that takes streams by WebSocket; every other takes them by SPDY."""
+REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
+"""Which revision of a Deployment a ReplicaSet is; on the Deployment, which one it is at."""
+TEMPLATE_HASH_LABEL = "pod-template-hash"
+"""By which a Deployment's ReplicaSets tell their pods apart; the Deployment's own template lacks it."""

@@ -16,7 +16,7 @@ CAMPAIGNS := slow or containerd
 ROUNDS ?= 3
 SEED   ?=
 
-.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak docs proto lock durations kubectl stock clean
+.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak exclusive docs proto lock durations kubectl stock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -75,6 +75,9 @@ bench: $(DEV) ## measure, and print the figures beside the machine they ran on
 
 soak: $(DEV) ## twenty minutes of pod churn on 1,000 nodes, and the proof that nothing is left
 	@$(BIN)/python -m bench.soak $(ARGS)
+
+exclusive: $(DEV) ## ten minutes of kills, lies and lost state, while a stranger watches that no owned core is shared
+	@$(BIN)/python -m bench.exclusive $(ARGS)
 
 docs: $(DEV) ## build the documentation as a site, into site/
 	@$(BIN)/mkdocs build -q

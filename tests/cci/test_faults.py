@@ -14,6 +14,7 @@ from kubeqos.cci.sdk import Refuse
 from kubeqos.cci.store import FILE_NAME
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.model.hardware.named import laptop8
+from kubeqos.plugins.managers import LiveContainer
 from tests.cci import world
 from tests.cci.world import DRIVER, QUICK, Crash, cores, cpus, driver_process, exclusive, pod
 
@@ -354,9 +355,9 @@ async def test_a_lost_store_is_rebuilt_from_what_containers_were_created_with(tm
         assert repaired == ["default/owner/main has claims and no stored CPUs: it must be admitted again"]
         [(ref, _)] = owner.containers()
         marks = node.runtime.core.containers[node.ids[owner.uid, "main"]].config.annotations
-        assert node.manager.adopt(owner, ref, dict(marks))
+        assert node.manager.adopt(owner, ref, LiveContainer(dict(marks)))
         assert node.available == cpus("0-7") - mine
-        assert not node.manager.adopt(owner, ref, {}), "nothing can be learned from nothing"
+        assert not node.manager.adopt(owner, ref, LiveContainer()), "nothing can be learned from nothing"
         node.validate()
 
 

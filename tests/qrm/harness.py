@@ -20,6 +20,7 @@ from kubeqos.model.hardware.machinefile import machine_to_yaml
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.api.sources import LocalPods
 from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pod import effects as fx
@@ -223,6 +224,7 @@ async def qrm_node(
     settings: Settings | None = None,
     runtime: SimulatedRuntime | None = None,
     cgroup_version: int = 2,
+    pods: LocalPods | None = None,
 ) -> AsyncIterator[QrmNode]:
     events: list[Event] = []
     manager = QosResourceManager(settings or Settings(reconcile_seconds=0.1), machine, emit=events.append)
@@ -233,7 +235,7 @@ async def qrm_node(
         "n1", folder / "node", log_dir=folder / "logs", gates=gates, topology_policy=policy, topology_scope=scope
     )
     told: list[tuple[str, str]] = []
-    hosting = Hosting(on_event=lambda reason, message: told.append((reason, message)))
+    hosting = Hosting(pods=pods, on_event=lambda reason, message: told.append((reason, message)))
     parts = assemble(node, runtime, machine, hosting, managers=[manager])
     agent = NodeAgent(replace(parts, context=replace(parts.context, cgroup_version=cgroup_version)))
     async with registering(manager, watched=folder / "r", folder=folder / "legacy", scan_seconds=0.05):

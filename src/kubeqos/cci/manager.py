@@ -40,6 +40,7 @@ from kubeqos.plugins.managers import (
     ContainerRef,
     CpuHolding,
     Grant,
+    LiveContainer,
     NodeResource,
     Refusal,
 )
@@ -325,9 +326,9 @@ class CciManager:
         self.store.add_resource(StoredContainer(pod.uid, ref.name, _label(pod), ref.kind is ContainerKind.INIT))
         return f"{_label(pod)}/{ref.name} was not in the store and runs as a standard container"
 
-    def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
+    def adopt(self, pod: AdmittedPod, container: ContainerRef, live: LiveContainer) -> bool:
         """Take a running container in by what it was created with, when both store and ledger are lost."""
-        found = self.store.load_entry(annotations.get(HOLDINGS_ANNOTATION, ""))
+        found = self.store.load_entry(live.annotations.get(HOLDINGS_ANNOTATION, ""))
         if found is None or found.key != (pod.uid, container.name):
             return False
         for holding in found.holdings:

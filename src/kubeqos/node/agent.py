@@ -320,7 +320,7 @@ class NodeAgent:
         """Find out what runs, take over the ledger, then listen to the API."""
         seen = await self.executor.look_at_all()
         pods = admitted_pods(self.pods.known())
-        live = dict(live_containers(pods, seen))
+        live = dict(live_containers(pods, seen, self.updater.as_found()))
         restored = await self.admission.restore(pods, live)
         if restored.damaged:
             self.counters.damaged_checkpoints += len(restored.damaged)

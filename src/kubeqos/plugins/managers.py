@@ -74,6 +74,16 @@ class AdmittedPod:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveContainer:
+    """A container that an earlier life of the agent created: with which annotations, and what it has by the runtime."""
+
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cpus: str = ""
+    """Its `cpuset_cpus`; empty when the runtime does not say."""
+    mems: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Mount:
     container_path: str
     host_path: str

@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 
+from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import InputError
+from kubeqos.model.annotations.wellknown import PLUGIN_HOLDINGS_ANNOTATION
 from kubeqos.model.machine import Machine
-from kubeqos.plugins.managers import ContainerKey, ContainerKind, ContainerRef, Grant
+from kubeqos.plugins.managers import ContainerKey, ContainerKind, ContainerRef, Grant, LiveContainer
 from kubeqos.qrm.answers import Nonsense, cpus_of, grant_of
 from kubeqos.qrm.asking import Placement
 from kubeqos.qrm.edge.values import check_allocation
@@ -58,6 +60,9 @@ class Holding:
         """What the runtime is to give it; put together when what it holds changes, not each time."""
         if self._granted is None:
             self._granted = _granted(self.resources)
+            if isinstance(self._granted, Grant) and self.resources:
+                marks = {PLUGIN_HOLDINGS_ANNOTATION: encode_json(_to_json(self)).decode()}
+                self._granted = replace(self._granted, annotations={**self._granted.annotations, **marks})
         return self._granted
 
     def held(self) -> Held | None:
@@ -118,6 +123,30 @@ class Allocations:
         holding.asked |= {plugin}
         holding._granted = None
         return None
+
+    def adopt(self, ref: ContainerRef, live: LiveContainer) -> bool:
+        """Take over what a running container was created with, and where it runs by now, when nobody else knows.
+
+        What its plugins moved since is in the runtime alone. Nothing is believed that others' promises forbid.
+        """
+        if self.get(ref.pod_uid, ref.name) is not None:
+            return False
+        try:
+            entry = decode_json(live.annotations.get(PLUGIN_HOLDINGS_ANNOTATION, "").encode())
+            holding = _from_json(ref.pod_uid, ref.name, entry)
+            holding.resources = {name: _as_it_runs(one, live) for name, one in holding.resources.items()}
+            held = holding.held()
+        except (JsonError, msgspec.ValidationError, InputError, TypeError, AttributeError):
+            return False
+        key = ref.pod_uid, ref.name
+        others = self.cpus()
+        if isinstance(holding.grant(), Nonsense) or (
+            held and set(clashes(others | {key: held})) - set(clashes(others))
+        ):
+            return False
+        self.revision += 1
+        self._pods.setdefault(ref.pod_uid, {})[ref.name] = holding
+        return True
 
     def drop(self, pod_uid: str) -> None:
         self.revision += 1
@@ -237,6 +266,11 @@ def _fixed_changed(held: Mapping[str, Allocation], now: Mapping[str, Allocation]
             if getattr(held[name], what) != getattr(now[name], what):
                 return Nonsense(f"{name}: its {what} changed, which a container keeps as long as it runs")
     return None
+
+
+def _as_it_runs(given: Allocation, live: LiveContainer) -> Allocation:
+    now = {"CpusetCpus": live.cpus, "CpusetMems": live.mems}.get(given.property, "")
+    return msgspec.structs.replace(given, result=now) if now else given
 
 
 def _keep_hints(given: Allocation, held: Allocation | None) -> Allocation:

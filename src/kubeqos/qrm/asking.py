@@ -20,6 +20,7 @@ from kubeqos.model.annotations.podmarks import (
     role_of,
     type_of,
 )
+from kubeqos.model.annotations.wellknown import HELD_ANNOTATION
 from kubeqos.model.objects import ContainerView, ObjectMeta, PodView
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
 from kubeqos.qrm.messages import hint_to_wire
@@ -191,8 +192,14 @@ def wire_kind(pod: AdmittedPod, ref: ContainerRef) -> pb.ContainerType.ValueType
     return pb.MAIN if ref.name == (main if main in names else names[0]) else pb.SIDECAR
 
 
-def request_for(pod: AdmittedPod, ref: ContainerRef, question: Question, hint: Hint | None) -> pb.ResourceRequest:
-    """The message for GetTopologyHints (without hint) and Allocate."""
+def _annotations(meta: ObjectMeta, held: str) -> Mapping[str, str]:
+    return {**meta.annotations, HELD_ANNOTATION: held} if held else meta.annotations
+
+
+def request_for(
+    pod: AdmittedPod, ref: ContainerRef, question: Question, hint: Hint | None, held: str = ""
+) -> pb.ResourceRequest:
+    """The message for GetTopologyHints (without hint) and Allocate; `held` is what a running container has of it."""
     meta = pod.view.metadata
     return pb.ResourceRequest(
         pod_uid=meta.uid,
@@ -207,13 +214,13 @@ def request_for(pod: AdmittedPod, ref: ContainerRef, question: Question, hint: H
         hint=hint_to_wire(hint) if hint is not None else None,
         resource_requests={question.spelled: question.quantity},
         labels=meta.labels,
-        annotations=meta.annotations,
+        annotations=_annotations(meta, held),
         native_qos_class=pod.qos,
         runtime_class=str(pod.raw.get("spec", {}).get("runtimeClassName") or ""),
     )
 
 
-def pod_request_for(pod: AdmittedPod, question: Question, hint: Hint | None) -> pb.PodResourceRequest:
+def pod_request_for(pod: AdmittedPod, question: Question, hint: Hint | None, held: str = "") -> pb.PodResourceRequest:
     """The message for GetPodTopologyHints (without hint) and AllocateForPod."""
     meta = pod.view.metadata
     return pb.PodResourceRequest(
@@ -226,5 +233,5 @@ def pod_request_for(pod: AdmittedPod, question: Question, hint: Hint | None) -> 
         hint=hint_to_wire(hint) if hint is not None else None,
         resource_requests={question.spelled: question.quantity},
         labels=meta.labels,
-        annotations=meta.annotations,
+        annotations=_annotations(meta, held),
     )

@@ -24,6 +24,7 @@ from kubeqos.plugins.managers import (
     ContainerRef,
     CpuHolding,
     Grant,
+    LiveContainer,
     NodeResource,
     Refusal,
 )
@@ -254,6 +255,13 @@ class QosResourceManager:
         marks = state.get("marks") or {}
         self._pods.update({uid: with_marks(pod, marks.get(uid, {})) for uid, pod in running.items()})
         return repaired
+
+    def adopt(self, pod: AdmittedPod, container: ContainerRef, live: LiveContainer) -> bool:
+        """Take a running container in by what it was created with and has, when the ledger is lost."""
+        if self._left_alone(pod) or not self.allocations.adopt(container, live):
+            return False
+        self._pods[pod.uid] = pod
+        return True
 
     def node_resources(self) -> Sequence[NodeResource]:
         return self.endpoints.node_resources()

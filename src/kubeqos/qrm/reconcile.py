@@ -19,7 +19,7 @@ from kubeqos.model.annotations.podmarks import DEDICATED_CORES, level_of
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerKind, ContainerRef
 from kubeqos.qrm.allocations import Allocations, Findings, Holding, Report, clashes
-from kubeqos.qrm.answers import Nonsense, cpus_of
+from kubeqos.qrm.answers import Nonsense, cpus_of, own_of
 from kubeqos.qrm.asking import (
     Placement,
     Question,
@@ -246,7 +246,7 @@ class Reconciler:
     async def _allocate_again(self, endpoint: Endpoint, missing: Iterable[ContainerRef]) -> None:
         """A plugin has lost what it gave (it restarted with an empty state): ask again, under the same hints."""
         shared: dict[tuple[str, str], dict[str, Allocation] | Nonsense] = {}
-        for ref in missing:
+        for ref in sorted(missing, key=self._owns):  # who shares first: pools are back in place before others are
             pod, holding = self.pods.get(ref.pod_uid), self.allocations.get(ref.pod_uid, ref.name)
             if pod is None or holding is None:
                 continue
@@ -261,6 +261,11 @@ class Reconciler:
                 self._declined.add((endpoint.name, (ref.pod_uid, ref.name)))
                 self._drift(endpoint, "refused", f"pod {ref.pod_uid} container {ref.name}: {error.what}")
 
+    def _owns(self, ref: ContainerRef) -> bool:
+        holding = self.allocations.get(ref.pod_uid, ref.name)
+        held = holding.held() if holding is not None else None
+        return held is not None and held.owner is not None
+
     async def _ask(
         self,
         endpoint: Endpoint,
@@ -271,14 +276,16 @@ class Reconciler:
     ) -> dict[str, Allocation] | Nonsense:
         """What the plugin gives now; for a pod as a whole it is asked once."""
         hint, key = holding.placement.of(question.resource), (pod.uid, question.resource)
+        own = own_of(question, holding.resources)
+        held = own.result if own is not None else ""
         if endpoint.name not in holding.whole:
-            request = request_for(pod, holding.ref, question, hint)
+            request = request_for(pod, holding.ref, question, hint, held)
             answer = await endpoint.call("Allocate", request)
             return judged(pod, request, question, answer, wire_kind(pod, holding.ref), self.machine)
         if key not in shared:
             asked = self.endpoints.catalogue().pod_questions(pod)
             whole = next((one for one in asked if one.resource == question.resource), question)
-            asking = pod_request_for(pod, whole, hint)
+            asking = pod_request_for(pod, whole, hint, held)
             answer = await endpoint.call("AllocateForPod", asking)
             shared[key] = judged(pod, asking, whole, answer, pb.MAIN, self.machine)
         return shared[key]

@@ -37,6 +37,13 @@ ALIGN_ANNOTATION: Final = "cci.kubeqos.io/align-to"
 HOLDINGS_ANNOTATION: Final = "cci.kubeqos.io/holdings"
 """On a container in the runtime: what its claims gave it, so that it can be told when everything else is lost."""
 
+PLUGIN_HOLDINGS_ANNOTATION: Final = "qrm.kubeqos.io/holdings"
+"""On a container in the runtime: what resource plugins gave it when it was created, for the same reason."""
+
+HELD_ANNOTATION: Final = "qrm.kubeqos.io/held"
+"""In a request to a resource plugin: what the running container that it is about has of the resource. A plugin that has
+lost its state gives the same again, if it can."""
+
 POLICY_ANNOTATION: Final = "cci.resources.alpha.kubernetes.io/pod"
 """On a Pod: the compute policy of its containers, such as `cci-exclusive` (KEP-3675, the form without claims)."""
 

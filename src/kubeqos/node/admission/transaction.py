@@ -34,6 +34,7 @@ from kubeqos.plugins.managers import (
     ContainerKey,
     ContainerRef,
     Grant,
+    LiveContainer,
     PlacesOnCpus,
     Refusal,
     ResourceManager,
@@ -434,10 +435,8 @@ class Admission:
 
     # ---- Restart
 
-    async def restore(
-        self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, Mapping[str, str]]
-    ) -> Restored:
-        """Take over the ledger of an earlier life. `pods` are all that may still run, `live` the annotations of
+    async def restore(self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, LiveContainer]) -> Restored:
+        """Take over the ledger of an earlier life. `pods` are all that may still run, `live` those
         containers that do, from which what a lost ledger said is found again."""
         loaded = self._ledger.load()
         out = Restored(damaged=loaded.damaged)
@@ -456,18 +455,18 @@ class Admission:
         out.repairs += self._adopt(pods, live)
         return out
 
-    def _adopt(self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, Mapping[str, str]]) -> list[str]:
-        found = []
-        for ref, marks in live.items():
+    def _adopt(self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, LiveContainer]) -> list[str]:
+        taken = []
+        for ref, found in live.items():
             pod = pods.get(ref.pod_uid)
             if pod is None or ref.pod_uid in self.entries:
                 continue
-            found += [
+            taken += [
                 f"took over what container {ref.name} of pod {pod.view.metadata.name} holds ({manager.name})"
                 for manager in self.managers
-                if isinstance(manager, Adopts) and manager.adopt(pod, ref, marks)
+                if isinstance(manager, Adopts) and manager.adopt(pod, ref, found)
             ]
-        return found
+        return taken
 
     def validate(self) -> list[str]:
         """Broken invariants of the ledger and of every manager."""

@@ -5,12 +5,12 @@ Used by `node.runtime.executor`, and by the agent when it takes over what an ear
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.node.pod.observed import Classes, SeenContainer, SeenPod, SeenSandbox, Stage
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef
+from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerRef, LiveContainer
 
 POD_NAME_LABEL = "io.kubernetes.pod.name"
 POD_NAMESPACE_LABEL = "io.kubernetes.pod.namespace"
@@ -69,12 +69,14 @@ def seen_sandbox(status: cri.PodSandboxStatus) -> SeenSandbox:
 
 
 def live_containers(
-    pods: dict[str, AdmittedPod], seen: Iterable[SeenPod]
-) -> Iterable[tuple[ContainerRef, dict[str, str]]]:
-    """The containers that run, of pods that are known, and the annotations that they were created with."""
+    pods: dict[str, AdmittedPod], seen: Iterable[SeenPod], has: Mapping[ContainerKey, cri.LinuxContainerResources]
+) -> Iterable[tuple[ContainerRef, LiveContainer]]:
+    """The containers that run, of pods that are known: what they were created with and what they have by now."""
     for one in seen:
         pod = pods.get(one.uid)
         refs = {ref.name: ref for ref, _ in pod.containers()} if pod is not None else {}
         for container in one.live:
             if container.name in refs:
-                yield refs[container.name], dict(container.annotations)
+                now = has.get((one.uid, container.name), cri.LinuxContainerResources())
+                marks = dict(container.annotations)
+                yield refs[container.name], LiveContainer(marks, now.cpuset_cpus, now.cpuset_mems)

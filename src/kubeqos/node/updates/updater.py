@@ -147,6 +147,10 @@ class ContainerUpdater:
         self._found[key] = resources
         self.pending.found(key, _cpus_of(resources))
 
+    def as_found(self) -> Mapping[ContainerKey, cri.LinuxContainerResources]:
+        """What the runtime said of those that were found, as long as nobody has said what they should have."""
+        return self._found
+
     def _recognise(self, wanted: Mapping[ContainerKey, Grant]) -> None:
         """Who was found with what it should have need not be told."""
         for key in self._found.keys() & wanted.keys():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kubeqos.errors import KubeqosError
 from kubeqos.model.annotations.podmarks import QOS_LEVEL_KEY, RECLAIMED_CORES
 from kubeqos.model.annotations.topologysummary import Division
+from kubeqos.model.annotations.wellknown import HELD_ANNOTATION
 from kubeqos.qrm.messages import WHOLE_POD, hint_from_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.topology.alignment.hints import ANYWHERE, Hint
@@ -46,6 +47,8 @@ class Request:
     annotations: Mapping[str, str] = field(default_factory=dict)
     qos_class: str = ""
     runtime_class: str = ""
+    held: str = ""
+    """What a running container has of the resource, in a request that repeats one whose answer the plugin forgot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ def request_from_wire(sent: pb.ResourceRequest) -> Request:
         annotations=dict(sent.annotations),
         qos_class=sent.native_qos_class,
         runtime_class=sent.runtime_class,
+        held=sent.annotations.get(HELD_ANNOTATION, ""),
     )
 
 
@@ -96,6 +100,7 @@ def pod_request_from_wire(sent: pb.PodResourceRequest) -> Request:
         hint=hint_from_wire(sent.hint),
         labels=dict(sent.labels),
         annotations=dict(sent.annotations),
+        held=sent.annotations.get(HELD_ANNOTATION, ""),
     )
 
 

@@ -7,10 +7,10 @@ containers that run although the ledger is lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Refusal
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, LiveContainer, Refusal
 from kubeqos.topology.alignment.hints import Offer
 
 
@@ -39,9 +39,9 @@ class OffersForPods(Protocol):
 
 @runtime_checkable
 class Adopts(Protocol):
-    """Can rebuild what a running container holds from the annotations it was created with."""
+    """Can rebuild what a running container holds from the annotations it was created with, and from what it has."""
 
-    def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
+    def adopt(self, pod: AdmittedPod, container: ContainerRef, live: LiveContainer) -> bool:
         """True when something was taken over."""
 
 

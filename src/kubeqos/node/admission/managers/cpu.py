@@ -24,6 +24,7 @@ from kubeqos.plugins.managers import (
     ContainerRef,
     CpuHolding,
     Grant,
+    LiveContainer,
     NodeResource,
     Refusal,
 )
@@ -202,8 +203,8 @@ class CpuManager:
             return Refusal("Infeasible", text)
         return None
 
-    def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
-        text = annotations.get(EXCLUSIVE_ANNOTATION, "")
+    def adopt(self, pod: AdmittedPod, container: ContainerRef, live: LiveContainer) -> bool:
+        text = live.annotations.get(EXCLUSIVE_ANNOTATION, "")
         try:
             cpus = CpuSet.parse(text)
         except InputError:

@@ -21,6 +21,7 @@ from kubeqos.plugins.managers import (
     ContainerKind,
     ContainerRef,
     Grant,
+    LiveContainer,
     NodeResource,
     Refusal,
 )
@@ -129,10 +130,10 @@ class MemoryManager:
             return Refusal("Infeasible", text)
         return None
 
-    def adopt(self, pod: AdmittedPod, container: ContainerRef, annotations: Mapping[str, str]) -> bool:
+    def adopt(self, pod: AdmittedPod, container: ContainerRef, live: LiveContainer) -> bool:
         key = (pod.uid, container.name)
         try:
-            found = decode_json(annotations.get(MEMORY_ANNOTATION, "").encode())
+            found = decode_json(live.annotations.get(MEMORY_ANNOTATION, "").encode())
         except JsonError:
             return False
         if key in self._granted or not isinstance(found, dict):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.qrm.messages import Allocation, NumaHint
@@ -126,7 +127,15 @@ class CpuState:
             return self._carve(key, request, entry, role)
         if role.dedicated and request.kind is not Kind.INIT:
             return self.follow(key, entry)
-        return self._join(key, entry, role.pool or self.config.default)
+        pool = role.pool or self.config.default
+        return self._as_held(pool, _held(request))._join(key, entry, pool)
+
+    def _as_held(self, pool: str, held: CpuSet) -> CpuState:
+        """A pool that nobody is in goes back to where a container that runs says that it was, if it can."""
+        if not held or pool not in self.pools.named or pool in self.pools.members.values():
+            return self
+        moved = self.resize({pool: held})
+        return self if isinstance(moved, Unsatisfiable) else moved
 
     def _carve(self, key: Key, request: Request, entry: ContainerCpus, role: Role) -> CpuState | Unsatisfiable:
         """CPUs of its own."""
@@ -144,7 +153,10 @@ class CpuState:
         elif role.evenly and numa is not None:
             cpus = self._evenly(request, role, numa)  # the hint was made for this
         else:
-            found = allocate_cpus(self.machine, free, _count(request), CpuOptions(full_pcpus_only=role.full_cores))
+            count, options = _count(request), CpuOptions(full_pcpus_only=role.full_cores)
+            found = allocate_cpus(self.machine, _held(request) & free, count, options)
+            if isinstance(found, Unsatisfiable):  # as nearly always: most containers do not run yet
+                found = allocate_cpus(self.machine, free, count, options)
             if isinstance(found, Unsatisfiable):
                 return found
             cpus = found.cpus
@@ -298,6 +310,14 @@ class CpuState:
 
 def _count(request: Request) -> int:
     return math.ceil(request.quantity - 1e-6)
+
+
+def _held(request: Request) -> CpuSet:
+    """What a running container has, where the manager says so."""
+    try:
+        return CpuSet.parse(request.held)
+    except InputError:
+        return NO_CPUS
 
 
 def _name(key: Key) -> str:

@@ -1,0 +1,186 @@
+"""Who uses the nodes: pods that own CPUs by role, claim, annotation or the static CPU manager, and those that share.
+
+Each pod says in a label what it was promised, for the watcher: its owner knows that without knowing who keeps it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.exclusive.house import DRIVER
+from kubeqos.client.errors import ApiError, Unreachable
+from kubeqos.client.http import HttpApi
+from kubeqos.client.informer import Informer
+from kubeqos.client.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLASSES,
+)
+from kubeqos.codec import encode_json
+
+NAMESPACE = "day"
+OWNS = "cpuwatch/owns."
+RUNNING, OVER = b'"phase":"Running"', (b'"phase":"Failed"', b'"phase":"Succeeded"')
+PATIENCE_SECONDS = 45.0
+"""A pod may have to wait while nobody can serve it; then it goes, and another comes."""
+
+CLAIMS: Mapping[str, tuple[dict[str, Any], int, str]] = {
+    "two": ({"cores": ["2"], "cpu attributes": [["EXCLUSIVE"]]}, 2, "2.full"),
+    "four": ({"cores": ["4"], "cpu attributes": [["EXCLUSIVE"]]}, 4, "4.full"),
+    "three": ({"cores": ["3"], "cpu attributes": [["EXCLUSIVE"]]}, 3, "3.full"),
+    "denied": ({"cores": ["3"], "cpu attributes": [["EXCLUSIVE", "CORE-SIBLING-DENIED"]]}, 3, "3.full"),
+    "whole": ({"cores": ["4"], "cpu attributes": [["EXCLUSIVE", "CORE-SIBLING-REQUIRED"]]}, 4, "4.full"),
+    "mixed": ({"cores": ["5", "4"], "cpu attributes": [["EXCLUSIVE", "CORE-SIBLING-PREFERRED"], ["SHARED"]]}, 9, "5"),
+    "shared": ({"cores": ["3"], "cpu attributes": [["SHARED"]]}, 3, ""),
+}
+"""Parameters, cores in sum, and what is promised of them."""
+
+
+@dataclass
+class Tally:
+    """What became of the pods."""
+
+    created: int = 0
+    started: int = 0
+    waited_in_vain: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    troubles: dict[str, int] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+
+async def prepare(api: HttpApi) -> None:
+    """The namespace, and what claims refer to."""
+    await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    await api.create(RESOURCE_CLASSES, {"metadata": {"name": "cores"}, "driverName": DRIVER})
+    for name, (wish, _, _) in CLAIMS.items():
+        body = {"metadata": {"name": name}, "data": {"config.json": encode_json(wish).decode()}}
+        await api.create(CONFIG_MAPS, body, NAMESPACE)
+        claim = {"resourceClassName": "cores", "parametersRef": {"kind": "ConfigMap", "name": name}}
+        await api.create(RESOURCE_CLAIM_TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": claim}}, NAMESPACE)
+
+
+# ---- Pods
+
+
+def pod(node: str, *containers: dict[str, Any], promises: Mapping[str, str], **more: Any) -> dict[str, Any]:
+    labels = {OWNS + name: promise for name, promise in promises.items() if promise}
+    spec = {"nodeSelector": {"kubernetes.io/hostname": node}, "containers": list(containers)}
+    metadata = {"labels": labels, "annotations": more.pop("annotations", {})}
+    return {"metadata": metadata, "spec": {**spec, "terminationGracePeriodSeconds": 1, **more}}
+
+
+def container(cpu: int = 0, name: str = "main", **more: Any) -> dict[str, Any]:
+    given = {"cpu": str(cpu), "memory": "64Mi"}
+    return {"name": name, "image": "app:1", "resources": {"requests": given, "limits": given, **more} if cpu else {}}
+
+
+def by_role(role: str, cpu: int, promise: str = "") -> dict[str, Any]:
+    marks = {"kubernetes.io/pod-role": role} if role else {}
+    return pod("qrm", container(cpu), promises={"main": promise}, annotations=marks)
+
+
+def by_claim(name: str) -> dict[str, Any]:
+    _, cpu, promise = CLAIMS[name]
+    source = [{"name": "compute", "source": {"resourceClaimTemplateName": name}}]
+    return pod("cci", container(cpu, claims=[{"name": "compute"}]), promises={"main": promise}, resourceClaims=source)
+
+
+def two_claims() -> dict[str, Any]:
+    """A pod of two owners, with a third container that shares."""
+    source = [{"name": name, "source": {"resourceClaimTemplateName": name}} for name in ("two", "three")]
+    owners = [container(CLAIMS[name][1], name, claims=[{"name": name}]) for name in ("two", "three")]
+    promises = {name: CLAIMS[name][2] for name in ("two", "three")}
+    return pod("cci", *owners, container(0, "beside"), promises=promises, resourceClaims=source)
+
+
+def by_policy() -> dict[str, Any]:
+    marks = {"cci.resources.alpha.kubernetes.io/container.main": "cci-exclusive"}
+    return pod("cci", container(2), promises={"main": "2.full"}, annotations=marks)
+
+
+KINDS: tuple[Callable[[random.Random], dict[str, Any]], ...] = (
+    lambda _: by_role("web", 2),
+    lambda _: by_role("etl", 1),
+    lambda _: by_role("", 1),
+    lambda rng: by_role("pinned", *rng.choice(((2, "2.full"), (4, "4.full")))),
+    lambda rng: by_role("pinned", *rng.choice(((2, "2.full"), (6, "6.full")))),
+    lambda rng: by_role("storage", *rng.choice(((3, "3"), (5, "5")))),
+    lambda rng: by_claim(rng.choice(("two", "four", "whole"))),
+    lambda rng: by_claim(rng.choice(("three", "denied", "mixed"))),
+    lambda rng: by_claim(rng.choice(tuple(CLAIMS))),
+    lambda _: two_claims(),
+    lambda _: by_policy(),
+    lambda _: pod("cci", container(), promises={}),
+    lambda rng: pod("static", container(cpu := rng.choice((1, 2))), promises={"main": str(cpu)}),
+    lambda _: pod("static", container(1), promises={"main": "1"}),
+    lambda _: pod("static", container(), promises={}),
+)
+"""What users ask for, each kind by two users at least."""
+
+
+class Users:
+    """Everybody who comes and goes."""
+
+    def __init__(self, api: HttpApi, seed: int, most: int, ends: float) -> None:
+        self.api, self.seed, self.most, self.ends = api, seed, most, ends
+        self.tally = Tally()
+        self.pods = Informer(api, PODS, namespace=NAMESPACE)
+
+    def going_on(self) -> bool:
+        return time.monotonic() < self.ends and self.tally.started < self.most
+
+    async def visitor(self, number: int) -> None:
+        """One pod after the other, of one kind."""
+        rng = random.Random(f"{self.seed}/{number}")
+        kind, turn = KINDS[number % len(KINDS)], 0
+        while self.going_on():
+            turn += 1
+            name = f"u{number}-{turn}"
+            try:
+                await self._one(name, kind(rng), rng)
+            except (ApiError, Unreachable) as error:
+                self.tally.wrong.append(f"{name}: {' '.join(error.lines())}")
+                return
+            await asyncio.sleep(rng.uniform(0, 0.5))
+
+    async def _one(self, name: str, made: dict[str, Any], rng: random.Random) -> None:
+        made["metadata"]["name"] = name
+        await self.api.create(PODS, made, NAMESPACE)
+        self.tally.created += 1
+        key = f"{NAMESPACE}/{name}"
+        if await self._until(lambda: self._is(key, RUNNING, *OVER)):
+            if self._is(key, RUNNING):
+                self.tally.started += 1
+                await asyncio.sleep(rng.choice((0.2, 1.0, 3.0, 8.0, 20.0)))
+            else:
+                self._count_refusal(key)
+        else:
+            self.tally.waited_in_vain += 1
+        await self.api.delete(PODS, name, NAMESPACE)
+        if not await self._until(lambda: self.pods.get(key) is None, 2 * PATIENCE_SECONDS):
+            self.tally.wrong.append(f"{name} was deleted and is still there")
+
+    def _is(self, key: str, *words: bytes) -> bool:
+        known = self.pods.get(key) or b""
+        return any(word in known for word in words)
+
+    def _count_refusal(self, key: str) -> None:
+        known = self.pods.get(key) or b""
+        _, _, rest = known.partition(b'"reason":"')
+        reason = rest.partition(b'"')[0].decode() or "no reason"
+        self.tally.refused[reason] = self.tally.refused.get(reason, 0) + 1
+
+    async def _until(self, question: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
+        ends = time.monotonic() + seconds
+        while not question():
+            if time.monotonic() > ends:
+                return False
+            await asyncio.sleep(0.05)
+        return True

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
+from kubeqos.model.annotations.wellknown import PLUGIN_HOLDINGS_ANNOTATION
 from kubeqos.plugins.managers import DeviceNode, Mount, NodeResource, Refusal
 from kubeqos.plugins.sockets import call, dial
 from kubeqos.qrm import endpoints
@@ -233,7 +234,8 @@ async def test_every_property_by_its_name_and_envs_mounts_devices(folder: Path) 
         "memory_swap_limit_in_bytes": 1024,
     }
     assert grant.unified == {"io.weight": "100"}
-    assert (grant.envs, grant.annotations) == ({"NICE": "1"}, {"a/b": "c"})
+    assert grant.envs == {"NICE": "1"}
+    assert (grant.annotations.keys(), grant.annotations["a/b"]) == ({"a/b", PLUGIN_HOLDINGS_ANNOTATION}, "c")
     assert grant.mounts == (Mount("/in", "/out", True),)
     assert grant.devices == (DeviceNode("/dev/vf", "/dev/vf0", "rwm"),)
 

@@ -85,18 +85,18 @@ class LiveServer:
 
 
 @contextmanager
-def live_server(data_dir: Path, gates: FeatureGates | None = None) -> Iterator[LiveServer]:
+def live_server(data_dir: Path, gates: FeatureGates | None = None, **settings: Any) -> Iterator[LiveServer]:
     """Start a server in a thread; stop it when the block ends."""
     data_dir.mkdir(parents=True, exist_ok=True)
     tokens = data_dir / "tokens.csv"
     tokens.write_text(f'{ADMIN_TOKEN},admin,admin-uid,"system:masters"\n')
     tokens.chmod(0o600)
-    settings = Settings(data_dir, port=0, token_file=tokens, gates=gates or FeatureGates.default())
+    wanted = Settings(data_dir, port=0, token_file=tokens, gates=gates or FeatureGates.default(), **settings)
     ready: list[LiveServer | BaseException] = []
     started, stop = threading.Event(), asyncio.Event()
 
     async def main() -> None:
-        async with ApiServer.start(settings) as server:
+        async with ApiServer.start(wanted) as server:
             ready.append(LiveServer(server, asyncio.get_running_loop()))
             started.set()
             await stop.wait()

@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ _OWN = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000 UTC)"), "<time>"),
     (re.compile(r'("resourceVersion":\s*)"\d+"'), r'\1"<version>"'),
     (re.compile(r"(ResourceVersion in object meta: )\d+"), r"\1<version>"),
+    (re.compile(r'"10\.0\.0\.\d+"'), '"<address>"'),
+    (re.compile(r'(odePort": )\d+'), r'\1"<port>"'),
 )
 
 
@@ -56,7 +59,12 @@ class Ours:
 
 @contextmanager
 def both_servers(stock_folder: Path, our_folder: Path) -> Iterator[tuple[Stock, Ours]]:
-    with kube_apiserver(stock_folder) as kubeconfig, live_server(our_folder / "data") as live:
+    # The range that a kube-apiserver takes when it is told none.
+    addresses = IPv4Network("10.0.0.0/24")
+    with (
+        kube_apiserver(stock_folder) as kubeconfig,
+        live_server(our_folder / "data", service_range=addresses) as live,
+    ):
         yield Stock(kubeconfig), Ours(live)
 
 

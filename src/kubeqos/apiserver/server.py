@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from kubeqos.apiserver.admission.chain import Chain
@@ -30,6 +31,7 @@ from kubeqos.client import TransportApi
 from kubeqos.errors import StateError
 from kubeqos.gates import FeatureGates
 from kubeqos.rules.requests import Check
+from kubeqos.rules.services.addresses import DEFAULT_RANGE
 from kubeqos.store import Store
 from kubeqos.web.garbage import freeze_loaded
 from kubeqos.web.identity import Identity
@@ -54,6 +56,7 @@ class Settings:
     checks: tuple[Check, ...] = ()
     kubelet_authority: Path | None = None
     """Who signs the serving certificates of kubelets; the cluster's own authority when none is given."""
+    service_range: IPv4Network = DEFAULT_RANGE
 
 
 def _pem(path: Path | None) -> str:
@@ -73,7 +76,7 @@ class ApiServer:
         self.settings = settings
         self.store = store
         self.pki = pki
-        self.chain = Chain(store, settings.gates, settings.checks)
+        self.chain = Chain(store, settings.gates, settings.checks, settings.service_range)
         self.core = Core(store, self.chain, catalog=self.chain.catalog)
         signer = TokenSigner(pki.token_key(), self.core.clock)
         sources: list[StaticTokens | TokenSigner] = [signer]

@@ -14,6 +14,7 @@ from kubeqos.model.kinds import (
     BY_KIND,
     COORDINATION,
     DECISIONS,
+    DISCOVERY,
     POLICY,
     RESOURCE,
     RESOURCES,
@@ -96,6 +97,7 @@ STATEFUL_SETS = resource_named("StatefulSet", APPS)
 CONTROLLER_REVISIONS = resource_named("ControllerRevision", APPS)
 JOBS = resource_named("Job", BATCH)
 CRON_JOBS = resource_named("CronJob", BATCH)
+ENDPOINT_SLICES = resource_named("EndpointSlice", DISCOVERY)
 LEASES = resource_named("Lease", COORDINATION)
 PRIORITY_CLASSES = resource_named("PriorityClass", SCHEDULING)
 RESOURCE_CLASSES = resource_named("ResourceClass", RESOURCE)

@@ -18,6 +18,7 @@ from kubeqos.controllers.namespaces import NamespaceController, ServiceAccountCo
 from kubeqos.controllers.nodes.controller import NodeLifecycle, TaintEviction
 from kubeqos.controllers.nodes.podsweep import ClaimProtection, PodSweeper
 from kubeqos.controllers.quota import QuotaAudit
+from kubeqos.controllers.services.endpointcontroller import EndpointSliceController
 from kubeqos.controllers.workloads.daemoncontroller import DaemonSetController
 from kubeqos.controllers.workloads.deploymentcontroller import DeploymentController
 from kubeqos.controllers.workloads.disruption import DisruptionController
@@ -33,6 +34,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     JobController,
     CronJobController,
     DisruptionController,
+    EndpointSliceController,
     ClaimController,
     ClaimStatusController,
     GarbageCollector,

@@ -27,7 +27,7 @@ from kubeqos.rules.quota import Charge, Deltas
 from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
 from kubeqos.rules.restoredclasses import restored
 from kubeqos.rules.runtimeclass import apply_runtime_class
-from kubeqos.rules.services import drop_type_dependent
+from kubeqos.rules.services.updates import drop_type_dependent, keep_allocated
 from kubeqos.rules.validation import validate, warnings
 from kubeqos.rules.validation.meta import drop_repeated_owners
 
@@ -336,7 +336,9 @@ def runtime_overhead(work: Work) -> RequestRefused | None:
 
 
 def service_type(work: Work) -> RequestRefused | None:
-    drop_type_dependent(work.new, work.request.old or {})
+    old = work.request.old or {}
+    keep_allocated(work.new, old)
+    drop_type_dependent(work.new, old)
     return None
 
 

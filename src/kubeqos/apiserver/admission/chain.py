@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 
 from kubeqos.apiserver.admission.contract import AdmittedWrite, Coalesced
 from kubeqos.apiserver.admission.origins import COPIED, origins
@@ -27,6 +28,7 @@ from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
 from kubeqos.rules.quota import Charge, Quota, QuotaLedger, charge_of, charge_pod
 from kubeqos.rules.requests import Admitted, Check, ClusterFacts, Operation, Request, RequestRefused
+from kubeqos.rules.services.addresses import DEFAULT_RANGE, ServiceAddresses
 from kubeqos.store import Store
 from kubeqos.web.status import ApiError
 
@@ -34,12 +36,14 @@ _LIMIT_RANGE, _QUOTA, _NODE = kind_named("LimitRange"), kind_named("ResourceQuot
 _PRIORITY_CLASS = kind_named("PriorityClass", "scheduling.k8s.io")
 _RUNTIME_CLASS = kind_named("RuntimeClass", "node.k8s.io")
 _DEFINITION = kind_named("CustomResourceDefinition", "apiextensions.k8s.io")
+_SERVICE = kind_named("Service")
 _FOLLOWED = {
     "limitranges": _LIMIT_RANGE,
     "priorityclasses.scheduling.k8s.io": _PRIORITY_CLASS,
     "nodes": _NODE,
     "runtimeclasses.node.k8s.io": _RUNTIME_CLASS,
     "customresourcedefinitions.apiextensions.k8s.io": _DEFINITION,
+    "services": _SERVICE,
 }
 """Kinds that admission looks at, by their qualified names."""
 _COUNTED_AT_ONCE = 250  # objects: a few milliseconds
@@ -62,8 +66,15 @@ class _Stored:
 class Chain:
     """The admission chain of one API server."""
 
-    def __init__(self, store: Store, gates: FeatureGates, checks: Sequence[Check] = ()) -> None:
+    def __init__(
+        self,
+        store: Store,
+        gates: FeatureGates,
+        checks: Sequence[Check] = (),
+        service_range: IPv4Network = DEFAULT_RANGE,
+    ) -> None:
         self._store = store
+        self._service_range = service_range
         self._gates = gates
         self._checks = tuple(checks)
         self._stored = _Stored(store)
@@ -85,6 +96,7 @@ class Chain:
         self._compiled_priorities = PriorityClasses()
         self._runtime_classes: dict[str, JsonObject] = {}
         self.catalog.clear()
+        self._addresses = ServiceAddresses(self._service_range)
         self._offers: dict[str, frozenset[str]] = {}
         self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
         self._followed += 1
@@ -126,6 +138,8 @@ class Chain:
         outcome = admission.admit(request, around)
         if isinstance(outcome, Admitted) and outcome.object is not None:
             errors = [error for check in self._checks for error in check(request, outcome.object, self._stored)]
+            if request.kind == _SERVICE.kind and not request.group and not request.subresource:
+                errors += self._addresses.complete((request.namespace, request.name), outcome.object)
             if errors:
                 refusal = Invalid(request.kind, request.group, request.name, errors)
                 raise ApiError(refusal.code, refusal.reason, refusal.message, details=refusal.details)
@@ -169,7 +183,7 @@ class Chain:
         kind = _FOLLOWED.get(request.qualified)
         if kind is None:
             return
-        if kind is not _NODE:
+        if kind is not _NODE and kind is not _SERVICE:
             self._followed += 1
         if request.operation is not Operation.DELETE:
             self._remember(kind, request.namespace, obj)
@@ -179,6 +193,8 @@ class Chain:
         elif kind is _NODE:
             self._offers.pop(request.name, None)
             self._followed += 1
+        elif kind is _SERVICE:
+            self._addresses.drop((request.namespace, request.name))
         elif kind is _RUNTIME_CLASS:
             self._runtime_classes.pop(request.name, None)
         elif kind is _DEFINITION:
@@ -199,6 +215,8 @@ class Chain:
                 self._offers[name] = offer
                 self._followed += 1
                 self._container_level = frozenset(WELL_KNOWN).union(*self._offers.values())
+        elif kind is _SERVICE:
+            self._addresses.put((namespace, name), obj)
         elif kind is _RUNTIME_CLASS:
             self._runtime_classes[name] = obj
         elif kind is _DEFINITION:

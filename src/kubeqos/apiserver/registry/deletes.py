@@ -7,6 +7,7 @@ import asyncio
 from kubeqos.apiserver.present.options import DeleteOptions, ListOptions
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import Kind
+from kubeqos.apiserver.registry.lifecycle import shortened
 from kubeqos.apiserver.registry.objects import decode, renderer
 from kubeqos.apiserver.registry.reads import Listing, list_objects
 from kubeqos.apiserver.registry.writes import Written, finished
@@ -68,9 +69,12 @@ def mark(core: Core, kind: Kind, obj: JsonObject, options: DeleteOptions) -> boo
     if "deletionTimestamp" in metadata:
         if grace >= metadata.get("deletionGracePeriodSeconds", 0) and not (grace == 0 and finished(kind, obj)):
             return bool(metadata.get("finalizers") != before)
-    elif metadata.get("generation"):
-        metadata["generation"] += 1
-    metadata["deletionTimestamp"] = timestamp(core.clock() + grace)
+        ends, grace = shortened(metadata, grace, core.clock())
+    else:
+        if metadata.get("generation"):
+            metadata["generation"] += 1
+        ends = core.clock() + grace
+    metadata["deletionTimestamp"] = timestamp(ends)
     metadata["deletionGracePeriodSeconds"] = grace
     return True
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kubeqos.codec import JsonObject
+from kubeqos.model.timestamps import seconds_of
 from kubeqos.web.identity import Identity
 
 Create = Callable[[JsonObject], None]
@@ -42,6 +43,17 @@ def generated(old: JsonObject, new: JsonObject) -> bool:
     if new.get("kind") == "Deployment" and old["metadata"].get("annotations") != new["metadata"].get("annotations"):
         return True
     return {k: v for k, v in old.items() if k not in skip} != {k: v for k, v in new.items() if k not in skip}
+
+
+def shortened(metadata: JsonObject, grace: int, now: float) -> tuple[float, int]:
+    """When an object ends that is given less time than before, and with what grace: it counts from the first request.
+
+    An end that is past is now; who asked for grace then still gets the least there is, so that its node lets it go.
+    """
+    begun = (seconds_of(metadata["deletionTimestamp"]) or now) - metadata.get("deletionGracePeriodSeconds", 0)
+    if int(begun + grace) >= int(now):
+        return begun + grace, grace
+    return now, min(grace, 1)
 
 
 def keep_all_but_status(new: JsonObject, old: JsonObject) -> None:

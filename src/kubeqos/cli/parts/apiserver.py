@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeqos.errors import KubeqosError
+from kubeqos.errors import ConfigurationError, KubeqosError
 
 if TYPE_CHECKING:
+    from ipaddress import IPv4Network
+
     from kubeqos.apiserver.server import Settings
 
 
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Who signs kubelets' serving certificates, if not the cluster's authority (PEM).",
 )
+@click.option(
+    "--service-cluster-ip-range",
+    default="10.96.0.0/12",
+    show_default=True,
+    metavar="CIDR",
+    help="Addresses that services are given.",
+)
 @click.option("--feature-gates", default="", metavar="A=true,B=false", help="Turn features on or off.")
 @click.option("--audit/--no-audit", default=True, show_default=True, help="Write audit.log into the data directory.")
 def command(
@@ -35,6 +44,7 @@ def command(
     port: int,
     token_auth_file: Path | None,
     kubelet_certificate_authority: Path | None,
+    service_cluster_ip_range: str,
     feature_gates: str,
     audit: bool,
 ) -> None:
@@ -56,10 +66,24 @@ def command(
     try:
         gates = FeatureGates.parse(feature_gates)
         checks = (check_claims,) if gates.enabled(CCI) else ()
-        settings = Settings(data_dir, host, port, token_auth_file, audit, gates, checks, kubelet_certificate_authority)
+        authority, addresses = kubelet_certificate_authority, _range(service_cluster_ip_range)
+        settings = Settings(data_dir, host, port, token_auth_file, audit, gates, checks, authority, addresses)
         uvloop.run(_run(settings))
     except KubeqosError as error:
         raise click.ClickException("\n".join(error.lines())) from error
+
+
+def _range(text: str) -> IPv4Network:
+    from ipaddress import IPv4Network
+
+    try:
+        found = IPv4Network(text)
+        if found.prefixlen > 28:
+            raise ValueError(f"{text} has room for fewer than 14 services")
+    except ValueError as error:
+        what = f"--service-cluster-ip-range: {error}"
+        raise ConfigurationError(what, remedy="give an IPv4 network such as 10.96.0.0/12") from error
+    return found
 
 
 async def _run(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -119,7 +120,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioCluste
         )
         made.wait("usage is known", lambda: made.get("quota", "limits")["status"].get("used", {}).get("pods") == "2")
         made.wait("events are there", lambda: len(made.get("events")["items"]) >= 2)
+        records = "/apis/decisions.kubeqos.io/v1/namespaces/default/poddecisions"
+        made.wait("records are there", lambda: _told(made.live.call("GET", records).body) >= {"Placement", "Waiting"})
         yield made
+
+
+def _told(records: Any) -> set[str]:
+    return {one["type"] for record in records["items"] for one in record.get("decisions", ())}
 
 
 @pytest.mark.kubectl

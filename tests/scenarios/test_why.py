@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -78,17 +79,52 @@ def test_the_role_view_is_enough(cluster: ScenarioCluster, viewer: Path) -> None
     assert "is forbidden" in kubeqos(viewer, "top", "nodes", code=1)
 
 
-def test_a_pod_that_is_gone_is_told_of_from_its_events(cluster: ScenarioCluster, viewer: Path) -> None:
+def test_who_may_not_look_at_nodes_reads_what_the_scheduler_wrote_down(cluster: ScenarioCluster, viewer: Path) -> None:
+    cluster.wait("the record is there", lambda: "nearest" in kubeqos(viewer, "why", "large"))
+    told = kubeqos(viewer, "why", "large").splitlines()
+    assert "  refused    node-a: Insufficient cpu" in told
+    assert "  nearest    needs 100 cpu, most free is 3900m on node-a" in told
+
+
+def test_the_points_of_the_best_nodes_are_told(cluster: ScenarioCluster) -> None:
+    cluster.wait("the record is there", lambda: "scores" in kubeqos(cluster.live.kubeconfig, "why", "first"))
+    (scores,) = [one for one in kubeqos(cluster.live.kubeconfig, "why", "first").splitlines() if "scores" in one]
+    assert scores.startswith("  scores     node-a ") and "resources" in scores
+
+
+def test_a_refused_pod_is_told_of_with_what_would_let_it_in(cluster: ScenarioCluster, viewer: Path) -> None:
+    cluster.kubectl("create", "namespace", "tight")
+    cluster.kubectl("-n", "tight", "create", "quota", "q", "--hard=pods=1,requests.cpu=1")
+    for name in ("one", "two"):
+        cluster.kubectl("-n", "tight", "create", "-f", "-", manifest=_in("tight", pod(name)), check=name == "one")
+    told = kubeqos(cluster.live.kubeconfig, "why", "-n", "tight", "--fix", "two").splitlines()
+    assert told[0].startswith("tight/two was refused at ")
+    assert "  quota      q: refuses pods=1, requests.cpu=100m; left pods=0, requests.cpu=900m" in told
+    assert "  fix        raise pods of quota q by 1 to 2: it would run on node-a" in told
+    assert "  fix        delete one of one: it would run on node-a" in told
+    told = kubeqos(cluster.live.kubeconfig, "why", "-n", "tight", "one").splitlines()
+    assert "  quota      q: charged pods=1, requests.cpu=100m; left pods=0, requests.cpu=900m" in told
+    assert "forbidden" in kubeqos(viewer, "why", "-n", "tight", "two", code=1)
+
+
+def test_a_pod_that_is_gone_is_told_of_from_its_record(cluster: ScenarioCluster, viewer: Path) -> None:
     cluster.apply(pod("short"))
     cluster.wait("short is bound", lambda: cluster.pod("short")["spec"].get("nodeName"))
     cluster.wait("its event is there", lambda: "Scheduled" in kubeqos(viewer, "why", "short"))
     cluster.kubectl("delete", "pod", "short", "--force", "--wait=false")
     cluster.wait("short is gone", lambda: cluster.pod("short") is None)
     told = kubeqos(viewer, "why", "short").splitlines()
-    assert told[0] == "default/short is gone; its events are kept for an hour"
-    assert told[2].endswith("Scheduled: Successfully assigned default/short to node-a")
-    assert decode_json(kubeqos(viewer, "why", "short", "-o", "json").encode())["phase"] == "gone"
+    assert told[0].startswith("default/short is gone since ") and told[0].endswith("its record is kept for an hour")
+    assert any(line.startswith("  placement  on node-a: best of the nodes that fit") for line in told)
+    assert told[-1].endswith("Scheduled: Successfully assigned default/short to node-a")
+    found = decode_json(kubeqos(viewer, "why", "short", "-o", "json").encode())
+    assert (found["phase"], found["node"]) == ("gone", "node-a")
+    assert "Placement" in [one["type"] for one in found["decisions"]]
     assert 'pods "never" not found' in kubeqos(viewer, "why", "never", code=1)
+
+
+def _in(namespace: str, made: dict[str, Any]) -> dict[str, Any]:
+    return {**made, "metadata": {**made["metadata"], "namespace": namespace}}
 
 
 def test_version_names_the_server(viewer: Path) -> None:

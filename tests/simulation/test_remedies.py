@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kubeqos.placement.placer import Placer, Unplaced
-from kubeqos.simulation.remedies import Remedy, nearest_misses, refused_by, remedies
+from kubeqos.scheduler.explaining import nearest_misses
+from kubeqos.simulation.remedies import Remedy, refused_by, remedies
 from tests.placement.playbook import World, classes, given, node, pod
 
 GOLD = classes(rdt={"gold": 1})

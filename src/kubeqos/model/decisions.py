@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from kubeqos.codec import encode_json, typed_decoder
 
 VERSION = "decisions.kubeqos.io/v1"
+REFUSED = "refused:"
+"""How the uid of a record begins whose pod was never taken, and so has none."""
 MOST_DECISIONS = 64
 """Of one pod. Of more the oldest go, but never the first of a type."""
 MOST_NAMED = 100

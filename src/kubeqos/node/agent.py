@@ -36,6 +36,7 @@ from kubeqos.node.cgroups.keeper import PERIOD_SECONDS, CgroupKeeper
 from kubeqos.node.cgroups.unsupported import UnsupportedFiles
 from kubeqos.node.config.driver import driver_of, mismatch
 from kubeqos.node.cri.observer import live_containers
+from kubeqos.node.decided import NodeDecisions
 from kubeqos.node.parts import AgentCounters, NodeParts
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.machine import Core, admitted_pods, describe
@@ -49,9 +50,7 @@ from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, trans
 from kubeqos.supervision import Supervisor, Work
 
 log = logger(__name__)
-SYNC_SECONDS = 10.0
-RETRY_SECONDS = 1.0
-SOON_SECONDS = 1.0
+SYNC_SECONDS, RETRY_SECONDS, SOON_SECONDS = 10.0, 1.0, 1.0
 
 
 class NodeAgent:
@@ -61,10 +60,8 @@ class NodeAgent:
         parts.settings.check()
         self.parts = parts
         self.settings = parts.settings
-        self.runtime = parts.runtime
-        self.machine = parts.machine
-        self.clock = parts.clock
-        self.context = parts.context
+        self.runtime, self.machine = parts.runtime, parts.machine
+        self.clock, self.context = parts.clock, parts.context
         self.classes, self.cpus, self.memory = parts.classes, parts.cpus, parts.memory
         self.managers = parts.managers
         self.counters = AgentCounters()
@@ -123,21 +120,20 @@ class NodeAgent:
         self.record_node = self.parts.events.node
         self.supervisor = Supervisor(self.clock, self.record_node)
         self.unsupported = UnsupportedFiles(self.admission.grant, lambda: self.context, self.parts.events.pod)
+        self.decisions = NodeDecisions(self.parts, self.admission, self.core.pods.get)
         self.pods = self.parts.pods
-        self.writer = PodWriter(api, self._spawn, self.parts.events.pod) if api else None
+        self.writer = PodWriter(api, self._spawn, self.parts.events.pod, self.decisions.status) if api else None
         self._sink: PodSink = self.writer or cast(LocalPods, self.pods)
         self._mirrors = Mirrors(api, self.writer, self._spawn) if api and self.writer else None
         self._registration: Registration | None = None
         if api and settings.register:
             taints = [dict(taint) for taint in settings.taints]
-            seconds = settings.lease_seconds
-            name = settings.node_name
+            name, seconds = settings.node_name, settings.lease_seconds
             self._registration = Registration(api, name, self.clock, lease_seconds=seconds, taints=taints)
         self.labels = nodestatus.node_labels(settings)
         self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
         self._writing = asyncio.Lock()
-        self._writing_soon = False
-        self._written_ns = 0
+        self._writing_soon, self._written_ns = False, 0
         self._known_fit: tuple[tuple[Any, ...], NodeFit] | None = None
 
     # ---- Running
@@ -224,6 +220,7 @@ class NodeAgent:
         elif isinstance(effect, fx.Forget):
             self._sink.forget(effect.uid)
             self.unsupported.forget(effect.uid)
+            self.decisions.forget(effect.uid)
             if self._mirrors is not None:
                 self._mirrors.forget(effect.uid)
         elif pod is None:
@@ -272,6 +269,7 @@ class NodeAgent:
             self.feed(fx.Done(effect, result))
             if isinstance(effect, fx.Admit):
                 self.unsupported.look_at([pod], told=again)
+                self.decisions.admission(pod, result)
             if isinstance(effect, fx.Release):
                 self.executor.keep_cgroups()  # tiers are as large as the pods that are left
                 await self.update_containers()

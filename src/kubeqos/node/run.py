@@ -89,6 +89,8 @@ class AgentView:
 
     def evict(self, effect: EvictPod) -> None:
         grace, condition = effect.grace_seconds, dict(effect.condition)
+        if (pod := self.agent.core.pods.get(effect.uid)) is not None:
+            self.agent.decisions.eviction(pod, effect, REASON)
         self.agent.feed(fx.Evict(effect.uid, REASON, effect.message, grace, condition, effect.annotations))
 
     async def show_conditions(self, _conditions: Conditions) -> None:

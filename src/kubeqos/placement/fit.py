@@ -37,6 +37,7 @@ from kubeqos.rules.classes import ClassKey
 from kubeqos.rules.taints import tolerates, untolerated
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_ASKED_FOR_EXAMPLES = 64
 NO_LABELS: NamespaceLabels = {}
 """Nothing is known of namespaces: terms that select them by label find none."""
 
@@ -200,6 +201,16 @@ class Explanation:
                 for text, count in finding.counted(refused):
                     totals[text] = totals.get(text, 0) + count
         return totals
+
+    def examples(self, most: int) -> dict[str, tuple[str, ...]]:
+        """Some of the nodes that give each reason: of many only the first are asked."""
+        found: dict[str, list[str]] = {}
+        for _, refused, findings in self._judged:
+            for row in np.flatnonzero(refused)[:_ASKED_FOR_EXAMPLES].tolist():
+                for finding in findings:
+                    if finding.refused[row] and len(names := found.setdefault(finding.describe(row), [])) < most:
+                        names.append(self._cluster.node_name(row))
+        return {reason: tuple(names) for reason, names in found.items()}
 
     def by_node(self) -> dict[str, NodeReasons]:
         """Every refusing node with its reasons."""

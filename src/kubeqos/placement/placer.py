@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from kubeqos.model.decisions import NodeScore
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.counted import Check, counted_checks, has_room
 from kubeqos.placement.domains import is_repelled
@@ -102,16 +103,22 @@ class Placer:
 
     def because(self, shape: Shape, answer: Placed) -> str:
         """Why the node won, in points, and who came next: for the pod just placed, before it is charged."""
+        return told(answer, self.best(shape, answer))
+
+    def best(self, shape: Shape, answer: Placed) -> tuple[NodeScore, ...]:
+        """The node of the pod just placed and the next ones, with the parts of their points."""
         row = self.cluster.row_of[answer.node]
-        parts = score_parts(self.cluster, shape, row, self.weights, answer.points)
-        listed = ", ".join(f"{name} {points}" for name, points in parts.items())
         if self._compared is not None:
             leaders = _leaders(self._compared, _TOLD)
         else:
             leaders = self._rankings[shape].leaders(self.cluster, shape, self.weights)
-        behind = [f"{self.cluster.node_name(other)} {points}" for other, points in leaders if other != row]
-        after = f"; next {', '.join(behind[: _TOLD - 1])}" if behind else ""
-        return answer.brief + (f" ({listed})" if listed else "") + after
+        behind = [(other, points) for other, points in leaders if other != row][: _TOLD - 1]
+        return tuple(
+            NodeScore(
+                self.cluster.node_name(each), points, score_parts(self.cluster, shape, each, self.weights, points)
+            )
+            for each, points in ((row, answer.points), *behind)
+        )
 
     def _placed(self, row: int, points: int) -> Placed:
         return Placed(self.cluster.node_name(row), points)
@@ -146,6 +153,13 @@ class Placer:
         self._compared = np.where(fits, points, -1)
         row = int(np.argmax(self._compared))
         return row, int(points[row])
+
+
+def told(answer: Placed, best: Sequence[NodeScore]) -> str:
+    """Why a node won, as people read it."""
+    listed = ", ".join(f"{name} {points}" for name, points in best[0].parts.items())
+    after = f"; next {', '.join(f'{one.node} {one.points}' for one in best[1:])}" if best[1:] else ""
+    return answer.brief + (f" ({listed})" if listed else "") + after
 
 
 def _leaders(points: Ints, count: int) -> list[tuple[int, int]]:

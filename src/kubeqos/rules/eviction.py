@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -255,6 +255,33 @@ def rank(
             if place is not None:
                 ranked.append(place)
     return sorted(ranked, key=lambda place: place.key)
+
+
+def in_line(
+    signal: str, candidates: Iterable[Candidate], ranked: Iterable[Ranked], filesystems: Filesystems = ONE_FILESYSTEM
+) -> Iterator[tuple[str, int, str]]:
+    """Everybody who was looked at, the next to go first: name, place in line (0 stays) and why."""
+    stays: dict[str, str] = {}
+    place = 0
+    measure = _measure(signal, filesystems)
+    for one in ranked:
+        if one.candidate.is_critical:
+            stays[one.candidate.name] = "static or critical: never evicted"
+            continue
+        place += 1
+        stays[one.candidate.name] = ""
+        yield one.candidate.name, place, one.because
+    for candidate in candidates:
+        if (why := stays.get(candidate.name)) != "":
+            yield candidate.name, 0, why or _stays(candidate, measure)
+
+
+def _stays(candidate: Candidate, measure: _Measure) -> str:
+    if candidate.is_critical:
+        return "static or critical: never evicted"
+    used = 0 if candidate.usage is None else measure.usage(candidate.usage)
+    asked = candidate.requested(measure.resource)
+    return f"uses {used} of {asked} {measure.resource} that it requested: not more than it asked for"
 
 
 class _Measure:

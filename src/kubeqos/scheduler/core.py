@@ -15,16 +15,18 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kubeqos.model.annotations.topologysummary import grown
+from kubeqos.model.decisions import NodeScore, Waiting
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement.cluster import Cluster, PlacedPod
 from kubeqos.placement.findings import COMPANY, NUMA
 from kubeqos.placement.fit import freed_by
-from kubeqos.placement.placer import Placed, Placer, Unplaced
+from kubeqos.placement.placer import Placed, Placer, Unplaced, told
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
 from kubeqos.placement.shape import Shape, class_needs, pod_amounts
 from kubeqos.rules.allocated import held_spec
 from kubeqos.scheduler.claims import ClaimIndex
+from kubeqos.scheduler.explaining import waiting
 from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue
 from kubeqos.scheduler.reading import ENVELOPE, Envelope, node_facts, same_but_topology
 from kubeqos.scheduler.refusals import NodeBackoff, NodeBackoffs, is_refusal
@@ -51,6 +53,8 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     pod: PodKey
     node: str
     because: str
+    best: tuple[NodeScore, ...] = ()
+    """The score table; empty in a burst."""
 
 
 class Report(msgspec.Struct, frozen=True, gc=False):
@@ -59,6 +63,10 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     pod: PodKey
     message: str
     nominated: str = ""
+    waiting: Waiting | None = None
+    """The same in numbers, where nodes were looked at."""
+    victims: tuple[PodKey, ...] = ()
+    """Who has to go for it now."""
 
 
 class Evict(msgspec.Struct, frozen=True, gc=False):
@@ -67,6 +75,7 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
     victim: PodKey
     node: str
     preemptor: PodKey
+    because: str = ""
 
 
 Effect = Bind | Report | Evict
@@ -123,6 +132,7 @@ class Scheduler:
         self._profile_of: dict[str, str] = {}
         self._nominees: dict[str, _Nominee] = {}
         self._told: dict[str, tuple[str, str]] = {}
+        self._explained: tuple[Unplaced, Waiting] | None = None
         self._stories: OrderedDict[str, list[str]] = OrderedDict()
 
     @property
@@ -214,7 +224,8 @@ class Scheduler:
         placer, shape = self._placers[self._profile_of[pod.uid]], self.spreading.shape_of(pod.shape)
         answer = placer.place(shape)
         if isinstance(answer, Placed):
-            because = answer.brief if len(self.queue) > _BURST else placer.because(shape, answer)
+            best = () if len(self.queue) > _BURST else placer.best(shape, answer)
+            because = told(answer, best) if best else answer.brief
             self._nominees.pop(pod.uid, None)
             self.cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape, started=now))
             if len(self.refusals):
@@ -224,7 +235,7 @@ class Scheduler:
             self._told.pop(pod.uid, None)
             self.counters.attempts[Outcome.SCHEDULED] += 1
             self._tell_story(pod.uid, now, f"placed on {answer.node}: {because}")
-            yield Bind(key, answer.node, because)
+            yield Bind(key, answer.node, because, best)
             return
         yield from self._make_room(pod, key, answer, held, now)
 
@@ -234,18 +245,21 @@ class Scheduler:
         waits_for = answer.explanation.waits_for
         if held is not None and any(victim in self.cluster.where for victim in held.victims):
             self._hold_place(held)  # its victims are still leaving; do not evict others meanwhile
-            yield from self._unschedulable(pod, key, answer.message, waits_for, now, held.node)
+            yield from self._unschedulable(pod, key, answer.message, waits_for, now, held.node, answer)
             return
         plan = self._preemptor.preempt(pod.shape, answer.explanation)
         if isinstance(plan, NoPreemption):
             self._nominees.pop(pod.uid, None)
             message = f"{answer.message} preemption: {plan.message}"
-            yield from self._unschedulable(pod, key, message, waits_for, now)
+            yield from self._unschedulable(pod, key, message, waits_for, now, answer=answer)
             return
-        yield from self._evict(pod, key, plan, now)
-        yield from self._unschedulable(pod, key, answer.message, waits_for, now, plan.node)
+        self._waiting(pod.shape, answer)  # before the place is held: the numbers are those of the decision
+        evicted = list(self._evict(pod, key, plan, now))
+        yield from evicted
+        victims = tuple(one.victim for one in evicted)
+        yield from self._unschedulable(pod, key, answer.message, waits_for, now, plan.node, answer, victims)
 
-    def _evict(self, pod: QueuedPod, key: PodKey, plan: Preemption, now: float) -> Iterator[Effect]:
+    def _evict(self, pod: QueuedPod, key: PodKey, plan: Preemption, now: float) -> Iterator[Evict]:
         self.counters.preemptions += 1
         victims: set[str] = set()
         for victim in plan.victims:
@@ -256,19 +270,36 @@ class Scheduler:
             victims.add(victim.uid)
             self.counters.victims += 1
             self._tell_story(victim.uid, now, f"preempted by {pod.namespace}/{pod.name} on node {plan.node}")
-            yield Evict(PodKey(victim.uid, victim.shape.namespace, victim.name), plan.node, key)
+            because = f"priority {victim.shape.priority} is below {pod.shape.priority}"
+            yield Evict(PodKey(victim.uid, victim.shape.namespace, victim.name), plan.node, key, because)
         self._tell_story(pod.uid, now, f"evicting {len(victims)} pods from {plan.node} to make room")
         self._hold_place(_Nominee(pod, plan.node, victims))
 
     def _unschedulable(
-        self, pod: QueuedPod, key: PodKey, message: str, waits_for: frozenset[Hashable], now: float, nominated: str = ""
+        self,
+        pod: QueuedPod,
+        key: PodKey,
+        message: str,
+        waits_for: frozenset[Hashable],
+        now: float,
+        nominated: str = "",
+        answer: Unplaced | None = None,
+        victims: tuple[PodKey, ...] = (),
     ) -> Iterator[Effect]:
         self.counters.attempts[Outcome.UNSCHEDULABLE] += 1
         self.queue.failed(pod, waits_for, now)
         if self._told.get(pod.uid) != (message, nominated):
             self._told[pod.uid] = (message, nominated)
             self._tell_story(pod.uid, now, message)
-            yield Report(key, message, nominated)
+            yield Report(key, message, nominated, self._waiting(pod.shape, answer), victims)
+
+    def _waiting(self, shape: Shape, answer: Unplaced | None) -> Waiting | None:
+        """Worked out once for all pods that are told the same."""
+        if answer is None:
+            return None
+        if self._explained is None or self._explained[0] is not answer:
+            self._explained = answer, waiting(self.cluster, shape, answer.explanation)
+        return self._explained[1]
 
     # -- nodes that refuse pods --------------------------------------------------------------------------------------
 

@@ -14,7 +14,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from kubeqos.client.api import Api, PatchType, Refused, Submission
+from kubeqos.client.decisions import DecisionRecorder
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.events import EventRecorder
 from kubeqos.client.informer import Change, Informer
@@ -33,6 +36,7 @@ from kubeqos.client.resources import (
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.logs import logger
 from kubeqos.model.annotations.wellknown import PLACEMENT_ANNOTATION
+from kubeqos.model.decisions import Placement, PodRef, Preempted, Preemption, Waiting
 from kubeqos.model.kinds import APPS, CORE
 from kubeqos.model.messages import Binding, BindingMetadata
 from kubeqos.model.objects import LabelSelectorView, convert
@@ -58,6 +62,7 @@ class SchedulerService:
     def __init__(self, api: Api, core: Scheduler, *, clock: Callable[[], float] = time.time) -> None:
         self.core = core
         self.events = EventRecorder(api, "default-scheduler")
+        self.decisions = DecisionRecorder(api, "default-scheduler", clock=clock)
         self.window = Window()
         self.metrics = Metrics(core)
         self.metrics.watch(self.window, self.events)
@@ -99,6 +104,7 @@ class SchedulerService:
         }
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.events.run())
+            tasks.create_task(self.decisions.run())
             for resource, informer in self._informers.items():
                 informer.on_change(handlers[resource])
                 tasks.create_task(informer.run())
@@ -222,6 +228,8 @@ class SchedulerService:
             if error is None:
                 message = f"Successfully assigned {pod.namespace}/{pod.name} to {bind.node}"
                 self.events.record(_reference(pod), "Scheduled", message)
+                if bind.best:  # in a burst nobody compares, and the pod's annotation says what there is to say
+                    self.decisions.record(_pod(pod), Placement(node=bind.node, because=bind.because, best=bind.best))
             elif isinstance(error, ApiError) and error.not_found:
                 self.core.pod_changed(None, pod.uid, self._clock())
             else:
@@ -242,6 +250,12 @@ class SchedulerService:
         if report.nominated:
             status["nominatedNodeName"] = report.nominated
         self.events.record(_reference(pod), "FailedScheduling", report.message, "Warning")
+        told = report.waiting or Waiting(message=report.message)
+        told = msgspec.structs.replace(told, message=report.message, nominated=report.nominated)
+        self.decisions.record(_pod(pod), told)
+        if report.victims:
+            victims = tuple(map(_pod, report.victims))
+            self.decisions.record(_pod(pod), Preemption(node=report.nominated, victims=victims))
         await self._patch_status(pod, status)
 
     async def _evict(self, evict: Evict) -> None:
@@ -258,6 +272,9 @@ class SchedulerService:
             _reference(victim),
             "Preempted",
             f"Preempted by pod {evict.preemptor.namespace}/{evict.preemptor.name} on node {evict.node}",
+        )
+        self.decisions.record(
+            _pod(victim), Preempted(node=evict.node, preemptor=_pod(evict.preemptor), because=evict.because)
         )
         what = f"Preempting pod {victim.namespace}/{victim.name} on node {evict.node}, which has a lower priority"
         self.events.record(_reference(evict.preemptor), "Preempting", what)
@@ -297,6 +314,10 @@ def binding_of(bind: Bind) -> Binding:
 
 def _reference(pod: PodKey) -> JsonObject:
     return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+
+
+def _pod(pod: PodKey) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)
 
 
 def _uid(change: Change) -> str:

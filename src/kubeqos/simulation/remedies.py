@@ -1,4 +1,4 @@
-"""Why a pod waits, in numbers, and the smallest changes that would make it run. Pure.
+"""The smallest changes that would make a waiting pod run. Pure.
 
 Every change is tried on the placement engine before it is told. Used by `kubeqos why`.
 """
@@ -6,24 +6,22 @@ Every change is tried on the placement engine before it is told. Used by `kubeqo
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kubeqos.model.objects import PodView, Taint
-from kubeqos.model.quantity import Format, Quantity
+from kubeqos.model.quantity import Quantity
 from kubeqos.placement.cluster import Cluster
-from kubeqos.placement.counted import class_counts
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.shape import Shape, compile_shape
-from kubeqos.rules.classes import ClassKey
 from kubeqos.rules.taints import untolerated
+from kubeqos.scheduler.explaining import amount, class_holders, free_of, named, short_of
 
 Raw = dict[str, Any]
 _TRIED_NODES = 8
-_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,57 +53,6 @@ def _most_first(item: tuple[str, list[str]]) -> tuple[int, str]:
     return -len(item[1]), item[0]
 
 
-def nearest_misses(cluster: Cluster, shape: Shape) -> list[str]:
-    """For everything that the pod asks for and no node has free: what it needs, and who has the most."""
-    found = []
-    for name in short_of(cluster, shape):
-        free = _free(cluster, name)
-        row = int(np.argmax(np.where(cluster.alive, free, -1)))
-        most = amount(name, max(0, int(free[row])))
-        found.append(
-            f"needs {amount(name, shape.requests[name])} {name}, most free is {most} on {cluster.node_name(row)}"
-        )
-    for key, holders in class_holders(cluster, shape).items():
-        slots = sum(max(0, int(size)) for size in cluster.class_column(key).capacity[cluster.alive])
-        found.append(f"needs class {key[1]}={key[2]}, of which all {slots} are taken: {named(holders)}")
-    return found
-
-
-def short_of(cluster: Cluster, shape: Shape) -> list[str]:
-    """Resources that no node has enough of, free."""
-    return [
-        name
-        for name, asked in sorted(shape.requests.items())
-        if asked and cluster.alive.any() and not (cluster.alive & (_free(cluster, name) >= asked)).any()
-    ]
-
-
-def _free(cluster: Cluster, name: str) -> Any:
-    column = cluster.column(name)
-    return column.capacity - column.used
-
-
-def class_holders(cluster: Cluster, shape: Shape) -> dict[ClassKey, list[str]]:
-    """Classes that the pod asks for and that are taken wherever they are limited, with the pods that hold them."""
-    found: dict[ClassKey, list[str]] = {}
-    for need in shape.class_needs:
-        for key, count in class_counts(need):
-            column = cluster.class_column(key)
-            offered = cluster.alive & (column.capacity >= 0)
-            if (
-                not offered.any()
-                or (offered & ((column.capacity == 0) | (column.used + count <= column.capacity))).any()
-            ):
-                continue
-            found[key] = [
-                pod.name
-                for row in np.flatnonzero(offered).tolist()
-                for pod in cluster.rows[row].pods.values()
-                if key in set(cluster.rows[row].keys_of(pod))
-            ]
-    return found
-
-
 def remedies(cluster: Cluster, pod: Raw) -> list[Remedy]:
     """Changes of the pod or around it, each of which alone would let it run now."""
     shape = compile_shape(PodView.of(pod))
@@ -124,7 +71,7 @@ def _verified(cluster: Cluster, pod: Raw, change: str) -> Iterator[Remedy]:
 def _smaller(cluster: Cluster, pod: Raw, shape: Shape) -> Iterator[Remedy]:
     """Ask for as much as some node has free: the largest amount that works."""
     for name in short_of(cluster, shape):
-        sizes = sorted({int(size) for size in _free(cluster, name)[cluster.alive]}, reverse=True)
+        sizes = sorted({int(size) for size in free_of(cluster, name)[cluster.alive]}, reverse=True)
         for size in [size for size in sizes if 0 < size < shape.requests[name]][:_TRIED_NODES]:
             lowered = _lowered(pod, name, shape.requests[name] - size)
             if lowered is None:
@@ -198,17 +145,3 @@ def _freed(cluster: Cluster, shape: Shape) -> Iterator[Remedy]:
             else:
                 continue
             break
-
-
-def named(pods: Sequence[str]) -> str:
-    """Some of them, and how many more there are."""
-    more = f" and {len(pods) - _NAMED} more" if len(pods) > _NAMED else ""
-    return ", ".join(sorted(pods)[:_NAMED]) + more
-
-
-def amount(name: str, value: int) -> str:
-    """The scheduler's integers as people write them."""
-    if name == "cpu":
-        return str(Quantity.from_milli(value))
-    binary = name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
-    return str(Quantity.from_int(value, Format.BINARY_SI if binary else Format.DECIMAL_SI))

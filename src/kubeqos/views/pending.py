@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kubeqos.model.objects import PodView
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.shape import compile_shape
-from kubeqos.simulation.remedies import nearest_misses, refused_by, remedies
+from kubeqos.scheduler.explaining import nearest_misses
+from kubeqos.simulation.quotaremedies import quota_remedies
+from kubeqos.simulation.remedies import refused_by, remedies
 from kubeqos.simulation.snapshot import snapshot
 
 UNREADABLE = "nodes, and with them the nearest miss: this user may not list nodes and pods of all namespaces"
@@ -36,3 +38,21 @@ def looked_at_in(cluster: Cluster, raw: dict[str, Any], *, fix: bool) -> dict[st
     if fix:
         found["remedies"] = [{"change": one.change, "node": one.node} for one in remedies(cluster, raw)]
     return found
+
+
+def let_in(
+    raw: dict[str, Any],
+    quotas: Sequence[dict[str, Any]],
+    beside: Sequence[dict[str, Any]],
+    cluster: Cluster | None,
+) -> dict[str, Any]:
+    """What would let a pod in that was refused, `beside` the pods of its namespace; where it would run, if known."""
+    found = quota_remedies(raw, quotas, beside)
+    if found is None:
+        return {"now": "every quota would take it now: create it again"}
+    return {"remedies": [{"change": change, "node": _node(cluster, pod)} for change, pod in found]}
+
+
+def _node(cluster: Cluster | None, pod: dict[str, Any]) -> str:
+    answer = None if cluster is None else Placer(cluster).place(compile_shape(PodView.of(pod)))
+    return answer.node if isinstance(answer, Placed) else ""

@@ -6,9 +6,18 @@ from typing import Any
 
 from kubeqos.model.annotations.published import SHARED_PART, decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
+from kubeqos.model.decisions import REFUSED, PodDecisions
 from kubeqos.model.objects import ContainerStatus, PodView
 from kubeqos.rules.podqos import effective_requests, qos_class
+from kubeqos.views.decided import facts_of
 from kubeqos.views.usage import pod_holdings
+
+
+def departed(record: PodDecisions, raw: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, Any]:
+    """A pod that was deleted, or never taken, as it was last known."""
+    facts = story(raw, [one for one in events if one["involvedObject"].get("uid") == record.pod.uid])
+    phase = "refused" if record.pod.uid.startswith(REFUSED) else "gone"
+    return facts | {"phase": phase, "gone": record.gone, "was": facts["phase"], "holds": {}} | facts_of(record)
 
 
 def gone(pod: str, events: list[dict[str, Any]]) -> dict[str, Any]:

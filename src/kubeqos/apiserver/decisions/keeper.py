@@ -24,7 +24,7 @@ from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.errors import KubeqosError
 from kubeqos.logs import logger
-from kubeqos.model.decisions import Entry, PodDecisions, PodRef
+from kubeqos.model.decisions import REFUSED, Entry, PodDecisions, PodRef
 from kubeqos.model.timestamps import timestamp
 from kubeqos.rules import recorded
 from kubeqos.rules.requests import Operation, Request, RequestRefused
@@ -37,8 +37,6 @@ MOST_GATHERED = 4096
 """Entries between two looks; more are lost."""
 MOST_ADMISSIONS = 200
 """Pods between two looks whose admission is worked out again to be told."""
-REFUSED = "refused:"
-"""How the uid of a record begins whose pod was never taken, and so has none."""
 _POD = kind_named("Pod")
 log = logger("kubeqos.apiserver")
 

@@ -33,6 +33,11 @@ def lines(facts: dict[str, Any]) -> list[str]:
     found += [f"  nearest    {one}" for one in facts.get("nearest", ())]
     found += [f"  left out   {facts['leftOut']}"] if "leftOut" in facts else []
     if "remedies" in facts:
-        found += [f"  fix        {one['change']}: it would run on {one['node']}" for one in facts["remedies"]]
+        found += [f"  fix        {one['change']}: {_then(one['node'])}" for one in facts["remedies"]]
         found += [] if facts["remedies"] else ["  fix        no single change that is known here would let it run"]
     return found
+
+
+def _then(node: str) -> str:
+    """A pod that was refused may have to wait once it is taken, or nobody may look where it would run."""
+    return f"it would run on {node}" if node else "it would be taken"

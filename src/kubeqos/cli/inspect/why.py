@@ -1,4 +1,4 @@
-"""`kubeqos why POD`: the pod's story from its object and events, with the numbers."""
+"""`kubeqos why POD`: the pod's story from its object, its decision record and its events, with the numbers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.inspect import pending
+from kubeqos.cli.inspect import pending, recorded
 from kubeqos.cli.output import emit, wide_output_option
 from kubeqos.client.errors import ApiError
 from kubeqos.model.quantity import Format, Quantity
-from kubeqos.views.why import gone, moment, story
+from kubeqos.views import decided
+from kubeqos.views.why import departed, gone, moment, story
 
 
 @click.command("why")
@@ -23,17 +24,24 @@ from kubeqos.views.why import gone, moment, story
 def command(target: Target, form: str, fix: bool, name: str) -> None:
     """Tell why a pod has its class, is where it is, waits, was rejected or evicted.
 
-    A pod that is gone is told of for an hour, from its events. Nothing but the namespace of the pod has to be readable:
-    what needs more is left out, and said to be.
+    A pod that is gone, or was refused, is told of for an hour, from the record of decisions. Nothing but the namespace
+    of the pod has to be readable: what needs more is left out, and said to be.
     """
+    record = recorded.record_of(target, name)
     try:
         raw = target.api.get(target.path("pods", name))
     except ApiError as error:
-        if not error.not_found or not (events := _events_of(target, name)):
+        if not error.not_found:
             raise
-        facts = gone(f"{target.namespace}/{name}", events)
+        events = _events_of(target, name)
+        if record is not None and record.object is not None:
+            facts = departed(record, record.object, events) | recorded.refused(target, record, fix=fix)
+        elif events:
+            facts = gone(f"{target.namespace}/{name}", events)
+        else:
+            raise
     else:
-        facts = _known(target, raw, fix=fix)
+        facts = _known(target, raw, fix=fix) | decided.facts_of(record)
     if form == "name":
         click.echo(f"pod/{name}")
     elif form in ("json", "yaml"):
@@ -73,14 +81,17 @@ def as_text(facts: dict[str, Any]) -> str:
     """The story as a person reads it."""
     requests = ", ".join(f"{name}={amount}" for name, amount in facts["requests"].items())
     lines = [
-        f"{facts['pod']} is {facts['phase'] or 'unknown'}",
+        _headline(facts),
         f"  class      {facts['qosClass']}: {facts['because']}",
         f"  requests   {requests or '<none>'}",
-        f"  placement  {facts['placement']}",
+        *decided.admitted(facts),
+        *([] if facts["phase"] == "refused" else [f"  placement  {facts['placement']}"]),
+        *decided.placed(facts),
     ]
     if facts["holds"]:
         holds = ", ".join(f"{what}={cls}" for what, cls in facts["holds"].items())
         lines.append(f"  holds      {holds}")
+    lines += decided.waited(facts) if "leftOut" in facts and not facts["node"] else []
     lines += pending.lines(facts)
     if facts["status"]:
         lines.append(f"  status     {facts['status']}")
@@ -88,6 +99,7 @@ def as_text(facts: dict[str, Any]) -> str:
         f"  container  {each['name']}: {each['state']}, {each['restarts']} restarts{_before(each)}"
         for each in facts["containers"]
     ]
+    lines += decided.on_node(facts)
     for held in facts["cpus"]:
         own = "its own" if held["exclusive"] else "shared"
         memory = f", memory of NUMA {held['mems']}" if held["mems"] else ""
@@ -98,6 +110,15 @@ def as_text(facts: dict[str, Any]) -> str:
         lines.append(f"  memory     {effective} protected from reclaim{short}")
     lines += ["  events"] if facts["events"] else []
     return "\n".join([*lines, *_event_lines(facts)])
+
+
+def _headline(facts: dict[str, Any]) -> str:
+    if facts["phase"] == "refused":
+        return f"{facts['pod']} was refused at {facts['gone']}; the record is kept for an hour"
+    if facts["phase"] == "gone":
+        was = f"; it was {facts['was']}" if facts["was"] else ""
+        return f"{facts['pod']} is gone since {facts['gone']}{was}; its record is kept for an hour"
+    return f"{facts['pod']} is {facts['phase'] or 'unknown'}"
 
 
 def _event_lines(facts: dict[str, Any]) -> list[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from kubeqos.client.api import Api
+from kubeqos.client.decisions import DecisionRecorder
 from kubeqos.client.events import EventRecorder
 from kubeqos.codec import JsonObject
 from kubeqos.logs import logger
+from kubeqos.model.decisions import AnyDecision, PodRef
 from kubeqos.node.pod.effects import Raw, Record
 
 log = logger(__name__)
@@ -20,11 +23,21 @@ class NodeEvents:
         self._node_name = node_name
         self._listener = listener
         self._recorder = EventRecorder(api, "kubelet", host=node_name) if api is not None else None
+        self._decisions = DecisionRecorder(api, f"node {node_name}")
 
     async def run(self) -> None:
         """Write what is told, until cancelled."""
         if self._recorder is not None:
-            await self._recorder.run()
+            await asyncio.gather(self._recorder.run(), self._decisions.run())
+
+    @property
+    def listening(self) -> bool:
+        """Whether somebody keeps records of decisions."""
+        return self._decisions.listening
+
+    def decided(self, pod: PodRef, decision: AnyDecision) -> None:
+        """Something was decided about a pod."""
+        self._decisions.record(pod, decision)
 
     def pod(self, raw: Raw, told: Record) -> None:
         """Something happened to a pod, or to one of its containers."""

@@ -45,11 +45,18 @@ class _Target:
 class PodWriter:
     """The API side of a node's pods."""
 
-    def __init__(self, api: Api, spawn: Callable[[Any], None], tell: Callable[[Raw, Record], None]) -> None:
-        """`tell`: writes an event about a pod."""
+    def __init__(
+        self,
+        api: Api,
+        spawn: Callable[[Any], None],
+        tell: Callable[[Raw, Record], None],
+        follow: Callable[[Raw, Raw], None] = lambda _pod, _status: None,
+    ) -> None:
+        """`tell` writes an event about a pod, `follow` is shown every pod with its new status."""
         self._api = api
         self._spawn = spawn
         self._tell = tell
+        self._follow = follow
         self._targets: dict[str, _Target] = {}
         self._working: set[str] = set()
         self.written = 0
@@ -61,6 +68,7 @@ class PodWriter:
         """Make this the status of the pod."""
         target = self._target(raw)
         target.status, target.known = status, raw.get("status") or {}
+        self._follow(raw, status)
         self._wake(target)
 
     def delete(self, raw: Raw) -> None:

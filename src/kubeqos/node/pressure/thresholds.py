@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kubeqos.model.objects import PodView, Taint
 from kubeqos.model.quantity import Format, Quantity
-from kubeqos.node.pressure.samples import NodeSample
+from kubeqos.node.pressure.samples import NodeSample, PodSample
 from kubeqos.node.pressure.storagelimits import over_limit
 from kubeqos.plugins.managers import Refusal
 from kubeqos.rules.eviction import (
@@ -24,6 +24,7 @@ from kubeqos.rules.eviction import (
     Ranking,
     Threshold,
     eviction_message,
+    in_line,
     rank,
 )
 from kubeqos.rules.podqos import QosClass, effective_class
@@ -113,6 +114,10 @@ class EvictPod:
     grace_seconds: int
     because: str
     annotations: Mapping[str, str] | None = None
+    threshold: str = ""
+    available: str = ""
+    ranking: tuple[tuple[str, int, str], ...] = ()
+    """Everybody who was looked at: uid, place in line (0 stays) and why."""
 
     @property
     def condition(self) -> Mapping[str, str]:
@@ -155,6 +160,8 @@ class Pressure:
         self._leaving: tuple[str, float] | None = None
         self._over_limit: set[str] = set()
         self._told: Conditions | None = None
+        self.measured: Mapping[str, PodSample] = {}
+        """What pods used when it was last looked at, by uid."""
 
     def step(self, sample: NodeSample, pods: Iterable[ActivePod], now: float) -> list[Effect]:
         """What a new sample calls for: conditions, and reclaim or at most one eviction.
@@ -162,6 +169,7 @@ class Pressure:
         Pods over their own disk limits go at once, all of them, and nobody else in the same step.
         """
         active = list(pods)
+        self.measured = sample.pods
         acting = self._observe(sample, now)
         effects: list[Effect] = []
         if (shown := self.shown()) != self._told:
@@ -279,22 +287,25 @@ class Pressure:
         ranked = rank(threshold.signal, candidates, self.settings.ranking, sample.filesystems)
         for place in ranked:
             if not place.candidate.is_critical:
-                return [self._eviction(threshold, sample, place, by_uid[place.candidate.name], now)]
+                line = tuple(in_line(threshold.signal, candidates, ranked, sample.filesystems))
+                return [self._eviction(threshold, sample, place, by_uid[place.candidate.name], now, line)]
         self._tell(now, f"{threshold.signal} is short, but no pod may be evicted for it")
         return []
 
     def _eviction(
-        self, threshold: Threshold, sample: NodeSample, place: Ranked, pod: ActivePod, now: float
+        self,
+        threshold: Threshold,
+        sample: NodeSample,
+        place: Ranked,
+        pod: ActivePod,
+        now: float,
+        line: tuple[tuple[str, int, str], ...],
     ) -> EvictPod:
         level = sample.levels[threshold.signal]
         offenders = _offenders(threshold.signal, pod.view, sample)
         resource = SIGNALS[threshold.signal].resource
-        message = eviction_message(
-            threshold.signal,
-            _amount(resource, threshold.minimum.of(level.capacity)),
-            _amount(resource, level.available),
-            offenders,
-        )
+        least, available = _amount(resource, threshold.minimum.of(level.capacity)), _amount(resource, level.available)
+        message = eviction_message(threshold.signal, least, available, offenders)
         annotations = _annotations(resource, offenders) if pod.uid in sample.pods else None
         grace = HARD_GRACE_SECONDS
         if not threshold.is_hard:
@@ -303,7 +314,17 @@ class Pressure:
         self.evictions[threshold.signal] += 1
         self._leaving = (pod.uid, now)
         self._tell(now, f"evicting {pod.view.metadata.namespace}/{pod.view.metadata.name}: {place.because}")
-        return EvictPod(pod.uid, threshold.signal, message, grace, place.because, annotations)
+        return EvictPod(
+            pod.uid,
+            threshold.signal,
+            message,
+            grace,
+            place.because,
+            annotations,
+            threshold=str(least),
+            available=str(available),
+            ranking=line,
+        )
 
     def _tell(self, now: float, what: str) -> None:
         self.story.append(f"{now:.3f} {what}")

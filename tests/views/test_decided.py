@@ -1,0 +1,95 @@
+"""The record of a pod as a person reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeqos.cli.inspect.why import as_text
+from kubeqos.model import decisions as d
+from kubeqos.views import decided
+from kubeqos.views.why import departed
+
+POD = {
+    "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
+    "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "app"}]},
+    "status": {"phase": "Failed", "reason": "Evicted"},
+}
+
+
+def facts(*told: d.AnyDecision) -> dict[str, Any]:
+    return decided.facts_of(d.PodDecisions(d.PodRef("shop", "web", "u1"), told))
+
+
+def test_an_eviction_is_told_with_the_whole_line() -> None:
+    ranking = (
+        d.RankedPod(d.PodRef("shop", "web", "u1"), "BestEffort, priority 0", 1),
+        d.RankedPod(d.PodRef(), "Burstable, priority 0", 2),
+        d.RankedPod(d.PodRef("shop", "db", "u2"), "uses 1 of 2 memory that it requested"),
+    )
+    told = d.Eviction(
+        node="n1",
+        reason="Evicted",
+        message="m",
+        because="BestEffort, priority 0",
+        signal="memory.available",
+        threshold="100Mi",
+        available="80Mi",
+        ranking=ranking,
+    )
+    assert decided.on_node(facts(told)) == [
+        "  evicted    from n1: memory.available 80Mi is below 100Mi: BestEffort, priority 0",
+        "             1.    shop/web: BestEffort, priority 0",
+        "             2.    a pod of another namespace: Burstable, priority 0",
+        "             stays shop/db: uses 1 of 2 memory that it requested",
+    ]
+
+
+def test_both_sides_of_a_preemption() -> None:
+    victims = (d.PodRef("shop", "a", "1"), d.PodRef("shop", "b", "2"))
+    assert decided.placed(facts(d.Preemption(node="n1", victims=victims))) == ["  preempts   shop/a, shop/b on n1"]
+    told = d.Preempted(node="n1", preemptor=d.PodRef("shop", "boss", "9"), because="priority 0 is below 10")
+    assert decided.placed(facts(told)) == ["  preempted  by shop/boss on n1: priority 0 is below 10"]
+
+
+def test_ends_of_containers_with_limit_and_use() -> None:
+    killed = d.Restart(
+        node="n1",
+        container="c",
+        reason="OOMKilled",
+        exit_code=137,
+        restarts=2,
+        memory_limit="64Mi",
+        memory_use="60Mi",
+        times=3,
+    )
+    assert decided.on_node(facts(killed)) == [
+        "  ended      c: OOMKilled, exit code 137, used 60Mi of memory, its limit is 64Mi, restart 2 (×3)"
+    ]
+
+
+def test_a_node_that_took_it_in_and_one_that_did_not() -> None:
+    given = (d.ContainerGrant("c", "0-3", "0-3", "0", "4 CPUs of its own on NUMA 0"),)
+    took = d.NodeAdmission(node="n1", admitted=True, alignment="admitted: policy restricted", containers=given)
+    refused = d.NodeAdmission(node="n2", admitted=False, reason="OutOfcpu", message="not enough")
+    assert decided.on_node(facts(refused, took)) == [
+        "  node       n2 refused it, OutOfcpu: not enough",
+        "  node       n1 took it in: policy restricted",
+        "             c: 4 CPUs of its own on NUMA 0",
+    ]
+
+
+def test_what_limit_ranges_filled_in_and_who_chose_classes() -> None:
+    choices = (d.ClassChoice("rdt", "gold", "requested by the container", "c"), d.ClassChoice("net", "fast", "the pod"))
+    told = d.Admission(limit_ranges=("cpu request for container c",), classes=choices)
+    assert decided.admitted(facts(told)) == [
+        "  defaults   cpu request for container c: by a LimitRange",
+        "  chosen     c: rdt=gold, requested by the container",
+        "  chosen     net=fast, the pod",
+    ]
+
+
+def test_a_pod_that_is_gone_is_told_as_it_was() -> None:
+    record = d.PodDecisions(d.PodRef("shop", "web", "u1"), gone="2026-11-16T05:00:00Z", object=POD)
+    text = as_text(departed(record, POD, [])).splitlines()
+    assert text[0] == "shop/web is gone since 2026-11-16T05:00:00Z; it was Failed; its record is kept for an hour"
+    assert "  status     Evicted" in text

@@ -12,9 +12,7 @@ from tools.vm.vm import Vm, booted
 
 from tests.vm.node import CLASSES, SETTINGS, Node
 
-# Not strictly: for how long systemd's defaults stand before ours are written again is a matter of chance.
-BEHIND = pytest.mark.xfail(strict=False, reason="values are written behind systemd's back, which sets its own again")
-BOTH = ("cgroupfs", pytest.param("systemd", marks=BEHIND))
+BOTH = ("cgroupfs", "systemd")
 
 
 class Machines:

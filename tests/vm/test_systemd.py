@@ -13,7 +13,6 @@ BURSTABLE = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1
 WATCHED = ("cpu.weight", "cpu.max", "memory.max", "memory.min", "memory.high")
 
 
-@pytest.mark.xfail(strict=True, reason="values are written behind systemd's back, and a reload sets its own again")
 @pytest.mark.proves("systemd-driver")
 def test_values_are_there_at_once_and_survive_a_reload(node: Node) -> None:
     node.start_pod(pod("kept", resources=BURSTABLE))
@@ -27,7 +26,6 @@ def test_values_are_there_at_once_and_survive_a_reload(node: Node) -> None:
     assert values() == before
 
 
-@pytest.mark.xfail(strict=True, reason="slices of deleted pods stay active")
 @pytest.mark.proves("systemd-driver")
 def test_the_slice_of_a_deleted_pod_is_gone(node: Node) -> None:
     uid = node.start_pod(pod("short", resources=BURSTABLE))["metadata"]["uid"].replace("-", "_")

@@ -32,7 +32,8 @@ from kubeqos.node.api.registration import Registration
 from kubeqos.node.api.sources import LocalPods, PodSink
 from kubeqos.node.api.staticpods import Mirrors, StaticFolder
 from kubeqos.node.cgroups.files import CgroupFiles
-from kubeqos.node.cgroups.keeper import PERIOD_SECONDS, CgroupKeeper
+from kubeqos.node.cgroups.keeper import CgroupKeeper
+from kubeqos.node.cgroups.units import units_of
 from kubeqos.node.cgroups.unsupported import UnsupportedFiles
 from kubeqos.node.config.driver import driver_of, mismatch
 from kubeqos.node.cri.observer import live_containers
@@ -112,7 +113,8 @@ class NodeAgent:
         milli = nodestatus.allocatable(self.machine, settings)["cpu"].milli()
         files, spare = CgroupFiles(settings.cgroup_fs), settings.eviction_hard_memory.value()
         unthrottled, tell = self.admission.unthrottled, self.parts.events.pod
-        return CgroupKeeper(files, self.core, lambda: self.context, milli, spare, unthrottled, tell)
+        units = units_of(settings.cgroup_driver, settings.cgroup_fs)
+        return CgroupKeeper(files, self.core, lambda: self.context, milli, spare, unthrottled, tell, units)
 
     def _make_reports(self) -> None:
         """Where pods come from, and where everything about them and about the node is told."""
@@ -156,7 +158,9 @@ class NodeAgent:
                 if isinstance(manager, Reconciles):
                     self._keep(f"reconcile {manager.name}", partial(self._reconcile, manager))
             self._keep("node status", self._keep_node)
-            self._keep("cgroups", self._keep_cgroups)
+            if self.cgroups is not None:
+                self._keep("cgroups", partial(self.cgroups.run, self.clock))
+                self._keep("reloads of systemd", self.cgroups.follow_reloads)
             self._keep("plugins' changes", self._follow_plugins)
             self.ready.set()
             await asyncio.Event().wait()
@@ -271,7 +275,7 @@ class NodeAgent:
                 self.unsupported.look_at([pod], told=again)
                 self.decisions.admission(pod, result)
             if isinstance(effect, fx.Release):
-                self.executor.keep_cgroups()  # tiers are as large as the pods that are left
+                await self.executor.keep_cgroups()  # tiers are as large as the pods that are left
                 await self.update_containers()
             if isinstance(effect, fx.Admit | fx.Release) and not self._writing_soon:
                 self._writing_soon = True
@@ -423,11 +427,6 @@ class NodeAgent:
             elif pod.live:
                 self.watch.look(uid)  # implicit defaults may have changed
 
-    async def _keep_cgroups(self) -> None:
-        while self.cgroups is not None:
-            self.cgroups.reconcile()
-            await self.clock.sleep_until(self.clock.now_ns() + round(PERIOD_SECONDS * NS))
-
     # ---- The node
 
     async def _keep_node(self) -> None:
@@ -454,7 +453,7 @@ class NodeAgent:
             pods = [pod.admitted for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, self.managers, self.parts.plugins.drivers())
             protected = self.cgroups.protected if self.cgroups is not None else {}
-            found |= nodestatus.map_annotations(self.machine, self.managers, pods, protected)
+            found |= nodestatus.map_annotations(self.machine, self.managers, pods, protected, self.admission.grant)
             if self.parts.serving.ca_pem:
                 found[SERVING_CERTIFICATE_ANNOTATION] = self.parts.serving.ca_pem
             async with self._writing:

@@ -45,9 +45,11 @@ async def test_a_node_publishes_what_its_cgroups_protect(tmp_path: Path) -> None
         inner.mkdir()
         (inner / "memory.min").write_text(str(100 * MIB))
         PodCgroups(Host(tree, version=2)).settle("/kubepods/burstable/podb", "sandbox", {"memory"})
-        node.agent.cgroups.reconcile()
+        await node.agent.cgroups.reconcile()
         assert (tree / "kubepods/memory.min").read_text() == str(100 * MIB)
         pods = [one.admitted for one in node.agent.core.pods.values()]
-        found = map_annotations(node.machine, node.agent.managers, pods, node.agent.cgroups.protected)
+        found = map_annotations(
+            node.machine, node.agent.managers, pods, node.agent.cgroups.protected, node.agent.admission.grant
+        )
         published = decode_assignments(found[ASSIGNMENTS_ANNOTATION]).protected
         assert published == {"default/web": Protected(100 * MIB, 100 * MIB)}

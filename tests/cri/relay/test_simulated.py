@@ -30,6 +30,7 @@ from kubeqos.cri.providers.protocol import (
 )
 from kubeqos.cri.providers.rdt.files import ResctrlFiles
 from kubeqos.cri.providers.remote import RemoteProvider, serve
+from kubeqos.cri.relay.keeper import DRIFT_ROUNDS
 from kubeqos.cri.relay.server import Relay, RelayCollector, Settings
 from kubeqos.cri.runtime import CREATE_CONTAINER
 from kubeqos.cri.server import serving
@@ -732,3 +733,16 @@ async def test_a_relay_without_a_runtime_says_so_and_heals(folder: Path):
     await world.client.close()
     await world.relay.close()
     await world.runtime.close()
+
+
+async def test_a_value_that_somebody_else_changed_is_put_right_and_counted(world: World):
+    container = await world.started(memory="soft")
+    path = world.cgroups / world.runtime.core.cgroup_path(world.runtime.core.container(container)) / "memory.high"
+    keeper = world.relay.keeper
+    for _ in range(DRIFT_ROUNDS):
+        await keeper.repair()
+    assert keeper.drifts == 0
+    path.write_text("max")
+    for _ in range(DRIFT_ROUNDS):
+        await keeper.repair()
+    assert path.read_text().strip() == str(1 << 19) and keeper.drifts == 1

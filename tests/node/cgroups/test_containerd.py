@@ -80,7 +80,7 @@ async def test_a_cpu_class_decides_between_pods(containerd: Containerd, relay: R
         assert 4 < quick / modest < 16, (quick, modest)
         # The tier weighs what its pods do, and the node leaves what the relay has set.
         assert node.agent.cgroups is not None
-        done = node.agent.cgroups.reconcile()
+        done = await node.agent.cgroups.reconcile()
         assert done.drifted == [] and done.problems == []
         assert cgroups.value(pods, "cpu.shares") == str(20949 + 2597 - 2)  # it had 2 before
         assert cgroups.value(f"{pods}/podquick", "cpu.shares") == "20949"
@@ -88,7 +88,7 @@ async def test_a_cpu_class_decides_between_pods(containerd: Containerd, relay: R
 
         async def lighter() -> bool:
             assert node.agent.cgroups is not None
-            node.agent.cgroups.reconcile()
+            await node.agent.cgroups.reconcile()
             return cgroups.value(pods, "cpu.shares") == "2597"
 
         await until("the tier has lost the weight of the pod that left", lighter)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kubeqos.cri.providers import blockio, presets
+from kubeqos.cri.providers.effects import Effect
 from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import Advertisement, ClassProvider, ClassRefusal, Edit, Place, Subject
 from kubeqos.rules.podlevel import CPU, IO, MEMORY
@@ -39,9 +40,14 @@ class PresetProvider(ClassProvider):
         await self.move(subject, place, resource, "", class_name)
 
     async def move(self, subject: Subject, place: Place, resource: str, old: str, new: str) -> None:
+        self.host.perform(place, self._effects(subject, old, new))
+
+    async def drifted(self, subject: Subject, place: Place, resource: str, class_name: str) -> Sequence[str]:
+        return self.host.drifted(place, self._effects(subject, "", class_name))
+
+    def _effects(self, subject: Subject, old: str, new: str) -> Sequence[Effect]:
         before, after = self.classes.get(old, {}), self.classes.get(new, {})
-        effects = presets.transition(self.kind, before, after, subject, self.host.version)
-        self.host.perform(place, effects)
+        return presets.transition(self.kind, before, after, subject, self.host.version)
 
 
 class NamedProvider(ClassProvider):
@@ -84,5 +90,11 @@ class BlockIoProvider(ClassProvider):
         await self.move(subject, place, resource, "", class_name)
 
     async def move(self, subject: Subject, place: Place, resource: str, old: str, new: str) -> None:
+        self.host.perform(place, self._effects(old, new))
+
+    async def drifted(self, subject: Subject, place: Place, resource: str, class_name: str) -> Sequence[str]:
+        return self.host.drifted(place, self._effects("", class_name))
+
+    def _effects(self, old: str, new: str) -> Sequence[Effect]:
         before, after = (blockio.resolve(self.classes.get(c, ()), self.host.block_devices) for c in (old, new))
-        self.host.perform(place, blockio.transition(before, after, self.host.version))
+        return blockio.transition(before, after, self.host.version)

@@ -35,7 +35,30 @@ class SetRlimit:
 
 
 Effect = CgroupWrite | SetRlimit
+PAGE_BYTES = 4096
 
 
 def write(controller: str, file: str, value: str | int, *, needed: bool = True) -> CgroupWrite:
     return CgroupWrite(controller, ((file, str(value)),), needed)
+
+
+def holds(value: str, text: str) -> bool:
+    """Whether a control file that shows `text` says what writing `value` would make it say.
+
+    Values of single devices are a line each, of several rates at once on v2 (`8:0 rbps=1024 wbps=max …`); a device
+    without a line has no limit and no weight of its own. Bytes of memory are counted in pages.
+    """
+    subject, _, wanted = value.rpartition(" ")
+    if not subject:
+        shown = text.split()[-1:] or [""]
+        return shown[0] == wanted or _pages(shown[0]) == _pages(wanted) is not None
+    line = next((one.split() for one in text.splitlines() if one.split()[:1] == [subject]), None)
+    if "=" in wanted:
+        key, _, rate = wanted.partition("=")
+        return dict(pair.split("=", 1) for pair in (line or ())[1:]).get(key, "max") == rate
+    return line[-1] == wanted if line is not None else wanted in ("0", "default")
+
+
+def _pages(text: str) -> int | None:
+    """Whole pages of an amount of memory; None for smaller numbers, which are none."""
+    return int(text) // PAGE_BYTES if text.isdecimal() and int(text) >= PAGE_BYTES else None

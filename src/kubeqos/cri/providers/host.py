@@ -11,12 +11,13 @@ import glob
 import os
 import resource
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from kubeqos.cri.providers.effects import CgroupWrite, Effect, SetRlimit
+from kubeqos.cri.providers.effects import CgroupWrite, Effect, SetRlimit, holds
 from kubeqos.cri.providers.protocol import Place, SubjectGone
 from kubeqos.errors import RemoteError
+from kubeqos.rules.unitproperties import slice_path
 
 V1, V2 = 1, 2
 
@@ -28,6 +29,8 @@ class Host:
         self.cgroup_root = cgroup_root
         self.dev_root = dev_root
         self.version = version or cgroup_version(cgroup_root)
+        self.written: Callable[[str, str, str], None] = lambda _cgroup, _file, _value: None
+        """Hears of every value that classes set: the cgroup, the file, what was written."""
 
     def perform(self, place: Place, effects: Iterable[Effect]) -> None:
         """Carry out all effects in order; the first failure stops and is raised."""
@@ -48,10 +51,7 @@ class Host:
 
     def read(self, place: Place, controller: str, file: str) -> str:
         """What a control file of a subject says now; nothing when it is not there."""
-        try:
-            return (self.directory(place, controller) / file).read_text().strip()
-        except OSError:
-            return ""
+        return _text(self.directory(place, controller) / file) or ""
 
     def tasks(self, place: Place) -> list[int]:
         """The threads of a subject now, from its cgroup (or its first process when the tree has no such file)."""
@@ -71,13 +71,29 @@ class Host:
                     raise RemoteError(f"cannot list tasks: {error.strerror}", where=str(directory / name)) from error
         return []
 
-    def _write(self, place: Place, effect: CgroupWrite) -> None:
+    def drifted(self, place: Place, effects: Iterable[Effect]) -> list[str]:
+        """What of these effects is not so any more, although it was brought about."""
+        return [
+            f"{path.name}: {' '.join(now.split())} instead of {value}"
+            for effect in effects
+            if isinstance(effect, CgroupWrite)
+            for path, value in self._there(place, effect)
+            if (now := _text(path)) is not None and not holds(value, now)
+        ]
+
+    def _there(self, place: Place, effect: CgroupWrite) -> list[tuple[Path, str]]:
+        """The files that an effect is about."""
         directory = self.directory(place, effect.controller)
         there = [(directory / file, value) for file, value in effect.choices if (directory / file).exists()]
+        return there if effect.every else there[:1]
+
+    def _write(self, place: Place, effect: CgroupWrite) -> None:
+        directory, there = self.directory(place, effect.controller), self._there(place, effect)
         failures = []
-        for path, value in there if effect.every else there[:1]:
+        for path, value in there:
             try:
                 write_file(path, value)
+                self.written(place.cgroup, path.name, value)
             except RemoteError as error:
                 failures.append(error)  # a device may obey only one of several files
         if failures and (len(failures) == len(there) or not effect.every):
@@ -114,6 +130,23 @@ def write_file(path: Path, value: str) -> None:
             os.close(descriptor)
     except OSError as error:
         raise RemoteError(f"cannot write {value!r}: {error.strerror}", where=str(path)) from error
+
+
+def write_lines(path: Path, text: str) -> None:
+    """Write a control file: weights of several devices are a line each, and the kernel takes one line at a time."""
+    if not path.exists() or path.stat().st_size:  # a plain file of a test's tree
+        path.write_text(text)
+        return
+    for line in text.splitlines():
+        write_file(path, line)
+
+
+def _text(path: Path) -> str | None:
+    """What a control file says; None when it has just gone."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
 
 
 def path_is_control(path: Path) -> bool:
@@ -153,11 +186,7 @@ def cgroup_path(cgroups_path: str) -> str:
     if len(parts) != 3 or not parts[0].endswith(".slice"):
         return cgroups_path
     slice_name, prefix, name = parts
-    stem, out = "", []
-    for piece in slice_name.removesuffix(".slice").split("-"):
-        stem = f"{stem}-{piece}" if stem else piece
-        out.append(f"{stem}.slice")
-    return "/" + "/".join([*out, f"{prefix}-{name}.scope"])
+    return f"{slice_path(slice_name)}/{prefix}-{name}.scope"
 
 
 def _set_rlimit(place: Place, effect: SetRlimit) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubeqos.codec import JsonError, decode_json, encode_json
-from kubeqos.cri.providers.host import V1, V2, Host, write_file
+from kubeqos.cri.providers.host import V1, V2, Host, write_lines
 from kubeqos.rules import podlevel
 from kubeqos.rules.podlevel import IO, MEMORY, PROTECTIONS, Level, Protection
 
@@ -99,6 +99,7 @@ class PodCgroups:
             text = max(text, floor, key=podlevel.amount) if name in PROTECTIONS else text
             if _text(folder / name) != text:
                 write_lines(folder / name, text)
+                self._host.written(f"/{folder.relative_to(self._host.cgroup_root)}", name, text)
 
     # ---- Protection
 
@@ -138,12 +139,3 @@ def _text(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return "0"
-
-
-def write_lines(path: Path, text: str) -> None:
-    """Write a control file: weights of several devices are a line each, and the kernel takes one line at a time."""
-    if not path.exists() or path.stat().st_size:  # a plain file of a test's tree
-        path.write_text(text)
-        return
-    for line in text.splitlines():
-        write_file(path, line)

@@ -166,6 +166,10 @@ class ClassProvider:
     async def move(self, subject: Subject, place: Place, resource: str, old: str, new: str) -> None:
         """Take a running subject from one class to another; either may be the system default."""
 
+    async def drifted(self, subject: Subject, place: Place, resource: str, class_name: str) -> Sequence[str]:
+        """What somebody else has changed of what `enter` or `move` did; the relay then enters the subject again."""
+        return ()
+
     async def report(self) -> Sequence[Sample]:
         """Measurements, for the metrics endpoint."""
         return ()

@@ -65,6 +65,16 @@ async def enter(catalog: Catalog, holder: Holder, place: Place) -> None:
             await _timed(resource, provider.enter(holder.subject, place, resource, class_name))
 
 
+async def drifted(catalog: Catalog, holder: Holder, place: Place) -> list[str]:
+    """What others have changed of what the classes of a subject promise."""
+    found: list[str] = []
+    for resource, class_name in enforced(holder.classes, catalog):
+        provider = catalog.providers[resource]
+        if provider.acts_in_place:
+            found += await _timed(resource, provider.drifted(holder.subject, place, resource, class_name))
+    return found
+
+
 async def enter_again(catalog: Catalog, holder: Holder, place: Place) -> None:
     """What held before holds again, as far as each provider can."""
     for resource in sorted(holder.classes):

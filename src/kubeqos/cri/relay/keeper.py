@@ -24,6 +24,8 @@ from kubeqos.errors import ConfigurationError, KubeqosError
 from kubeqos.logs import logger
 
 FOLLOW_SECONDS = 30.0
+DRIFT_ROUNDS = 10
+"""Every so many looks at what runs, the values of classes are read, too."""
 log = logger("kubeqos.relay")
 
 
@@ -43,6 +45,9 @@ class Keeper:
         self._version = self._saved = 0
         self._saving = asyncio.Lock()
         self._locks: dict[str, asyncio.Lock] = {}
+        self.drifts = 0
+        """How many values of classes somebody else had changed."""
+        self._rounds = 0
         self.doubtful = False
         """A call was cut off and the runtime may have done more than we know: look again soon."""
 
@@ -165,7 +170,7 @@ class Keeper:
     async def restore(self) -> None:
         """After a start: agree with the runtime, then enforce again what running subjects were promised."""
         await self.resync()
-        await self._enforce([key for key, _ in self.holders])
+        await self.enforce_all()
         await self.save_if_changed()
 
     async def _enforce(self, keys: list[str]) -> None:
@@ -214,13 +219,36 @@ class Keeper:
         """Put back what another agent took away, everybody into it, and into their groups who came from outside."""
         if self.catalog.repair():
             log.warning("resctrl groups had been removed by another agent and were made again")
-            await self._enforce([key for key, _ in self.holders])
+            await self.enforce_all()
         self.catalog.gather([holder for _, holder in self.holders])
+        self._rounds += 1
+        if self._rounds % DRIFT_ROUNDS == 0:
+            await self._put_right()
         pods: dict[str, list[Holder]] = {}
         for _, holder in self.holders:
             pods.setdefault(holder.subject.sandbox_id, []).append(holder)
         for mates in pods.values():
             self.settled(mates[0].subject, mates)
+
+    async def enforce_all(self) -> None:
+        """Write again what classes promise to whoever runs: somebody has written his own to all of them."""
+        await self._enforce([key for key, _ in self.holders])
+
+    async def _put_right(self) -> None:
+        """Look whether everybody's values are still those of their classes, and write them again where they are not."""
+        for key, _ in list(self.holders):
+            async with self.lock(key):
+                holder = self.holders.get(key)
+                if holder is None or not holder.alive or holder.place is None:
+                    continue
+                try:
+                    changed = await enforce.drifted(self.catalog, holder, holder.place)
+                    if changed:
+                        self.drifts += len(changed)
+                        log.warning("a class was changed by others", subject=holder.subject.describe(), files=changed)
+                        await enforce.enter(self.catalog, holder, holder.place)
+                except KubeqosError as error:
+                    log.error("cannot enforce a class", subject=holder.subject.describe(), error=error.what)
 
     async def _follow(self, key: str, old: Catalog, new: Catalog) -> None:
         """One subject goes where the new configuration wants it; a failure is its own."""

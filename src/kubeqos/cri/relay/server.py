@@ -23,6 +23,7 @@ from kubeqos.cri.providers.config import parse_classes
 from kubeqos.cri.providers.holders import ClassHolders
 from kubeqos.cri.providers.podcgroups import PodCgroups
 from kubeqos.cri.providers.protocol import Sample
+from kubeqos.cri.providers.systemd import Systemd, UnitValues, is_systemds
 from kubeqos.cri.relay.gate import Gate, gate_path
 from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import Session
@@ -81,7 +82,7 @@ class Relay:
         runtime = CriClient(f"unix://{settings.runtime}")
         pods = PodCgroups(settings.machine.host)
         relay = cls(settings, Keeper(catalog, _holders_of(loaded.data), checkpoint, runtime, pods))
-        relay._background = [asyncio.create_task(relay._restore()), asyncio.create_task(relay._tend())]
+        relay._background = [asyncio.create_task(work) for work in (relay._restore(), relay._tend(), relay._inform())]
         await relay._listen()
         return relay
 
@@ -128,6 +129,14 @@ class Relay:
                     await self.reload()
             except KubeqosError as error:
                 log.error("configuration unchanged", error=" ".join(error.lines()))
+
+    async def _inform(self) -> None:
+        """Let systemd know what classes set in its units, and set it again where a reload took it back."""
+        host = self.settings.machine.host
+        if is_systemds(host.cgroup_root):
+            units = UnitValues(Systemd(), host.cgroup_root)
+            host.written = units.note
+            await units.run(self.keeper.enforce_all)
 
     async def _look_after(self) -> None:
         if self.keeper.doubtful:
@@ -252,7 +261,9 @@ class RelayCollector(Collector):
         for (resource, name), count in used.items():
             in_use.add_metric((resource, name), count)
             room.add_metric((resource, name), capacity[resource, name])
-        yield from (in_use, room)
+        text = "Values of classes that somebody else had changed in a container's cgroup, put right."
+        drifts = CounterMetricFamily("kubeqos_class_drifts", text, value=self.relay.keeper.drifts)
+        yield from (in_use, room, drifts)
         yield from _families(samples)
 
     async def _look(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int], list[Sample]]:

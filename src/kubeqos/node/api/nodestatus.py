@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from kubeqos.model.annotations.wellknown import (
     TOPOLOGY_ANNOTATION,
     WEBSOCKETS_FEATURE,
 )
+from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeQosResources, ResourceList
 from kubeqos.model.quantity import Format, Quantity
@@ -35,7 +36,9 @@ from kubeqos.node.config.settings import NodeSettings
 from kubeqos.plugins.managers import (
     AdmittedPod,
     AlignsByNode,
+    ContainerRef,
     Divides,
+    Grant,
     NodeResource,
     PlacesOnCpus,
     ResourceManager,
@@ -178,10 +181,12 @@ def map_annotations(
     managers: Iterable[ResourceManager],
     pods: Iterable[AdmittedPod],
     protected: Mapping[str, Protected],
+    grant: Callable[[ContainerRef], Grant],
 ) -> dict[str, str]:
-    """What `kubeqos map` draws: the machine, its pools, and on which CPUs every container runs.
+    """What `kubeqos map` draws: the machine, its pools, and on which CPUs and memory nodes every container runs.
 
-    `protected`: pods whose memory is protected, by uid.
+    `protected`: pods whose memory is protected, by uid. `grant`: what all managers together gave a container; who hands
+    out CPUs need not know where the memory is.
     """
     placing = [manager for manager in managers if isinstance(manager, PlacesOnCpus)]
     pools = {name: cpus for manager in placing for name, cpus in manager.cpu_pools().items() if cpus}
@@ -196,11 +201,12 @@ def map_annotations(
                 held = manager.cpus_of(ref)
                 if held is None:
                     continue
+                mems = held.mems or NumaSet.parse(str(grant(ref).properties.get("cpuset_mems", "")))
                 if held.own:
-                    containers[f"{label}/{ref.name}"] = Holding(held.own, True, held.mems)
+                    containers[f"{label}/{ref.name}"] = Holding(held.own, True, mems)
                 if rest := held.cpus - held.own:
                     name = f"{label}/{ref.name}{SHARED_PART}" if held.own else f"{label}/{ref.name}"
-                    containers[name] = Holding(rest, False, held.mems)
+                    containers[name] = Holding(rest, False, mems)
     return {
         MACHINE_ANNOTATION: encode_machine(machine),
         ASSIGNMENTS_ANNOTATION: encode_assignments(Assignments(pools, containers, shielded)),

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kubeqos.cri.providers.host import cgroup_version
-from kubeqos.cri.providers.podcgroups import read_mark, write_lines
+from kubeqos.cri.providers.host import cgroup_version, write_lines
+from kubeqos.cri.providers.podcgroups import read_mark
 from kubeqos.logs import logger
 from kubeqos.model.annotations.published import Protected
-from kubeqos.node.cgroups.classes import protection, with_classes
+from kubeqos.node.cgroups.classes import Files, protection, with_classes
 from kubeqos.node.cgroups.plan import File, files_of
 from kubeqos.rules.cgroups import CgroupValues
 
@@ -48,14 +48,23 @@ class CgroupFiles:
 
     def reconcile(self, plan: Mapping[str, CgroupValues]) -> Written:
         """Bring every cgroup of the plan to its values, and to what classes of containers add; parents first."""
-        done = Written()
+        return self.write(self.contents(plan))
+
+    def contents(self, plan: Mapping[str, CgroupValues]) -> dict[str, Files]:
+        """What is to stand in the files of every cgroup of the plan, with what classes of containers add."""
         files = {path: files_of(values, self.version) for path, values in plan.items()}
-        marks = {path: marked for path in plan if _is_pod(path) and (marked := self._marks(path))}
-        final = with_classes(files, marks, self.version)
-        for path, wanted in final.items():
+        marks = {path: marked for path in plan if is_pod(path) and (marked := self._marks(path))}
+        return with_classes(files, marks, self.version)
+
+    def write(self, contents: Mapping[str, Files]) -> Written:
+        """Write what differs from these contents."""
+        done = Written()
+        for path, wanted in contents.items():
             self._reconcile_one(path, wanted, done)
         if self.version == 2:
-            done.protected = {path: found for path in final if _is_pod(path) and (found := protection(final, path))}
+            done.protected = {
+                path: found for path in contents if is_pod(path) and (found := protection(contents, path))
+            }
         self.drifts += len(done.drifted)
         return done
 
@@ -79,7 +88,8 @@ class CgroupFiles:
                 continue
             file = folder / name
             try:
-                self._make(folder, path)
+                if not file.exists():
+                    self._make(folder, path)
                 if not file.exists() and (self._hierarchy(controller) / "cgroup.procs").exists():
                     continue  # a kernel without this feature
                 now = file.read_text().strip() if file.exists() else None
@@ -104,9 +114,7 @@ class CgroupFiles:
         return hierarchy / path.strip("/") if hierarchy.is_dir() else None
 
     def _make(self, folder: Path, path: str) -> None:
-        """Make a cgroup and hand the controllers down to it."""
-        if folder.is_dir():
-            return
+        """Make a cgroup and hand the controllers down to it; one that somebody else made may lack some."""
         if self.version == 2:
             parent = self.root
             for part in Path(path.strip("/")).parts:
@@ -158,13 +166,11 @@ class CgroupFiles:
 
     def orphans(self, plan: Mapping[str, CgroupValues]) -> list[str]:
         """Pods' cgroups that belong to no pod of the plan."""
-        tiers = [path for path in plan if not _is_pod(path)]
+        tiers = [path for path in plan if not is_pod(path)]
         found = set()
         for tier in tiers:
             for folder in self._everywhere(tier):
-                found |= {
-                    f"{tier}/{child.name}" for child in folder.iterdir() if child.is_dir() and _is_pod(child.name)
-                }
+                found |= {f"{tier}/{child.name}" for child in folder.iterdir() if child.is_dir() and is_pod(child.name)}
         return sorted(found - set(plan))
 
     def _everywhere(self, path: str) -> Iterable[Path]:
@@ -184,7 +190,8 @@ def _counted(file: Path) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
-def _is_pod(path: str) -> bool:
+def is_pod(path: str) -> bool:
+    """Whether a cgroup is a pod's own, by its name with either driver."""
     name = path.rpartition("/")[2]
     return name.startswith("pod") or "-pod" in name
 

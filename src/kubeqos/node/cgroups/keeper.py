@@ -1,16 +1,20 @@
 """Keeps the node's cgroups above containers: before a pod starts, after a resize, when it is gone, every minute.
 
-Joins the core's pods (`node.pod.machine`), the plan (`node.cgroups.plan`) and the files (`node.cgroups.files`).
+Joins the core's pods (`node.pod.machine`), the plan (`node.cgroups.plan`), the files (`node.cgroups.files`) and, where
+slices are systemd's, its units (`node.cgroups.units`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 
+from kubeqos.clock import NS, Clock
 from kubeqos.logs import logger
 from kubeqos.model.annotations.published import Protected
 from kubeqos.node.cgroups.files import CgroupFiles, Written
 from kubeqos.node.cgroups.plan import plan
+from kubeqos.node.cgroups.units import SystemdUnits
 from kubeqos.node.cri.configs import Context, pod_cgroup
 from kubeqos.node.pod.effects import Raw, Record
 from kubeqos.node.pod.machine import Core
@@ -33,11 +37,16 @@ class CgroupKeeper:
         spare_bytes: int,
         unthrottled: Callable[[], Collection[str]] = tuple,
         tell: Callable[[Raw, Record], None] = lambda _raw, _told: None,
+        units: SystemdUnits | None = None,
     ) -> None:
-        """`unthrottled`: the pods that own CPUs now; `tell` writes an event about a pod."""
+        """`unthrottled`: the pods that own CPUs now; `tell` writes an event about a pod; `units`: where slices are
+        systemd's, which has to know their values.
+        """
         self._tell = tell
         self._killed: dict[str, int] = {}
         self.files = files
+        self.units = units
+        self._turn = asyncio.Lock()
         self._core = core
         self._context = context
         self._cpu_milli = cpu_milli
@@ -62,18 +71,41 @@ class CgroupKeeper:
             driver=context.cgroup_driver,
         )
 
-    def reconcile(self) -> Written:
-        """Write what differs, remove what belongs to nobody."""
-        wanted = self.plan()
-        done = self.files.reconcile(wanted)
-        paths = {pod_cgroup(pod.admitted, self._context()): uid for uid, pod in self._core.pods.items()}
-        self.protected = {paths[path]: found for path, found in done.protected.items() if path in paths}
-        self._tell_kills(paths)
-        for path in self.files.orphans(wanted):
-            self.files.remove(path)
-        for text in (*done.drifted, *done.problems):
-            log.warning("cgroup %s", text)
-        return done
+    async def run(self, clock: Clock) -> None:
+        """Every minute, whatever happened or did not."""
+        while True:
+            await self.reconcile()
+            await clock.sleep_until(clock.now_ns() + round(PERIOD_SECONDS * NS))
+
+    async def follow_reloads(self) -> None:
+        """After a reload of systemd, what it has no property for stands as its defaults say: not for a minute."""
+        if self.units is None:
+            return
+        try:
+            while True:
+                await self.units.reloaded()
+                await self.reconcile()
+        finally:
+            self.units.close()
+
+    async def reconcile(self) -> Written:
+        """Write what differs, remove what belongs to nobody. One at a time: the later one sees what the earlier did."""
+        async with self._turn:
+            wanted = self.plan()
+            contents = self.files.contents(wanted)
+            problems: list[str] = []
+            if self.units is not None:
+                contents, problems = await self.units.settle(contents)
+            done = self.files.write(contents)
+            done.problems += problems
+            paths = {pod_cgroup(pod.admitted, self._context()): uid for uid, pod in self._core.pods.items()}
+            self.protected = {paths[path]: found for path, found in done.protected.items() if path in paths}
+            self._tell_kills(paths)
+            for path in self.files.orphans(wanted):
+                await self._remove(path)
+            for text in (*done.drifted, *done.problems):
+                log.warning("cgroup %s", text)
+            return done
 
     def _tell_kills(self, paths: Mapping[str, str]) -> None:
         """A process that ran out of memory may not be its container's first: then nothing else tells of its end."""
@@ -85,8 +117,15 @@ class CgroupKeeper:
                 self._tell(self._core.pods[uid].raw, Record(uid, "Warning", "OOMKilling", message))
         self._killed = {uid: max(count, self._killed.get(uid, 0)) for uid, count in killed.items()}
 
-    def remove(self, pod: AdmittedPod) -> None:
+    async def remove(self, pod: AdmittedPod) -> None:
         """The pod's containers have stopped; what is busy for another moment goes at the next reconcile."""
         path = pod_cgroup(pod, self._context())
         self.files.end(path)
+        async with self._turn:
+            await self._remove(path)
+
+    async def _remove(self, path: str) -> None:
+        problem = await self.units.stop(path) if self.units is not None else ""
+        if problem:
+            log.warning("cgroup %s: %s", path, problem)
         self.files.remove(path)

@@ -150,7 +150,7 @@ class Executor:
 
     async def _release(self, pod: PodRecord, _effect: fx.Release) -> fx.Result:
         if self._cgroups is not None and pod.source != "runtime":
-            self._cgroups.remove(pod.admitted)
+            await self._cgroups.remove(pod.admitted)
         await self._admission.release(pod.uid)
         self._updater.removed(pod.uid)
         context = self._context()
@@ -165,10 +165,10 @@ class Executor:
                 _remove_all(folders)
         return None
 
-    def keep_cgroups(self) -> None:
+    async def keep_cgroups(self) -> None:
         """Bring the cgroups above containers to what the pods of now ask for."""
         if self._cgroups is not None:
-            self._cgroups.reconcile()
+            await self._cgroups.reconcile()
 
     # ---- Sandboxes
 
@@ -179,7 +179,7 @@ class Executor:
                 volumes.write_all(admitted, context, await self._files(admitted, volumes.needs(admitted)))
             except volumes.MountProblem as problem:
                 raise StartError("FailedMount", problem.what) from problem
-        self.keep_cgroups()
+        await self.keep_cgroups()
         identity = await self._runtime.run_pod_sandbox(sandbox_config(admitted, effect.attempt, context))
         return seen_sandbox((await self._runtime.pod_sandbox_status(identity)).status)
 
@@ -264,7 +264,7 @@ class Executor:
             await self._runtime.start_container(effect.id)
         seen = await self._look_at(effect.id)
         if seen.classes:
-            self.keep_cgroups()  # what its classes are worth is known now, and its tier follows
+            await self.keep_cgroups()  # what its classes are worth is known now, and its tier follows
         return seen
 
     async def _stop(self, _pod: PodRecord, effect: fx.StopContainer) -> fx.Result:
@@ -287,10 +287,10 @@ class Executor:
         async with self._updater.paused(ref):
             grant, void = self._admission.grant(ref), self._updater.outstanding((pod.uid, ref.name))
             request = resource_update(admitted, ref, effect.id, grant, self._context())
-            self.keep_cgroups()
+            await self.keep_cgroups()
             await self._runtime.update_container_resources(request)
             self._updater.updated(ref, grant, void)
-        self.keep_cgroups()
+        await self.keep_cgroups()
         await self._admission.told(pod.uid, effect.container)
         return None
 

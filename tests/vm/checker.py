@@ -130,6 +130,12 @@ def reclaim(asked: dict) -> dict:
     return {}
 
 
+def write(asked: dict) -> dict:
+    """Change a file of a container's cgroup, as somebody might who should not."""
+    (cgroup_of(asked["id"]) / asked["file"]).write_text(asked["text"])
+    return {}
+
+
 def hardware(asked: dict) -> dict:
     """What lscpu and numactl say of this machine."""
     rows = subprocess.run(
@@ -161,7 +167,9 @@ def pressure(asked: dict) -> dict:
     return {line.split()[0]: dict(pair.split("=") for pair in line.split()[1:]) for line in lines}
 
 
-QUESTIONS = {one.__name__: one for one in (process, pages, files, tree, usage, rates, reclaim, hardware, pressure)}
+QUESTIONS = {
+    one.__name__: one for one in (process, pages, files, tree, usage, rates, reclaim, write, hardware, pressure)
+}
 
 if __name__ == "__main__":
     print(json.dumps(QUESTIONS[sys.argv[1]](json.loads(sys.argv[2]) if len(sys.argv) > 2 else {})))

@@ -60,6 +60,9 @@ def test_a_slow_pod_reads_no_faster_than_its_class(node: Node) -> None:
     seconds = 10
     used = node.ask("rates", ids=[slow], seconds=seconds)[slow]["rbytes"]
     assert 0 < used <= 2 * MIB * (seconds + 2), used
+    throttled = node.levels("slow")[0]["io.max"]
+    node.ask("write", id=slow, file="io.max", text=f"{throttled.split()[0]} rbps=max")
+    node.until("the class holds again", lambda: node.levels("slow")[0]["io.max"] == throttled, seconds=60)
 
 
 @on_cgroupfs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.vm.node import Node, pod
+from tests.vm.test_classes import compete
 
 pytestmark = [pytest.mark.vm, pytest.mark.parametrize("node", ["systemd"], indirect=True)]
 
@@ -33,3 +34,18 @@ def test_the_slice_of_a_deleted_pod_is_gone(node: Node) -> None:
     assert uid in node.vm.run(*listing)
     node.delete("short")
     node.until("its slice goes", lambda: uid not in node.vm.run(*listing), seconds=30)
+
+
+@pytest.mark.proves("systemd-driver", "class-cpu")
+def test_classes_survive_a_reload_and_still_decide(node: Node) -> None:
+    first, second = compete(node, ("cpu", "7"), {"cpu-class": "latency"}, {"cpu-class": "batch"})
+
+    def values() -> list[tuple[str, str]]:
+        return [(level["cpu.weight"], level["cpu.idle"]) for name in ("first", "second") for level in node.levels(name)]
+
+    before = values()
+    assert before[:2] == [("800", "0")] * 2 and before[4:6] == [("0", "1")] * 2, "container and pod, of either"
+    node.vm.run("systemctl", "daemon-reload")
+    assert values() == before
+    used = node.ask("rates", ids=[first, second], seconds=5)
+    assert used[first]["cpuMicroseconds"] > 20 * used[second]["cpuMicroseconds"], used

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import cast
 
 import msgspec
@@ -60,7 +61,9 @@ class _Head(msgspec.Struct, frozen=True):
 _decode_head = typed_decoder(_Head)
 
 
+@lru_cache(maxsize=16)
 def meta_of(raw: bytes | None) -> Meta:
+    """The metadata in an object's bytes. Every controller asks it of the same change: they share one decode."""
     return _decode_head(raw or b"{}").metadata
 
 

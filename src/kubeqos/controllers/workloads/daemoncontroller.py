@@ -28,7 +28,7 @@ class DaemonSetController(ReplicaController):
 
     def _node_changed(self, seen: Change) -> Iterable[str]:
         """Heartbeats do not matter; what selects, taints, comes or goes does."""
-        if _essence(seen.old) != _essence(seen.new):
+        if len(self.owners) and _essence(seen.old) != _essence(seen.new):
             for owner in self.owners.all():
                 yield _key(owner)
 

@@ -56,3 +56,11 @@ def test_every_defect_of_the_list_has_a_row_with_a_test() -> None:
     assert sorted(numbers) == [f"T{number:02}" for number in range(1, 41)]
     for row in rows:
         assert NAMED.search(row), row
+
+
+@pytest.mark.parametrize(("page", "letter", "count"), [("pod-qos.md", "P", 30), ("quota.md", "Q", 26)])
+def test_every_statement_of_a_proposal_has_a_row_with_a_test(page: str, letter: str, count: int) -> None:
+    rows = [line for line in (ROOT / "docs" / page).read_text().splitlines() if re.match(rf"\| {letter}\d\d \|", line)]
+    assert [row.split("|")[1].strip() for row in rows] == [f"{letter}{number:02}" for number in range(1, count + 1)]
+    for row in rows:
+        assert NAMED.search(row.split("|")[3]), row

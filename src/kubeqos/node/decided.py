@@ -129,7 +129,7 @@ class NodeDecisions:
             restarts=status.get("restartCount", 0),
             message=ended.get("message", ""),
             memory_limit=_memory_limit(pod, name),
-            memory_use="" if used is None else str(Quantity.from_int(used, Format.BINARY_SI)),
+            memory_use="" if used is None else _shown(used),
         )
 
     def _memory_of(self, uid: str, container: str) -> int | None:
@@ -141,6 +141,11 @@ class NodeDecisions:
 def reference(raw: Raw) -> PodRef:
     metadata = raw["metadata"]
     return PodRef(metadata.get("namespace", ""), metadata.get("name", ""), metadata.get("uid", ""))
+
+
+def _shown(size: int) -> str:
+    """Bytes as people read them: a measure is not worth more than its megabytes."""
+    return str(Quantity.from_int(size >> 20 << 20 if size >= 1 << 20 else size, Format.BINARY_SI))
 
 
 def _statuses(status: Raw) -> Iterable[Raw]:

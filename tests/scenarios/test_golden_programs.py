@@ -43,6 +43,8 @@ ALONE = {
     "plugin-knob": ("plugin knob --config FOLDER/knob.yaml --registry FOLDER --state FOLDER/state", READY),
     "relay-hook": ("relay-hook --listen unix:///run/kubeqos/cri.sock --for cri-o", ""),
     "cci-new": ("cci new fast.example.com --into FOLDER/fast", ""),
+    "provider-new": ("provider new turbo --folder FOLDER", ""),
+    "provider-conformance": ("provider conformance FOLDER/turbo.sock", ""),
     "qrm-new": ("qrm new hugepool --folder FOLDER", ""),
 }
 BESIDE = {

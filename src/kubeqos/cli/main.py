@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "scheduler": ("kubeqos.cli.parts.scheduler", "Run the scheduler alone, against any API server."),
     "cci": ("kubeqos.cli.parts.cci", "Write, check and inspect compute drivers and their claims."),
     "driver": ("kubeqos.cli.parts.driver", "Run a built-in compute driver."),
+    "provider": ("kubeqos.cli.parts.provider", "Make and test class providers."),
     "completion": ("kubeqos.cli.completion", "Print a script that completes kubeqos in a shell."),
     "node": ("kubeqos.cli.parts.node", "Run a node agent, on a container runtime or on a simulated machine."),
     "relay": ("kubeqos.cli.parts.relay", "Give any container runtime QoS-class resources."),
@@ -69,7 +70,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Try before you apply": ("check", "classify", "convert", "simulate"),
     "Run a part alone": ("apiserver", "controllers", "scheduler", "node", "relay", "relay-hook", "runtime"),
     "Use a Kubernetes cluster": ("controller",),
-    "Extend it": ("plugin", "qrm", "driver", "cci"),
+    "Extend it": ("plugin", "qrm", "driver", "cci", "provider"),
     "Other": ("bench", "completion", "version"),
 }
 """The commands by what one wants to do, in the order in which `--help` lists them."""

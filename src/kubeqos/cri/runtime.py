@@ -23,6 +23,8 @@ Response = TypeVar("Response", bound=Message)
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
+PROVIDERS_READY = "QOSProvidersReady"
+"""Condition of a runtime that is false while a class provider is away; there is none while all are with it."""
 EVENTS_PATH = f"/{RUNTIME_SERVICE}/GetContainerEvents"
 
 

@@ -403,10 +403,10 @@ class NodeAgent:
             name, driver = version.runtime_name, await driver_of(self.runtime)
             self.runtime_facts = nodestatus.RuntimeFacts(name, version.runtime_version, cgroup_driver=driver)
             self.core.facts = replace(self.core.facts, runtime_name=name)
-        status = (await self.runtime.status()).status
-        driver = mismatch(self.settings.cgroup_driver, self.runtime_facts.cgroup_driver)
-        problems = nodestatus.runtime_problem(status), driver
-        self.runtime_facts = replace(self.runtime_facts, problem="; ".join(filter(None, problems)))
+        status, before = (await self.runtime.status()).status, self.runtime_facts
+        self.runtime_facts = before.asked(status, mismatch(self.settings.cgroup_driver, before.cgroup_driver))
+        if self.runtime_facts.absent != before.absent:
+            self.record_node("QOSProvidersChanged", self.runtime_facts.providers)
         if self.classes is not None:
             strict = self.settings.gates.enabled(STRICT_NAMES)
             self._set_catalog(catalog(nodestatus.advertised(status.resources), strict_names=strict))

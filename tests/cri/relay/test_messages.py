@@ -110,7 +110,7 @@ def test_a_pods_status_and_its_events_carry_both_levels():
 def test_runtime_status_lists_both_levels_and_keeps_conditions():
     response = cri.StatusResponse()
     response.status.conditions.add(type="RuntimeReady", status=True)
-    seen = cri.StatusResponse.FromString(messages.patch_status(response.SerializeToString(), OFFERS, lambda _: None))
+    seen = cri.StatusResponse.FromString(messages.patch_status(response.SerializeToString(), OFFERS, {}))
     assert seen.status.conditions[0].type == "RuntimeReady"
     assert [(i.name, i.mutable) for i in seen.status.resources.container_qos_resources] == [("rdt", True)]
     assert seen.status.resources.container_qos_resources[0].classes[0].capacity == 2

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -32,7 +33,7 @@ from kubeqos.cri.providers.rdt.files import ResctrlFiles
 from kubeqos.cri.providers.remote import RemoteProvider, serve
 from kubeqos.cri.relay.keeper import DRIFT_ROUNDS
 from kubeqos.cri.relay.server import Relay, RelayCollector, Settings
-from kubeqos.cri.runtime import CREATE_CONTAINER
+from kubeqos.cri.runtime import CREATE_CONTAINER, PROVIDERS_READY
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.faults import Fault, Faults, Latency
@@ -708,7 +709,8 @@ async def test_a_vendor_that_is_away_takes_nothing_with_it_and_comes_back(world:
         while "turbo" not in await world.classes(container):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     assert (await world.classes(container))["turbo"] == "low"
-    assert world.turbo.calls[calls:] == [("move", "", "low")]
+    await until(lambda: world.turbo.calls[calls:])
+    assert [call[:2] for call in world.turbo.calls[calls:]] == [("enter", "low")]
     assert await world.created("c", turbo="low")
 
 
@@ -746,3 +748,67 @@ async def test_a_value_that_somebody_else_changed_is_put_right_and_counted(world
     for _ in range(DRIFT_ROUNDS):
         await keeper.repair()
     assert path.read_text().strip() == str(1 << 19) and keeper.drifts == 1
+
+
+async def until(so: Callable[[], Any]) -> None:
+    async with asyncio.timeout(60):
+        while not so():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.proves("class-changes")
+async def test_a_provider_that_dies_takes_its_own_classes_off_the_node_and_finds_everything_when_it_is_back(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    runs, gone = await world.started("runs", turbo="high", rdt="gold"), await world.started("gone", turbo="low")
+    await world.vendor.stop(0)
+    await until(lambda: "turbo" not in world.relay.keeper.catalog.offers)
+    status = (await world.client.status()).status
+    assert [one.name for one in status.resources.container_qos_resources] == ["memory", "rdt"]
+    told = [one for one in status.conditions if one.type == PROVIDERS_READY]
+    assert [(one.status, one.reason) for one in told] == [(False, "ProviderGone")]
+    assert "class provider 'turbo'" in told[0].message
+    assert (
+        "unavailable container QoS resource type 'turbo'" in (await refused(world.created("new", turbo="low"))).details
+    )
+    assert (await world.classes(await world.started("other", rdt="bronze")))["rdt"] == "bronze"
+    assert "a class provider has gone" in caplog.text
+    await world.relay.reload()  # also a reload does not hurt who has its classes
+    await world.client.stop_container(gone)
+    world.turbo.calls.clear()
+    world.vendor = await serve(world.turbo, f"{world.folder}/turbo.sock")
+    await until(lambda: "turbo" in world.relay.keeper.catalog.offers)
+    await until(lambda: world.turbo.calls)
+    assert [call[:2] for call in world.turbo.calls] == [("enter", "high")]
+    assert (await world.classes(runs))["turbo"] == "high"
+    assert not any(one.type == PROVIDERS_READY for one in (await world.client.status()).status.conditions)
+    await until(lambda: "a class provider is back" in caplog.text)
+
+
+async def test_sandboxes_are_told_too_to_a_provider_and_a_relay_that_come_back(world: World):
+    world.turbo.level = Level.POD
+    world.turbo.news += 1
+    await until(lambda: world.relay.keeper.catalog.offers["turbo"].level is Level.POD)
+    await world.client.run_pod_sandbox(pod(classes={"turbo": "low"}))
+    await world.vendor.stop(0)
+    await until(lambda: "turbo" not in world.relay.keeper.catalog.offers)
+    world.turbo.calls.clear()
+    world.vendor = await serve(world.turbo, f"{world.folder}/turbo.sock")
+    await until(lambda: world.turbo.calls)
+    assert [call[:2] for call in world.turbo.calls] == [("enter", "low")]
+    await world.crash()
+    world.turbo.calls.clear()
+    await world.start()
+    await until(lambda: world.turbo.calls)
+    assert [call[:2] for call in world.turbo.calls] == [("enter", "low")]
+
+
+async def test_a_provider_says_by_itself_what_is_new(world: World, monkeypatch: pytest.MonkeyPatch):
+    async def more() -> Sequence[Advertisement]:
+        return (Advertisement("turbo", Level.CONTAINER, True, (ClassInfo("high"), ClassInfo("low"), ClassInfo("mid"))),)
+
+    monkeypatch.setattr(world.turbo, "advertise", more)
+    world.turbo.news += 1
+    await until(lambda: len(world.relay.keeper.catalog.offers["turbo"].classes) == 3)
+    assert (await world.classes(await world.started(turbo="mid")))["turbo"] == "mid"

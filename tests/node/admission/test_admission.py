@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
-from kubeqos.cri.runtime import class_of
+from kubeqos.cri.runtime import PROVIDERS_READY, class_of
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import kep80, laptop8, regular
@@ -186,6 +187,28 @@ async def test_a_vanished_class_evicts_only_where_asked(tmp_path: Path) -> None:
             assert node.status(uid)["phase"] == phase
             if eviction:
                 assert node.status(uid)["reason"] == "QOSResourcesUnavailable"
+
+
+async def test_a_provider_that_goes_and_comes_is_an_event_of_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with World(tmp_path, offers=OFFERS) as node:
+        ask = node.runtime.status
+
+        async def without(*words: object) -> cri.StatusResponse:
+            answer = await ask(*words)
+            answer.status.conditions.add(type=PROVIDERS_READY, status=False, message="turbo: gone")
+            return answer
+
+        with monkeypatch.context() as away:
+            away.setattr(node.runtime, "status", without)
+            await node.advance(15)
+        await node.advance(15)
+        told = [message for reason, message in node.events if reason == "QOSProvidersChanged"]
+        assert told == [
+            "classes are off this node until their provider is back: turbo: gone",
+            "every class provider answers",
+        ]
 
 
 # ---- CPUs and memory

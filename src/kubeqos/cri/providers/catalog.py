@@ -57,7 +57,18 @@ class Catalog:
     specs: Mapping[str, ResourceSpec] = field(default_factory=dict)
     rdt_plans: tuple[tuple[RdtProvider, Plan], ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
-    """Vendors' processes that did not answer, and why. What they offered before is still on offer."""
+    """Vendors' processes that do not answer, by their entry in the file, and why. Nothing of theirs is on offer."""
+    away: Mapping[str, ClassProvider] = field(default_factory=dict)
+    """Our ends of those, to be asked again."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The entry in the file behind each offer."""
+    heard: Mapping[int, int] = field(default_factory=dict)
+    """How much news of each provider is in here."""
+
+    @property
+    def stale(self) -> bool:
+        """Whether a provider has changed what it offers, or has gone."""
+        return any(provider.news != self.heard.get(id(provider), 0) for provider in self.distinct_providers())
 
     def at(self, level: Level) -> list[Advertisement]:
         return [offer for _, offer in sorted(self.offers.items()) if offer.level is level]
@@ -95,7 +106,8 @@ class Catalog:
         return [name for provider, plan in self.rdt_plans for name in provider.files.retire(plan)]
 
     def distinct_providers(self) -> Iterable[ClassProvider]:
-        return {id(provider): provider for provider in self.providers.values()}.values()
+        everybody = (*self.providers.values(), *self.away.values())
+        return {id(provider): provider for provider in everybody}.values()
 
 
 async def build(classes: NodeClasses, machine: Machine, connect: Connect, previous: Catalog | None = None) -> Catalog:
@@ -104,6 +116,9 @@ async def build(classes: NodeClasses, machine: Machine, connect: Connect, previo
     providers: dict[str, ClassProvider] = {}
     plans: list[tuple[RdtProvider, Plan]] = []
     absent: dict[str, str] = {}
+    away: dict[str, ClassProvider] = {}
+    sources: dict[str, str] = {}
+    heard: dict[int, int] = {}
     for spec in classes.resources.values():
         provider = _make(spec, machine, connect, previous)
         if isinstance(provider, RdtProvider):
@@ -114,23 +129,20 @@ async def build(classes: NodeClasses, machine: Machine, connect: Connect, previo
                     remedy="keep one: resctrl groups are exclusive",
                 )
             plans.append((provider, provider.plan()))
+        heard[id(provider)] = provider.news
         try:
             advertised = await provider.advertise()
         except RemoteError as error:
-            # A vendor's process that is away must not take the node's other classes with it.
-            absent[spec.offer.name] = error.what
-            advertised = _offered_before(provider, previous)
+            # A vendor's process that is away takes its own classes with it, and nobody else's.
+            absent[spec.offer.name], away[spec.offer.name] = error.what, provider
+            continue
         for offer in advertised:
             offer = _adjusted(offer, spec)
             if offer.name in offers:
                 _refuse_twice(offers[offer.name], offer, spec)
             offers[offer.name] = offer
-            providers[offer.name] = provider
-    return Catalog(offers, providers, dict(classes.resources), tuple(plans), absent)
-
-
-def _offered_before(provider: ClassProvider, previous: Catalog | None) -> list[Advertisement]:
-    return [previous.offers[n] for n, p in previous.providers.items() if p is provider] if previous else []
+            providers[offer.name], sources[offer.name] = provider, spec.offer.name
+    return Catalog(offers, providers, dict(classes.resources), tuple(plans), absent, away, sources, heard)
 
 
 def _make(spec: ResourceSpec, machine: Machine, connect: Connect, previous: Catalog | None) -> ClassProvider:
@@ -149,9 +161,16 @@ def _make(spec: ResourceSpec, machine: Machine, connect: Connect, previous: Cata
             return RdtProvider(spec.offer, config, found, files, machine.host, prefix)
         case VendorSpec(entry_point, endpoint, config):
             kept = previous.specs.get(spec.offer.name) if previous else None
-            if previous and kept and kept.spec == spec.spec and spec.offer.name in previous.providers:
-                return previous.providers[spec.offer.name]
+            known = _known(previous, spec.offer.name) if previous and kept and kept.spec == spec.spec else None
+            if known is not None:
+                return known
             return connect(spec.offer.name, endpoint, config) if endpoint else _load(entry_point, config, spec.where)
+
+
+def _known(previous: Catalog, entry: str) -> ClassProvider | None:
+    """The provider of an entry of the file that has not changed."""
+    found = (previous.providers[offer] for offer, source in previous.sources.items() if source == entry)
+    return previous.away.get(entry) or next(found, None)
 
 
 def _load(name: str, config: Any, where: str) -> ClassProvider:

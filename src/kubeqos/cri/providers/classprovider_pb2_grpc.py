@@ -34,7 +34,7 @@ class ClassProviderStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.Advertise = channel.unary_unary(
+        self.Advertise = channel.unary_stream(
                 '/kubeqos.classprovider.v1.ClassProvider/Advertise',
                 request_serializer=kubeqos_dot_cri_dot_providers_dot_classprovider__pb2.AdvertiseRequest.SerializeToString,
                 response_deserializer=kubeqos_dot_cri_dot_providers_dot_classprovider__pb2.AdvertiseResponse.FromString,
@@ -75,7 +75,9 @@ class ClassProviderServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Advertise(self, request, context):
-        """What is on offer now. The configuration of the resource in classes.yaml is sent along, as JSON.
+        """What is on offer: at once, and again whenever it changes. The configuration of the resource in classes.yaml is sent
+        along, as JSON. The stream is the provider's life: when it ends, the provider's classes are taken off the node, and
+        who has one keeps it; when it can be opened again, Enter is called for everything that runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,7 +127,7 @@ class ClassProviderServicer(object):
 
 def add_ClassProviderServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Advertise': grpc.unary_unary_rpc_method_handler(
+            'Advertise': grpc.unary_stream_rpc_method_handler(
                     servicer.Advertise,
                     request_deserializer=kubeqos_dot_cri_dot_providers_dot_classprovider__pb2.AdvertiseRequest.FromString,
                     response_serializer=kubeqos_dot_cri_dot_providers_dot_classprovider__pb2.AdvertiseResponse.SerializeToString,
@@ -182,7 +184,7 @@ class ClassProvider(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/kubeqos.classprovider.v1.ClassProvider/Advertise',

@@ -33,15 +33,15 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 _ClassProviderAdvertiseType = typing_extensions.TypeVar(
     '_ClassProviderAdvertiseType',
-    grpc.UnaryUnaryMultiCallable[
+    grpc.UnaryStreamMultiCallable[
         kubeqos.cri.providers.classprovider_pb2.AdvertiseRequest,
         kubeqos.cri.providers.classprovider_pb2.AdvertiseResponse,
     ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    grpc.aio.UnaryStreamMultiCallable[
         kubeqos.cri.providers.classprovider_pb2.AdvertiseRequest,
         kubeqos.cri.providers.classprovider_pb2.AdvertiseResponse,
     ],
-    default=grpc.UnaryUnaryMultiCallable[
+    default=grpc.UnaryStreamMultiCallable[
         kubeqos.cri.providers.classprovider_pb2.AdvertiseRequest,
         kubeqos.cri.providers.classprovider_pb2.AdvertiseResponse,
     ],
@@ -146,7 +146,7 @@ _ClassProviderWithdrawType = typing_extensions.TypeVar(
 class ClassProviderStub(typing.Generic[_ClassProviderAdvertiseType, _ClassProviderCheckType, _ClassProviderApplyType, _ClassProviderEnterType, _ClassProviderMoveType, _ClassProviderReportType, _ClassProviderWithdrawType]):
     @typing.overload
     def __init__(self: ClassProviderStub[
-        grpc.UnaryUnaryMultiCallable[
+        grpc.UnaryStreamMultiCallable[
             kubeqos.cri.providers.classprovider_pb2.AdvertiseRequest,
             kubeqos.cri.providers.classprovider_pb2.AdvertiseResponse,
         ],
@@ -178,7 +178,7 @@ class ClassProviderStub(typing.Generic[_ClassProviderAdvertiseType, _ClassProvid
 
     @typing.overload
     def __init__(self: ClassProviderStub[
-        grpc.aio.UnaryUnaryMultiCallable[
+        grpc.aio.UnaryStreamMultiCallable[
             kubeqos.cri.providers.classprovider_pb2.AdvertiseRequest,
             kubeqos.cri.providers.classprovider_pb2.AdvertiseResponse,
         ],
@@ -209,7 +209,10 @@ class ClassProviderStub(typing.Generic[_ClassProviderAdvertiseType, _ClassProvid
     ], channel: grpc.aio.Channel) -> None: ...
 
     Advertise: _ClassProviderAdvertiseType
-    """What is on offer now. The configuration of the resource in classes.yaml is sent along, as JSON."""
+    """What is on offer: at once, and again whenever it changes. The configuration of the resource in classes.yaml is sent
+    along, as JSON. The stream is the provider's life: when it ends, the provider's classes are taken off the node, and
+    who has one keeps it; when it can be opened again, Enter is called for everything that runs.
+    """
 
     Check: _ClassProviderCheckType
     """Whether a subject could be given a class. Changes nothing."""
@@ -229,7 +232,7 @@ class ClassProviderStub(typing.Generic[_ClassProviderAdvertiseType, _ClassProvid
     """The subject is gone."""
 
 ClassProviderAsyncStub: typing_extensions.TypeAlias = ClassProviderStub[
-    grpc.aio.UnaryUnaryMultiCallable[
+    grpc.aio.UnaryStreamMultiCallable[
         kubeqos.cri.providers.classprovider_pb2.AdvertiseRequest,
         kubeqos.cri.providers.classprovider_pb2.AdvertiseResponse,
     ],
@@ -265,8 +268,11 @@ class ClassProviderServicer(metaclass=abc.ABCMeta):
         self,
         request: kubeqos.cri.providers.classprovider_pb2.AdvertiseRequest,
         context: _ServicerContext,
-    ) -> typing.Union[kubeqos.cri.providers.classprovider_pb2.AdvertiseResponse, collections.abc.Awaitable[kubeqos.cri.providers.classprovider_pb2.AdvertiseResponse]]:
-        """What is on offer now. The configuration of the resource in classes.yaml is sent along, as JSON."""
+    ) -> typing.Union[collections.abc.Iterator[kubeqos.cri.providers.classprovider_pb2.AdvertiseResponse], collections.abc.AsyncIterator[kubeqos.cri.providers.classprovider_pb2.AdvertiseResponse]]:
+        """What is on offer: at once, and again whenever it changes. The configuration of the resource in classes.yaml is sent
+        along, as JSON. The stream is the provider's life: when it ends, the provider's classes are taken off the node, and
+        who has one keeps it; when it can be opened again, Enter is called for everything that runs.
+        """
 
     @abc.abstractmethod
     def Check(

@@ -148,8 +148,11 @@ class ClassProvider:
     """What its classes weigh or protect in a container's cgroup: cpu, memory, io. The relay carries that up to the
     pod's cgroup, where it counts against other pods."""
 
+    news = 0
+    """Counts up when what is on offer has changed, or when the provider has gone: it is then asked again."""
+
     async def advertise(self) -> Sequence[Advertisement]:
-        """The resources on offer now. Asked again after each configuration change."""
+        """The resources on offer now. Asked again after each configuration change, and when `news` has grown."""
         raise NotImplementedError
 
     async def check(self, subject: Subject, resource: str, class_name: str) -> ClassRefusal | None:

@@ -5,7 +5,9 @@ A vendor who writes Python can use `serve`; others implement `classprovider.prot
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -13,6 +15,7 @@ import grpc.aio
 
 from kubeqos.codec import encode_json
 from kubeqos.cri.providers import classprovider_pb2 as pb
+from kubeqos.cri.providers.edge import edit_problems, offer_problems, sample_problems
 from kubeqos.cri.providers.protocol import (
     Advertisement,
     ClassInfo,
@@ -25,12 +28,22 @@ from kubeqos.cri.providers.protocol import (
     Subject,
 )
 from kubeqos.errors import KubeqosError, RemoteError
+from kubeqos.logs import logger
 
 CALL_SECONDS = 4.0
 SERVICE = "kubeqos.classprovider.v1.ClassProvider"
 LEVELS = {Level.CONTAINER: pb.CONTAINER, Level.POD: pb.POD}
+ADVERTISE = "Advertise"
+NEWS_SECONDS = 0.2
+"""How often the provider's end looks whether there is something new to tell."""
+_CHANNEL = (
+    ("grpc.default_authority", "localhost"),
+    # One that comes back is found within a second, not after gRPC's two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
 METHODS: dict[str, tuple[Any, Any]] = {
-    "Advertise": (pb.AdvertiseRequest, pb.AdvertiseResponse),
     "Check": (pb.ClassRequest, pb.CheckResponse),
     "Apply": (pb.ClassRequest, pb.ApplyResponse),
     "Enter": (pb.ClassRequest, pb.Done),
@@ -39,6 +52,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "Withdraw": (pb.ClassRequest, pb.Done),
 }
 T = TypeVar("T")
+log = logger("kubeqos.relay")
 
 
 def connect(name: str, endpoint: str, config: Any) -> ClassProvider:
@@ -53,21 +67,50 @@ class RemoteProvider(ClassProvider):
         self.endpoint = endpoint
         self.config = config
         path = endpoint.removeprefix("unix://")
-        self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=[("grpc.default_authority", "localhost")])
+        self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=_CHANNEL)
+        self._offers: tuple[Advertisement, ...] = ()
+        self._listening: asyncio.Task[None] | None = None
 
     async def advertise(self) -> Sequence[Advertisement]:
-        request = pb.AdvertiseRequest(config_json=encode_json(self.config).decode())
-        answer: pb.AdvertiseResponse = await self._call("Advertise", request)
-        return tuple(
-            Advertisement(
-                item.name,
-                Level.POD if item.level == pb.POD else Level.CONTAINER,
-                item.mutable,
-                tuple(ClassInfo(c.name, c.capacity) for c in item.classes),
-                item.default_class,
+        """What the provider said last on its stream, which is opened when there is none."""
+        if self._listening is None or self._listening.done():
+            request = pb.AdvertiseRequest(config_json=encode_json(self.config).decode())
+            call = self._channel.unary_stream(
+                f"/{SERVICE}/{ADVERTISE}",
+                request_serializer=pb.AdvertiseRequest.SerializeToString,
+                response_deserializer=pb.AdvertiseResponse.FromString,
             )
-            for item in answer.resources
-        )
+            stream: Any = call(request)
+            answers = aiter(stream)
+            try:
+                async with asyncio.timeout(CALL_SECONDS):
+                    first = await anext(answers, None)
+            except TimeoutError as error:
+                stream.cancel()
+                raise self._failed(ADVERTISE, f"no answer within {CALL_SECONDS:g} s") from error
+            except grpc.aio.AioRpcError as error:
+                raise self._failed(ADVERTISE, f"{error.details()} ({error.code().name})") from error
+            if first is None:
+                raise self._failed(ADVERTISE, "the stream ended without an offer")
+            offers = _offers(first)
+            if wrong := list(offer_problems(offers)):
+                stream.cancel()
+                raise self._failed(ADVERTISE, f"it offers what cannot be: {'; '.join(wrong[:3])}")
+            self._offers = offers
+            self._listening = asyncio.create_task(self._listen(answers))
+        return self._offers
+
+    async def _listen(self, answers: AsyncIterator[pb.AdvertiseResponse]) -> None:
+        """Take what else the provider says, until it goes."""
+        with contextlib.suppress(grpc.aio.AioRpcError):  # gone, as at the stream's end: who asks next learns why
+            async for said in answers:
+                offers = _offers(said)
+                if wrong := list(offer_problems(offers)):
+                    log.warning("a class provider's offer is not believed", provider=self.name, error=wrong[0])
+                    continue
+                self._offers = offers
+                self.news += 1
+        self.news += 1
 
     async def check(self, subject: Subject, resource: str, class_name: str) -> ClassRefusal | None:
         answer: pb.CheckResponse = await self._call("Check", _request(subject, resource, class_name))
@@ -75,7 +118,10 @@ class RemoteProvider(ClassProvider):
 
     async def apply(self, subject: Subject, resource: str, class_name: str) -> Edit:
         answer: pb.ApplyResponse = await self._call("Apply", _request(subject, resource, class_name))
-        return Edit(dict(answer.annotations), {**answer.numbers, **answer.texts}, dict(answer.unified))
+        edit = Edit(dict(answer.annotations), {**answer.numbers, **answer.texts}, dict(answer.unified))
+        if wrong := list(edit_problems(edit)):
+            raise self._failed("Apply", f"its edit cannot be made: {'; '.join(wrong[:3])}")
+        return edit
 
     async def enter(self, subject: Subject, place: Place, resource: str, class_name: str) -> None:
         await self._call("Enter", _request(subject, resource, class_name, place))
@@ -85,12 +131,18 @@ class RemoteProvider(ClassProvider):
 
     async def report(self) -> Sequence[Sample]:
         answer: pb.ReportResponse = await self._call("Report", pb.ReportRequest())
-        return tuple(Sample(s.name, s.help, dict(s.labels), s.value, s.counter) for s in answer.samples)
+        samples = tuple(Sample(s.name, s.help, dict(s.labels), s.value, s.counter) for s in answer.samples)
+        if wrong := next(sample_problems(samples), ""):
+            raise self._failed("Report", wrong)
+        return samples
 
     async def withdraw(self, subject: Subject, resource: str, class_name: str) -> None:
         await self._call("Withdraw", _request(subject, resource, class_name))
 
     async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
         await self._channel.close(None)
 
     async def _call(self, method: str, request: Any) -> Any:
@@ -102,11 +154,24 @@ class RemoteProvider(ClassProvider):
         try:
             return await call(request, timeout=CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise RemoteError(
-                f"class provider {self.name!r}: {method}: {error.details()} ({error.code().name})",
-                where=self.endpoint,
-                remedy="check that the provider runs",
-            ) from error
+            raise self._failed(method, f"{error.details()} ({error.code().name})") from error
+
+    def _failed(self, method: str, why: str) -> RemoteError:
+        what = f"class provider {self.name!r}: {method}: {why}"
+        return RemoteError(what, where=self.endpoint, remedy="check that the provider runs")
+
+
+def _offers(said: pb.AdvertiseResponse) -> tuple[Advertisement, ...]:
+    return tuple(
+        Advertisement(
+            item.name,
+            Level.POD if item.level == pb.POD else Level.CONTAINER,
+            item.mutable,
+            tuple(ClassInfo(c.name, c.capacity) for c in item.classes),
+            item.default_class,
+        )
+        for item in said.resources
+    )
 
 
 def _request(
@@ -133,6 +198,11 @@ async def serve(provider: ClassProvider, path: str) -> grpc.aio.Server:
         )
         for name, kinds in METHODS.items()
     }
+    handlers[ADVERTISE] = grpc.unary_stream_rpc_method_handler(
+        servicer.Advertise,
+        request_deserializer=pb.AdvertiseRequest.FromString,
+        response_serializer=pb.AdvertiseResponse.SerializeToString,
+    )
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     server.add_insecure_port(f"unix:{path}")
@@ -146,20 +216,13 @@ class _Servicer:
     def __init__(self, provider: ClassProvider) -> None:
         self.provider = provider
 
-    async def Advertise(self, request: pb.AdvertiseRequest, context: Any) -> pb.AdvertiseResponse:
-        offers = await _guarded(self.provider.advertise(), context)
-        return pb.AdvertiseResponse(
-            resources=[
-                pb.Resource(
-                    name=o.name,
-                    level=LEVELS[o.level],
-                    mutable=o.mutable,
-                    classes=[pb.Class(name=c.name, capacity=c.capacity) for c in o.classes],
-                    default_class=o.default,
-                )
-                for o in offers
-            ]
-        )
+    async def Advertise(self, request: pb.AdvertiseRequest, context: Any) -> AsyncIterator[pb.AdvertiseResponse]:
+        told = -1
+        while True:
+            if self.provider.news != told:
+                told = self.provider.news
+                yield _advertised(await _guarded(self.provider.advertise(), context))
+            await asyncio.sleep(NEWS_SECONDS)
 
     async def Check(self, request: pb.ClassRequest, context: Any) -> pb.CheckResponse:
         call = self.provider.check(_subject(request), request.resource, request.class_name)
@@ -196,6 +259,21 @@ class _Servicer:
     async def Withdraw(self, request: pb.ClassRequest, context: Any) -> pb.Done:
         await _guarded(self.provider.withdraw(_subject(request), request.resource, request.class_name), context)
         return pb.Done()
+
+
+def _advertised(offers: Sequence[Advertisement]) -> pb.AdvertiseResponse:
+    return pb.AdvertiseResponse(
+        resources=[
+            pb.Resource(
+                name=o.name,
+                level=LEVELS[o.level],
+                mutable=o.mutable,
+                classes=[pb.Class(name=c.name, capacity=c.capacity) for c in o.classes],
+                default_class=o.default,
+            )
+            for o in offers
+        ]
+    )
 
 
 async def _guarded(call: Awaitable[T], context: Any) -> T:

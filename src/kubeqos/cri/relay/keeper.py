@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.errors import CallError, Code
@@ -173,15 +173,20 @@ class Keeper:
         await self.enforce_all()
         await self.save_if_changed()
 
-    async def _enforce(self, keys: list[str]) -> None:
+    async def _enforce(self, keys: list[str], resources: Collection[str] | None = None) -> None:
+        """Tell providers of everything that runs and has a class of theirs; of all, or of these resources."""
         for key in keys:
             holder = self.holders.get(key)
-            if holder is None or not holder.alive or not enforce.acts_in_place(self.catalog, holder.classes):
+            if holder is None or not holder.alive or not holder.subject.id:
+                continue
+            told = {n: a for n, a in holder.classes.items() if resources is None or n in resources}
+            if not enforce.acts_in_place(self.catalog, told):
                 continue
             try:
                 place = holder.place or await self.place(holder.subject)
-                if place is not None and place.pid:
-                    await enforce.enter(self.catalog, holder, place)
+                # A sandbox runs from the moment it is there, also where a runtime does not say in which process.
+                if place is not None and (place.pid or holder.subject.level is Level.POD):
+                    await enforce.enter(self.catalog, dataclasses.replace(holder, classes=told), place)
                     self.holders.put(key, dataclasses.replace(holder, place=place))
                     self.settle(holder.subject)
             except KubeqosError as error:
@@ -192,7 +197,12 @@ class Keeper:
     async def take_on(self, catalog: Catalog) -> None:
         """Put a new configuration in force, or raise with every reason against it and change nothing."""
         old = self.catalog
-        refusals = core.broken_promises(old.offers, catalog.offers, self.holders)
+        gone = {name for name, source in old.sources.items() if source in catalog.absent}
+        back = {name for name, source in catalog.sources.items() if source in old.absent}
+        # Nobody moves because a provider went or came: what it was asked for waits for it.
+        before = {name: offer for name, offer in old.offers.items() if name not in gone}
+        before |= {name: catalog.offers[name] for name in back}
+        refusals = core.broken_promises(before, catalog.offers, self.holders)
         if refusals:
             raise ConfigurationError(
                 "the new classes.yaml is not taken on: " + "; ".join(refusals),
@@ -204,12 +214,13 @@ class Keeper:
             old.reinstall()
             raise
         self.catalog = catalog
-        await asyncio.gather(*(self._follow(key, old, catalog) for key, _ in self.holders))
+        await asyncio.gather(*(self._follow(key, old, catalog, before) for key, _ in self.holders))
+        await self._enforce([key for key, _ in self.holders], back)
         await self.save()
         busy = catalog.retire()
         if busy:
             log.warning("groups of removed classes still hold tasks", groups=busy)
-        kept = {id(provider) for provider in catalog.providers.values()}
+        kept = {id(provider) for provider in catalog.distinct_providers()}
         for provider in old.distinct_providers():
             if id(provider) not in kept:
                 await provider.close()
@@ -250,7 +261,7 @@ class Keeper:
                 except KubeqosError as error:
                     log.error("cannot enforce a class", subject=holder.subject.describe(), error=error.what)
 
-    async def _follow(self, key: str, old: Catalog, new: Catalog) -> None:
+    async def _follow(self, key: str, old: Catalog, new: Catalog, before: core.Offers) -> None:
         """One subject goes where the new configuration wants it; a failure is its own."""
         try:
             async with asyncio.timeout(FOLLOW_SECONDS), self.lock(key):
@@ -258,7 +269,7 @@ class Keeper:
                 if holder is None:
                     return
                 holder = await self._located(holder)
-                step = core.follow(old.offers, new.offers, key, holder, _redefined(old, new))
+                step = core.follow(before, new.offers, key, holder, _redefined(old, new))
                 self.holders.put(key, step.holder)
                 if step.holder.place is not None:
                     await enforce.move(old, holder.subject, step.holder.place, _in_place(old, step.leave))

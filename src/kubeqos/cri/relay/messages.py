@@ -11,6 +11,7 @@ from kubeqos.cri.providers.holders import Assignment, Holder
 from kubeqos.cri.providers.host import cgroup_path
 from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject
 from kubeqos.cri.relay.core import Offers, Wish, annotation_keys, assigned
+from kubeqos.cri.runtime import PROVIDERS_READY
 from kubeqos.rules.classes import POD_QOS
 
 ASSIGNED = "qos.kubeqos.io/assigned"
@@ -149,9 +150,13 @@ def offers_message(offers: Offers) -> cri.ResourcesInfo:
     return cri.ResourcesInfo(pod_qos_resources=infos(Level.POD), container_qos_resources=infos(Level.CONTAINER))
 
 
-def patch_status(data: bytes, offers: Offers, find: FindHolder) -> bytes:
+def patch_status(data: bytes, offers: Offers, absent: Mapping[str, str]) -> bytes:
+    """A runtime's status with the classes on offer, and with a condition for providers that are away."""
     response = cri.StatusResponse.FromString(data)
     response.status.resources.CopyFrom(offers_message(offers))
+    if absent:
+        message = "; ".join(f"{entry}: {why}" for entry, why in sorted(absent.items()))
+        response.status.conditions.add(type=PROVIDERS_READY, status=False, reason="ProviderGone", message=message)
     return response.SerializeToString()
 
 

@@ -143,18 +143,29 @@ class Relay:
             await self.keeper.resync()
         await self.keeper.repair()
         await self.keeper.save_if_changed()
-        absent = self.keeper.catalog.absent
-        if absent:
-            catalog = await load_catalog(self.settings, self.keeper.catalog)
-            if catalog.absent != absent:
+        known = self.keeper.catalog
+        if known.absent or known.stale:
+            catalog = await load_catalog(self.settings, known)
+            if (catalog.absent.keys(), catalog.offers) != (known.absent.keys(), known.offers):
                 await self.keeper.take_on(catalog)
-                log.info("class providers answer again", providers=sorted(set(absent) - set(catalog.absent)))
+                self._tell_of(known, catalog)
+
+    def _tell_of(self, before: Catalog, now: Catalog) -> None:
+        """Say which providers went and came, and what that means for classes."""
+        for entry in sorted(now.absent.keys() - before.absent.keys()):
+            lost = sorted(name for name, source in before.sources.items() if source == entry)
+            log.warning("a class provider has gone", provider=entry, resources=lost, error=now.absent[entry])
+        for entry in sorted(before.absent.keys() - now.absent.keys()):
+            found = sorted(name for name, source in now.sources.items() if source == entry)
+            log.info("a class provider is back", provider=entry, resources=found)
 
     async def reload(self) -> None:
         """Take on the configuration file as it is now; raises and changes nothing when it cannot be."""
         catalog = await load_catalog(self.settings, self.keeper.catalog)
         await self.keeper.take_on(catalog)
         log.info("configuration taken on", resources=sorted(catalog.offers))
+        for name, reason in catalog.absent.items():
+            log.warning("a class provider is away", provider=name, error=reason)
 
     def wake(self) -> None:
         self._wake.set()

@@ -64,9 +64,14 @@ class ClassService:
 
             return offered
 
+        def status(data: bytes) -> bytes:
+            catalog = self.catalog
+            known = catalog.offers or catalog.absent
+            return messages.patch_status(data, catalog.offers, catalog.absent) if known else data
+
         return Hooks(
             patches={
-                path("Status"): patched(messages.patch_status),
+                path("Status"): status,
                 path("ContainerStatus"): patched(messages.patch_container_status),
                 path("PodSandboxStatus"): patched(messages.patch_sandbox_status),
                 path("GetContainerEvents"): patched(messages.patch_event),

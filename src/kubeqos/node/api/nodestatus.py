@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kubeqos.cri.proto import cri_pb2 as cri
+from kubeqos.cri.runtime import PROVIDERS_READY
 from kubeqos.model.annotations.published import (
     SHARED_PART,
     Assignments,
@@ -66,6 +67,30 @@ class RuntimeFacts:
     """Why it is not ready, empty when it is."""
     cgroup_driver: str = ""
     """Empty where it does not say."""
+    absent: str | None = None
+    """Class providers that are away, and why; empty when all are back, None where none ever was."""
+
+    def asked(self, status: cri.RuntimeStatus, driver_problem: str = "") -> RuntimeFacts:
+        """These facts with what the runtime has just said about itself."""
+        away = [
+            one.message or one.reason for one in status.conditions if one.type == PROVIDERS_READY and not one.status
+        ]
+        absent = "; ".join(away) or (None if self.absent is None else "")
+        problem = "; ".join(filter(None, (runtime_problem(status), driver_problem)))
+        return replace(self, problem=problem, absent=absent)
+
+    @property
+    def providers(self) -> str:
+        """How class providers are, as event and condition say it."""
+        if not self.absent:
+            return "every class provider answers"
+        return f"classes are off this node until their provider is back: {self.absent}"
+
+    def conditions(self) -> dict[str, tuple[str, str, str]]:
+        if self.absent is None:
+            return {}
+        status, reason = ("False", "ProviderGone") if self.absent else ("True", "ProvidersReady")
+        return {PROVIDERS_READY: (status, reason, self.providers)}
 
 
 _DECISIVE = ("RuntimeReady", "NetworkReady")
@@ -258,7 +283,7 @@ def conditions(runtime: RuntimeFacts, pressure: Conditions, known: Iterable[Mapp
         else ("True", "KubeletReady", "kubelet is posting ready status")
     )
     out = []
-    for kind, (status, reason, message) in {**HEALTHY, **pressure, "Ready": ready}.items():
+    for kind, (status, reason, message) in {**HEALTHY, **pressure, **runtime.conditions(), "Ready": ready}.items():
         old = before.get(kind, {})
         since = old.get("lastTransitionTime", now) if old.get("status") == status else now
         out.append(

@@ -6,7 +6,6 @@ The API server calls `apply_defaults` on every decoded object in canonical form,
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,8 +13,8 @@ from typing import Any
 from kubeqos.model.objects import PodSpec
 from kubeqos.model.remember import remembered
 from kubeqos.rules.labelkeys import merge_label_keys
-from kubeqos.rules.limits import default_limit_range
 from kubeqos.rules.moredefaults import DEFAULTS as MORE_DEFAULTS
+from kubeqos.rules.moredefaults import PREPARED as MORE_PREPARED
 from kubeqos.rules.moredefaults import (
     default_cron_spec,
     default_daemon_set,
@@ -32,7 +31,6 @@ GRACE_SECONDS = 30
 TOLERATED_SECONDS = 300
 _FILE_MODE = 0o644
 _MESSAGE_PATH = "/dev/termination-log"
-_RBAC_GROUP = "rbac.authorization.k8s.io"
 _COUNTED = ("initContainers", "containers", "resources")
 """The fields of a pod that decide its QoS class and its effective requests."""
 _MODES = ("secret", "configMap", "downwardAPI", "projected")
@@ -337,120 +335,6 @@ def _prepare_job(raw: Raw, now: str) -> None:
     raw["status"] = {}
 
 
-# -- everything else -----------------------------------------------------------------------------------------------
-
-
-def _default_service(raw: Raw) -> None:
-    spec = raw.setdefault("spec", {})
-    kind = spec["type"] = spec.get("type") or "ClusterIP"
-    affinity = spec["sessionAffinity"] = spec.get("sessionAffinity") or "None"
-    if affinity == "None":
-        spec.pop("sessionAffinityConfig", None)
-    elif affinity == "ClientIP":
-        client = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
-        client.setdefault("timeoutSeconds", 10800)
-    for port in spec.get("ports") or ():
-        if not port.get("protocol"):
-            port["protocol"] = "TCP"
-        if port.get("targetPort") in (None, 0, ""):
-            port["targetPort"] = port.get("port", 0)
-    reachable = kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and spec.get("externalIPs"))
-    if reachable and not spec.get("externalTrafficPolicy"):
-        spec["externalTrafficPolicy"] = "Cluster"
-    if kind != "ExternalName":
-        spec.setdefault("internalTrafficPolicy", "Cluster")
-    if kind == "LoadBalancer":
-        spec.setdefault("allocateLoadBalancerNodePorts", True)
-
-
-def _default_namespace(raw: Raw) -> None:
-    meta = raw.setdefault("metadata", {})
-    if meta.get("name"):
-        meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta["name"]
-
-
-def _prepare_namespace(raw: Raw, now: str) -> None:
-    _default_namespace(raw)
-    finalizers = (raw.get("spec") or {}).get("finalizers") or []
-    raw["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
-    raw["status"] = {"phase": "Active"}
-
-
-def _default_node(raw: Raw) -> None:
-    spec = raw.get("spec") or {}
-    first, ranges = spec.get("podCIDR"), spec.get("podCIDRs")
-    if first and (not ranges or ranges[0] != first):
-        spec["podCIDRs"] = [first]
-    elif ranges and not first:
-        spec["podCIDR"] = ranges[0]
-    status = raw.get("status") or {}
-    if status.get("capacity") and not status.get("allocatable"):
-        status["allocatable"] = dict(status["capacity"])
-
-
-def _prepare_node(raw: Raw, now: str) -> None:
-    """A new node takes no pods before it has said that it is ready (admission TaintNodesByCondition)."""
-    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    taints = raw.setdefault("spec", {}).setdefault("taints", [])
-    if not any((one.get("key"), one.get("effect")) == (taint["key"], taint["effect"]) for one in taints):
-        taints.append(taint)
-
-
-def _default_secret(raw: Raw) -> None:
-    if not raw.get("type"):
-        raw["type"] = "Opaque"
-    text = raw.pop("stringData", None)
-    if text:
-        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in text.items()}
-        raw["data"] = {**(raw.get("data") or {}), **encoded}
-
-
-def _default_volume_claim(raw: Raw) -> None:
-    raw.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
-    raw.setdefault("status", {}).setdefault("phase", "Pending")
-
-
-def _prepare_volume_claim(raw: Raw, now: str) -> None:
-    """A claim in use is not deleted under its user (admission StorageObjectInUseProtection)."""
-    raw["status"] = {"phase": "Pending"}
-    finalizers = raw["metadata"].setdefault("finalizers", [])
-    if "kubernetes.io/pvc-protection" not in finalizers:
-        finalizers.append("kubernetes.io/pvc-protection")
-
-
-def _default_priority_class(raw: Raw) -> None:
-    raw.setdefault("preemptionPolicy", "PreemptLowerPriority")
-
-
-def _default_event(raw: Raw) -> None:
-    raw.setdefault("reportingComponent", "")
-    raw.setdefault("reportingInstance", "")
-
-
-def _default_role_binding(raw: Raw) -> None:
-    role = raw.setdefault("roleRef", {})
-    if not role.get("apiGroup"):
-        role["apiGroup"] = _RBAC_GROUP
-    for subject in raw.get("subjects") or ():
-        if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
-            subject["apiGroup"] = _RBAC_GROUP
-
-
-def _default_claim(raw: Raw) -> None:
-    raw.setdefault("spec", {}).setdefault("allocationMode", "WaitForFirstConsumer")
-
-
-def _default_claim_template(raw: Raw) -> None:
-    raw.setdefault("spec", {}).setdefault("spec", {}).setdefault("allocationMode", "WaitForFirstConsumer")
-
-
-def _prepare_service(raw: Raw, now: str) -> None:
-    """The address of a service is the first of its addresses, too."""
-    spec = raw.get("spec") or {}
-    if spec.get("clusterIP") and not spec.get("clusterIPs"):
-        spec["clusterIPs"] = [spec["clusterIP"]]
-
-
 def _prepare_without_status(raw: Raw, now: str) -> None:
     raw.pop("status", None)
 
@@ -473,26 +357,10 @@ _DEFAULTS: dict[str, Callable[[Raw], None]] = {
     "CronJob": _default_cron_job,
     "DaemonSet": _default_daemon_set,
     "StatefulSet": _default_stateful_set,
-    "Service": _default_service,
-    "Namespace": _default_namespace,
-    "Node": _default_node,
-    "LimitRange": default_limit_range,
-    "Secret": _default_secret,
-    "PersistentVolumeClaim": _default_volume_claim,
-    "PriorityClass": _default_priority_class,
-    "Event": _default_event,
-    "RoleBinding": _default_role_binding,
-    "ClusterRoleBinding": _default_role_binding,
-    "ResourceClaim": _default_claim,
-    "ResourceClaimTemplate": _default_claim_template,
     **MORE_DEFAULTS,
 }
 _PREPARE: dict[str, Callable[[Raw, str], None]] = {
     "Pod": _prepare_pod,
-    "Namespace": _prepare_namespace,
-    "Node": _prepare_node,
-    "PersistentVolumeClaim": _prepare_volume_claim,
-    "Service": _prepare_service,
     "ResourceQuota": _prepare_without_status,
     "ReplicationController": _prepare_replicas,
     "ReplicaSet": _prepare_replicas,
@@ -500,6 +368,7 @@ _PREPARE: dict[str, Callable[[Raw, str], None]] = {
     "Job": _prepare_job,
     "CronJob": _prepare_deployment,
     "StatefulSet": _prepare_replicas,
+    **MORE_PREPARED,
 }
 _GENERATIONS = frozenset(
     ("Pod", "PodTemplate", "PodDisruptionBudget", "PriorityClass", "ReplicationController", "ReplicaSet", "Deployment"),

@@ -1,15 +1,20 @@
-"""Defaults of the kinds that other people's parts read and write: storage, networking, devices, admission, batch.
+"""Defaults of what is not a pod and makes none: nodes, namespaces, services, claims, and what other people's parts read
+and write: storage, networking, devices, admission.
 
 Of the same form as `defaults`, which lists them: functions that complete a raw object in place.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
+from kubeqos.rules.limits import default_limit_range
+
 Raw = dict[str, Any]
 
+_RBAC_GROUP = "rbac.authorization.k8s.io"
 _MAX_INT32 = (1 << 31) - 1
 _MATCHES = ("namespaceSelector", "objectSelector")
 
@@ -159,6 +164,123 @@ def _definition(raw: Raw) -> None:
     fill(spec.setdefault("conversion", {}), strategy="None")
 
 
+# -- what every cluster has ---------------------------------------------------------------------------------------
+
+
+def _service(raw: Raw) -> None:
+    spec = raw.setdefault("spec", {})
+    kind = spec["type"] = spec.get("type") or "ClusterIP"
+    affinity = spec["sessionAffinity"] = spec.get("sessionAffinity") or "None"
+    if affinity == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif affinity == "ClientIP":
+        client = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        client.setdefault("timeoutSeconds", 10800)
+    for port in spec.get("ports") or ():
+        if not port.get("protocol"):
+            port["protocol"] = "TCP"
+        if port.get("targetPort") in (None, 0, ""):
+            port["targetPort"] = port.get("port", 0)
+    reachable = kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and spec.get("externalIPs"))
+    if reachable and not spec.get("externalTrafficPolicy"):
+        spec["externalTrafficPolicy"] = "Cluster"
+    if kind != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if kind == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+
+
+def _namespace(raw: Raw) -> None:
+    meta = raw.setdefault("metadata", {})
+    if meta.get("name"):
+        meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta["name"]
+
+
+def _prepared_namespace(raw: Raw, now: str) -> None:
+    _namespace(raw)
+    finalizers = (raw.get("spec") or {}).get("finalizers") or []
+    raw["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
+    raw["status"] = {"phase": "Active"}
+
+
+def _node(raw: Raw) -> None:
+    spec = raw.get("spec") or {}
+    first, ranges = spec.get("podCIDR"), spec.get("podCIDRs")
+    if first and (not ranges or ranges[0] != first):
+        spec["podCIDRs"] = [first]
+    elif ranges and not first:
+        spec["podCIDR"] = ranges[0]
+    status = raw.get("status") or {}
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
+
+
+def _prepared_node(raw: Raw, now: str) -> None:
+    """A new node takes no pods before it has said that it is ready (admission TaintNodesByCondition)."""
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    taints = raw.setdefault("spec", {}).setdefault("taints", [])
+    if not any((one.get("key"), one.get("effect")) == (taint["key"], taint["effect"]) for one in taints):
+        taints.append(taint)
+
+
+def _secret(raw: Raw) -> None:
+    if not raw.get("type"):
+        raw["type"] = "Opaque"
+    text = raw.pop("stringData", None)
+    if text:
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in text.items()}
+        raw["data"] = {**(raw.get("data") or {}), **encoded}
+
+
+def _volume_claim(raw: Raw) -> None:
+    raw.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+    raw.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def _prepared_volume_claim(raw: Raw, now: str) -> None:
+    """A claim in use is not deleted under its user (admission StorageObjectInUseProtection)."""
+    raw["status"] = {"phase": "Pending"}
+    finalizers = raw["metadata"].setdefault("finalizers", [])
+    if "kubernetes.io/pvc-protection" not in finalizers:
+        finalizers.append("kubernetes.io/pvc-protection")
+
+
+def _priority_class(raw: Raw) -> None:
+    raw.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def _event(raw: Raw) -> None:
+    raw.setdefault("reportingComponent", "")
+    raw.setdefault("reportingInstance", "")
+
+
+def _role_binding(raw: Raw) -> None:
+    role = raw.setdefault("roleRef", {})
+    if not role.get("apiGroup"):
+        role["apiGroup"] = _RBAC_GROUP
+    for subject in raw.get("subjects") or ():
+        if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
+            subject["apiGroup"] = _RBAC_GROUP
+
+
+def _compute_claim(raw: Raw) -> None:
+    raw.setdefault("spec", {}).setdefault("allocationMode", "WaitForFirstConsumer")
+
+
+def _compute_claim_template(raw: Raw) -> None:
+    raw.setdefault("spec", {}).setdefault("spec", {}).setdefault("allocationMode", "WaitForFirstConsumer")
+
+
+def _prepared_service(raw: Raw, now: str) -> None:
+    """The address of a service is the first of its addresses, too."""
+    spec = raw.get("spec") or {}
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+
+
+# -- workloads, for `defaults`, which knows their pods ------------------------------------------------------------
+
+
 def default_job_spec(spec: Raw) -> None:
     """What a job is when it says nothing about it."""
     if spec.get("completions") is None and spec.get("parallelism") is None:
@@ -219,6 +341,18 @@ def default_stateful_set(spec: Raw) -> None:
 
 
 DEFAULTS: dict[str, Callable[[Raw], None]] = {
+    "Service": _service,
+    "Namespace": _namespace,
+    "Node": _node,
+    "LimitRange": default_limit_range,
+    "Secret": _secret,
+    "PersistentVolumeClaim": _volume_claim,
+    "PriorityClass": _priority_class,
+    "Event": _event,
+    "RoleBinding": _role_binding,
+    "ClusterRoleBinding": _role_binding,
+    "ResourceClaim": _compute_claim,
+    "ResourceClaimTemplate": _compute_claim_template,
     "CustomResourceDefinition": _definition,
     "StorageClass": _storage_class,
     "PersistentVolume": _persistent_volume,
@@ -238,4 +372,10 @@ DEFAULTS: dict[str, Callable[[Raw], None]] = {
     "v1 ResourceClaim": _device_claim,
     "v1 ResourceClaimTemplate": _device_claim_template,
     "PodCertificateRequest": _pod_certificate,
+}
+PREPARED: dict[str, Callable[[Raw, str], None]] = {
+    "Namespace": _prepared_namespace,
+    "Node": _prepared_node,
+    "PersistentVolumeClaim": _prepared_volume_claim,
+    "Service": _prepared_service,
 }

@@ -60,6 +60,11 @@ def _text(path: Path) -> str:
         raise InputError(f"cannot read {path}: not UTF-8 text") from error
 
 
+def parse(text: str, source: str) -> list[Manifest]:
+    """Every object in a text; `source` names it in errors."""
+    return list(_documents(text, source))
+
+
 def _documents(text: str, source: str) -> Iterator[Manifest]:
     try:
         documents = decode_yaml_all(text)

@@ -47,6 +47,7 @@ OFFLINE = {
     "bench": "bench --list",
     "bench-unknown": "bench marathon",
     "completion": "completion fish",
+    "dashboard": "dashboard --help",
     "cci-check": "cci check tests/scenarios/claim.json",
 }
 ONLINE = {

@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,7 @@ from kubeqos.codec import encode_json
 from kubeqos.logs import logger
 from kubeqos.model.kinds import DECISIONS, METRICS
 from kubeqos.store import StoreError
-from kubeqos.web.asgi import Receive, Scope, Send, respond
+from kubeqos.web.asgi import Receive, Scope, Send, read_body, respond, too_large
 from kubeqos.web.identity import Identity
 from kubeqos.web.messages import Response, parse_query
 from kubeqos.web.status import ApiError, bad_request, method_not_allowed, no_such_resource
@@ -51,6 +51,7 @@ MAX_WARNING = 256  # characters of each, where all of them would be too many
 MAX_WARNING_HEADERS = 64  # Python's own HTTP client gives up at a hundred headers
 
 log = logger("kubeqos.apiserver")
+Mounted = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass
@@ -65,12 +66,17 @@ class Application:
     decisions: Decisions
     audit: Audit | None = None
     address: str = ""
+    mounted: dict[str, Mounted] = field(default_factory=dict)
+    """Other applications in this process by the first part of their paths; they say themselves who may ask."""
     _verbs: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         self._verbs = self.handlers.table()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.mounted and (other := self.mounted.get(scope["path"].split("/", 2)[1])) is not None:
+            await other(scope, receive, send)
+            return
         started, clock = time.time(), time.perf_counter()
         headers = _headers(scope["headers"])
         request = Request(
@@ -218,19 +224,7 @@ def _headers(raw: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 async def _read_body(receive: Receive, headers: dict[bytes, bytes]) -> bytes:
-    chunks: list[bytes] = []
-    size, more = 0, True
-    while more:  # the connection's own deadline ends a body that does not come
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise bad_request("the client closed the connection before the body was complete")
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > MAX_BODY:
-            raise _too_large()
-        chunks.append(chunk)
-        more = message.get("more_body", False)
-    body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    body = await read_body(receive, MAX_BODY)
     return _inflated(body) if headers.get(b"content-encoding") == b"gzip" else body
 
 
@@ -241,14 +235,10 @@ def _inflated(body: bytes) -> bytes:
     except zlib.error as error:
         raise bad_request(f"the body of the request is not gzip: {error}") from error
     if len(out) > MAX_BODY:
-        raise _too_large()
+        raise too_large(MAX_BODY)
     if not inflater.eof:
         raise bad_request("the body of the request is not gzip: unexpected end")
     return out
-
-
-def _too_large() -> ApiError:
-    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}", details={})
 
 
 def _failure(error: ApiError) -> Response:

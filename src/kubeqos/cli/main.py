@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "why": ("kubeqos.cli.inspect.why", "Tell why a pod is where it is, waits, failed or was evicted."),
     "story": ("kubeqos.cli.inspect.story", "Tell what the node of a pod did for it, step by step."),
     "map": ("kubeqos.cli.inspect.map", "Draw a node's NUMA nodes, caches and cores with their owners."),
+    "dashboard": ("kubeqos.cli.inspect.dashboard", "Show the cluster live, in a browser."),
     "top": ("kubeqos.cli.inspect.top", "Show what nodes, pods and classes use."),
     "simulate": ("kubeqos.cli.rehearse.simulate", "Rehearse a change on a copy of the cluster."),
     "edit": ("kubeqos.cli.change.edit", "Edit an object in your editor; keeps the fields that kubectl does not know."),
@@ -65,7 +66,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 TASKS: Mapping[str, tuple[str, ...]] = {
     "A cluster on this machine": ("up", "status", "demo", "down"),
-    "Ask a cluster": ("why", "story", "describe", "top", "map", "classes", "quota"),
+    "Ask a cluster": ("why", "story", "describe", "top", "map", "classes", "quota", "dashboard"),
     "Change a cluster": ("edit", "rollout"),
     "Try before you apply": ("check", "classify", "convert", "simulate"),
     "Run a part alone": ("apiserver", "controllers", "scheduler", "node", "relay", "relay-hook", "runtime"),

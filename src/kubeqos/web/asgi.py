@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
 from kubeqos.web.messages import Connection, Outlet, Response
+from kubeqos.web.status import ApiError, bad_request
 from kubeqos.web.websockets import refuse, serve_socket
 
 Scope = MutableMapping[str, Any]
@@ -76,6 +77,28 @@ async def _taken_over(response: Response, upgrade: Upgrade) -> None:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
+
+
+async def read_body(receive: Receive, most: int) -> bytes:
+    """The whole body of a request, of at most so many bytes."""
+    chunks: list[bytes] = []
+    size, more = 0, True
+    while more:  # the connection's own deadline ends a body that does not come
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise bad_request("the client closed the connection before the body was complete")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > most:
+            raise too_large(most)
+        chunks.append(chunk)
+        more = message.get("more_body", False)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def too_large(most: int) -> ApiError:
+    """Kubernetes' words for a body with more bytes than that."""
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {most}", details={})
 
 
 async def _send_pieces(body: memoryview, send: Send) -> None:

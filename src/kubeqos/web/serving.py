@@ -220,8 +220,8 @@ class Direct:
 
 
 @contextlib.asynccontextmanager
-async def serve(application: Any, listener: socket.socket, tls: ssl.SSLContext) -> AsyncIterator[None]:
-    """Serve on an open socket until the block ends."""
+async def serve(application: Any, listener: socket.socket, tls: ssl.SSLContext | None) -> AsyncIterator[None]:
+    """Serve on an open socket until the block ends; without TLS to this machine only."""
     config = uvicorn.Config(
         application,
         http=Protocol,

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ from kubeqos.errors import ConfigurationError, KubeqosError
 
 if TYPE_CHECKING:
     from kubeqos.cluster.clusterfile import ClusterPlan
+    from kubeqos.cluster.embedded import Embedded
 
 _DETACH_SECONDS = 60.0
 _RUNTIME_SECONDS = 5.0
@@ -38,6 +41,7 @@ _RUNTIME_SECONDS = 5.0
 @click.option(
     "--node-config", type=click.Path(path_type=Path), help="A NodeConfiguration file for the node of --node-runtime."
 )
+@click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="Serve a live page at /dashboard.")
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
 def command(
     data_dir: Path,
@@ -46,6 +50,7 @@ def command(
     nodes: int | None,
     node_runtime: str | None,
     node_config: Path | None,
+    dashboard: bool,
     detach: bool,
 ) -> None:
     """Start an API server, a scheduler and simulated nodes on this machine."""
@@ -62,6 +67,7 @@ def command(
     if running is not None:
         click.echo(f"already running (process {running.pid}), API on https://127.0.0.1:{running.port}")
         click.echo(_next_steps(instance, running))
+        _tell_link(_fresh_link(instance))
         return
     if node_runtime is not None:
         _check_runtime(node_runtime, f"--node-runtime {node_runtime}")
@@ -73,7 +79,7 @@ def command(
     plan = _plan(config_file, nodes, node_runtime, node_config)
     import uvloop
 
-    uvloop.run(_run(instance, plan, port, watch))
+    uvloop.run(_run(instance, plan, port, watch, dashboard=dashboard))
 
 
 class _Stopwatch:
@@ -104,9 +110,10 @@ def _plan(
     return beside_simulated(plan)
 
 
-async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwatch) -> None:
+async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwatch, *, dashboard: bool) -> None:
     import asyncio
     import logging
+    from contextlib import AsyncExitStack
 
     from kubeqos import logs
     from kubeqos.cluster.embedded import running
@@ -118,13 +125,16 @@ async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwat
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    async with running(plan, instance.data_dir, port, watch.tell) as cluster:
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(running(plan, instance.data_dir, port, watch.tell))
         bound = int(cluster.server.application.address.rpartition(":")[2])
         stories = STAGE.issubset(node.name for node in plan.nodes)
         now = Running(os.getpid(), bound, cluster.sockets, stories)
+        link = await stack.enter_async_context(_page(cluster)) if dashboard else ""
         with instance.recorded(now):
             click.echo(f"ready in {watch.seconds:.1f} s")
             click.echo(_next_steps(instance, now))
+            _tell_link(link)
             ended = asyncio.create_task(cluster.wait())
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -133,6 +143,33 @@ async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwat
                 ended.result()
             ended.cancel()
             click.echo("stopping", err=True)
+
+
+@asynccontextmanager
+async def _page(cluster: Embedded) -> AsyncIterator[str]:
+    """The dashboard, while the block runs: a link that logs the administrator in."""
+    from kubeqos.dashboard.home import mounted
+    from kubeqos.web.identity import MASTERS, Identity
+    from kubeqos.web.pki import ADMIN
+
+    async with mounted(cluster.server) as page:
+        yield page.link(Identity.authenticated(ADMIN, [MASTERS]))
+
+
+def _tell_link(link: str) -> None:
+    if link:
+        click.echo(f"  dashboard, for one login within 15 minutes:\n  {link}\n")
+
+
+def _fresh_link(instance: Instance) -> str:
+    """Another one, from a cluster that runs already; none where it serves no page."""
+    from kubeqos.cli.inspect.dashboard import new_link
+    from kubeqos.client.light import LightApi
+
+    try:
+        return new_link(LightApi.from_kubeconfig(instance.kubeconfig))
+    except KubeqosError:
+        return ""
 
 
 def _detached(instance: Instance) -> None:
@@ -154,6 +191,7 @@ def _detached(instance: Instance) -> None:
         if running is not None:
             click.echo(f"running in the background (process {running.pid})")
             click.echo(_next_steps(instance, running))
+            _tell_link(_fresh_link(instance))
             return
         if process.poll() is not None:
             click.echo(_last_error(instance.log_file), err=True)

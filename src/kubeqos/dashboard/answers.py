@@ -1,0 +1,238 @@
+"""Questions to answers: puts the feed, what the identity may see and the pure views together.
+
+Called by the routes and by streams: both give the same answer to the same question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from kubeqos import __version__
+from kubeqos.client import ApiError, Call, TransportApi, Unreachable
+from kubeqos.client.resources import POD_DECISIONS, PRIORITY_CLASSES
+from kubeqos.codec import JsonObject, decode_json
+from kubeqos.dashboard import rehearsal
+from kubeqos.dashboard.clusters import (
+    NO_USE,
+    Rows,
+    cluster_data,
+    pods_data,
+    timeline_data,
+    visible,
+    why_waiting,
+)
+from kubeqos.dashboard.data import (
+    CompareQuestion,
+    ComparisonData,
+    Data,
+    NodeData,
+    PodData,
+    WhatIfData,
+    WhatIfQuestion,
+)
+from kubeqos.dashboard.feed import Feed
+from kubeqos.dashboard.nodes import node_data
+from kubeqos.dashboard.objects import Objects, Sight
+from kubeqos.dashboard.pods import pod_data
+from kubeqos.dashboard.rows import seconds
+from kubeqos.dashboard.sight import look
+from kubeqos.errors import InputError, KubeqosError
+from kubeqos.model.objects import PodView
+from kubeqos.model.timestamps import timestamp
+from kubeqos.simulation.snapshot import snapshot
+from kubeqos.views import pending
+from kubeqos.web.identity import Identity
+
+SIGHT_SECONDS = 5.0
+"""How long what an identity may see is believed before it is asked again."""
+NEAREST_SHARE = 20
+"""Looking for the nearest miss of waiting pods may take this part of the time: 1/20."""
+MOST_GROUPS = 20
+SYNC_SECONDS = 20.0
+_READ_ALL = "this user may not list nodes and pods of all namespaces"
+
+
+class NotFound(KubeqosError):
+    """There is no such thing, or none that this identity may see: it is not told which."""
+
+
+class Answers:
+    """Everything that can be asked."""
+
+    version = __version__
+
+    def __init__(self, feed: Feed, api_of: Callable[[Identity], TransportApi]) -> None:
+        self.feed = feed
+        self._api_of = api_of
+        self._sights: dict[Identity, tuple[float, Sight]] = {}
+        self._rows = Rows()
+        self._nearest: dict[str, list[str]] = {}
+        self._nearest_again = 0.0
+        self._rehearsing = asyncio.Semaphore(1)
+
+    async def sight(self, identity: Identity) -> Sight:
+        """What the identity may see, as the API server said a moment ago."""
+        asked, known = self._sights.get(identity, (-SIGHT_SECONDS, Sight()))
+        if time.monotonic() - asked >= SIGHT_SECONDS:
+            places = {*self.feed.namespaces(), *({self.feed.namespace} - {""})}
+            known = await look(self._api_of(identity), places)
+            self._sights = {
+                who: kept for who, kept in self._sights.items() if time.monotonic() - kept[0] < SIGHT_SECONDS
+            }
+            self._sights[identity] = time.monotonic(), known
+        return known
+
+    async def view(self, identity: Identity, path: str, query: Mapping[str, str]) -> Data:
+        """The answer to a GET: cluster, nodes/NODE, pods, pods/NAMESPACE/POD, timeline; `at` is a past time."""
+        await self._followed()
+        sight = await self.sight(identity)
+        objects = self._objects(query.get("at", ""))
+        match path.split("/"):
+            case ["cluster"]:
+                self._look_for_nearest(objects)
+                nearest = self._nearest if objects.at is None else {}
+                return cluster_data(objects, sight, self._rows, self.feed.node_revision, nearest)
+            case ["nodes", name]:
+                return self._node(objects, sight, name)
+            case ["pods"]:
+                return pods_data(objects, sight, query.get("namespace", ""), query.get("text", ""))
+            case ["pods", namespace, name]:
+                return await self._pod(objects, sight, identity, namespace, name)
+            case ["timeline"]:
+                history = self.feed.history
+                return timeline_data(objects, sight, history.began, self.feed.clock(), history.changes())
+        raise NotFound(f"there is no {path}")
+
+    async def _followed(self) -> None:
+        try:
+            async with asyncio.timeout(SYNC_SECONDS):
+                await self.feed.synced.wait()
+        except TimeoutError as error:
+            raise NotFound("the cluster has not been read yet", remedy="try again in a moment") from error
+
+    def _objects(self, at: str) -> Objects:
+        if not at:
+            return self.feed.now()
+        try:
+            moment = float(at)
+        except ValueError as error:
+            raise InputError(f"at={at} is no time", remedy="give seconds since 1970") from error
+        if not moment >= self.feed.history.began:
+            began = timestamp(self.feed.history.began)
+            raise InputError(f"the past is known since {began}", remedy="choose a later time")
+        return self.feed.then(moment)
+
+    # ---- Nodes and pods
+
+    def _node(self, objects: Objects, sight: Sight, name: str) -> NodeData:
+        raw = objects.node(name) if sight.nodes.everything else None
+        if raw is None:
+            raise NotFound(f"there is no node {name}, or none that this user may see")
+        seen = [pod for pod in objects.pods_on(name) if pod.metadata.namespace in sight.pods]
+        told = visible(objects.of(lambda one: one.kind == "Node" and one.name == name), sight)
+        return node_data(raw, seen, told[-100:], [] if sight.pods.everything else [NO_USE])
+
+    async def _pod(self, objects: Objects, sight: Sight, identity: Identity, namespace: str, name: str) -> PodData:
+        raw = objects.pod(f"{namespace}/{name}") if namespace in sight.pods else None
+        if raw is None:
+            raise NotFound(f"there is no pod {namespace}/{name}, or none that this user may see")
+        pod, left_out = PodView.of(raw), []
+        told: list[str] = []
+        looked: dict[str, Any] = {}
+        if pod.spec.node_name:
+            told, missing = await self._story(identity, pod) if objects.at is None else ([], "")
+            left_out += [missing] if missing else []
+            if not sight.nodes.everything:
+                left_out.append("CPUs and memory on its node: this user may not read nodes")
+        elif not pod.is_terminal:
+            looked = self._pending(objects, sight, raw)
+            left_out += [looked.pop("leftOut")] if "leftOut" in looked else []
+        node = objects.node(pod.spec.node_name) if sight.nodes.everything and pod.spec.node_name else None
+        about = objects.of(lambda one: (one.namespace, one.name) == (namespace, name))
+        decisions = await self._decisions(identity, pod, objects.at)
+        return pod_data(raw, node, visible(about, sight), told, decisions, looked, left_out)
+
+    def _pending(self, objects: Objects, sight: Sight, raw: JsonObject) -> dict[str, Any]:
+        if not sight.all_pods_and_nodes:
+            return {"leftOut": pending.UNREADABLE}
+        nodes, pods = ([decode_json(one) for one in found.values()] for found in (objects.nodes, objects.pods))
+        return pending.looked_at(raw, nodes, pods, fix=True)
+
+    async def _story(self, identity: Identity, pod: PodView) -> tuple[list[str], str]:
+        """What the pod's node did for it, asked as the identity; or why that is left out."""
+        where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        call = Call("GET", f"/api/v1/nodes/{pod.spec.node_name}/proxy/stories/{where}")
+        try:
+            answer = await self._api_of(identity).transport.send(call)
+        except Unreachable as error:
+            return [], f"the story: {error.what}"
+        if answer.status == 403:
+            return [], "the story: this user may not ask nodes (get nodes/proxy)"
+        if answer.status >= 400:
+            return [], f"the story: {ApiError.of(answer.status, answer.body).message}"
+        try:
+            return _Story.read(answer.body).lines, ""
+        except msgspec.DecodeError:
+            return [], "the story: this node tells none"
+
+    async def _decisions(self, identity: Identity, pod: PodView, at: float | None) -> list[dict[str, Any]]:
+        """The pod's record as this identity may read it, up to a past time; nothing where no records are kept."""
+        path = POD_DECISIONS.path(pod.metadata.namespace, pod.metadata.name)
+        try:
+            answer = await self._api_of(identity).transport.send(Call("GET", path, {"uid": pod.metadata.uid}))
+        except Unreachable:
+            return []
+        found = decode_json(answer.body).get("decisions") or [] if answer.status == 200 else []
+        return [one for one in found if at is None or seconds(one.get("at", "")) <= at]
+
+    def _look_for_nearest(self, objects: Objects) -> None:
+        """The nearest misses of one waiting pod for each reason; not again before it pays."""
+        waiting = [] if objects.at is not None else [pod for pod in objects.pods_on("") if not pod.is_terminal]
+        if not waiting or time.monotonic() < self._nearest_again:
+            return
+        started = time.monotonic()
+        nodes = (decode_json(raw) for raw in objects.nodes.values())
+        pods = (decode_json(raw) for raw in objects.pods.values())
+        cluster, _ = snapshot(nodes, pods)
+        found: dict[str, list[str]] = {}
+        for pod in waiting:
+            reason = why_waiting(pod)
+            if reason not in found and len(found) < MOST_GROUPS:
+                raw = objects.pod(f"{pod.metadata.namespace}/{pod.metadata.name}")
+                looked = pending.looked_at_in(cluster, raw or {}, fix=False)
+                found[reason] = [looked["now"]] if "now" in looked else looked["nearest"]
+        self._nearest = found
+        self._nearest_again = time.monotonic() + NEAREST_SHARE * (time.monotonic() - started)
+
+    # ---- What if
+
+    async def what_if(self, identity: Identity, question: WhatIfQuestion) -> WhatIfData:
+        """Where the pods of a manifest would go, on a copy of the cluster."""
+        await self._followed()
+        sight = await self.sight(identity)
+        if not sight.all_pods_and_nodes:
+            raise InputError(f"a rehearsal needs the whole cluster, and {_READ_ALL}")
+        objects = self.feed.now()
+        priorities = (await self._api_of(identity).list(PRIORITY_CLASSES)).items
+        async with self._rehearsing:
+            return await rehearsal.fitted(
+                question, list(objects.nodes.values()), list(objects.pods.values()), priorities
+            )
+
+    async def compare(self, question: CompareQuestion) -> ComparisonData:
+        """One scenario under several policies; no cluster is asked."""
+        async with self._rehearsing:
+            return await rehearsal.compared(question)
+
+
+class _Story(msgspec.Struct):
+    lines: list[str]
+
+    @classmethod
+    def read(cls, body: bytes) -> _Story:
+        return msgspec.json.decode(body, type=cls)

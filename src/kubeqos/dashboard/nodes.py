@@ -1,0 +1,204 @@
+"""A node as the dashboard shows it: its machine, who owns which CPU, classes, pods, conditions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from kubeqos.dashboard.data import (
+    Cache,
+    Core,
+    DeviceData,
+    Fragments,
+    Happening,
+    Layout,
+    NodeData,
+    Numa,
+    Owner,
+    Pages,
+    Socket,
+)
+from kubeqos.dashboard.rows import condition_row, node_classes, pod_row
+from kubeqos.errors import KubeqosError
+from kubeqos.model.annotations.published import SHARED_PART, Assignments
+from kubeqos.model.annotations.topologysummary import TopologySummary
+from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, PROFILE_LABEL, TOPOLOGY_ANNOTATION
+from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.machine import Cpu, Device, Machine
+from kubeqos.model.objects import NodeView, PodView
+from kubeqos.topology.fragmentation import fragmentation
+from kubeqos.views.machine import owners, published
+from kubeqos.views.usage import running_on
+
+_NO_CPUS = -1
+"""The socket of memory that has no CPUs."""
+_FIXED = ("reserved", "isolated", "shared")
+
+
+def node_data(
+    raw: dict[str, Any], pods: Iterable[PodView], happenings: list[Happening], left_out: list[str]
+) -> NodeData:
+    """Everything about one node."""
+    node = NodeView.of(raw)
+    name = node.metadata.name
+    here = running_on(pods).get(name, [])
+    layout, who, pools, scattered, problem = _machine(raw, node)
+    drivers = [one for one in node.metadata.annotations.get(DRIVERS_ANNOTATION, "").split(",") if one]
+    return NodeData(
+        name=name,
+        profile=node.metadata.labels.get(PROFILE_LABEL, ""),
+        drivers=drivers,
+        conditions=[condition_row(one) for one in node.status.conditions],
+        layout=layout,
+        owners=who,
+        pools=pools,
+        fragments=scattered,
+        classes=node_classes(node, here),
+        pods={f"{pod.metadata.namespace}/{pod.metadata.name}": pod_row(pod) for pod in here},
+        happenings=happenings,
+        left_out=[*left_out, *([problem] if problem else [])],
+        commands={
+            "map": f"kubeqos map {name}",
+            "conditions": f"kubeqos describe node {name}",
+            "classes": f"kubeqos describe node {name}",
+            "pods": f"kubectl get pods -A --field-selector spec.nodeName={name} -o wide",
+            "memory": f"kubectl get node {name} -o yaml",
+            "happenings": f"kubectl get events -A --field-selector involvedObject.name={name}",
+        },
+    )
+
+
+def _machine(
+    raw: dict[str, Any], node: NodeView
+) -> tuple[Layout | None, list[Owner], dict[str, str], Fragments | None, str]:
+    try:
+        machine, assignments = published(raw)
+    except KubeqosError as error:
+        return None, [], {}, None, f"the map: {error}"
+    who = node_owners(machine, assignments)
+    pools = {pool: str(cpus) for pool, cpus in sorted(assignments.pools.items())}
+    return layout_of(machine, _summary(node)), who, pools, _fragments(machine, who), ""
+
+
+def _summary(node: NodeView) -> TopologySummary:
+    """What the node tells the scheduler; a form that is not ours tells nothing."""
+    try:
+        return msgspec.json.decode(node.metadata.annotations.get(TOPOLOGY_ANNOTATION) or "{}", type=TopologySummary)
+    except msgspec.DecodeError:
+        return TopologySummary()
+
+
+def layout_of(machine: Machine, summary: TopologySummary) -> Layout:
+    """Sockets, their NUMA nodes, caches, cores and threads; memory without CPUs comes last."""
+    sockets = [
+        Socket(
+            id=socket,
+            numa=[
+                _numa(machine, numa, summary, [cpu for cpu in machine.cpus if (cpu.socket, cpu.numa) == (socket, numa)])
+                for numa in machine.numa
+                if machine.numa_cpus[numa] & cpus
+            ],
+        )
+        for socket, cpus in machine.sockets.items()
+    ]
+    bare = [numa for numa in machine.numa if numa not in machine.cpu_numa]
+    if bare:
+        sockets.append(Socket(id=_NO_CPUS, numa=[_numa(machine, numa, summary, []) for numa in bare]))
+    return Layout(
+        name=machine.name,
+        cpus=len(machine.online),
+        sockets=sockets,
+        offline=str(machine.offline),
+        isolated=str(machine.isolated),
+        loose_devices=[_device(device) for device in machine.devices if device.numa is None],
+    )
+
+
+def _numa(machine: Machine, numa: int, summary: TopologySummary, cpus: list[Cpu]) -> Numa:
+    node = machine.node(numa)
+    ordered = sorted(cpus, key=lambda cpu: (cpu.uncore, cpu.core, cpu.id))
+    caches = [
+        Cache(
+            id=cache,
+            cores=[_core(core, list(threads)) for core, threads in groupby(inside, key=lambda cpu: cpu.core)],
+        )
+        for cache, inside in groupby(ordered, key=lambda cpu: cpu.uncore)
+    ]
+    return Numa(
+        id=numa,
+        memory_bytes=node.memory_bytes,
+        free_bytes=summary.free.get("memory", {}).get(numa),
+        hugepages=[Pages(size_bytes=size, count=count) for size, count in sorted(node.hugepages.items())],
+        caches=caches,
+        devices=[_device(device) for device in machine.devices if device.numa == numa],
+        distances={other: machine.distance(numa, other) for other in machine.numa},
+    )
+
+
+def _core(core: int, threads: list[Cpu]) -> Core:
+    return Core(id=core, cpus=[cpu.id for cpu in threads], kind=threads[0].kind.value)
+
+
+def _device(device: Device) -> DeviceData:
+    return DeviceData(name=device.name, kind=device.kind, numa=device.numa)
+
+
+def node_owners(machine: Machine, assignments: Assignments) -> list[Owner]:
+    """Who has which CPUs, no CPU twice, then the containers that share; as `kubeqos map` tells it."""
+    found = []
+    for name, cpus in owners(machine, assignments).items():
+        held = assignments.containers.get(name)
+        how = "exclusive" if held is not None and held.exclusive else name if name in _FIXED else "pool"
+        found.append(_owner(name, how, cpus, str(held.mems) if held is not None else ""))
+    named = {one.name for one in found}
+    found += [
+        _owner(name, "sharing", held.cpus, str(held.mems))
+        for name, held in sorted(assignments.sharing().items())
+        if name not in named
+    ]
+    for how, cpus in (("isolated", machine.isolated - _all(found)), ("offline", machine.offline)):
+        if cpus:
+            found.append(_owner(how, how, cpus, ""))
+    return found
+
+
+def _all(found: list[Owner]) -> CpuSet:
+    taken = CpuSet()
+    for one in found:
+        taken |= CpuSet.parse(one.cpus) if one.how != "sharing" else CpuSet()
+    return taken
+
+
+def _owner(name: str, how: str, cpus: CpuSet, mems: str) -> Owner:
+    """A container is called `namespace/pod/container`; those that share together have no name of their own."""
+    parts = name.removesuffix(SHARED_PART).split("/")
+    namespace, pod, container = parts if len(parts) == 3 and " and " not in name else ("", "", "")
+    return Owner(
+        name=name,
+        how=how,
+        cpus=str(cpus),
+        count=len(cpus),
+        mems=mems,
+        namespace=namespace,
+        pod=pod,
+        container=container,
+    )
+
+
+def _fragments(machine: Machine, who: list[Owner]) -> Fragments:
+    taken = machine.offline
+    for one in who:
+        if one.how in ("exclusive", "reserved", "isolated"):
+            taken |= CpuSet.parse(one.cpus)
+    measured = fragmentation(machine, machine.online - taken)
+    return Fragments(
+        free=measured.free,
+        in_whole_cores=measured.in_whole_cores,
+        largest_cache=measured.largest_uncore,
+        largest_numa=measured.largest_numa,
+        score=measured.score,
+        text=str(measured),
+    )

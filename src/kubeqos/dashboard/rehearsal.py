@@ -1,0 +1,168 @@
+"""Rehearsals in a process of their own: they may take seconds, and a server that others wait for has none to spare.
+
+    python -m kubeqos.dashboard.rehearsal < task > answer
+
+The child gets a task on its standard input, a manifest with the objects of the cluster or a scenario with policies, and
+writes the answer or the problem. It reads no file, talks to nobody and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from kubeqos.dashboard.data import (
+    CompareQuestion,
+    ComparisonData,
+    CurveData,
+    FitData,
+    Problem,
+    WhatIfData,
+    WhatIfQuestion,
+)
+from kubeqos.errors import InputError, KubeqosError, RemoteError
+
+SECONDS = 60.0
+MOST_POLICIES = 4
+
+
+class Fit(msgspec.Struct, tag=True, frozen=True):
+    """Manifests against a copy of the cluster."""
+
+    question: WhatIfQuestion
+    nodes: list[msgspec.Raw]
+    pods: list[msgspec.Raw]
+    priorities: list[msgspec.Raw]
+
+
+class Compare(msgspec.Struct, tag=True, frozen=True):
+    """A scenario under several policies."""
+
+    question: CompareQuestion
+
+
+class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the child writes: one of the three."""
+
+    fit: WhatIfData | None = None
+    comparison: ComparisonData | None = None
+    problem: Problem | None = None
+
+
+async def fitted(
+    question: WhatIfQuestion, nodes: Sequence[bytes], pods: Sequence[bytes], priorities: Sequence[bytes]
+) -> WhatIfData:
+    """Where the pods of a manifest would go."""
+    raws = [list(map(msgspec.Raw, found)) for found in (nodes, pods, priorities)]
+    answer = (await _asked(Fit(question, *raws))).fit
+    assert answer is not None
+    return answer
+
+
+async def compared(question: CompareQuestion) -> ComparisonData:
+    """How policies differ on the same day."""
+    if not 2 <= len(question.policies) <= MOST_POLICIES:
+        raise InputError(f"a comparison takes 2 to {MOST_POLICIES} policies, and {len(question.policies)} are given")
+    answer = (await _asked(Compare(question))).comparison
+    assert answer is not None
+    return answer
+
+
+async def _asked(task: Fit | Compare) -> Answered:
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kubeqos.dashboard.rehearsal"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(SECONDS):
+            written, said = await child.communicate(msgspec.json.encode(task))
+    except TimeoutError as error:
+        raise RemoteError(
+            f"the rehearsal took more than {SECONDS:.0f} s", remedy="make it shorter, or use kubeqos simulate"
+        ) from error
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    try:
+        answer = msgspec.json.decode(written, type=Answered)
+    except msgspec.DecodeError as error:
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        raise RemoteError(f"the rehearsal ended without an answer: {last}") from error
+    if answer.problem is not None:
+        told = answer.problem
+        raise InputError(told.error, where=told.where or None, remedy=told.remedy or None)
+    return answer
+
+
+# ---- In the child
+
+
+def main() -> None:
+    """Read a task, write its answer."""
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=Fit | Compare)
+    try:
+        answer = Answered(fit=_fit(task)) if isinstance(task, Fit) else Answered(comparison=_compare(task.question))
+    except KubeqosError as error:
+        answer = Answered(problem=Problem(error=error.what, where=error.where or "", remedy=error.remedy or ""))
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+
+
+def _fit(task: Fit) -> WhatIfData:
+    from kubeqos.codec import decode_json
+    from kubeqos.manifests import parse
+    from kubeqos.simulation.rehearsal import rehearse_pods
+    from kubeqos.simulation.snapshot import snapshot
+    from kubeqos.views.fitting import pods_of
+
+    manifests = parse(task.question.manifest, "manifest")
+    nodes, pods, priorities = (
+        [decode_json(bytes(raw)) for raw in found] for found in (task.nodes, task.pods, task.priorities)
+    )
+    asked = pods_of(manifests, priorities, task.question.namespace)
+    if not asked:
+        raise InputError("no pods found", where="manifest", remedy="paste a Pod or a workload with a pod template")
+    answers = rehearse_pods(snapshot(nodes, pods)[0], asked)
+    found = [
+        FitData(pod=one.pod, fits=one.fits, node=one.node, evicts=list(one.evicts), because=one.because)
+        for one in answers
+    ]
+    return WhatIfData(answers=found, commands={"answers": "kubeqos simulate fit -f manifest.yaml -o wide"})
+
+
+def _compare(question: CompareQuestion) -> ComparisonData:
+    from kubeqos.document import parse_document
+    from kubeqos.scheduler import config
+    from kubeqos.scheduler.core import Profile
+    from kubeqos.simulation.run import Simulation
+    from kubeqos.simulation.scenario import parse
+    from kubeqos.views import outcomes
+
+    scenario = parse(parse_document(question.scenario, "scenario", InputError))
+    results = []
+    for name, text in question.policies.items():
+        profiles = config.parse(parse_document(text, f"policy {name}")) if text.strip() else (Profile(),)
+        results.append(Simulation(scenario, profiles).run(name))
+    rows = [[title, *(measure(result) for result in results)] for title, measure in outcomes.compared(results)]
+    charts = [
+        CurveData(
+            title=chart.title,
+            unit=chart.unit,
+            top=chart.top,
+            duration=chart.duration,
+            series={name: list(points) for name, points in chart.series.items()},
+        )
+        for chart in outcomes.charts(results)
+    ]
+    flags = " ".join(f"--policy {name}.yaml" for name in question.policies)
+    commands = {"comparison": f"kubeqos simulate compare scenario.yaml {flags}"}
+    return ComparisonData(policies=list(question.policies), rows=rows, charts=charts, commands=commands)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+// How full every node is: a box per node, filled from below as far as it is used. A few are a drawing with names; many are
+// a canvas, which draws thousands in the time in which a drawing lays out hundreds (bench/dashboard.py measures both).
+
+import { h, s } from "./dom.js";
+import { palette } from "./map.js";
+
+const MOST_DRAWN = 400;
+
+export class HeatMap {
+  constructor() {
+    this.element = h("div", { class: "heat" });
+    this.boxes = new Map();
+    this.names = "";
+  }
+
+  /** `nodes` are [name, share or null, text]. */
+  update(nodes, title) {
+    const width = Math.max(280, this.element.clientWidth || 900);
+    const key = [nodes.map(([name]) => name).join(), width, palette().paper, title].join("|");
+    if (key !== this.names) {
+      this.names = key;
+      this.boxes.clear();
+      this.place(nodes, width, title);
+    }
+    const changed = nodes.filter(([name, share, text]) => {
+      const box = this.boxes.get(name);
+      const state = `${share}|${text}`;
+      if (box.state === state) return false;
+      box.state = state;
+      return true;
+    });
+    for (const [name, share, text] of changed) (this.canvas ? this.fill : this.draw).call(this, this.boxes.get(name), name, share, text);
+  }
+
+  place(nodes, width, title) {
+    const many = nodes.length > MOST_DRAWN;
+    const [wide, high] = many ? [11, 15] : nodes.length > 80 ? [40, 34] : [104, 52];
+    const columns = Math.max(1, Math.floor(width / wide));
+    const height = Math.ceil(nodes.length / columns) * high + 2;
+    const label = `${title} of ${nodes.length} nodes; the table below says the same`;
+    nodes.forEach(([name], index) =>
+      this.boxes.set(name, { x: (index % columns) * wide, y: Math.floor(index / columns) * high, wide: wide - 3, high: high - 3, state: "" }));
+    this.columns = columns;
+    if (many) {
+      this.canvas = h("canvas", { role: "img", "aria-label": label, class: "goes" });
+      const scale = devicePixelRatio || 1;
+      this.canvas.width = width * scale;
+      this.canvas.height = height * scale;
+      this.canvas.style.width = `${width}px`;
+      this.canvas.style.height = `${height}px`;
+      this.pen = this.canvas.getContext("2d");
+      this.pen.scale(scale, scale);
+      const found = (event) => {
+        const at = Math.floor(event.offsetY / high) * columns + Math.floor(event.offsetX / wide);
+        return event.offsetX < columns * wide ? nodes[at]?.[0] : undefined;
+      };
+      this.canvas.addEventListener("mousemove", (event) => (this.canvas.title = this.boxes.get(found(event))?.told ?? ""));
+      this.canvas.addEventListener("click", (event) => found(event) && (location.hash = `#/nodes/${encodeURIComponent(found(event))}`));
+      this.element.replaceChildren(this.canvas);
+    } else {
+      this.canvas = null;
+      const parts = nodes.map(([name]) => this.made(this.boxes.get(name), name, wide > 50));
+      this.element.replaceChildren(
+        s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, "font-family": "system-ui, sans-serif" }, ...parts));
+    }
+  }
+
+  made(box, name, named) {
+    const colours = palette();
+    const { x, y, wide, high } = box;
+    box.level = s("rect", { x: x + 1, width: wide, fill: colours.owners[0], "fill-opacity": 0.35 });
+    box.number = s("text", { x: x + 8, y: y + high - 10, "font-size": 12, "font-weight": 600, fill: colours.text });
+    box.title = s("title", {});
+    box.outline = s("rect", { x: x + 1, y: y + 1, width: wide, height: high, rx: 3, fill: "none", stroke: colours.line });
+    const short = name.length > 13 ? `${name.slice(0, 12)}…` : name;
+    const group = s("g", { class: "goes", "data-node": name }, box.title,
+      s("rect", { x: x + 1, y: y + 1, width: wide, height: high, rx: 3, fill: colours.free }), box.level, box.outline,
+      named && s("text", { x: x + 8, y: y + 18, "font-size": 12, fill: colours.text }, short), box.number);
+    group.addEventListener("click", () => (location.hash = `#/nodes/${encodeURIComponent(name)}`));
+    return group;
+  }
+
+  draw(box, name, share, text) {
+    const colours = palette();
+    const level = (box.high - 1) * Math.min(1, share ?? 0);
+    box.level.setAttribute("y", box.y + 1 + box.high - level);
+    box.level.setAttribute("height", level);
+    box.level.setAttribute("fill-opacity", share >= 0.8 ? 0.6 : 0.35);
+    box.outline.setAttribute("stroke", share >= 1 ? colours.lit : colours.line);
+    box.outline.setAttribute("stroke-width", share >= 1 ? 2 : 1);
+    box.number.textContent = share === null ? "–" : `${Math.round(share * 100)} %`;
+    box.title.textContent = `${name}: ${text}`;
+  }
+
+  fill(box, name, share, text) {
+    const colours = palette();
+    const { x, y, wide, high } = box;
+    this.pen.clearRect(x, y, wide + 3, high + 3);
+    this.pen.fillStyle = colours.free;
+    this.pen.fillRect(x + 1, y + 1, wide, high);
+    const level = high * Math.min(1, share ?? 0);
+    this.pen.fillStyle = colours.owners[0];
+    this.pen.fillRect(x + 1, y + 1 + high - level, wide, level);
+    box.told = `${name}: ${text}`;
+  }
+}

@@ -16,7 +16,7 @@ CAMPAIGNS := slow or containerd
 ROUNDS ?= 3
 SEED   ?=
 
-.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak exclusive docs proto lock durations kubectl stock clean
+.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak exclusive docs dist proto lock durations kubectl stock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -80,8 +80,14 @@ exclusive: $(DEV) ## ten minutes of kills, lies and lost state, while a stranger
 	@$(BIN)/python -m bench.exclusive $(ARGS)
 
 docs: $(DEV) ## build the documentation as a site, into site/
-	@$(BIN)/mkdocs build -q
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 	@echo "site/index.html"
+
+dist: $(DEV) ## build sdist and wheel into dist/, check them, and try the wheel in a clean environment
+	@rm -rf dist
+	@$(BIN)/python -m build -q --no-isolation --outdir dist .
+	@$(BIN)/twine check --strict dist/*
+	@$(BIN)/python -m tools.wheel dist
 
 proto: $(DEV) ## regenerate the protobuf code from the .proto files
 	@$(BIN)/python -m tools.protogen
@@ -103,7 +109,7 @@ stock: $(DEV) ## build real Kubernetes, containerd 2 and critest for the tests (
 	@$(BIN)/python -m tools.stock
 
 clean: ## remove what the targets above made
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site dist
 
 $(VENV)/bin/python:
 	@echo "creating $(VENV)"

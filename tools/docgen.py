@@ -1,4 +1,4 @@
-"""Writes the reference pages under docs/reference from the code: gates, flags, fields, metrics, events, names.
+"""Writes the reference pages under docs/reference and the man page from the code.
 
     python -m tools.docgen            write the pages
     python -m tools.docgen --check    say which of them are not what the code says
@@ -22,6 +22,7 @@ import click
 from kubeqos.cli.main import COMMANDS
 from kubeqos.gates import GATES
 from tools.decisionpage import decisions
+from tools.manpage import manual
 from tools.nodepage import node_configuration
 from tools.proven import proven_on
 from tools.schema_proposals import ADDED_FIELDS, ADDED_TYPES
@@ -29,6 +30,7 @@ from tools.schema_proposals import ADDED_FIELDS, ADDED_TYPES
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "kubeqos"
 FOLDER = ROOT / "docs" / "reference"
+MANUAL = ROOT / "docs" / "kubeqos.1"
 NOTE = "<!-- Written by tools/docgen.py from the code; change it there and run `python -m tools.docgen`. -->"
 
 Row = list[str]
@@ -310,18 +312,17 @@ def written(page: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    stale = [
-        page for page in PAGES if not (path := FOLDER / f"{page}.md").exists() or path.read_text() != written(page)
-    ]
-    if "--check" in words:
-        for page in stale:
-            print(f"docs/reference/{page}.md is not what the code says: run python -m tools.docgen", file=sys.stderr)
-        return bool(stale)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for page in stale:
-        (FOLDER / f"{page}.md").write_text(written(page))
-        print(f"wrote docs/reference/{page}.md")
-    return 0
+    wanted = {FOLDER / f"{page}.md": written(page) for page in PAGES} | {MANUAL: manual()}
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        name = path.relative_to(ROOT)
+        if "--check" in words:
+            print(f"{name} is not what the code says: run python -m tools.docgen", file=sys.stderr)
+        else:
+            path.write_text(wanted[path])
+            print(f"wrote {name}")
+    return bool(stale) and "--check" in words
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def _of_whom(entry: dict[str, Any]) -> tuple[str, ...]:
 
 def causes(body: Any) -> set[tuple[str, str]]:
     """Why a request was refused: the kind of each mistake and its field."""
-    return {(one["reason"], one.get("field", "")) for one in (body.get("details") or {}).get("causes") or ()}
+    return {(one.get("reason", ""), one.get("field", "")) for one in (body.get("details") or {}).get("causes") or ()}
 
 
 def differences(theirs: Any, ours: Any, at: str = "") -> Iterator[str]:

@@ -102,7 +102,7 @@ class Handlers:
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request, kind)
         write = self._write(request, route, kind, "CreateOptions")
-        shortcut = self.hooks.create.get(kind.kind) if kind.view is None else None
+        shortcut = self.hooks.create.get(kind.kind) if kind.view is None and self.core.hooks is None else None
         written = await shortcut(write, request) if shortcut is not None else None
         if written is None:
             body = object_body(request, kind)
@@ -127,7 +127,7 @@ class Handlers:
         options = delete_options(request)
         if kind.kind == "CustomResourceDefinition" and not options.dry_run:
             await self._delete_defined(route.name)
-        written = await delete(self.core, kind.storage, route.namespace, route.name, options)
+        written = await delete(self.core, kind.storage, route.namespace, route.name, options, request)
         if written.value.startswith(b'{"kind":"Status"'):
             return Response(200, written.value)
         code = 202 if written.pending and options.cascading else 200
@@ -144,7 +144,8 @@ class Handlers:
     async def delete_collection(self, request: Request, route: Route, kind: Kind) -> Response:
         form = form_of(request, kind, collection=True)
         selection = list_options(request.query, kind)
-        listing = await delete_collection(self.core, kind.storage, route.namespace, selection, delete_options(request))
+        options = delete_options(request)
+        listing = await delete_collection(self.core, kind.storage, route.namespace, selection, options, request)
         return list_response(kind, listing, form, request, self.core.clock())
 
     async def bind(self, request: Request, route: Route) -> Response:
@@ -170,6 +171,7 @@ class Handlers:
             manager=field_manager(request),
             warnings=request.warnings,
             guard=lambda obj: self.access.check_write(request.identity, attributes(route), obj),
+            asked=request,
         )
 
     def _written(self, kind: Kind, written: Written, form: Form, request: Request) -> Response:

@@ -27,6 +27,7 @@ from kubeqos.apiserver.registry.eventexpiry import expire_events
 from kubeqos.apiserver.registry.expiry import Expiry
 from kubeqos.apiserver.registry.subresources import Subresources
 from kubeqos.apiserver.watch.watcher import Watching
+from kubeqos.apiserver.webhooks.hooked import HookedWrites
 from kubeqos.client import TransportApi
 from kubeqos.errors import StateError
 from kubeqos.gates import FeatureGates
@@ -83,6 +84,7 @@ class ApiServer:
         if settings.token_file:
             sources.insert(0, StaticTokens.read(settings.token_file))
         self.pod_index = PodIndex(store)
+        self.hooked = HookedWrites(self.core, self.chain)
         self.policy, self._policy_at = load_policy(store), store.revision
         self.access = Access(Authenticator(sources), Authorizer(self.policy, node_rule(store, self.pod_index)))
         self.watching = Watching(self.core)
@@ -175,6 +177,7 @@ class ApiServer:
                 for task in background:
                     task.cancel()
                 await server.nodes.close()
+                await server.hooked.caller.close()
                 await server.decisions.close()
                 await store.close()
                 if server.audit is not None:

@@ -21,7 +21,7 @@ from kubeqos.apiserver.registry.objects import decode, renderer
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
-from kubeqos.rules import admission
+from kubeqos.rules import admission, webhooks
 from kubeqos.rules.classes import WELL_KNOWN
 from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.limits import Limits
@@ -37,6 +37,7 @@ _PRIORITY_CLASS = kind_named("PriorityClass", "scheduling.k8s.io")
 _RUNTIME_CLASS = kind_named("RuntimeClass", "node.k8s.io")
 _DEFINITION = kind_named("CustomResourceDefinition", "apiextensions.k8s.io")
 _SERVICE = kind_named("Service")
+_WEBHOOKS = {kind: kind_named(kind, webhooks.GROUP) for kind in (webhooks.MUTATING, webhooks.VALIDATING)}
 _FOLLOWED = {
     "limitranges": _LIMIT_RANGE,
     "priorityclasses.scheduling.k8s.io": _PRIORITY_CLASS,
@@ -44,6 +45,7 @@ _FOLLOWED = {
     "runtimeclasses.node.k8s.io": _RUNTIME_CLASS,
     "customresourcedefinitions.apiextensions.k8s.io": _DEFINITION,
     "services": _SERVICE,
+    **{f"{kind.plural}.{kind.group}": kind for kind in _WEBHOOKS.values()},
 }
 """Kinds that admission looks at, by their qualified names."""
 _COUNTED_AT_ONCE = 250  # objects: a few milliseconds
@@ -83,6 +85,8 @@ class Chain:
         self._followed = 0
         self.on_refused: Callable[[Request, RequestRefused], None] = lambda _request, _refused: None
         """Told of every refusal, for the records of decisions."""
+        self.on_webhooks: Callable[[], None] = lambda: None
+        """Told when webhooks are configured or no longer are."""
         self.catalog = Catalog()
         self._load()
         store.on_discard(self._load)
@@ -95,6 +99,9 @@ class Chain:
         self._priorities: dict[str, JsonObject] = {}
         self._compiled_priorities = PriorityClasses()
         self._runtime_classes: dict[str, JsonObject] = {}
+        self._configurations: dict[tuple[str, str], JsonObject] = {}
+        self.webhooks = webhooks.Webhooks()
+        self.on_webhooks()
         self.catalog.clear()
         self._addresses = ServiceAddresses(self._service_range)
         self._offers: dict[str, frozenset[str]] = {}
@@ -199,6 +206,9 @@ class Chain:
             self._runtime_classes.pop(request.name, None)
         elif kind is _DEFINITION:
             self.catalog.forget(request.name)
+        elif kind.kind in _WEBHOOKS:
+            self._configurations.pop((kind.kind, request.name), None)
+            self._compile_webhooks()
         else:
             self._priorities.pop(request.name, None)
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
@@ -221,9 +231,16 @@ class Chain:
             self._runtime_classes[name] = obj
         elif kind is _DEFINITION:
             self.catalog.define(obj)
+        elif kind.kind in _WEBHOOKS:
+            self._configurations[kind.kind, name] = {**obj, "kind": kind.kind}
+            self._compile_webhooks()
         else:
             self._priorities[name] = obj
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
+
+    def _compile_webhooks(self) -> None:
+        self.webhooks = webhooks.Webhooks.of(self._configurations.values())
+        self.on_webhooks()
 
     # quotas
 

@@ -37,7 +37,7 @@ class Reviews:
             raise invalid(kind.kind, kind.group, "", [cause("metadata", "FieldValueInvalid", why)])
         match kind.kind:
             case "SelfSubjectReview":
-                status: JsonObject = {"userInfo": _user_info(request.identity)}
+                status: JsonObject = {"userInfo": user_info(request.identity)}
             case "SelfSubjectRulesReview":
                 if not spec.get("namespace"):
                     raise bad_request("no namespace on request")
@@ -91,7 +91,7 @@ class Reviews:
         identity = self.access.authenticator.identify(None, header)
         if isinstance(identity, Unauthenticated):
             return {"user": {}, "error": identity.because}
-        return {"authenticated": True, "user": _user_info(identity)}
+        return {"authenticated": True, "user": user_info(identity)}
 
 
 def _named(metadata: JsonObject, kind: Kind) -> JsonObject:
@@ -114,7 +114,7 @@ def _attributes(resource: JsonObject | None, path: JsonObject | None) -> Attribu
     )
 
 
-def _user_info(identity: Identity) -> JsonObject:
+def user_info(identity: Identity) -> JsonObject:
     found: JsonObject = {"username": identity.user}
     if identity.uid:
         found["uid"] = identity.uid

@@ -11,11 +11,13 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from kubeqos.apiserver.admission.contract import Admission
 from kubeqos.apiserver.registry.definitions import Catalog
 from kubeqos.apiserver.registry.kinds import Kind, kind_named
 from kubeqos.apiserver.registry.objects import decode
+from kubeqos.codec import JsonObject
 from kubeqos.store import Store, Stored
 from kubeqos.web.status import not_found
 
@@ -50,6 +52,16 @@ def generated_name(prefix: str, suffix: str) -> str:
     return prefix[:_MAX_GENERATED_PREFIX] + suffix
 
 
+class WriteHooks(Protocol):
+    """Writes that clients ask for, with others to be asked about them (`apiserver.webhooks.hooked`)."""
+
+    async def create(self, write: Any, obj: JsonObject) -> Any: ...
+
+    async def update(self, write: Any, transform: Callable[[JsonObject], JsonObject]) -> Any: ...
+
+    async def before_delete(self, kind: Kind, namespace: str, name: str, options: Any, asked: Any) -> None: ...
+
+
 @dataclass
 class Core:
     """The API server without its sockets."""
@@ -60,6 +72,8 @@ class Core:
     new_uid: Callable[[], str] = field(default_factory=RandomUids)
     new_suffix: Callable[[], str] = random_suffix
     catalog: Catalog = field(default_factory=Catalog)
+    hooks: WriteHooks | None = None
+    """What takes the place of ordinary writes while webhooks are configured."""
     _namespaces: dict[str, tuple[int, bool]] = field(default_factory=dict)
 
     def stored(self, kind: Kind, namespace: str, name: str, *, pending: bool = False) -> Stored:

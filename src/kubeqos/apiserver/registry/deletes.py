@@ -11,6 +11,7 @@ from kubeqos.apiserver.registry.lifecycle import shortened
 from kubeqos.apiserver.registry.objects import decode, renderer
 from kubeqos.apiserver.registry.reads import Listing, list_objects
 from kubeqos.apiserver.registry.writes import Written, finished
+from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.timestamps import timestamp
 from kubeqos.rules.requests import Operation
@@ -21,8 +22,12 @@ DELETED_TOGETHER = 100  # objects of a collection that share a transaction on di
 _PROPAGATION_FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 
 
-async def delete(core: Core, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Written:
+async def delete(
+    core: Core, kind: Kind, namespace: str, name: str, options: DeleteOptions, asked: Request | None = None
+) -> Written:
     """End an object: now, or when its grace period and its finalizers are over."""
+    if core.hooks is not None and asked is not None:
+        await core.hooks.before_delete(kind, namespace, name, options, asked)
     stored = core.stored(kind, namespace, name, pending=True)
     obj = decode(stored)
     check_allowed(kind, obj, stored, options)
@@ -131,7 +136,12 @@ def _success(kind: Kind, obj: JsonObject) -> bytes:
 
 
 async def delete_collection(
-    core: Core, kind: Kind, namespace: str, selection: ListOptions, options: DeleteOptions
+    core: Core,
+    kind: Kind,
+    namespace: str,
+    selection: ListOptions,
+    options: DeleteOptions,
+    asked: Request | None = None,
 ) -> Listing:
     """Delete everything that a list selects; answers with what was there."""
     listing = list_objects(core, kind, namespace, selection)
@@ -139,7 +149,7 @@ async def delete_collection(
     async def one(stored: Stored) -> None:
         metadata = decode(stored)["metadata"]
         try:
-            await delete(core, kind, metadata.get("namespace", ""), metadata["name"], options)
+            await delete(core, kind, metadata.get("namespace", ""), metadata["name"], options, asked)
         except ApiError as error:
             if error.code != 404:  # somebody else deleted it meanwhile
                 raise

@@ -80,6 +80,7 @@ class Subresources:
             dry_run=dry_run(request, options_kind),
             manager=field_manager(request),
             warnings=request.warnings,
+            asked=request,
         )
 
     async def _view(self, request: Request, route: Route, kind: Kind) -> Written:

@@ -15,6 +15,7 @@ from kubeqos.apiserver.registry.core import Core, generated_name
 from kubeqos.apiserver.registry.kinds import Kind
 from kubeqos.apiserver.registry.lifecycle import generated, keep_all_but_status, keep_status
 from kubeqos.apiserver.registry.objects import decode, renderer, unversioned
+from kubeqos.apiserver.requests import Request as ClientRequest
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.gotext import quote
@@ -64,6 +65,7 @@ class Write:
     applied: list[JsonObject] | None = None  # ownership as server-side apply worked it out
     warnings: list[str] | None = None
     guard: Callable[[JsonObject], None] | None = None  # refuses what this client may not write
+    asked: ClientRequest | None = None  # none where the server itself writes, which no webhook is asked about
 
     def owners(self, core: Core, new: JsonObject, old: JsonObject | None) -> list[JsonObject]:
         """metadata.managedFields of an object as its client wrote it, defaults included.
@@ -122,10 +124,19 @@ def unowned(obj: JsonObject) -> JsonObject:
 
 async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     """Store a new object."""
+    if core.hooks is not None and write.asked is not None:
+        hooked: Written = await core.hooks.create(write, obj)
+        return hooked
+    prepared(core, write, obj)
+    return await create_prepared(core, write, obj)
+
+
+async def create_prepared(core: Core, write: Write, obj: JsonObject) -> Written:
+    """Store a new object that has its identity."""
     kind = write.kind
     if kind.kind == "ResourceQuota":
         await core.admission.count(write.namespace)
-    admitted = completed(core, write, obj)
+    admitted = admit(core, write, kind.request(Operation.CREATE, write.namespace, obj, whole=True))
     name = admitted.obj["metadata"].get("name", "")
     key = kind.key(write.namespace, name)
     check_absent(core, kind, key, name)
@@ -139,6 +150,12 @@ async def create(core: Core, write: Write, obj: JsonObject) -> Written:
 
 def completed(core: Core, write: Write, obj: JsonObject) -> AdmittedWrite:
     """Everything that happens to a new object before it is known whether there is one of its name."""
+    prepared(core, write, obj)
+    return admit(core, write, write.kind.request(Operation.CREATE, write.namespace, obj, whole=True))
+
+
+def prepared(core: Core, write: Write, obj: JsonObject) -> None:
+    """Give a new object its identity and its defaults, before anybody judges it."""
     kind, namespace = write.kind, write.namespace
     _fit_url(kind, namespace, obj)
     metadata = obj["metadata"]
@@ -152,7 +169,6 @@ def completed(core: Core, write: Write, obj: JsonObject) -> AdmittedWrite:
     _stamp(core, kind, obj)
     apply_defaults(kind.rules or kind.kind, obj)
     record_owners(obj, write.owners(core, obj, None))
-    return _admit(core, write, kind.request(Operation.CREATE, namespace, obj, whole=True))
 
 
 def check_absent(core: Core, kind: Kind, key: str, name: str) -> None:
@@ -199,7 +215,7 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
         metadata.pop("namespace", None)
 
 
-def _admit(core: Core, write: Write, request: Request) -> AdmittedWrite:
+def admit(core: Core, write: Write, request: Request) -> AdmittedWrite:
     if write.guard is not None and request.new is not None:
         write.guard(request.new)
     if write.kind.definition is not None and request.new is not None:
@@ -253,6 +269,9 @@ def _other_name(found: object, wanted: str) -> ApiError:
 
 async def update(core: Core, write: Write, transform: Transform) -> Written:
     """Change a stored object; `transform` gets a copy of it and returns what it should become."""
+    if core.hooks is not None and write.asked is not None:
+        hooked: Written = await core.hooks.update(write, transform)
+        return hooked
     if write.kind.kind == "ResourceQuota" and not write.subresource:
         await core.admission.count(write.namespace)
     return await commit_update(
@@ -263,14 +282,9 @@ async def update(core: Core, write: Write, transform: Transform) -> Written:
 def commit_update(core: Core, write: Write, stored: Stored, transform: Transform) -> Awaitable[Written]:
     """The synchronous part of an update; returns the wait for its durability."""
     kind = write.kind
-    old = decode(stored)
-    new = transform(decode_json(stored.value))
-    _check_identity(write, stored, old, new)
-    apply_defaults(kind.rules or kind.kind, new)
-    owners = write.owners(core, new, old)
-    _carry_over(kind, write.subresource, new, old)
+    old, new, owners = proposed(core, write, stored, transform)
     request = kind.request(Operation.UPDATE, write.namespace, new, old, write.subresource, whole=write.whole)
-    admitted = _admit(core, write, request)
+    admitted = admit(core, write, request)
     new = admitted.obj
     _check_finalizers(kind, new, old)
     if kind.lifecycle.generation and write.subresource not in ("status", "binding") and generated(old, new):
@@ -292,6 +306,20 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     commit = core.store.commit([Delete(stored.key, final=render, expect=stored.revision)], released.coalesced)
     released.accepted()
     return _written(commit, render)
+
+
+def proposed(
+    core: Core, write: Write, stored: Stored, transform: Transform
+) -> tuple[JsonObject, JsonObject, list[JsonObject]]:
+    """The stored object, what it should become before anybody judges that, and who owns what of it then."""
+    kind = write.kind
+    old = decode(stored)
+    new = transform(decode_json(stored.value))
+    _check_identity(write, stored, old, new)
+    apply_defaults(kind.rules or kind.kind, new)
+    owners = write.owners(core, new, old)
+    _carry_over(kind, write.subresource, new, old)
+    return old, new, owners
 
 
 async def _already(written: Written) -> Written:

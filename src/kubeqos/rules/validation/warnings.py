@@ -10,6 +10,7 @@ from itertools import islice
 from kubeqos.model import names
 from kubeqos.model.gotext import quote
 from kubeqos.model.quantity import Quantity
+from kubeqos.rules import webhooks
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Raw
 from kubeqos.rules.validation.definitions import definition_warnings
 from kubeqos.rules.validation.meta import meta_of
@@ -290,4 +291,6 @@ _KINDS: dict[str, Callable[[Raw, Raw | None], Iterator[str]]] = {
     "ReplicaSet": _workload_warnings,
     "Deployment": _workload_warnings,
     "CustomResourceDefinition": lambda raw, _old: iter(definition_warnings(raw)),
+    "MutatingWebhookConfiguration": lambda raw, _old: iter(webhooks.warnings(raw)),
+    "ValidatingWebhookConfiguration": lambda raw, _old: iter(webhooks.warnings(raw)),
 }

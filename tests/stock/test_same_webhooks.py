@@ -1,0 +1,129 @@
+"""The same webhooks on a real kube-apiserver and on ours: equal questions, equal outcomes, equal words of refusal."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.apiserver.webhooks.webhook import Webhook, allow, label, patch, running_webhook, slow
+from tests.stock.needs import needs_stock
+from tests.stock.pair import Ours, Stock, both_servers, comparable, differences
+
+pytestmark = needs_stock("kube-apiserver", "etcd")
+MAPS = "/api/v1/namespaces/default/configmaps"
+Servers = tuple[Stock, Ours]
+DENY = {"allowed": False, "status": {"code": 418, "message": "no tea", "reason": "Teapot"}}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with both_servers(tmp_path_factory.mktemp("stock"), tmp_path_factory.mktemp("ours")) as both:
+        yield both
+
+
+@pytest.fixture(scope="module")
+def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    with running_webhook(tmp_path_factory.mktemp("hook")) as made:
+        yield made
+
+
+CASES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
+    "changed": ("Mutating", [("/label", {})]),
+    "changed by two": ("Mutating", [("/label", {"reinvocationPolicy": "IfNeeded"}), ("/other", {})]),
+    "looked at": ("Validating", [("/allow", {})]),
+    "denied": ("Validating", [("/deny", {})]),
+    "denied by the first": ("Mutating", [("/deny", {}), ("/label", {})]),
+    "denied without a word": ("Validating", [("/silent", {})]),
+    "a patch from who only looks": ("Validating", [("/label", {})]),
+    "a patch without its type": ("Mutating", [("/untyped", {})]),
+    "an empty answer": ("Mutating", [("/empty", {})]),
+    "an answer to another": ("Mutating", [("/stranger", {})]),
+    "too slow, and open": ("Mutating", [("/slow", {"timeoutSeconds": 1, "failurePolicy": "Ignore"})]),
+    "selected": ("Mutating", [("/label", {"objectSelector": {"matchLabels": {"app": "web"}}})]),
+    "not selected": ("Mutating", [("/label", {"objectSelector": {"matchLabels": {"app": "db"}}})]),
+}
+CHANGES: list[tuple[str, str, Any, str]] = [
+    ("POST", MAPS, {"metadata": {"name": "m", "labels": {"app": "web"}}, "data": {"a": "1"}}, "application/json"),
+    ("POST", f"{MAPS}?dryRun=All", {"metadata": {"generateName": "g-", "labels": {"app": "web"}}}, "application/json"),
+    ("PATCH", f"{MAPS}/m", {"data": {"b": "2"}}, "application/merge-patch+json"),
+    ("DELETE", f"{MAPS}/m", None, "application/json"),
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_webhooks_have_the_same_effect(servers: Servers, webhook: Webhook, name: str) -> None:
+    webhook.answers |= {
+        "/allow": allow,
+        "/label": label("one", "1"),
+        "/other": label("two", "2"),
+        "/deny": lambda _request: DENY,
+        "/silent": lambda _request: {"allowed": False},
+        "/untyped": lambda _request: {"allowed": True, "patch": "W10="},
+        "/empty": lambda _request: b"{}",
+        "/stranger": lambda _request: {"uid": "other", "allowed": True},
+        "/slow": slow,
+        "/nothing": patch(),
+    }
+    kind, entries = CASES[name]
+    found = []
+    for server in servers:
+        webhook.asked.clear()
+        made = [webhook.entry(path, ["configmaps"], ["*"], **more) for path, more in entries]
+        with webhook.configured(server.call, kind, *made):
+            if isinstance(server, Stock):
+                wait_until_followed(server, webhook)
+            webhook.asked.clear()
+            replies = [server.call(*change) for change in CHANGES]
+        if isinstance(server, Stock):
+            wait_until_forgotten(server, webhook)
+        server.call("DELETE", f"{MAPS}/m")
+        found.append([[said(one) for one in replies], [question(path, one) for path, one in webhook.asked]])
+    assert list(differences(*found)) == []
+
+
+def wait_until_followed(server: Stock, webhook: Webhook) -> None:
+    """A real server hears of a configuration a moment after it has stored it: ask until a webhook was asked."""
+    probe = {"metadata": {"generateName": "probe-", "labels": {"app": "web"}}}
+    deadline = time.monotonic() + 5
+    while not webhook.asked and time.monotonic() < deadline:
+        server.call("POST", f"{MAPS}?dryRun=All", probe)
+        time.sleep(0.1)
+
+
+def wait_until_forgotten(server: Stock, webhook: Webhook) -> None:
+    probe = {"metadata": {"generateName": "probe-", "labels": {"app": "web"}}}
+    while True:
+        before = len(webhook.asked)
+        server.call("POST", f"{MAPS}?dryRun=All", probe)
+        if len(webhook.asked) == before:
+            return
+        del webhook.asked[before:]
+        time.sleep(0.1)
+
+
+def said(reply: tuple[int, Any]) -> Any:
+    """An answer; of a refusal also its words."""
+    code, body = comparable(reply)
+    message = reply[1].get("message", "") if code >= 400 else ""
+    words = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "<uid>", message)
+    body.get("metadata", {}).pop("name", None)  # one was generated
+    return [code, body, words]
+
+
+def question(path: str, asked: dict[str, Any]) -> Any:
+    """A question without what differs from server to server: identities, names that were generated, who asks."""
+    kept = {key: value for key, value in asked.items() if key not in ("uid", "userInfo")}
+    text = json.dumps(kept)
+    for pattern in (
+        r'"uid": "[^"]*"',
+        r'"creationTimestamp": "[^"]*"',
+        r'"resourceVersion": "\d+"',
+        r'"time": "[^"]*"',
+    ):
+        text = re.sub(pattern, f'{pattern.partition(":")[0]}: ""', text)
+    return [path, json.loads(re.sub(r'"name": "g-\w+"', '"name": "g-"', text))]

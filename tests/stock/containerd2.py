@@ -48,6 +48,8 @@ disabled_plugins = ["io.containerd.internal.v1.tracing", "io.containerd.snapshot
   socket_path = "{folder}/nri.sock"
   plugin_path = "{folder}/nri-plugins"
   plugin_config_path = "{folder}/nri-conf"
+  [plugins."io.containerd.nri.v1.nri".default_validator]
+    enable = true
 """
 
 

@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "plugin": ("kubeqos.cli.parts.plugin", "Run a built-in resource plugin, or look into it."),
     "qrm": ("kubeqos.cli.parts.qrm", "Make and test resource plugins."),
     "controllers": ("kubeqos.cli.parts.controllers", "Run the controllers alone, against any API server."),
+    "agent": ("kubeqos.cli.parts.agent", "Give the pods of a stock node their QoS classes, through NRI."),
     "controller": ("kubeqos.cli.parts.controller", "Give a stock Kubernetes cluster QoS classes, quotas and webhooks."),
     "scheduler": ("kubeqos.cli.parts.scheduler", "Run the scheduler alone, against any API server."),
     "cci": ("kubeqos.cli.parts.cci", "Write, check and inspect compute drivers and their claims."),
@@ -70,7 +71,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Change a cluster": ("edit", "rollout"),
     "Try before you apply": ("check", "classify", "convert", "simulate"),
     "Run a part alone": ("apiserver", "controllers", "scheduler", "node", "relay", "relay-hook", "runtime"),
-    "Use a Kubernetes cluster": ("controller",),
+    "Use a Kubernetes cluster": ("controller", "agent"),
     "Extend it": ("plugin", "qrm", "driver", "cci", "provider"),
     "Other": ("bench", "completion", "version"),
 }

@@ -18,7 +18,14 @@ from kubeqos.rules.classes import Level, demand
 from kubeqos.rules.limits import Limits, apply_defaults, check_pod
 from kubeqos.stock.asking import CONTAINER_KEY, POD_KEY, Asked, read
 from kubeqos.stock.convert import to_fields, to_stock
-from kubeqos.stock.names import COUNTED_DOMAIN, OFFERED_DOMAIN, extended_resource, node_label
+from kubeqos.stock.names import (
+    COUNTED_DOMAIN,
+    OFFERED_DOMAIN,
+    PLUGIN,
+    REQUIRED_PLUGINS,
+    extended_resource,
+    node_label,
+)
 
 Raw = dict[str, Any]
 
@@ -144,6 +151,8 @@ def _count(pod: Raw, classes: Classes) -> None:
                 offered.add(node_label(resource, name))
     if offered:
         _need_labels(spec, sorted(offered))
+    # Where the runtime's validator is on, no container starts on a node whose agent is away.
+    pod["metadata"]["annotations"].setdefault(REQUIRED_PLUGINS, f'["{PLUGIN}"]')
 
 
 def _everyone(spec: Raw) -> list[Raw]:

@@ -57,6 +57,11 @@ def read(annotations: Mapping[str, str], containers: Collection[str]) -> Asked:
     return Asked(pod, by_container)
 
 
+def read_on_node(annotations: Mapping[str, str]) -> Asked:
+    """The same where the pod's containers are not known: those that are named are taken to be there."""
+    return read(annotations, {key.partition("/container.")[2] for key in annotations if is_request(key)})
+
+
 def is_request(key: str) -> bool:
     """Whether an annotation of this name asks for classes, in our form or in the KEP's."""
     return key == POD_KEY or key.startswith(CONTAINER_KEY) or is_class_annotation(key)

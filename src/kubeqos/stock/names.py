@@ -13,6 +13,10 @@ API_VERSION = f"{GROUP}/v1alpha1"
 QUOTA, LIMITS, CLASS, NODE = "QOSClassQuota", "QOSClassLimits", "QOSClass", "NodeQOS"
 COUNTED_DOMAIN = "qos.kubeqos.io/"
 OFFERED_DOMAIN = "class.qos.kubeqos.io/"
+PLUGIN = "kubeqos"
+"""Our name among the NRI plugins of a runtime."""
+REQUIRED_PLUGINS = "required-plugins.noderesource.dev/pod"
+"""The annotation by which a pod runs only where these NRI plugins are, if the runtime's own validator is on."""
 _LONGEST = 63
 
 

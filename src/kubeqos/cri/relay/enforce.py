@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import Assignment, Holder
-from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, ClassRefusal, Edit, Place, Subject
+from kubeqos.cri.providers.podcgroups import PodCgroups, is_pod
+from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, ClassRefusal, Edit, Level, Place, Subject
 from kubeqos.cri.relay.core import Move
 from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
@@ -104,6 +105,22 @@ async def move_back(catalog: Catalog, subject: Subject, place: Place, done: Iter
             await _timed(step.resource, provider.move(subject, place, step.resource, step.new, step.old))
         except KubeqosError as error:
             log.error("cannot move back", subject=subject.describe(), resource=step.resource, error=error.what)
+
+
+def weigh(catalog: Catalog, pods: PodCgroups, subject: Subject, mates: Iterable[Holder]) -> None:
+    """Let a pod's own cgroup say what the classes of its containers mean against other pods."""
+    if subject.level is Level.POD or not subject.sandbox_id:
+        return
+    placed = [one for one in mates if one.alive and one.place is not None]
+    about = {
+        kind
+        for one in placed
+        for resource, _ in enforced(one.classes, catalog)
+        for kind in catalog.providers[resource].weighs
+    }
+    for cgroup in {one.place.cgroup.rstrip("/").rpartition("/")[0] for one in placed if one.place is not None}:
+        if is_pod(cgroup, subject.pod_uid):
+            pods.settle(cgroup, subject.sandbox_id, about)
 
 
 async def withdraw(catalog: Catalog, holder: Holder) -> None:

@@ -16,7 +16,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.config import RdtSpec
 from kubeqos.cri.providers.holders import ClassHolders, Holder
-from kubeqos.cri.providers.podcgroups import PodCgroups, is_pod
+from kubeqos.cri.providers.podcgroups import PodCgroups
 from kubeqos.cri.providers.protocol import Level, Place, Subject
 from kubeqos.cri.relay import core, enforce, messages
 from kubeqos.cri.runtime import Runtime
@@ -92,26 +92,13 @@ class Keeper:
 
     def settle(self, subject: Subject) -> None:
         """Let the pod's own cgroup say what the classes of its containers mean against other pods."""
-        self._settle(subject, [one for _, one in self.holders if one.subject.sandbox_id == subject.sandbox_id])
-
-    def _settle(self, subject: Subject, mates: list[Holder]) -> None:
-        if subject.level is Level.POD or not subject.sandbox_id:
-            return
-        placed = [one for one in mates if one.alive and one.place is not None]
-        about = {
-            kind
-            for one in placed
-            for resource, _ in enforce.enforced(one.classes, self.catalog)
-            for kind in self.catalog.providers[resource].weighs
-        }
-        for cgroup in {one.place.cgroup.rstrip("/").rpartition("/")[0] for one in placed if one.place is not None}:
-            if is_pod(cgroup, subject.pod_uid):
-                self.pods.settle(cgroup, subject.sandbox_id, about)
+        mates = [one for _, one in self.holders if one.subject.sandbox_id == subject.sandbox_id]
+        enforce.weigh(self.catalog, self.pods, subject, mates)
 
     def settled(self, subject: Subject, mates: list[Holder] | None = None) -> None:
         """The same for those who are left, where nobody waits for it."""
         try:
-            self.settle(subject) if mates is None else self._settle(subject, mates)
+            self.settle(subject) if mates is None else enforce.weigh(self.catalog, self.pods, subject, mates)
         except (KubeqosError, OSError) as error:
             log.error("cannot weigh a pod", subject=subject.describe(), error=str(error))
 

@@ -18,11 +18,11 @@ from prometheus_client.registry import Collector
 
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.client import CriClient
-from kubeqos.cri.providers.catalog import Catalog, Machine, build
-from kubeqos.cri.providers.config import parse_classes
+from kubeqos.cri.providers.catalog import Catalog, Machine
 from kubeqos.cri.providers.holders import ClassHolders
 from kubeqos.cri.providers.podcgroups import PodCgroups
 from kubeqos.cri.providers.protocol import Sample
+from kubeqos.cri.providers.reading import read_catalog
 from kubeqos.cri.providers.systemd import Systemd, UnitValues, is_systemds
 from kubeqos.cri.relay.gate import Gate, gate_path
 from kubeqos.cri.relay.keeper import Keeper
@@ -226,14 +226,7 @@ class Relay:
 
 
 async def load_catalog(settings: Settings, previous: Catalog | None) -> Catalog:
-    from kubeqos.cri.providers.remote import connect
-
-    try:
-        text = settings.config.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read the class configuration: {error}", where=str(settings.config)) from error
-    classes = parse_classes(text, str(settings.config), settings.machine.host.version)
-    return await build(classes, settings.machine, connect, previous)
+    return await read_catalog(settings.config, settings.machine, previous)
 
 
 async def serve(settings: Settings) -> None:

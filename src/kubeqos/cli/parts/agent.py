@@ -1,0 +1,73 @@
+"""`kubeqos agent`: the node's part of kubeqos in a stock Kubernetes cluster, a plugin of the container runtime."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from kubeqos.stock.agent.agent import Settings
+
+
+@click.command("agent")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="The API server and who we are to it.")
+@click.option("--context", help="Which context of the kubeconfig.")
+@click.option("--node-name", default="", help="The Node that this machine is; the host's name unless given.")
+@click.option(
+    "--config",
+    "classes",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The node's classes (classes.yaml), as for the relay.",
+)
+@click.option(
+    "--nri-socket",
+    type=click.Path(path_type=Path),
+    default=Path("/var/run/nri/nri.sock"),
+    show_default=True,
+    help="Where the runtime takes NRI plugins.",
+)
+@click.option("--cgroup-root", type=click.Path(path_type=Path), default=Path("/sys/fs/cgroup"), show_default=True)
+@click.option("--resctrl-root", type=click.Path(path_type=Path), default=Path("/sys/fs/resctrl"), show_default=True)
+@click.option("--bind-address", default="127.0.0.1", show_default=True, help="For health and metrics.")
+@click.option("--port", default=10268, show_default=True, type=click.IntRange(0, 65535), help="0 serves nothing.")
+def command(
+    kubeconfig: Path | None,
+    context: str | None,
+    node_name: str,
+    classes: Path,
+    nri_socket: Path,
+    cgroup_root: Path,
+    resctrl_root: Path,
+    bind_address: str,
+    port: int,
+) -> None:
+    """Give the pods of this node their QoS classes, beside an unmodified kubelet.
+
+    Works through NRI, which containerd 2 and CRI-O have. What the node offers is told in its NodeQOS object.
+    """
+    import uvloop
+
+    from kubeqos.cri.providers.catalog import Machine
+    from kubeqos.cri.providers.host import Host
+    from kubeqos.stock.agent.agent import Settings
+
+    node = node_name or socket.gethostname().lower()
+    settings = Settings(node, classes, Machine(Host(cgroup_root), resctrl_root), nri_socket)
+    uvloop.run(_run(settings, kubeconfig, context, bind_address, port))
+
+
+async def _run(settings: Settings, kubeconfig: Path | None, context: str | None, address: str, port: int) -> None:
+    from kubeqos.cli.parts.working import work
+    from kubeqos.client.http import HttpApi
+    from kubeqos.stock.agent.agent import StockAgent
+    from kubeqos.web.health import application
+
+    api = HttpApi.from_kubeconfig(kubeconfig, context)
+    agent = await StockAgent.start(api, settings)
+    offers = ", ".join(sorted(agent.hooks.catalog.offers)) or "no classes"
+    banner = f"agent of node {settings.node}: {offers}"
+    await work(api, agent.run(), application(agent.ready, agent.registry), address, port, banner)

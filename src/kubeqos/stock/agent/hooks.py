@@ -1,0 +1,222 @@
+"""The NRI plugin: answers the runtime about pods and containers, and lets the class providers act.
+
+A class is decided and its edits made when a container is created. It is enforced when the container is about to start:
+the runtime has made its cgroup and its first process, which waits there, so nothing ever runs outside its class. A
+refusal or a failure at either moment fails that request, with words that reach the pod's events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from kubeqos.cri.providers.catalog import Catalog
+from kubeqos.cri.providers.holders import ClassHolders, Holder
+from kubeqos.cri.providers.host import Host
+from kubeqos.cri.providers.podcgroups import PodCgroups
+from kubeqos.cri.providers.protocol import ClassRefusal, Level, Place, Subject
+from kubeqos.cri.relay import enforce
+from kubeqos.cri.relay.core import Denied
+from kubeqos.errors import InputError, KubeqosError, RemoteError
+from kubeqos.logs import logger
+from kubeqos.nri.plugin import Plugin
+from kubeqos.nri.proto import nri_pb2 as nri
+from kubeqos.stock.agent.adjusting import (
+    adjustment,
+    container_subject,
+    found_container,
+    found_pod,
+    place_of,
+    pod_place,
+    pod_subject,
+)
+from kubeqos.stock.agent.core import MARK, decide, mark, take
+from kubeqos.stock.names import PLUGIN
+
+INDEX = "90"
+"""Late among plugins: classes are laid upon what others have set."""
+HOOK_SECONDS = 1.5
+"""A runtime gives a plugin two seconds and then works on without it, for everybody."""
+T = TypeVar("T")
+log = logger("kubeqos.agent")
+
+
+class ClassRefused(InputError):
+    """A pod or container that cannot have what it asked for."""
+
+
+Broken = Callable[[Subject, str], None]
+"""Told of a running pod that does not have what it asked for, and why."""
+
+
+class ClassHooks(Plugin):
+    """Classes for the pods of one node."""
+
+    def __init__(self, catalog: Catalog, host: Host, broken: Broken, changed: Callable[[], None]) -> None:
+        super().__init__(PLUGIN, INDEX)
+        self.catalog = catalog
+        self.holders = ClassHolders()
+        self._host = host
+        self._pods = PodCgroups(host)
+        self._broken = broken
+        self._changed = changed
+
+    # -- what runs already
+
+    async def synchronize(
+        self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container]
+    ) -> Sequence[nri.ContainerUpdate]:
+        by_id = {pod.id: pod for pod in pods}
+        known = [one for one in containers if one.pod_sandbox_id in by_id]
+        found = [*map(found_pod, pods), *(found_container(by_id[one.pod_sandbox_id], one) for one in known)]
+        taken = take(self.catalog.offers, found)
+        self.holders = taken.holders
+        places = {one.id: place_of(one) for one in known} | {pod.id: pod_place(pod) for pod in pods}
+        for key, holder in self.holders:
+            # A container that is made and not started has no process of its own yet; its start is still to come.
+            if holder.alive and self._located(places[key]).pid:
+                try:
+                    await self._enter(key, holder, places[key])
+                except KubeqosError as error:
+                    self._broken(holder.subject, error.what)
+        for subject, reason in taken.broken:
+            self._broken(subject, reason)
+        self._changed()
+        return ()
+
+    # -- what is about to run
+
+    async def run_pod_sandbox(self, request: nri.RunPodSandboxRequest) -> None:
+        subject = pod_subject(request.pod)
+        holder = await self._decided(subject, dict(request.pod.annotations))
+        if not holder.classes:
+            return
+        self.holders.put(subject.id, holder)
+        try:
+            await self._enter(subject.id, holder, pod_place(request.pod))
+        except BaseException:
+            self.holders.remove(subject.id)
+            raise
+
+    async def create_container(self, request: nri.CreateContainerRequest) -> nri.CreateContainerResponse | None:
+        subject = container_subject(request.pod, request.container)
+        holder = await self._decided(subject, dict(request.pod.annotations))
+        if not holder.classes:
+            return None
+        self.holders.put(subject.id, holder)
+        try:
+            edit = await self._in_time(enforce.edits(self.catalog, subject, holder.classes))
+            adjust = adjustment(edit, {MARK: mark(holder.classes)})
+        except BaseException:
+            self.holders.remove(subject.id)
+            raise
+        self._changed()
+        return nri.CreateContainerResponse(adjust=adjust)
+
+    async def start_container(self, request: nri.StartContainerRequest) -> None:
+        holder = self.holders.get(request.container.id)
+        if holder is not None:
+            await self._enter(request.container.id, holder, place_of(request.container))
+
+    async def post_update_container(self, request: nri.PostUpdateContainerRequest) -> None:
+        """The runtime wrote its own values; those of the classes stand above them."""
+        holder = self.holders.get(request.container.id)
+        if holder is not None and holder.alive and holder.place is not None:
+            await self._enter(request.container.id, holder, holder.place)
+
+    # -- what has ended
+
+    async def stop_container(self, request: nri.StopContainerRequest) -> None:
+        self._ended(request.container.id)
+
+    async def stop_pod_sandbox(self, request: nri.StopPodSandboxRequest) -> None:
+        self._ended(request.pod.id)
+
+    async def remove_container(self, request: nri.RemoveContainerRequest) -> None:
+        await self._forgotten(request.container.id)
+
+    async def remove_pod_sandbox(self, request: nri.RemovePodSandboxRequest) -> None:
+        await self._forgotten(request.pod.id)
+
+    # -- tending
+
+    async def tend(self) -> None:
+        """Put back what another agent took away, and bring processes that came from outside into their groups."""
+        if self.catalog.repair():
+            log.warning("resctrl groups had been removed by another agent and were made again")
+            for key, holder in self.holders:
+                if holder.alive and holder.place is not None:
+                    await self._enter(key, holder, holder.place)
+        self.catalog.gather([holder for _, holder in self.holders])
+
+    # -- helpers
+
+    async def _decided(self, subject: Subject, annotations: dict[str, str]) -> Holder:
+        decided = decide(self.catalog.offers, self.holders, subject, annotations)
+        if isinstance(decided, Denied):
+            raise ClassRefused(f"{subject.describe()}: {decided.message}")
+        agreed = await self._in_time(enforce.check(self.catalog, subject, decided))
+        if isinstance(agreed, ClassRefusal):
+            raise ClassRefused(f"{subject.describe()}: {agreed}")
+        return Holder(subject, agreed)
+
+    async def _enter(self, key: str, holder: Holder, place: Place) -> None:
+        if enforce.needs_place(self.catalog, holder.classes):
+            place = self._located(place)
+            await self._in_time(enforce.enter(self.catalog, holder, place))
+        self.holders.put(key, dataclasses.replace(holder, place=place))
+        self._weigh(holder.subject)
+
+    def _located(self, place: Place) -> Place:
+        """With its first process, which stands in its cgroup before the runtime tells of it."""
+        return place if place.pid else Place(next(iter(self._host.contained(place)), 0), place.cgroup)
+
+    def _weigh(self, subject: Subject) -> None:
+        mates = [one for _, one in self.holders if one.subject.sandbox_id == subject.sandbox_id]
+        enforce.weigh(self.catalog, self._pods, subject, mates)
+
+    def _ended(self, key: str) -> None:
+        holder = self.holders.get(key)
+        if holder is None or not holder.alive:
+            return
+        self.holders.put(key, dataclasses.replace(holder, alive=False, place=None))
+        self._left(holder.subject)
+
+    async def _forgotten(self, key: str) -> None:
+        holder = self.holders.remove(key)
+        if holder is not None:
+            await enforce.withdraw(self.catalog, holder)
+            self._left(holder.subject)
+
+    def _left(self, subject: Subject) -> None:
+        """Those who are left weigh what they weigh; the runtime does not wait for it."""
+        try:
+            self._weigh(subject)
+        except (KubeqosError, OSError) as error:
+            log.error("cannot weigh a pod", subject=subject.describe(), error=str(error))
+        self._changed()
+
+    @staticmethod
+    async def _in_time(call: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(HOOK_SECONDS):
+                return await call
+        except TimeoutError as error:
+            raise RemoteError("a class provider did not answer in the time that the runtime gives") from error
+
+
+async def without_unreachable(catalog: Catalog) -> tuple[Catalog, list[str]]:
+    """The catalog without what NRI cannot give: a class of whole pods that changes how their sandbox is made."""
+    reasons = []
+    offers, providers = dict(catalog.offers), dict(catalog.providers)
+    for name, offer in catalog.offers.items():
+        if offer.level is not Level.POD:
+            continue
+        probe = Subject(Level.POD)
+        edits = [await catalog.providers[name].apply(probe, name, each.name) for each in offer.classes]
+        if any(edits):
+            reasons.append(f"{name}: its classes change how a pod's sandbox is made, which only the relay can do")
+            del offers[name], providers[name]
+    return dataclasses.replace(catalog, offers=offers, providers=providers), reasons

@@ -1,0 +1,133 @@
+"""What a node tells the cluster: its NodeQOS object, written when something of it changes, and events about pods.
+
+`status_of` is pure. The object belongs to the Node, so that it goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kubeqos.client import Api, ApiError, EventRecorder, Unreachable
+from kubeqos.client.resources import NODES, PODS
+from kubeqos.cri.providers.catalog import Catalog
+from kubeqos.cri.providers.holders import ClassHolders
+from kubeqos.cri.providers.protocol import Subject
+from kubeqos.logs import logger
+from kubeqos.model.timestamps import timestamp
+from kubeqos.stock.cluster import NODE_QOSES
+from kubeqos.stock.names import API_VERSION, NODE
+
+Raw = dict[str, Any]
+COMPONENT = "kubeqos-agent"
+SETTLE_SECONDS = 0.5
+"""How long changes are gathered before they are told: a pod makes several."""
+RETRY_SECONDS = 2.0
+log = logger("kubeqos.agent")
+
+
+def status_of(catalog: Catalog, holders: ClassHolders, troubles: Sequence[str], before: Raw | None, now: float) -> Raw:
+    """The status of a NodeQOS; `before` is the one that is stored."""
+    classes = []
+    for name, offer in sorted(catalog.offers.items()):
+        for each in offer.current():
+            told: Raw = {"resource": name, "class": each.name, "level": offer.level.value, "mutable": offer.mutable}
+            told["used"] = holders.used(name, each.name)
+            classes.append({**told, "capacity": each.capacity} if each.capacity else told)
+    plugins = [
+        {"name": name, "kind": "ClassProvider", "healthy": False, "message": reason}
+        for name, reason in sorted(catalog.absent.items())
+    ]
+    wrong = [*troubles, *(f"{one['name']}: {one['message']}" for one in plugins)]
+    condition: Raw = {
+        "type": "Healthy",
+        "status": "False" if wrong else "True",
+        "reason": "ProviderAway" if wrong else "Answering",
+        "message": "; ".join(wrong),
+    }
+    known: Raw = next((one for one in (before or {}).get("conditions") or () if one["type"] == "Healthy"), {})
+    same = known.get("status") == condition["status"] and known.get("lastTransitionTime")
+    condition["lastTransitionTime"] = known["lastTransitionTime"] if same else timestamp(now)
+    return {"classCount": len(classes), "classes": classes, "plugins": plugins, "conditions": [condition]}
+
+
+class Reporter:
+    """Keeps the node's NodeQOS, and says of pods what became of them."""
+
+    def __init__(self, api: Api, node: str, status: Callable[[Raw | None, float], Raw]) -> None:
+        self._api = api
+        self._node = node
+        self._status = status
+        self._wake = asyncio.Event()
+        self.events = EventRecorder(api, COMPONENT)
+        self.published = asyncio.Event()
+        self._broken: dict[str, tuple[Subject, str]] = {}
+
+    def changed(self) -> None:
+        """Something is to be told."""
+        self._wake.set()
+
+    def broken(self, subject: Subject, reason: str) -> None:
+        """A running pod does not have what it asked for: it is evicted, so that it starts anew where it can have it."""
+        log.error("a pod runs without its class", subject=subject.describe(), reason=reason)
+        self._broken[subject.pod_uid] = (subject, reason)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Tell until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.events.run())
+            tasks.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while True:
+            try:
+                await self._publish()
+                await self._evict()
+                self.published.set()
+            except (ApiError, Unreachable) as error:
+                log.warning("the cluster cannot be told; trying again", error=error.what)
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            await self._wake.wait()
+            await asyncio.sleep(SETTLE_SECONDS)
+            self._wake.clear()
+
+    async def _publish(self) -> None:
+        try:
+            stored = await self._api.get(NODE_QOSES, self._node)
+        except ApiError as error:
+            if not error.not_found or error.not_served:
+                raise
+            stored = await self._api.create(NODE_QOSES, await self._object())
+        before = stored.get("status") or {}
+        status = self._status(before, time.time())
+        if any(before.get(name) != value for name, value in status.items()):
+            await self._api.patch(NODE_QOSES, self._node, {"status": status}, subresource="status")
+
+    async def _object(self) -> Raw:
+        node = await self._api.get(NODES, self._node)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}
+        metadata = {"name": self._node, "ownerReferences": [owner]}
+        return {"apiVersion": API_VERSION, "kind": NODE, "metadata": metadata, "spec": {}}
+
+    async def _evict(self) -> None:
+        for uid, (subject, reason) in list(self._broken.items()):
+            namespace, name = subject.pod_namespace, subject.pod_name
+            pod: Raw = {"apiVersion": "v1", "kind": "Pod"}
+            pod["metadata"] = {"name": name, "namespace": namespace, "uid": uid}
+            self.events.record(pod, "QoSClassMissed", f"evicted: {reason}", "Warning")
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": name, "namespace": namespace},
+                "deleteOptions": {"preconditions": {"uid": uid}},
+            }
+            try:
+                await self._api.create(PODS, body, namespace, name=name, subresource="eviction")
+            except ApiError as error:
+                if not (error.not_found or error.conflict):
+                    raise  # a disruption budget says not now: asked again
+            del self._broken[uid]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from google.protobuf import json_format
 
 from kubeqos.errors import ConfigurationError, InputError
@@ -248,3 +249,7 @@ async def test_the_recorded_runtime_gets_the_answers_of_the_recorded_plugin(shor
             elif method != "Configure":  # its answer says which events this plugin handles: fewer than that one did
                 reply = await runtime.call(method, request)
                 assert json_format.MessageToDict(reply, preserving_proto_field_name=True) == seen["payload"]["json"]
+
+
+def test_it_works_on_either_event_loop(short_path: Path) -> None:
+    uvloop.run(test_running_containers_can_be_changed_unasked(short_path))

@@ -1,4 +1,4 @@
-"""An unmodified kubelet on our API server, with a containerd 2 of its own; nothing of it is left behind.
+"""An unmodified kubelet, on our API server or a stock one, with a containerd 2 of its own; nothing of it is left.
 
 It is a node in every respect: an identity `system:node:NAME`, a serving certificate of the cluster's authority, and
 reviews of who may ask it what. It is called 127.0.0.1, because a kubelet takes an address from its name, and refuses
@@ -29,19 +29,14 @@ NODE = "127.0.0.1"
 class Kubelet:
     """How one is started, ended, and started again on what it left."""
 
-    def __init__(self, live: LiveServer, runtime: Containerd2, folder: Path) -> None:
-        self.live, self.runtime, self.folder = live, runtime, folder
+    def __init__(self, runtime: Containerd2, folder: Path, kubeconfig: Path, trust: dict[str, Any]) -> None:
+        self.runtime, self.folder, self.kubeconfig = runtime, folder, kubeconfig
         self.cgroup_root = f"/kubeqos-test-{uuid.uuid4().hex[:8]}"
         (self.port,) = free_ports(1)
         cgroups.make(self.cgroup_root)
-        self._write_configuration()
-        issued = live.server.pki.issue_client(f"system:node:{NODE}", ["system:nodes"])
-        address = f"https://{live.host}:{live.port}"
-        authority = live.server.pki.ca_pem
-        write_kubeconfig(folder / "node.kubeconfig", server=address, authority=authority, client=issued, user=NODE)
+        self._write_configuration(trust)
 
-    def _write_configuration(self) -> None:
-        certificate, key = self.live.server.pki.server_files([NODE])
+    def _write_configuration(self, trust: dict[str, Any]) -> None:
         config: dict[str, Any] = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -55,14 +50,7 @@ class Kubelet:
             "address": NODE,
             "port": self.port,
             "healthzPort": 0,
-            "tlsCertFile": str(certificate),
-            "tlsPrivateKeyFile": str(key),
-            "authentication": {
-                "anonymous": {"enabled": False},
-                "webhook": {"enabled": True},
-                "x509": {"clientCAFile": str(self.live.server.pki.ca_file)},
-            },
-            "authorization": {"mode": "Webhook"},
+            **trust,
             "staticPodPath": str(self.folder / "static"),
             "syncFrequency": "2s",
             "nodeStatusUpdateFrequency": "2s",
@@ -74,7 +62,7 @@ class Kubelet:
     def running(self, name: str = "kubelet") -> Iterator[None]:
         program = str((find("kubelet") or ())[0])
         words = [program, "--config", str(self.folder / "kubelet.json"), "--hostname-override", NODE]
-        words += ["--kubeconfig", str(self.folder / "node.kubeconfig"), "--root-dir", str(self.root)]
+        words += ["--kubeconfig", str(self.kubeconfig), "--root-dir", str(self.root)]
         words += ["--cert-dir", str(self.folder / "certificates")]
         with process(words, self.folder, name):
             yield
@@ -94,9 +82,43 @@ class Kubelet:
 
 @contextmanager
 def prepared_kubelet(live: LiveServer, folder: Path) -> Iterator[Kubelet]:
-    """A kubelet that can be started, with its runtime running."""
+    """A kubelet of our API server that can be started, with its runtime running."""
+    pki = live.server.pki
+    kubeconfig = folder / "node.kubeconfig"
+    issued = pki.issue_client(f"system:node:{NODE}", ["system:nodes"])
+    write_kubeconfig(
+        kubeconfig, server=f"https://{live.host}:{live.port}", authority=pki.ca_pem, client=issued, user=NODE
+    )
+    certificate, key = pki.server_files([NODE])
+    trust = {
+        "tlsCertFile": str(certificate),
+        "tlsPrivateKeyFile": str(key),
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(pki.ca_file)},
+        },
+        "authorization": {"mode": "Webhook"},
+    }
+    with _prepared(folder, kubeconfig, trust) as made:
+        yield made
+
+
+@contextmanager
+def stock_kubelet(kubeconfig: Path, folder: Path) -> Iterator[Kubelet]:
+    """A kubelet of a stock API server, with an administrator's rights; whom it trusts is not looked at."""
+    trust = {
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+    }
+    with _prepared(folder, kubeconfig, trust) as made:
+        yield made
+
+
+@contextmanager
+def _prepared(folder: Path, kubeconfig: Path, trust: dict[str, Any]) -> Iterator[Kubelet]:
     runtime = Containerd2(folder / "containerd")
-    made = Kubelet(live, runtime, folder)
+    made = Kubelet(runtime, folder, kubeconfig, trust)
     try:
         runtime.start()
         yield made

@@ -75,12 +75,15 @@ class ClassHooks(Plugin):
         self.holders = taken.holders
         places = {one.id: place_of(one) for one in known} | {pod.id: pod_place(pod) for pod in pods}
         for key, holder in self.holders:
-            # A container that is made and not started has no process of its own yet; its start is still to come.
-            if holder.alive and self._located(places[key]).pid:
-                try:
-                    await self._enter(key, holder, places[key])
-                except KubeqosError as error:
-                    self._broken(holder.subject, error.what)
+            if not holder.alive:
+                continue
+            try:
+                # A container that is made and not started has no process yet; its start is still to come.
+                place = self._located(places[key])
+                if place.pid:
+                    await self._enter(key, holder, place)
+            except KubeqosError as error:
+                self._broken(holder.subject, error.what)
         for subject, reason in taken.broken:
             self._broken(subject, reason)
         self._changed()
@@ -171,7 +174,9 @@ class ClassHooks(Plugin):
 
     def _located(self, place: Place) -> Place:
         """With its first process, which stands in its cgroup before the runtime tells of it."""
-        return place if place.pid else Place(next(iter(self._host.contained(place)), 0), place.cgroup)
+        if place.pid or not place.cgroup:
+            return place
+        return Place(next(iter(self._host.contained(place)), 0), place.cgroup)
 
     def _weigh(self, subject: Subject) -> None:
         mates = [one for _, one in self.holders if one.subject.sandbox_id == subject.sandbox_id]

@@ -1,0 +1,122 @@
+"""What the agent answers a runtime, on a cgroup tree of plain files: no runtime, no root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.cri.providers.catalog import Machine
+from kubeqos.cri.providers.host import V2, Host
+from kubeqos.cri.providers.protocol import Subject
+from kubeqos.cri.providers.reading import read_catalog
+from kubeqos.errors import KubeqosError
+from kubeqos.nri.proto import nri_pb2 as nri
+from kubeqos.stock.agent.core import MARK
+from kubeqos.stock.agent.hooks import ClassHooks, without_unreachable
+from kubeqos.stock.agent.report import status_of
+
+CLASSES = """
+resources:
+  cpu-class: {provider: cpu, default: normal, capacity: {high: 1}, classes: {high: {weight: 400}, normal: {weight: 50}}}
+  ulimits: {provider: ulimits, classes: {few-files: {nofile: "64:128"}}}
+  network: {provider: network, classes: {fast: {priority: 9}}}
+"""
+
+
+class Node:
+    def __init__(self, hooks: ClassHooks, root: Path, troubles: list[str]) -> None:
+        self.hooks, self.root, self.troubles = hooks, root, troubles
+        self.broken: list[tuple[str, str]] = []
+
+    def pod(self, asked: str, name: str = "web") -> nri.PodSandbox:
+        annotations = {"qos.kubeqos.io/container.main": asked} if asked else {}
+        return nri.PodSandbox(id=f"s-{name}", name=name, uid=f"u-{name}", namespace="team", annotations=annotations)
+
+    def container(self, pod: nri.PodSandbox, id: str = "", **more: Any) -> nri.Container:
+        id = id or f"c-{pod.name}"
+        made = nri.Container(id=id, pod_sandbox_id=pod.id, name="main", **more)
+        made.linux.cgroups_path = f"/kubepods/pod{pod.uid}/{id}"
+        made.linux.resources.cpu.shares.value = 512
+        folder = self.root / made.linux.cgroups_path.lstrip("/")
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in {"cpu.weight": "20", "cgroup.procs": "1\n", "cpu.idle": "0"}.items():
+            for where in (folder, folder.parent):
+                (where / file).write_text(text)
+        return made
+
+    def weight(self, container: nri.Container) -> str:
+        return (self.root / container.linux.cgroups_path.lstrip("/") / "cpu.weight").read_text()
+
+    async def run(self, asked: str, name: str = "web") -> tuple[nri.Container, nri.ContainerAdjustment]:
+        pod = self.pod(asked, name)
+        container = self.container(pod)
+        answer = await self.hooks.create_container(nri.CreateContainerRequest(pod=pod, container=container))
+        await self.hooks.start_container(nri.StartContainerRequest(pod=pod, container=container))
+        assert answer is not None
+        return container, answer.adjust
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> Node:
+    (tmp_path / "classes.yaml").write_text(CLASSES)
+    host = Host(tmp_path, version=V2)
+    catalog, troubles = await without_unreachable(await read_catalog(tmp_path / "classes.yaml", Machine(host)))
+
+    def broken(subject: Subject, reason: str) -> None:
+        made.broken.append((subject.id, reason))
+
+    made = Node(ClassHooks(catalog, host, broken, lambda: None), tmp_path, troubles)
+    return made
+
+
+async def test_a_class_is_in_the_request_and_in_the_cgroup(node: Node) -> None:
+    container, adjust = await node.run("cpu-class=high")
+    assert adjust.linux.resources.unified["cpu.weight"] == "400" or adjust.linux.resources.cpu.shares.value
+    assert MARK in adjust.annotations
+    assert node.weight(container) == "400"
+
+
+async def test_room_is_given_back_when_a_container_ends(node: Node) -> None:
+    first, _ = await node.run("cpu-class=high")
+    with pytest.raises(KubeqosError, match="insufficient class 'high'"):
+        await node.run("cpu-class=high", "second")
+    await node.hooks.stop_container(nri.StopContainerRequest(container=first))
+    await node.run("cpu-class=high", "third")
+    await node.hooks.remove_container(nri.RemoveContainerRequest(container=first))
+    assert node.hooks.holders.used("cpu-class", "high") == 1
+    node.hooks.holders.validate()
+
+
+async def test_what_an_update_wrote_over_is_written_again(node: Node) -> None:
+    container, _ = await node.run("cpu-class=high")
+    (node.root / container.linux.cgroups_path.lstrip("/") / "cpu.weight").write_text("20")
+    await node.hooks.post_update_container(nri.PostUpdateContainerRequest(container=container))
+    assert node.weight(container) == "400"
+
+
+async def test_what_ran_already_is_brought_into_its_class_or_told_of(node: Node) -> None:
+    late, never = node.pod("cpu-class=high", "late"), node.pod("ulimits=few-files", "never")
+    running = {"state": nri.CONTAINER_RUNNING, "pid": 1}
+    containers = [node.container(late, **running), node.container(never, **running)]
+    await node.hooks.synchronize([late, never], containers)
+    assert node.weight(containers[0]) == "400"
+    [(told, reason)] = node.broken
+    assert told == "c-never"
+    assert "started without its class ulimits=few-files" in reason
+
+
+async def test_the_report_says_what_is_offered_used_and_out_of_reach(node: Node) -> None:
+    await node.run("cpu-class=high")
+    status = status_of(node.hooks.catalog, node.hooks.holders, node.troubles, None, 0.0)
+    told = {one["class"]: one for one in status["classes"] if one["resource"] == "cpu-class"}
+    assert told["high"] == {
+        "resource": "cpu-class", "class": "high", "level": "container", "mutable": True, "used": 1, "capacity": 1,
+    }  # fmt: skip
+    assert "capacity" not in told["normal"]
+    [condition] = status["conditions"]
+    assert condition["status"] == "False"
+    assert "only the relay can do" in condition["message"]
+    again = status_of(node.hooks.catalog, node.hooks.holders, node.troubles, status, 100.0)
+    assert again == status, "nothing new is nothing to write"

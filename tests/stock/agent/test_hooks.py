@@ -96,6 +96,13 @@ async def test_what_an_update_wrote_over_is_written_again(node: Node) -> None:
     assert node.weight(container) == "400"
 
 
+async def test_what_others_wrote_is_put_right(node: Node) -> None:
+    container, _ = await node.run("cpu-class=high")
+    (node.root / container.linux.cgroups_path.lstrip("/") / "cpu.weight").write_text("20")
+    await node.hooks.put_right()
+    assert node.weight(container) == "400"
+
+
 async def test_what_ran_already_is_brought_into_its_class_or_told_of(node: Node) -> None:
     late, never = node.pod("cpu-class=high", "late"), node.pod("ulimits=few-files", "never")
     running = {"state": nri.CONTAINER_RUNNING, "pid": 1}

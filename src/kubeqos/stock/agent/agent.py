@@ -7,6 +7,7 @@ Started by `kubeqos agent`. It keeps no file: what runs, and which classes it wa
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +16,14 @@ from prometheus_client import CollectorRegistry
 from kubeqos.client import Api
 from kubeqos.cri.providers.catalog import Machine
 from kubeqos.cri.providers.reading import read_catalog
+from kubeqos.cri.providers.systemd import Systemd, UnitValues, is_systemds
 from kubeqos.errors import KubeqosError
 from kubeqos.logs import logger
 from kubeqos.nri.plugin import SOCKET, serve
 from kubeqos.stock.agent.hooks import ClassHooks, without_unreachable
 from kubeqos.stock.agent.report import Reporter, status_of
 
-TEND_SECONDS = 1.0
+TEND_SECONDS, COMPARE_SECONDS = 1.0, 10.0
 log = logger("kubeqos.agent")
 
 
@@ -62,14 +64,25 @@ class StockAgent:
         """Work until cancelled. Nothing is offered before the runtime has told what runs."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(serve(self.hooks, self._settings.nri))
-            tasks.create_task(self._tend())
+            tasks.create_task(self._tend(TEND_SECONDS, self.hooks.tend))
+            tasks.create_task(self._tend(COMPARE_SECONDS, self.hooks.put_right))
+            tasks.create_task(self._inform())
             await self.hooks.synchronized.wait()
             tasks.create_task(self.reporter.run())
 
-    async def _tend(self) -> None:
+    async def _inform(self) -> None:
+        """Let systemd know what classes set in its units, and set it again where a reload took it back."""
+        host = self._settings.machine.host
+        if is_systemds(host.cgroup_root):
+            units = UnitValues(Systemd(), host.cgroup_root)
+            host.written = units.note
+            await units.run(self.hooks.enforce_all)
+
+    @staticmethod
+    async def _tend(period_seconds: float, look: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await asyncio.sleep(TEND_SECONDS)
+            await asyncio.sleep(period_seconds)
             try:
-                await self.hooks.tend()
+                await look()
             except (KubeqosError, OSError) as error:
                 log.error("classes could not be looked after", error=str(error))

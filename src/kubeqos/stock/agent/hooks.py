@@ -149,10 +149,23 @@ class ClassHooks(Plugin):
         """Put back what another agent took away, and bring processes that came from outside into their groups."""
         if self.catalog.repair():
             log.warning("resctrl groups had been removed by another agent and were made again")
-            for key, holder in self.holders:
-                if holder.alive and holder.place is not None:
-                    await self._enter(key, holder, holder.place)
+            await self.enforce_all()
         self.catalog.gather([holder for _, holder in self.holders])
+
+    async def enforce_all(self) -> None:
+        """Write again what classes promise to whoever runs: somebody has written his own to all of them."""
+        for key, holder in self.holders:
+            if holder.alive and holder.place is not None:
+                await self._enter(key, holder, holder.place)
+
+    async def put_right(self) -> None:
+        """Look whether everybody's values are still those of their classes, and write them again where they are not."""
+        for key, holder in self.holders:
+            if not holder.alive or holder.place is None:
+                continue
+            if changed := await enforce.drifted(self.catalog, holder, holder.place):
+                log.warning("a class was changed by others", subject=holder.subject.describe(), files=changed)
+                await self._enter(key, holder, holder.place)
 
     # -- helpers
 

@@ -344,6 +344,19 @@ async def test_a_damaged_store_is_taken_from_the_agents_ledger(tmp_path: Path) -
         node.validate()
 
 
+async def test_a_lost_store_knows_those_without_claims_by_that_alone(tmp_path: Path) -> None:
+    async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
+        web = pod("web")
+        await node.start(web)
+        for file in (tmp_path / "state").iterdir():
+            file.unlink()
+        await node.restart()
+        [(ref, _)] = web.containers()
+        node.manager.store.remove_resource((web.uid, ref.name))
+        assert node.manager.adopt(web, ref, LiveContainer(cpus="0-7"))
+        assert node.manager.grant(ref) is not None, "whoever comes to own cores sees that it has to make room"
+
+
 async def test_a_lost_store_is_rebuilt_from_what_containers_were_created_with(tmp_path: Path) -> None:
     async with Node(tmp_path, laptop8()) as node, node.driver(Reference(laptop8())):
         owner = pod("owner", exclusive(2))

@@ -22,7 +22,7 @@ from kubeqos.qrm.plugins.cpu.state import CpuState
 from kubeqos.qrm.plugins.roles import read_config
 from kubeqos.qrm.sdk import Allocation, Options, Request, running
 from tests.qrm.harness import QrmNode, pod, qrm_node, until
-from tests.qrm.live import cpus
+from tests.qrm.live import Scripted, cpus
 
 CONFIG = """
 reserved: "0-1,40-41"
@@ -136,3 +136,40 @@ def test_a_plugin_gives_what_is_held_if_it_can_and_else_something_good(held: str
     given = after.allocation(("uid", "main"))
     assert given is not None and len(CpuSet.parse(given.result)) == 4
     assert (given.result == held) == (held == "10-13")
+
+
+async def test_whom_no_plugin_gives_cpus_runs_on_what_nobody_owns(folder: Path) -> None:
+    def given(request: Request) -> Allocation:
+        return cpus("2-5", exclusive=True) if request.role == "pinned" else cpus("")
+
+    book = Scripted("cpu", given)
+    async with qrm_node(folder, kep80()) as node, running(book, Options(folder / "r")):
+        await node.plugins("cpu")
+        assert "cpuset_cpus" not in await node.run(pod("rest", cpu="1")), "nobody owns anything: it runs anywhere"
+        assert (await node.run(pod("owner", "pinned", cpu="4")))["cpuset_cpus"] == "2-5"
+        assert node.resources("uid-rest")["cpuset_cpus"] == "0-1,6-79"
+        assert (await node.run(pod("late", cpu="1")))["cpuset_cpus"] == "0-1,6-79"
+        node.remove("uid-owner")
+        await until("it may run anywhere again", lambda: not node.agent.admission.unthrottled())
+
+
+async def test_a_plugin_that_placed_what_runs_is_waited_for_by_everybody(folder: Path) -> None:
+    """Ledger lost, plugin not back yet: nobody starts unpinned meanwhile, also who asks for nothing."""
+    runtime, pods = SimulatedRuntime(kep80(), logs=False), LocalPods()
+    options = Options(folder / "r", state=folder / "cpu.state")
+    async with qrm_node(folder, kep80(), runtime=runtime) as node, running(plugin(), options):
+        await node.plugins("cpu")
+        raw = pod("early", "pinned", cpu="4")
+        before = await node.run(raw)
+        pods.set(raw)
+    shutil.rmtree(folder / "node")
+    async with qrm_node(folder, kep80(), runtime=runtime, pods=pods) as node:
+        pods.set(pod("rest"))
+        await until("it waits and says for whom", lambda: any("plugin cpu" in message for _, message in node.told))
+        assert not node.running("uid-rest")
+        async with running(plugin(), options):
+            await node.until_running("uid-rest")
+            assert node.resources("uid-early") == before
+            mine = CpuSet.parse(str(before["cpuset_cpus"]))
+            assert not CpuSet.parse(str(node.resources("uid-rest")["cpuset_cpus"])) & mine
+    await runtime.close()

@@ -329,8 +329,13 @@ class CciManager:
     def adopt(self, pod: AdmittedPod, container: ContainerRef, live: LiveContainer) -> bool:
         """Take a running container in by what it was created with, when both store and ledger are lost."""
         found = self.store.load_entry(live.annotations.get(HOLDINGS_ANNOTATION, ""))
-        if found is None or found.key != (pod.uid, container.name):
-            return False
+        key = pod.uid, container.name
+        if found is None or found.key != key:
+            # Who has no claim is known by that alone: owners that come have to wait until it has made room.
+            if key in self.store.entries:
+                return False
+            self._adopt(pod, container, _find(pod, container)[0])
+            return key in self.store.entries
         for holding in found.holdings:
             self.departures.withdraw(holding.claim_uid, found.container_id)
         if self.store.impossible(found):

@@ -45,6 +45,7 @@ from kubeqos.node.pod.status import StatusFacts
 from kubeqos.node.runtime.executor import Executor, StartError
 from kubeqos.node.runtime.follower import RuntimeWatch
 from kubeqos.node.runtime.prober import Prober
+from kubeqos.node.updates.books import Books
 from kubeqos.node.updates.updater import ContainerUpdater
 from kubeqos.plugins.managers import NodeResource
 from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
@@ -83,14 +84,10 @@ class NodeAgent:
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
         self.admission = Admission(self.machine, self.managers, parts.ledger, self._fit, topology, parts.refuses)
         self.cgroups = self._cgroup_keeper()
-        self.updater = ContainerUpdater(
-            self.core,
-            self.runtime,
-            self.admission,
-            lambda: self.context,
-            self._act,
-            lambda reason, message: self.record_node(reason, message),
-        )
+        core, runtime, tell = self.core, self.runtime, parts.events.node
+        self.updater = ContainerUpdater(core, runtime, self.admission, lambda: self.context, self._act, tell)
+        kernel = self.cgroups.cpuset if self.cgroups is not None else None
+        self.books = Books(core, runtime, self.admission, self.updater, tell, kernel)
         self.executor = Executor(
             self.core,
             self.runtime,
@@ -349,7 +346,7 @@ class NodeAgent:
 
     def _pods_listed(self) -> None:
         self.feed(fx.PodsListed())
-        for uid in set(self.admission.entries) - set(self.core.pods):
+        for uid in self.admission.holders() - set(self.core.pods):
             self._spawn(self.admission.release(uid))
 
     def _pod_changed(self, change: fx.PodSet | fx.PodGone) -> None:
@@ -372,11 +369,13 @@ class NodeAgent:
         """Now and then compare everything: an event may be lost, an update may have failed."""
         while True:
             await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.relist_seconds * NS))
+            drifted = False
             try:
                 await self.watch.compare()
+                drifted = await self.books.compare()
             except CallError as error:
                 log.warning("cannot list what runs: %s", error)
-            if self.updater.pending:
+            if self.updater.pending or drifted:
                 await self.update_containers()
 
     async def _reconcile(self, manager: Reconciles) -> None:
@@ -470,7 +469,9 @@ class NodeAgent:
         status: dict[str, Any] = {
             "capacity": nodestatus.texts(nodestatus.capacity(self.machine, self.settings, extra)),
             "allocatable": nodestatus.texts(nodestatus.allocatable(self.machine, self.settings, extra)),
-            "conditions": nodestatus.conditions(self.runtime_facts, self.parts.conditions(), known, now),
+            "conditions": nodestatus.conditions(
+                self.runtime_facts, {**self.parts.conditions(), **self.books.conditions()}, known, now
+            ),
             "addresses": [*addresses, {"type": "Hostname", "address": self.settings.node_name}],
             "nodeInfo": nodestatus.node_info(self.runtime_facts),
         }

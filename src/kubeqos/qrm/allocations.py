@@ -14,6 +14,7 @@ import msgspec
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import InputError
 from kubeqos.model.annotations.wellknown import PLUGIN_HOLDINGS_ANNOTATION
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import ContainerKey, ContainerKind, ContainerRef, Grant, LiveContainer
 from kubeqos.qrm.answers import Nonsense, cpus_of, grant_of
@@ -88,6 +89,7 @@ class Allocations:
         self._pods: dict[str, dict[str, Holding]] = {}
         self.revision = 0
         """Grows with every change, so that whoever looks twice knows whether to look again."""
+        self._owned: tuple[int, CpuSet] | None = None
 
     def __contains__(self, pod_uid: str) -> bool:
         return pod_uid in self._pods
@@ -148,6 +150,16 @@ class Allocations:
         self._pods.setdefault(ref.pod_uid, {})[ref.name] = holding
         return True
 
+    def asked(self, ref: ContainerRef) -> frozenset[str]:
+        """The plugins that have answered for a container."""
+        holding = self.get(ref.pod_uid, ref.name)
+        return holding.asked if holding is not None else frozenset()
+
+    def placed_by(self, ref: ContainerRef, plugin: str) -> bool:
+        """Whether a container's CPUs come from this plugin."""
+        holding = self.get(ref.pod_uid, ref.name)
+        return holding is not None and cpus_of(holding.of_plugin(plugin).values()) is not None
+
     def drop(self, pod_uid: str) -> None:
         self.revision += 1
         self._pods.pop(pod_uid, None)
@@ -196,6 +208,15 @@ class Allocations:
         found = (((h.ref.pod_uid, h.ref.name), h.held()) for h in self)
         return {key: held for key, held in found if held is not None}
 
+    def owned(self) -> CpuSet:
+        """The CPUs that are some pod's alone."""
+        if self._owned is None or self._owned[0] != self.revision:
+            found = NO_CPUS
+            for held in self.cpus().values():
+                found |= held.cpus if held.owner is not None else NO_CPUS
+            self._owned = self.revision, found
+        return self._owned[1]
+
     def validate(self) -> list[str]:
         """CPUs that are somebody's alone and somebody else's too."""
         return clashes(self.cpus())
@@ -211,6 +232,7 @@ class Allocations:
     def load(self, entries: Any) -> list[str]:
         """Take over what `entries` gave, entry by entry; returns what could not be read."""
         damaged = []
+        self.revision += 1
         for uid, containers in (entries if isinstance(entries, dict) else {}).items():
             for name, entry in (containers if isinstance(containers, dict) else {}).items():
                 try:

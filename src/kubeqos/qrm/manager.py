@@ -30,7 +30,7 @@ from kubeqos.plugins.managers import (
 )
 from kubeqos.qrm.allocating import REASON, Allocator, Unit
 from kubeqos.qrm.allocations import Allocations
-from kubeqos.qrm.answers import Nonsense
+from kubeqos.qrm.answers import CPUS, Nonsense
 from kubeqos.qrm.asking import Placement, marks_of, why_skipped, with_marks, wrong_annotation
 from kubeqos.qrm.edge.capacity import Capacity
 from kubeqos.qrm.endpoint import options_from_json
@@ -70,6 +70,8 @@ class QosResourceManager:
         self.endpoints = Endpoints(self.settings, self.metrics, self.refused, machine, clock)
         self.allocations = Allocations()
         self._pods: dict[str, AdmittedPod] = {}
+        self._kept_off: dict[ContainerKey, tuple[Grant, Grant]] = {}
+        """Grants without CPUs, and the same with those that nobody owns."""
         self._reconciled = -1
         """The ledger's revision after the last period."""
         self._admitting: dict[str, int] = {}
@@ -194,11 +196,30 @@ class QosResourceManager:
     def grant(self, container: ContainerRef) -> Grant | None:
         holding = self.allocations.get(container.pod_uid, container.name)
         grant = holding.grant() if holding is not None else None
-        return None if isinstance(grant, Nonsense) else grant
+        if grant is None or isinstance(grant, Nonsense):
+            return None
+        return self._off_owned((container.pod_uid, container.name), grant, self._unowned())
 
     def grants(self) -> Mapping[ContainerKey, Grant]:
         found = {(one.ref.pod_uid, one.ref.name): one.grant() for one in self.allocations}
-        return {key: grant for key, grant in found.items() if not isinstance(grant, Nonsense)}
+        self._kept_off = {key: one for key, one in self._kept_off.items() if key in found}
+        rest = self._unowned()
+        return {
+            key: self._off_owned(key, grant, rest) for key, grant in found.items() if not isinstance(grant, Nonsense)
+        }
+
+    def _unowned(self) -> str:
+        """Where a container runs that no plugin gave CPUs: on what nobody owns; empty when that is anywhere."""
+        owned = self.allocations.owned() if self.machine is not None else NO_CPUS
+        return str(self.machine.online - owned) if self.machine is not None and owned else ""
+
+    def _off_owned(self, key: ContainerKey, grant: Grant, rest: str) -> Grant:
+        if not rest or CPUS in grant.properties:
+            return grant
+        known = self._kept_off.get(key)
+        if known is None or known[0] is not grant or known[1].properties[CPUS] != rest:
+            known = self._kept_off[key] = grant, replace(grant, properties={**grant.properties, CPUS: rest})
+        return known[1]
 
     def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
         holding = self.allocations.get(container.pod_uid, container.name)
@@ -261,6 +282,12 @@ class QosResourceManager:
         if self._left_alone(pod) or not self.allocations.adopt(container, live):
             return False
         self._pods[pod.uid] = pod
+        for name in self.allocations.asked(container):
+            # Whoever placed this container places everybody: nobody runs anywhere before it is back.
+            placed = self.allocations.placed_by(container, name)
+            options = pb.ResourcePluginOptions(with_topology_alignment=True, need_reconcile=True, implicit=placed)
+            self.endpoints.expect(name, {}, options)
+            self.endpoints.withdraw(name, pod.uid)
         return True
 
     def node_resources(self) -> Sequence[NodeResource]:

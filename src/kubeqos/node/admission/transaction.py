@@ -96,6 +96,8 @@ class Admission:
         self._storing = asyncio.Lock()
         self._changes = self._stored = 0
         self._joined: dict[ContainerKey, tuple[Given, Grant | Conflict]] = {}
+        self._adopted: set[str] = set()
+        """Pods that run with what managers know from their containers, until they are admitted again."""
         self._unreleased: set[tuple[str, str]] = set()
         """Manager and pod of what is to be given back and was not taken yet."""
         self._releasing: set[tuple[str, str]] = set()
@@ -140,7 +142,7 @@ class Admission:
                 refusal = await self._guarded(self._allocate(pod))
                 if refusal is None:
                     self._enter(pod)
-                else:
+                elif pod.uid not in self._adopted:  # what runs keeps what it has, whoever cannot serve it for now
                     await self._undo(pod.uid)
             finally:
                 del self._held.reserved[pod.uid]
@@ -225,10 +227,14 @@ class Admission:
         """Give back what a pod holds; when this returns, it is given back for good."""
         async with self._pending.turn(uid):
             self._held.promised.pop(uid, None)
-            if uid not in self.entries:
+            if uid not in self.entries and uid not in self._adopted:
                 return
             await self._undo(uid)
         await self._save()
+
+    def holders(self) -> set[str]:
+        """The pods that hold something: admitted, or known from their containers."""
+        return {*self.entries, *self._adopted}
 
     async def recorded(self) -> None:
         """When this returns, a restart knows everything that containers should have now."""
@@ -382,6 +388,7 @@ class Admission:
     async def _undo(self, uid: str) -> None:
         """Give everything back. The room is free at once; a manager whose peers do not answer is asked again later."""
         self.entries.pop(uid, None)
+        self._adopted.discard(uid)
         self.why.pop(uid, None)
         self._held.pods.pop(uid, None)
         everywhere = {(manager.name, uid) for manager in self.managers}
@@ -420,6 +427,7 @@ class Admission:
         self.entries[pod.uid] = LedgerEntry(metadata.namespace, metadata.name, resources_of(pod.raw), untold)
         self._held.pods[pod.uid] = occupant_of(pod.view.spec)
         self._held.promised.pop(pod.uid, None)
+        self._adopted.discard(pod.uid)
 
     async def _save(self) -> None:
         """Wait until a state at least as new as the present one is stored; those who wait together share one write."""
@@ -461,11 +469,11 @@ class Admission:
             pod = pods.get(ref.pod_uid)
             if pod is None or ref.pod_uid in self.entries:
                 continue
-            taken += [
-                f"took over what container {ref.name} of pod {pod.view.metadata.name} holds ({manager.name})"
-                for manager in self.managers
-                if isinstance(manager, Adopts) and manager.adopt(pod, ref, found)
-            ]
+            who = f"container {ref.name} of pod {pod.view.metadata.name}"
+            for manager in self.managers:
+                if isinstance(manager, Adopts) and manager.adopt(pod, ref, found):
+                    self._adopted.add(ref.pod_uid)
+                    taken.append(f"took over what {who} holds ({manager.name})")
         return taken
 
     def validate(self) -> list[str]:

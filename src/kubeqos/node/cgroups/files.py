@@ -68,6 +68,16 @@ class CgroupFiles:
         self.drifts += len(done.drifted)
         return done
 
+    def cpuset(self, path: str, container_id: str) -> dict[str, str]:
+        """The cpuset of a container in a pod's cgroup, by the names that CRI has for it; empty when it is not there."""
+        folder = self._folder("cpuset", path)
+        names = {"cpuset_cpus": "cpuset.cpus", "cpuset_mems": "cpuset.mems"}
+        try:
+            group = next(one for one in folder.iterdir() if container_id in one.name) if folder is not None else None
+            return {name: (group / file).read_text().strip() for name, file in names.items()} if group else {}
+        except (OSError, StopIteration):
+            return {}
+
     def _marks(self, path: str) -> dict[File, str]:
         """What a relay has set in a pod's cgroup."""
         if self.version == 2:

@@ -117,6 +117,10 @@ class CgroupKeeper:
                 self._tell(self._core.pods[uid].raw, Record(uid, "Warning", "OOMKilling", message))
         self._killed = {uid: max(count, self._killed.get(uid, 0)) for uid, count in killed.items()}
 
+    def cpuset(self, pod: AdmittedPod, container_id: str) -> dict[str, str]:
+        """Where the kernel lets a container run."""
+        return self.files.cpuset(pod_cgroup(pod, self._context()), container_id)
+
     async def remove(self, pod: AdmittedPod) -> None:
         """The pod's containers have stopped; what is busy for another moment goes at the next reconcile."""
         path = pod_cgroup(pod, self._context())

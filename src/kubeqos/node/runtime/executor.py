@@ -132,7 +132,7 @@ class Executor:
         # Whoever shares CPUs makes room before the first container of this pod can start.
         await self._updater.reconcile()
         for ref in pod.admitted.refs.values():
-            await self._updater.room(pod.uid, self._admission.cpus_of(ref))
+            await self._updater.room(ref, self._admission.cpus_of(ref))
         return await self._allocation(pod, raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
@@ -253,7 +253,7 @@ class Executor:
     async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
         admitted = pod.admitted
         ref = admitted.refs[effect.container]
-        await self._updater.room(pod.uid, self._admission.cpus_of(ref))
+        await self._updater.room(ref, self._admission.cpus_of(ref))
         for manager in self._admission.managers:
             if isinstance(manager, StartHook):
                 cgroup = pod_cgroup(admitted, self._context())
@@ -283,7 +283,7 @@ class Executor:
     async def _update(self, pod: PodRecord, effect: fx.UpdateResources) -> fx.Result:
         admitted = pod.admitted
         ref = admitted.refs[effect.container]
-        await self._updater.room(pod.uid, self._admission.cpus_of(ref))
+        await self._updater.room(ref, self._admission.cpus_of(ref))
         async with self._updater.paused(ref):
             grant, void = self._admission.grant(ref), self._updater.outstanding((pod.uid, ref.name))
             request = resource_update(admitted, ref, effect.id, grant, self._context())

@@ -287,6 +287,8 @@ class _Counters(Collector):
         drifts = self._agent.cgroups.files.drifts if self._agent.cgroups is not None else 0
         text = "Cgroup values that somebody else had changed, put right."
         yield CounterMetricFamily("kubeqos_node_cgroup_drifts", text, value=drifts)
+        text = "Containers that had other CPUs or NUMA nodes than they were granted, and strangers on owned CPUs."
+        yield _counted("kubeqos_node_container_drifts", text, "kind", self._agent.books.counts)
         text = "Containers that lack a cgroup v2 file that a plugin sets: this node has cgroup v1."
         yield _counted("kubeqos_node_unapplied_cgroup_files", text, "file", self._agent.unsupported.files)
 

@@ -211,6 +211,9 @@ class PendingUpdates:
         """Tell this container nothing until `resume`."""
         self._paused.add(key)
 
+    def is_paused(self, key: ContainerKey) -> bool:
+        return key in self._paused
+
     def resume(self, key: ContainerKey) -> None:
         self._paused.discard(key)
 
@@ -219,6 +222,14 @@ class PendingUpdates:
     def in_the_way(self, pod_uid: str, cpus: CpuSet) -> list[PendingUpdate]:
         """Updates of other pods' containers that may have these CPUs until they are told."""
         return [one for one in (*self, *self._unplanned) if one.key[0] != pod_uid and one.gives_up & cpus]
+
+    def unknown(self, cpus: CpuSet) -> list[PendingUpdate]:
+        """Containers of an earlier life on these CPUs, of whom nobody has said yet what they should have."""
+        return [
+            PendingUpdate(key, Grant(), had.cpus, NO_CPUS)
+            for key, had in self._last.items()
+            if had.grant is None and key not in self._queues and had.cpus & cpus
+        ]
 
     def before_start(self, key: ContainerKey) -> list[PendingUpdate]:
         """Updates of a container that it must have heard before it runs."""

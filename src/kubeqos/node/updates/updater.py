@@ -37,6 +37,9 @@ class DeclaresGrants(Protocol):
     @property
     def machine(self) -> Machine: ...
 
+    @property
+    def entries(self) -> Mapping[str, object]: ...
+
     def grant(self, container: ContainerRef) -> Grant: ...
 
     def grants(self) -> Mapping[ContainerKey, Grant]: ...
@@ -147,6 +150,12 @@ class ContainerUpdater:
         self._found[key] = resources
         self.pending.found(key, _cpus_of(resources))
 
+    def settled(self, key: ContainerKey) -> str | None:
+        """The container that has all that it should have, as far as it was told; None while something is under way."""
+        if key in self._found or self.pending.of(key) or self.pending.is_paused(key):
+            return None
+        return self._live(key)
+
     def as_found(self) -> Mapping[ContainerKey, cri.LinuxContainerResources]:
         """What the runtime said of those that were found, as long as nobody has said what they should have."""
         return self._found
@@ -204,11 +213,17 @@ class ContainerUpdater:
             self.pending.resume(key)
             self._push([key])
 
-    async def room(self, pod_uid: str, cpus: CpuSet) -> None:
-        """Wait until the containers of other pods have left these CPUs."""
+    async def room(self, ref: ContainerRef, cpus: CpuSet) -> None:
+        """Wait until the containers of other pods have left these CPUs of a container."""
         await self._wait(
-            lambda: self.pending.in_the_way(pod_uid, cpus), lambda one: f"has not left CPUs {one.gives_up & cpus} yet"
+            lambda: self._in_the_way(ref, cpus), lambda one: f"has not left CPUs {one.gives_up & cpus} yet"
         )
+
+    def _in_the_way(self, ref: ContainerRef, cpus: CpuSet) -> list[PendingUpdate]:
+        """Who is to own CPUs waits also for those whose pods are to be admitted again: only then they make room."""
+        found = self.pending.in_the_way(ref.pod_uid, cpus)
+        unknown = self.pending.unknown(own) if (own := self._admission.grant(ref).exclusive) else ()
+        return found + [one for one in unknown if one.key[0] not in {ref.pod_uid, *self._admission.entries}]
 
     # ---- Waiting
 

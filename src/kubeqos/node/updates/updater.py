@@ -222,6 +222,8 @@ class ContainerUpdater:
     def _in_the_way(self, ref: ContainerRef, cpus: CpuSet) -> list[PendingUpdate]:
         """Who is to own CPUs waits also for those whose pods are to be admitted again: only then they make room."""
         found = self.pending.in_the_way(ref.pod_uid, cpus)
+        if not self._found:
+            return found
         unknown = self.pending.unknown(own) if (own := self._admission.grant(ref).exclusive) else ()
         return found + [one for one in unknown if one.key[0] not in {ref.pod_uid, *self._admission.entries}]
 

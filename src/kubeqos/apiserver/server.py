@@ -155,33 +155,42 @@ class ApiServer:
         store = Store.open(settings.data_dir / "kubeqos.db")
         server = cls(settings, store, pki)
         server.application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        await bootstrap(server.core, pki.ca_pem.decode())
-        write_kubeconfig(
-            server.kubeconfig, server=f"https://{server.application.address}", authority=pki.ca_pem, client=pki.admin()
-        )
-        freeze_loaded()
-        tls = server_context(*pki.server_files([host, "localhost"]), pki.ca_file)
+        async with server.running():
+            write_kubeconfig(
+                server.kubeconfig,
+                server=f"https://{server.application.address}",
+                authority=pki.ca_pem,
+                client=pki.admin(),
+            )
+            freeze_loaded()
+            tls = server_context(*pki.server_files([host, "localhost"]), pki.ca_file)
+            async with serve(server.application, listener, tls):
+                yield server
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Everything but the sockets: first objects, what works in the background, and an orderly end."""
+        await bootstrap(self.core, self.pki.ca_pem.decode())
         async with asyncio.TaskGroup() as tasks:
             background = [
-                tasks.create_task(follow_policy(store, server.policy, server._policy_at)),
-                tasks.create_task(server.pod_index.follow()),
-                tasks.create_task(Expiry(store, server.chain, server.core.clock).run()),
-                tasks.create_task(server._flush_audit()),
-                tasks.create_task(expire_events(store, server.core.clock)),
-                tasks.create_task(server.decisions.run()),
+                tasks.create_task(follow_policy(self.store, self.policy, self._policy_at)),
+                tasks.create_task(self.pod_index.follow()),
+                tasks.create_task(Expiry(self.store, self.chain, self.core.clock).run()),
+                tasks.create_task(self._flush_audit()),
+                tasks.create_task(expire_events(self.store, self.core.clock)),
+                tasks.create_task(self.decisions.run()),
             ]
             try:
-                async with serve(server.application, listener, tls):
-                    yield server
+                yield
             finally:
                 for task in background:
                     task.cancel()
-                await server.nodes.close()
-                await server.hooked.caller.close()
-                await server.decisions.close()
-                await store.close()
-                if server.audit is not None:
-                    server.audit.close()
+                await self.nodes.close()
+                await self.hooked.caller.close()
+                await self.decisions.close()
+                await self.store.close()
+                if self.audit is not None:
+                    self.audit.close()
 
     async def _flush_audit(self) -> None:
         while self.audit is not None:

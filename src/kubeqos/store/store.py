@@ -9,8 +9,6 @@ and watchers and its commits are acknowledged. So nobody ever reads what a crash
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
@@ -21,6 +19,7 @@ from kubeqos.store.errors import Compacted, Conflict, FutureRevision, ReadOnly, 
 from kubeqos.store.index import KeyIndex
 from kubeqos.store.records import Delete, Event, Page, Put, Retention, Statistics, Stored, Value
 from kubeqos.store.watch import Feed, Interest, Watch
+from kubeqos.store.writer import Writer, WriterThread
 
 Render = Callable[[int], bytes | None]
 
@@ -41,7 +40,9 @@ class Batch:
 class Store:
     """Keys to bytes under one global revision. Its methods are called on one event loop."""
 
-    def __init__(self, database: Database, retention: Retention, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, database: Database, retention: Retention, clock: Callable[[], float], writer: Callable[[], Writer]
+    ) -> None:
         self._database = database
         self._retention = retention
         self._clock = clock
@@ -61,9 +62,7 @@ class Store:
         self._on_discard: list[Callable[[], None]] = []
         self._compacting = False
         self._ages: list[tuple[float, int]] = [(clock(), revision)]
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._writer = threading.Thread(target=self._run_jobs, name="store-writer", daemon=True)
-        self._writer.start()
+        self._writer = writer()  # last: a file that cannot be read leaves no thread behind
 
     @classmethod
     def open(
@@ -73,11 +72,12 @@ class Store:
         retention: Retention = Retention(),  # noqa: B008 - frozen value
         max_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        writer: Callable[[], Writer] = WriterThread,
     ) -> Store:
         """Open or create the database file. `max_bytes` bounds its size; 0 leaves that to the disk."""
         database = Database(path, max_bytes=max_bytes)
         try:
-            return cls(database, retention, clock)
+            return cls(database, retention, clock, writer)
         except BaseException:
             database.close(clean=False)
             raise
@@ -223,7 +223,7 @@ class Store:
             return
         self._in_flight, self._open_batch = batch, Batch()
         loop = asyncio.get_running_loop()
-        self._jobs.put(lambda: self._write(batch, loop))
+        self._writer.put(lambda: self._write(batch, loop))
 
     def _render_coalesced(self, batch: Batch) -> None:
         revision = self._assigned + 1
@@ -320,7 +320,7 @@ class Store:
         if not (self._compacting or self._closing or self._failure):
             self._compacting = True
             target, loop = self.compacted, asyncio.get_running_loop()
-            self._jobs.put(lambda: self._compact(target, loop))
+            self._writer.put(lambda: self._compact(target, loop))
 
     def _compacted_step(self, more: bool, failure: StoreError | None) -> None:
         self._compacting = False
@@ -343,10 +343,6 @@ class Store:
             self.compact(target)
 
     # writer thread
-
-    def _run_jobs(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
 
     def _write(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
         failure = None
@@ -377,8 +373,7 @@ class Store:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
         self._feed.close()
-        self._jobs.put(None)
-        await asyncio.to_thread(self._writer.join)
+        await self._writer.close()
         self._database.close(clean=self._failure is None)
 
 

@@ -1,0 +1,37 @@
+"""`python -m tests.torture [SEEDS]`: run seeds, each in a process of its own; print what they broke, shrunk."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a run
+    os.execve(sys.executable, [sys.executable, "-m", "tests.torture", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+
+from tests.torture import virtualtime  # noqa: F401 - before kubeqos
+from tests.torture.campaign import campaign
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    parser.add_argument("seeds", nargs="?", default="0-19", help="such as 7, 0-99 or 3,7,100-120")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--no-shrink", action="store_true", help="print a failing seed as it is")
+    parser.add_argument("--story", action="store_true", help="print what happened in each run")
+    parser.add_argument("--json", default="", help="write the figures of the campaign to this file")
+    parser.add_argument("--minutes", type=float, default=0.0, help="start no further seed after so long")
+    given = parser.parse_args()
+    seeds = [seed for part in given.seeds.split(",") for seed in _range(part)]
+    return campaign(
+        seeds, jobs=given.jobs, shrinks=not given.no_shrink, story=given.story, json=given.json, minutes=given.minutes
+    )
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

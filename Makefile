@@ -15,8 +15,9 @@ PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscop
 CAMPAIGNS := slow or containerd
 ROUNDS ?= 3
 SEED   ?=
+SEEDS  ?= 0-19
 
-.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak exclusive docs dist proto lock durations kubectl stock clean
+.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak exclusive torture docs dist proto lock durations kubectl stock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -78,6 +79,9 @@ soak: $(DEV) ## twenty minutes of pod churn on 1,000 nodes, and the proof that n
 
 exclusive: $(DEV) ## ten minutes of kills, lies and lost state, while a stranger watches that no owned core is shared
 	@$(BIN)/python -m bench.exclusive $(ARGS)
+
+torture: $(DEV) ## a cluster in virtual time under drawn faults: SEEDS=0-99, MINUTES=…, RECORD=1 writes the figures down
+	@$(BIN)/python -m tests.torture $(SEEDS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RECORD),--record) $(ARGS)
 
 docs: $(DEV) ## build the documentation as a site, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q

@@ -150,15 +150,44 @@ def test_preemption_evicts_holds_the_place_and_binds_when_the_victim_is_gone() -
     assert brief(story.decide())[0] == ("bind", "high", "n")
 
 
-def test_a_refused_binding_gives_the_place_back() -> None:
+def test_a_binding_that_failed_is_tried_again_though_nothing_happens_to_the_pod() -> None:
     story = Story()
     story.core.node_changed(node("n", cpu="1"), "n", 0)
     story.see(pod("p", cpu="1"))
     story.decide()
-    story.core.bind_failed(PodKey("p", "default", "p"), "conflict", 0)
-    story.see(pod("p", cpu="1"))
+    story.core.bind_failed(PodKey("p", "default", "p"), "no answer", 0)
+    assert story.decide() == []  # a server that is away is not asked in a tight loop
+    due = story.core.next_wake
+    assert due is not None and due > 0
+    story.now = due
+    story.core.tick(due)
+    assert story.core.queue.has_work
     assert brief(story.decide()) == [("bind", "p", "n")]
     assert any("binding failed" in line for line in story.core.story("p"))
+
+
+def test_a_binding_whose_answer_was_lost_keeps_its_place() -> None:
+    story = Story()
+    story.core.node_changed(node("n", cpu="1"), "n", 0)
+    story.see(pod("p", cpu="1"))
+    story.decide()
+    story.see(bound(pod("p", cpu="1"), "n"))
+    story.core.bind_failed(PodKey("p", "default", "p"), "no answer", 0)
+    story.see(pod("q", cpu="1"))
+    assert brief(story.decide()) == [("report", "q", "")]
+
+
+def test_a_pod_that_changes_while_its_binding_is_on_its_way_is_placed_as_it_is_then() -> None:
+    story = Story()
+    story.core.node_changed(node("n", cpu="4"), "n", 0)
+    story.see(pod("p", cpu="1"))
+    story.decide()
+    story.see(pod("p", cpu="4"))
+    story.core.bind_failed(PodKey("p", "default", "p"), "conflict", 0)
+    story.see(pod("q", cpu="1"))
+    story.decide()
+    story.now = 10
+    assert brief(story.decide()) == [("report", "p", "")]
 
 
 def test_gated_and_foreign_pods_are_left_alone() -> None:
@@ -241,6 +270,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.now = 0.0
         self.raws: dict[str, dict[str, Any]] = {}
         self.homes: dict[str, str] = {}
+        self.confirmed: set[str] = set()
 
     @rule(name=st.sampled_from(["n0", "n1"]), data=st.data())
     def node_appears_or_changes(self, name: str, data: st.DataObject) -> None:
@@ -260,18 +290,28 @@ class AnyOrder(RuleBasedStateMachine):
     def pod_goes(self, uid: str) -> None:
         self.core.pod_changed(None, uid, self.now)
         self.homes.pop(uid, None)
+        self.confirmed.discard(uid)
 
     @rule(uid=names)
     def the_api_confirms(self, uid: str) -> None:
         if uid in self.homes:
             self.core.pod_changed(encode_json(bound(self.raws[uid], self.homes[uid])), uid, self.now)
+            self.confirmed.add(uid)
 
     @rule(uid=names)
     def the_api_refuses(self, uid: str) -> None:
-        if uid in self.homes:
+        if uid in self.homes and uid not in self.confirmed:
             namespace = self.raws[uid]["metadata"]["namespace"]
             self.core.bind_failed(PodKey(uid, namespace, uid), "no", self.now)
             del self.homes[uid]
+            assert uid in self.core.queue, "a pod whose binding failed waits for another try"
+
+    @rule(uid=names)
+    def the_answer_is_lost(self, uid: str) -> None:
+        """What was bound stays bound, whatever the connection says of it."""
+        if uid in self.homes and uid in self.confirmed:
+            self.core.bind_failed(PodKey(uid, self.raws[uid]["metadata"]["namespace"], uid), "no answer", self.now)
+            assert uid in self.core.cluster.where
 
     @rule()
     def decide(self) -> None:

@@ -7,10 +7,12 @@ import os
 import sys
 
 if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a run
-    os.execve(sys.executable, [sys.executable, "-m", "tests.torture", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+    os.execve(
+        sys.executable, [sys.executable, "-m", "tests.torture", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
+    )
 
 from tests.torture import virtualtime  # noqa: F401 - before kubeqos
-from tests.torture.campaign import campaign
+from tests.torture.campaign import Wishes, campaign
 
 
 def main() -> int:
@@ -20,12 +22,12 @@ def main() -> int:
     parser.add_argument("--no-shrink", action="store_true", help="print a failing seed as it is")
     parser.add_argument("--story", action="store_true", help="print what happened in each run")
     parser.add_argument("--json", default="", help="write the figures of the campaign to this file")
+    parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
     parser.add_argument("--minutes", type=float, default=0.0, help="start no further seed after so long")
     given = parser.parse_args()
     seeds = [seed for part in given.seeds.split(",") for seed in _range(part)]
-    return campaign(
-        seeds, jobs=given.jobs, shrinks=not given.no_shrink, story=given.story, json=given.json, minutes=given.minutes
-    )
+    wishes = Wishes(given.jobs, not given.no_shrink, given.story, given.json, given.minutes, given.record)
+    return campaign(seeds, wishes)
 
 
 def _range(text: str) -> range:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json as json_
+import json
 import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from tools.reliability import record
 
 from kubeqos.web.pki import Pki
 from tests.torture.plan import Fault, faults_of
@@ -66,43 +70,56 @@ def shrunk(seed: int, faults: Sequence[Fault], pki: Pki) -> tuple[list[Fault], O
     return kept, outcome
 
 
-def campaign(
-    seeds: Sequence[int], *, jobs: int, shrinks: bool, story: bool, json: str = "", minutes: float = 0.0
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How a campaign is to be run, and what is to be told of it."""
+
+    jobs: int
+    shrinks: bool
+    story: bool
+    json: str = ""
+    minutes: float = 0.0
+    record: bool = False
+
+
+def campaign(seeds: Sequence[int], wishes: Wishes) -> int:
     """Run them all; 1 if any broke a law."""
     with made_pki() as pki:
-        figures, failed = _run_all(seeds, pki, jobs, minutes, story)
-        for outcome in failed if shrinks else ():
+        figures, outcomes = _run_all(seeds, pki, wishes)
+        failed = [one for one in outcomes if one.violation]
+        for outcome in failed if wishes.shrinks else ():
             _print_shrunk(outcome, pki)
-    if json:
-        with open(json, "w", encoding="utf-8") as file:
-            json_.dump({**figures, "failed seeds": [one.seed for one in failed]}, file, indent=2)
-    shown = (f"{value:.1f} {name}" if isinstance(value, float) else f"{value} {name}" for name, value in figures.items())
-    print(", ".join(shown))
+    if wishes.json:
+        runs = [{"seed": one.seed, "digest": one.digest, "violation": one.violation} for one in outcomes]
+        Path(wishes.json).write_text(json.dumps({**figures, "violations": len(failed), "runs": runs}, indent=2))
+    if wishes.record:
+        record("cluster in virtual time", figures, len(failed))
+    shown = (
+        f"{value:.1f} {name}" if isinstance(value, float) else f"{value} {name}" for name, value in figures.items()
+    )
+    print(f"{', '.join(shown)}: {len(failed)} violations")
     return 1 if failed else 0
 
 
-def _run_all(
-    seeds: Sequence[int], pki: Pki, jobs: int, minutes: float, story: bool
-) -> tuple[dict[str, Any], list[Outcome]]:
+def _run_all(seeds: Sequence[int], pki: Pki, wishes: Wishes) -> tuple[dict[str, Any], list[Outcome]]:
     started = time.monotonic()
-    figures = {"seeds": 0, "steps": 0, "hours of virtual time": 0.0, "deaths": 0, "acknowledged writes": 0,
-               "containers started": 0, "faults": 0, "violations": 0}  # fmt: skip
-    failed: list[Outcome] = []
+    figures: dict[str, Any] = {"seeds": 0, "faults": 0, "deaths": 0, "steps": 0, "hours of virtual time": 0.0,
+                               "acknowledged writes": 0, "containers started": 0}  # fmt: skip
+    outcomes: list[Outcome] = []
 
     def one(seed: int) -> Outcome | None:
-        late = minutes and time.monotonic() - started > 60 * minutes
+        late = wishes.minutes and time.monotonic() - started > 60 * wishes.minutes
         return None if late else alone(seed, faults_of(seed), pki)
 
-    with ThreadPoolExecutor(jobs) as workers:
+    with ThreadPoolExecutor(wishes.jobs) as workers:
         for outcome in filter(None, workers.map(one, seeds)):
             _count(figures, outcome)
             print(f"seed {outcome.seed}: {outcome.faults} faults, {outcome.deaths} deaths, {outcome.steps} steps, "
                   f"{outcome.seconds:.0f} s, {outcome.digest}: {outcome.violation or 'ok'}", flush=True)  # fmt: skip
-            if story:
+            if wishes.story:
                 print("\n".join(f"    {line}" for line in outcome.told))
-            failed += [outcome] if outcome.violation else []
-    return figures, failed
+            outcomes.append(outcome)
+    return figures, outcomes
 
 
 def _count(figures: dict[str, Any], outcome: Outcome) -> None:
@@ -113,7 +130,6 @@ def _count(figures: dict[str, Any], outcome: Outcome) -> None:
     figures["acknowledged writes"] += outcome.acknowledged
     figures["containers started"] += outcome.starts
     figures["faults"] += outcome.faults
-    figures["violations"] += bool(outcome.violation)
 
 
 def _print_shrunk(outcome: Outcome, pki: Pki) -> None:

@@ -1,7 +1,7 @@
 """The disk under SQLite: what was not synced may be lost or torn when the power goes, and writes may fail.
 
 A VFS of SQLite's own kind: files lie in a folder of memory, every write that was not synced yet is remembered with what
-it replaced. The folder of a dead server is never touched again: the next one gets a copy of what a real disk would have.
+it replaced. The folder of a dead server is never touched again: the next one gets a copy of what a disk would have.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _File(apsw.VFSFile):
         self.disk = disk_of(self.path)
         super().__init__(BASE, name, flags)  # type: ignore[arg-type]
 
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
+    def xWrite(self, data: bytes, offset: int) -> None:
         disk = self.disk
         if disk is not None:
             disk.writes += 1
@@ -89,7 +89,7 @@ class _File(apsw.VFSFile):
         if how == "broken":
             raise apsw.IOError(os.strerror(errno.EIO))
 
-    def xSync(self, flags: int) -> None:  # noqa: N802
+    def xSync(self, flags: int) -> None:
         if self.disk is not None:
             self.disk.before_write()
             if self.disk.fail() == "broken":
@@ -102,7 +102,7 @@ class _Files(apsw.VFS):
     def __init__(self) -> None:
         super().__init__(NAME, BASE, makedefault=True)
 
-    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         return _File(name, flags)
 
 

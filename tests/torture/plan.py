@@ -49,7 +49,8 @@ def faults_of(seed: int) -> list[Fault]:
     chance, shape = random.Random(f"faults {seed}"), shape_of(seed)
     kinds = {
         "crash": 6.0, "power cut": 2.0, "crash in write": 2.0, "gone": 0.5, "disk full": 1.0, "disk broken": 0.7,
-        "weather": 3.0, "partition": 2.0, "clock jump": 0.7, "reboot": 1.0, "node disk full": 1.0, "runtime hangs": 1.0,
+        "weather": 3.0, "partition": 2.0, "clock jump": 0.7, "reboot": 1.0, "wipe": 0.3,
+        "node disk full": 1.0, "runtime hangs": 1.0,
     }  # fmt: skip
     names = chance.choices(list(kinds), list(kinds.values()), k=chance.randint(3, 15))
     return sorted((_fault(kind, chance, shape) for kind in names), key=lambda fault: fault.at)
@@ -74,7 +75,7 @@ def _fault(kind: str, chance: random.Random, shape: Shape) -> Fault:
             return Fault(at, kind, chance.choice(["scheduler", "controllers", f"node-{node}"]), long)
         case "clock jump":
             return Fault(at, kind, "*", 0.0, chance.choice([-3600.0, -30.0, -1.0, 1.0, 30.0, 3600.0]))
-        case "reboot":
+        case "reboot" | "wipe":
             return Fault(at, kind, node, short)
         case "node disk full":
             return Fault(at, kind, node, long)

@@ -180,7 +180,9 @@ async def _strike(world: World, fault: Fault) -> None:
             world.network.weather.pop(fault.target, None)
         case "clock jump":
             world.loop.wall_offset += fault.amount
-        case "reboot":
+        case "reboot" | "wipe":
+            if fault.kind == "wipe":
+                world.wiped.add(fault.target)
             world.down[f"node-{fault.target}"] = fault.seconds + 1
             world.down[f"runtime-{fault.target}"] = fault.seconds
             for part in ("runtime", "node"):

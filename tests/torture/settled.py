@@ -1,4 +1,4 @@
-"""Whether a cluster has come to rest as it should: what users asked for runs, what they deleted is gone, books agree."""
+"""Whether a cluster has come to rest as it should: what users asked for runs, what they deleted is gone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from tests.torture.laws import Books
 from tests.torture.users import TIGHT
 
 
-def unsettled(
-    books: Books, agents: Mapping[str, NodeAgent], runtimes: Mapping[str, SimulatedRuntime]
-) -> list[str]:
+def unsettled(books: Books, agents: Mapping[str, NodeAgent], runtimes: Mapping[str, SimulatedRuntime]) -> list[str]:
     """Everything that is not as it should be; nothing when all is well."""
     pods = list(books.pods())
     return [

@@ -124,6 +124,8 @@ class _Stream:
             work = self._serve(self._server.method(path), encode(request))
             self._pump = channel.sockets.network.components.spawn(self._server.life, work)
             self._server.life.on_death.append(self._died)
+            if (client := WHERE.get()) is not None:
+                client.on_death.append(self.cancel)
 
     def _died(self) -> None:
         self._pipe.put_nowait(None)
@@ -223,7 +225,7 @@ class Channel:
             raise _failure(aborted.code, aborted.details) from None
         except grpc.aio.AioRpcError:
             raise
-        except Exception as error:  # noqa: BLE001 - as gRPC's own server
+        except Exception as error:
             raise _failure(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}") from error
         return bytes((method.response_serializer or bytes)(answer))
 
@@ -236,11 +238,11 @@ class Channel:
         return grpc.ChannelConnectivity.READY if connected else grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
     async def wait_for_state_change(self, last: grpc.ChannelConnectivity) -> None:
-        while self.get_state() is last:
+        while self.get_state() is last:  # noqa: ASYNC110 - it is a poll: the dead tell nobody
             await asyncio.sleep(CONNECTED_SECONDS)
 
     async def channel_ready(self) -> None:
-        while self.get_state() is not grpc.ChannelConnectivity.READY:
+        while self.get_state() is not grpc.ChannelConnectivity.READY:  # noqa: ASYNC110
             await asyncio.sleep(CONNECTED_SECONDS)
 
     async def close(self, grace: float | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from kubeqos.client import ApiError, Unreachable
 from kubeqos.client.api import Api, PatchType
 from kubeqos.client.resources import DEPLOYMENTS, JOBS, NAMESPACES, PODS, RESOURCE_QUOTAS
+from kubeqos.codec import decode_json
 from tests.torture.plan import CHAOS_SECONDS
 
 CALM, TIGHT = "calm", "tight"
@@ -33,9 +34,7 @@ def exclusive(cpus: int) -> dict[str, Any]:
 
 
 def gold() -> dict[str, Any]:
-    return container(
-        requests={"cpu": "100m", "memory": "64Mi"}, qosResources=[{"name": "rdt", "class": "gold"}]
-    )
+    return container(requests={"cpu": "100m", "memory": "64Mi"}, qosResources=[{"name": "rdt", "class": "gold"}])
 
 
 class Users:
@@ -56,9 +55,7 @@ class Users:
             "metadata": {"name": "all"},
             "spec": {
                 "hard": QUOTA,
-                "qosResources": {
-                    "container": [{"name": "rdt", "classes": [{"name": "gold", "capacity": GOLD_QUOTA}]}]
-                },
+                "qosResources": {"container": [{"name": "rdt", "classes": [{"name": "gold", "capacity": GOLD_QUOTA}]}]},
             },
         }
         await self._insist(self._api.create, RESOURCE_QUOTAS, quota, TIGHT)
@@ -71,7 +68,16 @@ class Users:
 
     async def _one_user(self) -> None:
         chance = self._chance
-        actions = [self._deploy, self._scale, self._pod, self._pod, self._job, self._delete_pod, self._drop, self._crowd]
+        actions = [
+            self._deploy,
+            self._scale,
+            self._pod,
+            self._pod,
+            self._job,
+            self._delete_pod,
+            self._drop,
+            self._crowd,
+        ]
         while not self.stopped and asyncio.get_running_loop().time() < CHAOS_SECONDS:
             try:
                 await chance.choice(actions)()
@@ -87,9 +93,12 @@ class Users:
     async def _deploy(self) -> None:
         name = self._name("web")
         if self._number > 10 + 2 * self._nodes:
-            return await self._drop()
+            await self._drop()
+            return
         kind = self._chance.choice([shared(), shared(), exclusive(1), gold()])
-        copies = 1 if "limits" in kind["resources"] or "qosResources" in kind["resources"] else self._chance.randint(1, 4)
+        copies = (
+            1 if "limits" in kind["resources"] or "qosResources" in kind["resources"] else self._chance.randint(1, 4)
+        )
         spec = {
             "replicas": copies,
             "selector": {"matchLabels": {"app": name}},
@@ -136,8 +145,6 @@ class Users:
             await self._api.delete(PODS, metadata["name"], metadata["namespace"], grace_seconds=grace)
 
     async def _some(self, resource: Any, namespace: str) -> Any:
-        from kubeqos.codec import decode_json
-
         items = (await self._api.list(resource, namespace)).items
         return decode_json(self._chance.choice(items)) if items else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import itertools
 import os
 import random
 import time
@@ -63,6 +64,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._now
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return SerialFuture(loop=self)
 
     def wall(self) -> float:
         """What clocks on walls say; they may jump."""
@@ -140,9 +144,35 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
 
+class SerialTask(asyncio.Task[Any]):
+    """A task whose place in a set is the same in every run; by its address it would not be."""
+
+    _serials = itertools.count()
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.serial = next(self._serials)
+        super().__init__(*arguments, **named)
+
+    def __hash__(self) -> int:
+        return self.serial
+
+
+class SerialFuture(asyncio.Future[Any]):
+    """The same for futures."""
+
+    _serials = itertools.count()
+
+    def __init__(self, **named: Any) -> None:
+        self.serial = next(self._serials)
+        super().__init__(**named)
+
+    def __hash__(self) -> int:
+        return self.serial
+
+
 def _keeping_task(loop: asyncio.AbstractEventLoop, coro: Any, **arguments: Any) -> asyncio.Task[Any]:
     """A task that its component keeps: a dead one that is collected would run its `finally` blocks."""
-    task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **arguments)
+    task = SerialTask(coro, loop=loop, **arguments)
     context = arguments.get("context")
     life = context.get(WHERE) if context is not None else WHERE.get()
     if life is not None:

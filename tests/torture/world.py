@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import random
 import time
@@ -136,6 +137,8 @@ class World:
         self.disk: Disk | None = None
         self.disk_fails = ""
         self.full_nodes: set[str] = set()
+        self.wiped: set[str] = set()
+        """Nodes whose runtime will have forgotten everything when it starts again."""
         self.runtimes: dict[str, SimulatedRuntime] = {}
         self.agents: dict[str, NodeAgent] = {}
         self.violation = ""
@@ -231,7 +234,7 @@ class World:
         server.application.address = "api:6443"
         async with server.running():
             self._up = life, server
-            while store.failure is None:
+            while store.failure is None:  # noqa: ASYNC110 - as a liveness probe does
                 await asyncio.sleep(1)
             await asyncio.sleep(self.chance.uniform(1, 10))  # until somebody sees that it is not healthy
             self.tell(f"api is restarted: {store.failure}")
@@ -262,10 +265,18 @@ class World:
         return self.folder / node
 
     async def _run_runtime(self, node: str) -> None:
-        """A runtime that has nothing yet: whoever starts one again has rebooted the machine."""
+        """A runtime that remembers what there was before a reboot, unless that was wiped; nothing runs any more."""
         WatchedRuntime.world = self
         runtime = WatchedRuntime(laptop8(), OFFERS, name=node, logs=False)
         runtime.node = node
+        if (before := self.runtimes.get(node)) is not None:
+            if node in self.wiped:
+                self.wiped.discard(node)
+                self.starts.forgotten |= {one.config.metadata.uid for one in before.core.sandboxes.values()}
+            else:
+                runtime.core = before.core
+                for sandbox in list(runtime.core.sandboxes):
+                    runtime.core.stop_pod_sandbox(cri.StopPodSandboxRequest(pod_sandbox_id=sandbox), time.time_ns())
         self.runtimes[node] = runtime
         socket = self._sockets(node) / "cri.sock"
         async with serving(runtime, f"unix://{socket}"):
@@ -326,7 +337,5 @@ def _causes(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error} ({where})"
 
 
-def _nobody() -> Any:
-    import contextvars
-
+def _nobody() -> contextvars.Context:
     return contextvars.Context()

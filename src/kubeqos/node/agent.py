@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.clock import NS, Timer, WallClock
@@ -53,6 +53,7 @@ from kubeqos.supervision import Supervisor, Work
 
 log = logger(__name__)
 SYNC_SECONDS, RETRY_SECONDS, SOON_SECONDS = 10.0, 1.0, 1.0
+Answer = TypeVar("Answer")
 
 
 class NodeAgent:
@@ -140,14 +141,13 @@ class NodeAgent:
     async def run(self) -> None:
         """Run the node until cancelled; its containers run on without us."""
         try:
-            await self._meet_runtime()
+            await self._answered(self.refresh_runtime)
             self._keep("pods", self.pods.run)
             with contextlib.suppress(TimeoutError):
                 # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event is set.
                 async with asyncio.timeout(SYNC_SECONDS):
                     await self.pods.synced.wait()
             self._keep("events", self.parts.events.run)
-            self._looked = await self.runtime.look()  # what ends while we take over is an event, too
             await self._take_over()
             self._keep("runtime events", self._follow_runtime)
             self._keep("relist", self._relist)
@@ -305,19 +305,19 @@ class NodeAgent:
 
     # ---- Taking over
 
-    async def _meet_runtime(self) -> None:
-        """Wait until the runtime answers: without it nothing can be decided."""
+    async def _answered(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Ask the runtime until it answers: without it nothing can be decided, and it may hang at any question."""
         while True:
             try:
-                await self.refresh_runtime()
-                return
+                return await question()
             except CallError as error:
                 log.warning("the runtime does not answer: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _take_over(self) -> None:
         """Find out what runs, take over the ledger, then listen to the API."""
-        seen = await self.executor.look_at_all()
+        self._looked = await self._answered(self.runtime.look)  # what ends while we take over is an event, too
+        seen = await self._answered(self.executor.look_at_all)
         pods = admitted_pods(self.pods.known())
         live = dict(live_containers(pods, seen, self.updater.as_found()))
         restored = await self.admission.restore(pods, live)

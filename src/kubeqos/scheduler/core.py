@@ -131,6 +131,8 @@ class Scheduler:
         self.spreading = DefaultSpreading()
         self._profile_of: dict[str, str] = {}
         self._nominees: dict[str, _Nominee] = {}
+        self._sent_off: dict[str, QueuedPod] = {}
+        """Pods whose binding is on its way: until the API shows it, or refuses it, nobody knows what became of it."""
         self._told: dict[str, tuple[str, str]] = {}
         self._explained: tuple[Unplaced, Waiting] | None = None
         self._stories: OrderedDict[str, list[str]] = OrderedDict()
@@ -195,11 +197,18 @@ class Scheduler:
         self.queue.wake(["claims"], now)
 
     def bind_failed(self, pod: PodKey, why: str, now: float) -> None:
-        """The API refused a binding: give the place back and try again later."""
+        """The API refused a binding, or did not answer: give the place back and try again later.
+
+        One that was carried out all the same is bound when this comes, or soon after: its place is its own.
+        """
         self.counters.attempts[Outcome.ERROR] += 1
         self._tell_story(pod.uid, now, f"binding failed: {why}")
+        waiting = self._sent_off.pop(pod.uid, None)
+        if waiting is None:
+            return
         if pod.uid in self.cluster.where:
             self._release(pod.uid, now)
+        self.queue.retry(waiting, now)
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
@@ -231,6 +240,7 @@ class Scheduler:
             if len(self.refusals):
                 self._sent(pod, answer.node, now)
             self.queue.remove(pod.uid)
+            self._sent_off[pod.uid] = pod
             self.queue.wake([COMPANY], now)
             self._told.pop(pod.uid, None)
             self.counters.attempts[Outcome.SCHEDULED] += 1
@@ -306,10 +316,11 @@ class Scheduler:
     @property
     def next_wake(self) -> float | None:
         """When to call `tick` even if nothing happens."""
-        return self.refusals.next_due
+        return min((due for due in (self.refusals.next_due, self.queue.next_due) if due is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Time has passed: nodes whose pause is over may be tried again."""
+        """Time has passed: nodes and pods whose pause is over may be tried again."""
+        self.queue.promote(now)
         for over in self.refusals.over(now):
             self._let_in(over, now)
 
@@ -359,6 +370,7 @@ class Scheduler:
     def _pod_bound(self, raw: bytes, envelope: Envelope, now: float) -> None:
         uid, node = envelope.metadata.uid, envelope.spec.node_name
         self.queue.remove(uid)
+        self._sent_off.pop(uid, None)
         self._nominees.pop(uid, None)
         self._told.pop(uid, None)
         row = self.cluster.where.get(uid)
@@ -403,8 +415,9 @@ class Scheduler:
 
     def _pod_waits(self, raw: bytes, envelope: Envelope, now: float) -> None:
         uid = envelope.metadata.uid
-        if uid in self.cluster.where and uid not in self._nominees:
-            return  # a binding is on its way
+        if (sent_off := self._sent_off.get(uid)) is not None:
+            sent_off.shape = self._shape(raw, envelope)  # for another try, should the binding fail
+            return
         policy = envelope.has_compute_policy()
         self.claims.pod_names(uid, envelope.metadata.namespace, envelope.spec.resource_claims, policy=policy)
         shape = self._shape(raw, envelope)
@@ -417,6 +430,7 @@ class Scheduler:
 
     def _pod_gone(self, uid: str, now: float) -> None:
         self.queue.remove(uid)
+        self._sent_off.pop(uid, None)
         self._nominees.pop(uid, None)
         self._told.pop(uid, None)
         self._profile_of.pop(uid, None)

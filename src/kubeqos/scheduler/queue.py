@@ -3,7 +3,7 @@
 A pod is ACTIVE (decide now), in BACKOFF (decide after a pause that doubles with every failed attempt) or
 WAITING (nothing that could help has happened). A waiting pod names what it waits for; an event wakes exactly
 the pods that wait for what the event freed. When nothing is active, pods in backoff do not wait for their
-pause: there is nobody they could delay.
+pause: there is nobody they could delay. A pod whose binding failed does: the server is away or too busy.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class SchedulingQueue:
         self._active: list[tuple[tuple[int, float], int, str]] = []
         self._sequence = 0  # equal pods in the order they came
         self._backoff: list[tuple[float, str]] = []
+        self._retries: list[tuple[float, str]] = []
         self._place: dict[str, str] = {}
         self._waiting_for: defaultdict[Hashable, set[str]] = defaultdict(set)
 
@@ -65,7 +66,8 @@ class SchedulingQueue:
 
     def count(self, place: str) -> int:
         """How many pods are `active`, in `backoff` or `waiting`."""
-        return sum(1 for where in self._place.values() if where == place)
+        places = ("backoff", "retry") if place == "backoff" else (place,)
+        return sum(1 for where in self._place.values() if where in places)
 
     def add(self, pod: QueuedPod) -> None:
         """A new pod, or a changed one, which starts over."""
@@ -82,7 +84,7 @@ class SchedulingQueue:
 
     def pop(self, now: float) -> QueuedPod | None:
         """The next pod to decide, which stays known until it is removed or fails."""
-        self._promote(now)
+        self.promote(now)
         while self._active:
             _, _, uid = heapq.heappop(self._active)
             if self._place.get(uid) == "active":
@@ -103,6 +105,19 @@ class SchedulingQueue:
         self._place[pod.uid] = "waiting"
         for need in pod.waits_for:
             self._waiting_for[need].add(pod.uid)
+
+    def retry(self, pod: QueuedPod, now: float) -> None:
+        """It had a node, and the API did not take it: decide again after a pause that is kept."""
+        self.remove(pod.uid)
+        self._pods[pod.uid] = pod
+        self._note_attempt(pod, now)
+        self._place[pod.uid] = "retry"
+        heapq.heappush(self._retries, (pod.ready_at, pod.uid))
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next pause that is kept ends."""
+        return self._retries[0][0] if self._retries else None
 
     def wake(self, freed: Iterable[Hashable], now: float) -> list[str]:
         """Something was freed: pods that wait for it are decided again, after their pause."""
@@ -126,7 +141,7 @@ class SchedulingQueue:
 
     @property
     def has_work(self) -> bool:
-        """Whether `pop` is worth a call."""
+        """Whether `pop` is worth a call; `promote` says what time has changed."""
         return bool(self._active or self._backoff)
 
     def _take(self, uid: str) -> QueuedPod:
@@ -146,11 +161,13 @@ class SchedulingQueue:
         self._place[pod.uid] = "backoff"
         heapq.heappush(self._backoff, (pod.ready_at, pod.uid))
 
-    def _promote(self, now: float) -> None:
-        while self._backoff and self._backoff[0][0] <= now:
-            _, uid = heapq.heappop(self._backoff)
-            if self._place.get(uid) == "backoff":
-                self._activate(self._pods[uid])
+    def promote(self, now: float) -> None:
+        """Let those whose pause is over be decided."""
+        for paused, place in ((self._backoff, "backoff"), (self._retries, "retry")):
+            while paused and paused[0][0] <= now:
+                _, uid = heapq.heappop(paused)
+                if self._place.get(uid) == place:
+                    self._activate(self._pods[uid])
 
     def _stop_waiting(self, pod: QueuedPod) -> None:
         for need in pod.waits_for:

@@ -281,8 +281,8 @@ class SchedulerService:
         await self._patch_status(victim, {"conditions": [condition]})
         try:
             await self._api.delete(PODS, victim.name, victim.namespace, uid=victim.uid)
-        except ApiError as error:
-            if not error.not_found:
+        except (ApiError, Unreachable) as error:  # the preemptor is decided again, and sees who is still there
+            if not (isinstance(error, ApiError) and error.not_found):
                 log.warning("cannot evict", pod=f"{victim.namespace}/{victim.name}", error=str(error))
 
     async def _patch_status(self, pod: PodKey, status: JsonObject) -> None:

@@ -57,20 +57,20 @@ class Interest:
 
 
 class Waiters:
-    """Those who wait for events of one prefix: all of them, or those about one topic."""
+    """Those who wait for events of one prefix, all or those about one topic, in the order in which they came."""
 
     __slots__ = ("about", "anything")
 
     def __init__(self) -> None:
-        self.anything: set[Waiter] = set()
-        self.about: dict[Topics, dict[str, set[Waiter]]] = {}
+        self.anything: dict[Waiter, None] = {}
+        self.about: dict[Topics, dict[str, dict[Waiter, None]]] = {}
 
     def add(self, waiter: Waiter, interest: Interest | None) -> None:
-        self._group(interest).add(waiter)
+        self._group(interest)[waiter] = None
 
     def discard(self, waiter: Waiter, interest: Interest | None) -> None:
         group = self._group(interest)
-        group.discard(waiter)
+        group.pop(waiter, None)
         if interest is not None and not group:
             table = self.about[interest.topics]
             del table[interest.topic]
@@ -81,7 +81,7 @@ class Waiters:
         """Whom these events wake. An event is asked once what it is about, however many watch."""
         yield from self.anything
         for topics, table in self.about.items():
-            for topic in {topic for event in events for topic in topics(event)}:
+            for topic in dict.fromkeys(topic for event in events for topic in topics(event)):
                 yield from table.get(topic, ())
 
     def __iter__(self) -> Iterator[Waiter]:
@@ -93,10 +93,10 @@ class Waiters:
     def __bool__(self) -> bool:
         return bool(self.anything or self.about)
 
-    def _group(self, interest: Interest | None) -> set[Waiter]:
+    def _group(self, interest: Interest | None) -> dict[Waiter, None]:
         if interest is None:
             return self.anything
-        return self.about.setdefault(interest.topics, {}).setdefault(interest.topic, set())
+        return self.about.setdefault(interest.topics, {}).setdefault(interest.topic, {})
 
 
 class Waiter:

@@ -91,7 +91,7 @@ class SimulatedRuntime(Runtime):
         self.faults = faults
         self._tree = CgroupTree(cgroup_root) if cgroup_root is not None else None
         self._logs = logs
-        self._subscribers: set[asyncio.Queue[cri.ContainerEventResponse]] = set()
+        self._subscribers: dict[asyncio.Queue[cri.ContainerEventResponse], None] = {}  # told in the order they came
         self._timer: Timer | None = None
         self._timer_ns: int | None = None
 
@@ -127,7 +127,7 @@ class SimulatedRuntime(Runtime):
 
     async def events(self, since: Seen | None = None) -> AsyncIterator[cri.ContainerEventResponse]:
         queue: asyncio.Queue[cri.ContainerEventResponse] = asyncio.Queue()
-        self._subscribers.add(queue)
+        self._subscribers[queue] = None
         try:
             if since is not None:
                 for event in self._since(since):
@@ -135,7 +135,7 @@ class SimulatedRuntime(Runtime):
             while True:
                 yield await queue.get()
         finally:
-            self._subscribers.discard(queue)
+            self._subscribers.pop(queue, None)
 
     def _since(self, before: Seen) -> list[cri.ContainerEventResponse]:
         now_ns = self.clock.now_ns()

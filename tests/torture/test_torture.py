@@ -1,0 +1,48 @@
+"""Seeds that once broke a law, and the promise that a seed repeats. `make torture` runs others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools import reliability
+
+NAMED = {
+    5: "bindings are lost on their way to the API server",
+    6: "a runtime hangs while an agent takes over",
+}
+CI_MINUTES = 8
+
+
+def torture(folder: Path, *words: str) -> Any:
+    """A campaign in a process of its own: it replaces clocks, gRPC and SQLite's files."""
+    file = folder / "figures.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.torture", *words, "--no-shrink", "--json", str(file)],
+        capture_output=True, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert file.exists(), done.stdout + done.stderr
+    return json.loads(file.read_text())
+
+
+@pytest.mark.timeout(600)
+def test_named_seeds_break_no_law_and_a_seed_is_the_same_run_twice(tmp_path: Path) -> None:
+    first, *_ = seeds = list(NAMED)
+    found = torture(tmp_path, ",".join(map(str, [first, *seeds])))
+    assert [(run["seed"], run["violation"]) for run in found["runs"]] == [(seed, "") for seed in (first, *seeds)]
+    one, again, *_ = (run["digest"] for run in found["runs"])
+    assert one == again
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_other_seeds_break_no_law(tmp_path: Path) -> None:
+    more = ["--record"] if reliability.asked_for() else []
+    found = torture(tmp_path, "100-299", "--minutes", str(CI_MINUTES), *more)
+    assert [run for run in found["runs"] if run["violation"]] == []
+    assert found["runs"], "not one run was done in time"

@@ -17,7 +17,8 @@ Job = Callable[[], None]
 class Writer(Protocol):
     """Runs jobs one after the other, in the order in which they came."""
 
-    def put(self, job: Job) -> None: ...
+    @property
+    def put(self) -> Callable[[Job], None]: ...
 
     async def close(self) -> None:
         """Run what was put, and end."""
@@ -28,11 +29,9 @@ class WriterThread:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self.put: Callable[[Job], None] = self._jobs.put
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
-
-    def put(self, job: Job) -> None:
-        self._jobs.put(job)
 
     async def close(self) -> None:
         self._jobs.put(None)

@@ -54,6 +54,8 @@ ONLINE = {
     "classes": "classes",
     "classes-wide": "classes -o wide",
     "classes-name": "classes -o name",
+    "classes-plan": "classes plan examples/qos-classes/next-classes.yaml -o wide",
+    "classes-drain": "classes drain rdt=gold",
     "describe-node": "describe node node-a",
     "describe-pod": "describe pod first",
     "describe-quota": "describe quota limits",

@@ -416,7 +416,7 @@ class NodeAgent:
             return
         for refused in set(found.refused) - set(self.classes.catalog.refused):
             self.record_node("QOSResourceRefused", refused)
-        self.classes.catalog = found
+        before, self.classes.catalog = self.classes.catalog, found
         self.context = replace(self.context, catalog=found)
         for uid, pod in list(self.core.pods.items()):
             missing = self.classes.unavailable(pod.admitted) if self.settings.qos_class_eviction else []
@@ -425,6 +425,8 @@ class NodeAgent:
                 self.feed(fx.Evict(uid, "QOSResourcesUnavailable", message))
             elif pod.live:
                 self.watch.look(uid)  # implicit defaults may have changed
+                if lost := self.classes.lost(uid, before):
+                    self.parts.events.pod(pod.raw, fx.Record(uid, "Warning", "QOSClassRetired", lost))
 
     # ---- The node
 

@@ -227,10 +227,6 @@ def test_redefined_classes_are_left_and_entered_again():
     [
         (offers(without="rdt"), "class 'gold' of 'rdt' is gone but still holds 2, among them container 'a'"),
         (offers(dataclasses.replace(RDT, classes=(SILVER,))), "class 'gold' of 'rdt' is gone but still holds 2"),
-        (
-            offers(dataclasses.replace(RDT, classes=(ClassInfo("gold", 1), SILVER))),
-            "class 'gold' of 'rdt' would shrink to 1 but holds 2",
-        ),
         (offers(dataclasses.replace(RDT, level=Level.POD)), "is gone but still holds 2"),
     ],
 )

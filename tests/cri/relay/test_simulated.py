@@ -40,6 +40,7 @@ from kubeqos.cri.simulated.faults import Fault, Faults, Latency
 from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.model.hardware.named import tiny2
 from tests.cri.pods import container, pod
+from tests.cri.pods import container as container_config
 from tests.cri.providers.trees import TreeKernel, plant
 from tests.cri.relay.processes import container_classes, shown
 
@@ -812,3 +813,52 @@ async def test_a_provider_says_by_itself_what_is_new(world: World, monkeypatch: 
     world.turbo.news += 1
     await until(lambda: len(world.relay.keeper.catalog.offers["turbo"].classes) == 3)
     assert (await world.classes(await world.started(turbo="mid")))["turbo"] == "mid"
+
+
+async def test_a_class_in_use_that_is_gone_from_the_file_is_retired(world: World, caplog: pytest.LogCaptureFixture):
+    container, text = await world.started(memory="kept"), world.config.read_text()
+    world.config.write_text(text.replace("kept: {min: 25%}, ", ""))
+    await world.relay.reload()
+    assert "a retired class is still in use" in caplog.text
+    assert (await world.classes(container))["memory"] == "kept"
+    assert await world.file(container, "memory.min") == "262144"
+    infos = (await world.client.status()).status.resources.container_qos_resources
+    assert {one.name: [c.name for c in one.classes] for one in infos}["memory"] == ["soft"]
+    assert (
+        "class 'kept' of QoS resource 'memory' is retired" in (await refused(world.created("b", memory="kept"))).details
+    )
+    config = container_config("main", classes={"memory": "kept"})
+    config.metadata.attempt, config.linux.resources.memory_limit_in_bytes = 1, 1 << 20
+    again = await world.client.create_container(world.sandbox, config, world.pod)  # its own next instance
+    await world.client.start_container(again)
+    assert await world.file(again, "memory.min") == "262144"
+    for one in (container, again):
+        await world.client.stop_container(one)
+        await world.client.remove_container(one)
+    await world.relay.reload()
+    assert "unavailable class 'kept'" in (await refused(world.created("c", memory="kept"))).details
+
+
+async def test_a_resource_in_use_that_is_gone_from_the_file_is_retired(world: World):
+    container = await world.started(memory="kept")
+    lines = world.config.read_text().splitlines(keepends=True)
+    start = next(n for n, line in enumerate(lines) if line.startswith("  memory:"))
+    world.config.write_text("".join([*lines[:start], *lines[start + 3 :]]))
+    await world.relay.reload()
+    infos = (await world.client.status()).status.resources.container_qos_resources
+    assert [one.name for one in infos] == ["rdt", "turbo"]
+    assert (await world.classes(container))["memory"] == "kept"
+    assert "is retired" in (await refused(world.created("b", memory="kept"))).details
+    assert (await world.classes(await world.started("plain")))["memory"] == ""
+
+
+async def test_less_capacity_than_is_used_evicts_nobody_and_lets_nobody_in(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    for name in ("a", "b"):
+        await world.started(name, turbo="high")
+    world.config.write_text(world.config.read_text().replace("capacity: {high: 5}", "capacity: {high: 1}"))
+    await world.relay.reload()
+    assert "over by 1" in caplog.text
+    error = await refused(world.created("c", turbo="high"))
+    assert "insufficient class 'high' of QoS resource 'turbo': capacity 1, in use 2" in error.details

@@ -93,7 +93,7 @@ async def test_implicit_defaults_follow_the_configuration(node: Node) -> None:
         read_classes(TABLE.replace("capacity: {gold: 2}, classes: [gold, ", "classes: ["), "classes.yaml")
     )
     assert (await node.classes(asked))["rdt"] == "gold", "who has a class keeps it when it is no longer offered"
-    with pytest.raises(CallError, match="no class 'gold'"):
+    with pytest.raises(CallError, match="class 'gold' of QoS resource 'rdt' is retired"):
         await node.start(rdt="gold")
 
 

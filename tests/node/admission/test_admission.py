@@ -189,6 +189,16 @@ async def test_a_vanished_class_evicts_only_where_asked(tmp_path: Path) -> None:
                 assert node.status(uid)["reason"] == "QOSResourcesUnavailable"
 
 
+async def test_who_has_a_class_that_is_gone_keeps_it_and_is_told(tmp_path: Path) -> None:
+    async with World(tmp_path, offers=OFFERS) as node:
+        uid, _ = await node.start(pod("web", classed(rdt="gold"))), await node.start(pod("plain"))
+        node.runtime.set_offers([BLOCKIO])
+        await node.advance(15)
+        told = [message for reason, message in node.events if reason == "QOSClassRetired"]
+        assert told == ["rdt=gold is no longer on offer here; the pod keeps it until it ends"]
+        assert {"name": "rdt", "class": "gold"} in node.container(uid)["qosResources"]
+
+
 async def test_a_provider_that_goes_and_comes_is_an_event_of_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -11,23 +12,39 @@ from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import emit, emit_names, table, wide_output_option
 from kubeqos.errors import InputError
 from kubeqos.model.objects import NodeView, PodView
+from kubeqos.rules.classes import Level
 from kubeqos.views.usage import ClassUse, class_use, holders
 
-HOLDERS = "holders"
+HOLDERS, PLAN, DRAIN = "holders", "plan", "drain"
 
 
 @click.command("classes")
 @cluster_options
 @wide_output_option
 @click.argument("resource", required=False, shell_complete=names.complete("class"))
-@click.argument("cls", required=False, metavar="[RESOURCE=CLASS]")
-def command(target: Target, form: str, resource: str | None, cls: str | None) -> None:
+@click.argument("cls", required=False, metavar="[RESOURCE=CLASS | FILE]")
+@click.option(
+    "--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long a drain waits for budgets."
+)
+@click.option("--dry-run", is_flag=True, help="Say whom a drain would evict, and evict nobody.")
+def command(target: Target, form: str, resource: str | None, cls: str | None, timeout: float, dry_run: bool) -> None:
     """Show QoS classes: capacity and use over all nodes, or of one RESOURCE.
 
     `kubeqos classes holders RESOURCE[=CLASS]` tells who holds them: every pod, its node, and how it stands.
+    `kubeqos classes plan FILE` tells who would be hurt if the nodes (-l chooses some) had that class file.
+    `kubeqos classes drain RESOURCE=CLASS` evicts who holds a class that no longer is on offer, lowest priority first,
+    as PodDisruptionBudgets allow.
     """
     if resource == HOLDERS and cls:
         show_holders(target, form, cls)
+        return
+    if resource == PLAN and cls:
+        show_plan(target, form, Path(cls))
+        return
+    if resource == DRAIN and cls:
+        from kubeqos.cli.change.drain import drain
+
+        drain(target.api, cls, timeout, dry_run=dry_run)
         return
     if cls:
         raise InputError(f"unexpected argument {cls}", remedy=f"say kubeqos classes {HOLDERS} {cls}")
@@ -62,6 +79,40 @@ def show_holders(target: Target, form: str, wanted: str) -> None:
         rows = [
             [o.cls, o.level, o.node, o.namespace, o.pod, o.priority, o.count, o.standing]
             for o in sorted(found, key=lambda o: (o.cls, o.node, o.namespace, o.pod))
+        ]
+        click.echo(table(headers, rows))
+
+
+def show_plan(target: Target, form: str, file: Path) -> None:
+    """What a class file would change, and who would be hurt."""
+    from kubeqos.cri.providers.config import parse_classes
+    from kubeqos.cri.providers.host import V2
+    from kubeqos.views.classplan import NewResource, plan
+
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {file}: {error}") from error
+    new = {
+        name: NewResource(
+            Level(spec.offer.level.value), {one.name: one.capacity for one in spec.offer.classes}, spec.offer.retired
+        )
+        for name, spec in parse_classes(text, str(file), V2).resources.items()
+        if spec.offer.classes  # a provider in a process of its own is asked for its classes on the node
+    }
+    changes = plan(new, target.api.items("/api/v1/nodes", **target.query), target.api.items("/api/v1/pods"))
+    if form in ("json", "yaml"):
+        emit([asdict(one) for one in changes], form)
+    elif form == "name":
+        emit_names(sorted({pod for one in changes if one.hurts for pod in one.pods}))
+    elif not changes:
+        click.echo("Nothing would change.", err=True)
+    else:
+        headers = ["class", "node", "change", "used", "outcome", *(["pods"] if form == "wide" else [])]
+        rows = [
+            [f"{o.resource}={o.cls}", o.node, o.change, o.used, o.outcome]
+            + ([", ".join(o.pods)] if form == "wide" else [])
+            for o in changes
         ]
         click.echo(table(headers, rows))
 
@@ -106,7 +157,9 @@ def by_node(uses: list[ClassUse]) -> str:
 
 
 def _amounts(capacity: int, unlimited: bool, used: int) -> tuple[str, int, str]:
-    return ("inf", used, "inf") if unlimited else (str(capacity), used, str(capacity - used))
+    if unlimited:
+        return "inf", used, "inf"
+    return str(capacity), used, str(capacity - used) if used <= capacity else f"over by {used - capacity}"
 
 
 def _any_unlimited(uses: list[ClassUse]) -> bool:

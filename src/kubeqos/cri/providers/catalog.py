@@ -30,9 +30,16 @@ from kubeqos.cri.providers.protocol import ENTRY_POINT_GROUP, Advertisement, Cla
 from kubeqos.cri.providers.rdt.files import Kernel, ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.provider import RdtProvider
 from kubeqos.cri.providers.rdt.resolve import Plan
+from kubeqos.cri.providers.retiring import Used, still_held, with_old_rules
 from kubeqos.document import suggest
 from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.rules.classes import POD_QOS
+
+
+def nobody(_resource: str, _class: str) -> int:
+    """How many have a class where nobody has any."""
+    return 0
+
 
 Connect = Callable[[str, str, Any], ClassProvider]
 """Makes the proxy of an out-of-process provider from (resource name, endpoint, configuration)."""
@@ -110,8 +117,14 @@ class Catalog:
         return {id(provider): provider for provider in everybody}.values()
 
 
-async def build(classes: NodeClasses, machine: Machine, connect: Connect, previous: Catalog | None = None) -> Catalog:
-    """Every provider of a configuration, checked. Raises ConfigurationError; changes nothing on the machine."""
+async def build(
+    classes: NodeClasses, machine: Machine, connect: Connect, previous: Catalog | None = None, used: Used = nobody
+) -> Catalog:
+    """Every provider of a configuration, checked. Raises ConfigurationError; changes nothing on the machine.
+
+    `used` says who has the classes of the previous one: those that are gone from the file stay, as retired.
+    """
+    entries = _entries(classes, previous, used)
     offers: dict[str, Advertisement] = {}
     providers: dict[str, ClassProvider] = {}
     plans: list[tuple[RdtProvider, Plan]] = []
@@ -119,7 +132,7 @@ async def build(classes: NodeClasses, machine: Machine, connect: Connect, previo
     away: dict[str, ClassProvider] = {}
     sources: dict[str, str] = {}
     heard: dict[int, int] = {}
-    for spec in classes.resources.values():
+    for entry, spec in entries.items():
         provider = _make(spec, machine, connect, previous)
         if isinstance(provider, RdtProvider):
             if plans:
@@ -137,12 +150,32 @@ async def build(classes: NodeClasses, machine: Machine, connect: Connect, previo
             absent[spec.offer.name], away[spec.offer.name] = error.what, provider
             continue
         for offer in advertised:
-            offer = _adjusted(offer, spec)
+            offer = _kept(_adjusted(offer, spec), previous, used, gone=entry not in classes.resources)
             if offer.name in offers:
                 _refuse_twice(offers[offer.name], offer, spec)
             offers[offer.name] = offer
             providers[offer.name], sources[offer.name] = provider, spec.offer.name
-    return Catalog(offers, providers, dict(classes.resources), tuple(plans), absent, away, sources, heard)
+    return Catalog(offers, providers, entries, tuple(plans), absent, away, sources, heard)
+
+
+def _entries(classes: NodeClasses, previous: Catalog | None, used: Used) -> dict[str, ResourceSpec]:
+    """The entries of the file, and those that are gone from it while somebody has one of their classes."""
+    before = previous.specs if previous else {}
+    found = {name: with_old_rules(spec, before.get(name), used) for name, spec in classes.resources.items()}
+    for name, offer in (previous.offers if previous else {}).items():
+        source = previous.sources[name] if previous else name
+        if source not in found and still_held(None, offer, used) is not None:
+            found[source] = before[source]
+    return found
+
+
+def _kept(offer: Advertisement, previous: Catalog | None, used: Used, *, gone: bool) -> Advertisement:
+    before = previous.offers.get(offer.name) if previous else None
+    if before is None:
+        return offer
+    return still_held(None if gone else offer, before, used) or dataclasses.replace(
+        offer, retired=frozenset(one.name for one in offer.classes), default=""
+    )
 
 
 def _make(spec: ResourceSpec, machine: Machine, connect: Connect, previous: Catalog | None) -> ClassProvider:

@@ -218,11 +218,12 @@ class _Servicer:
 
     async def Advertise(self, request: pb.AdvertiseRequest, context: Any) -> AsyncIterator[pb.AdvertiseResponse]:
         told = -1
-        while True:
-            if self.provider.news != told:
-                told = self.provider.news
-                yield _advertised(await _guarded(self.provider.advertise(), context))
-            await asyncio.sleep(NEWS_SECONDS)
+        with contextlib.suppress(asyncio.CancelledError):  # the relay hangs up, or this process ends: no error
+            while True:
+                if self.provider.news != told:
+                    told = self.provider.news
+                    yield _advertised(await _guarded(self.provider.advertise(), context))
+                await asyncio.sleep(NEWS_SECONDS)
 
     async def Check(self, request: pb.ClassRequest, context: Any) -> pb.CheckResponse:
         call = self.provider.check(_subject(request), request.resource, request.class_name)

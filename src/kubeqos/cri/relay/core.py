@@ -276,7 +276,10 @@ def _reassigned(offer: Advertisement | None, before: Assignment | None, *, start
 
 
 def broken_promises(old: Offers, new: Offers, holders: ClassHolders) -> list[str]:
-    """Why a new configuration cannot be taken on: classes gone, or shrunk below those who asked and were given."""
+    """Why a new configuration cannot be taken on: classes gone that somebody asked for and was given.
+
+    One with less capacity than it holds is fine: nobody new gets it until enough have ended.
+    """
     out = []
     for name, offer in sorted(old.items()):
         for info in offer.classes:
@@ -288,6 +291,4 @@ def broken_promises(old: Offers, new: Offers, holders: ClassHolders) -> list[str
             kept = successor.find(info.name) if successor and successor.level is offer.level else None
             if kept is None:
                 out.append(f"class {info.name!r} of {name!r} is gone but still holds {used}, among them {who}")
-            elif kept.capacity and used > kept.capacity:
-                out.append(f"class {info.name!r} of {name!r} would shrink to {kept.capacity} but holds {used}")
     return out

@@ -193,7 +193,7 @@ class Keeper:
         if refusals:
             raise ConfigurationError(
                 "the new classes.yaml is not taken on: " + "; ".join(refusals),
-                remedy="keep the class (and its capacity) until its containers have ended",
+                remedy="keep the class and name it under `retired` until its containers have ended",
             )
         try:
             catalog.install()

@@ -144,7 +144,7 @@ def offers_message(offers: Offers) -> cri.ResourcesInfo:
                 classes=[cri.QOSResourceClassInfo(name=c.name, capacity=c.capacity) for c in offer.current()],
             )
             for _, offer in sorted(offers.items())
-            if offer.level is level
+            if offer.level is level and (offer.current() or not offer.classes)
         ]
 
     return cri.ResourcesInfo(pod_qos_resources=infos(Level.POD), container_qos_resources=infos(Level.CONTAINER))

@@ -18,11 +18,12 @@ from prometheus_client.registry import Collector
 
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.client import CriClient
-from kubeqos.cri.providers.catalog import Catalog, Machine
+from kubeqos.cri.providers.catalog import Catalog, Machine, nobody
 from kubeqos.cri.providers.holders import ClassHolders
 from kubeqos.cri.providers.podcgroups import PodCgroups
 from kubeqos.cri.providers.protocol import Sample
 from kubeqos.cri.providers.reading import read_catalog
+from kubeqos.cri.providers.retiring import Used
 from kubeqos.cri.providers.systemd import Systemd, UnitValues, is_systemds
 from kubeqos.cri.relay.gate import Gate, gate_path
 from kubeqos.cri.relay.keeper import Keeper
@@ -145,10 +146,22 @@ class Relay:
         await self.keeper.save_if_changed()
         known = self.keeper.catalog
         if known.absent or known.stale:
-            catalog = await load_catalog(self.settings, known)
+            catalog = await load_catalog(self.settings, known, self.keeper.holders.used)
             if (catalog.absent.keys(), catalog.offers) != (known.absent.keys(), known.offers):
                 await self.keeper.take_on(catalog)
                 self._tell_of(known, catalog)
+
+    def _tell_kept(self, before: Catalog, now: Catalog) -> None:
+        """Say which classes stay although the file no longer gives them to anybody, or not to so many."""
+        for name, offer in now.offers.items():
+            known, used = before.offers.get(name), self.keeper.holders.used
+            for one in offer.classes:
+                in_use = used(name, one.name)
+                if in_use and one.name in offer.retired and (known is None or one.name not in known.retired):
+                    log.warning("a retired class is still in use", resource=name, class_name=one.name, in_use=in_use)
+                elif one.capacity and in_use > one.capacity:
+                    over = f"over by {in_use - one.capacity}"
+                    log.warning("a class is in use beyond its capacity", resource=name, class_name=one.name, use=over)
 
     def _tell_of(self, before: Catalog, now: Catalog) -> None:
         """Say which providers went and came, and what that means for classes."""
@@ -161,9 +174,11 @@ class Relay:
 
     async def reload(self) -> None:
         """Take on the configuration file as it is now; raises and changes nothing when it cannot be."""
-        catalog = await load_catalog(self.settings, self.keeper.catalog)
+        known = self.keeper.catalog
+        catalog = await load_catalog(self.settings, known, self.keeper.holders.used)
         await self.keeper.take_on(catalog)
         log.info("configuration taken on", resources=sorted(catalog.offers))
+        self._tell_kept(known, catalog)
         for name, reason in catalog.absent.items():
             log.warning("a class provider is away", provider=name, error=reason)
 
@@ -225,8 +240,8 @@ class Relay:
             session.client.close()
 
 
-async def load_catalog(settings: Settings, previous: Catalog | None) -> Catalog:
-    return await read_catalog(settings.config, settings.machine, previous)
+async def load_catalog(settings: Settings, previous: Catalog | None, used: Used = nobody) -> Catalog:
+    return await read_catalog(settings.config, settings.machine, previous, used)
 
 
 async def serve(settings: Settings) -> None:

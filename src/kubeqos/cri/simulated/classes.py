@@ -14,6 +14,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.config import NAMED, NodeClasses, VendorSpec, parse_classes
 from kubeqos.cri.providers.host import V2
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level
+from kubeqos.cri.providers.retiring import all_held
 from kubeqos.cri.runtime import class_of
 from kubeqos.cri.simulated.state import Container
 from kubeqos.errors import ConfigurationError
@@ -52,10 +53,16 @@ class ClassBook:
         self.fixed_classes = {offer.name: offer.default for offer in self.offers.values() if not offer.mutable}
         """Implicit classes that a subject keeps once it runs; one table for all that start under it."""
 
+    def replace(self, offers: Iterable[Advertisement]) -> None:
+        """The same for another table: who has a class that it no longer names keeps it, as retired."""
+        self.offer(all_held(offers, self.offers, lambda name, cls: self.used[name, cls]))
+
     def info(self) -> cri.ResourcesInfo:
         """The table as RuntimeStatus carries it."""
         out = cri.ResourcesInfo()
         for offer in self.offers.values():
+            if offer.classes and not offer.current():
+                continue  # nothing of it is left for anybody new
             into = out.pod_qos_resources if offer.level is Level.POD else out.container_qos_resources
             classes = [cri.QOSResourceClassInfo(name=c.name, capacity=c.capacity) for c in offer.current()]
             into.add(name=offer.name, mutable=offer.mutable, classes=classes)

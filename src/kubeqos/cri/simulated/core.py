@@ -423,7 +423,7 @@ class Core:
 
     def set_offers(self, offers: Iterable[Advertisement]) -> None:
         """Offer other classes from now on; who has a class keeps it, implicit ones follow where they can be changed."""
-        self.book.offer(offers)
+        self.book.replace(offers)
 
     def validate(self) -> None:
         """The invariants, for tests."""

@@ -49,6 +49,19 @@ class ClassManager:
         """What a pod that runs here asks for and the runtime no longer offers."""
         return [problem.reason for problem in fit(pod.view.spec, self.catalog, {}) if not problem.resolvable]
 
+    def lost(self, pod_uid: str, before: Catalog) -> str:
+        """What a pod holds and nobody new gets any more, said once: when it has just gone from what is on offer."""
+
+        def offered(one: Catalog, name: str, cls: str) -> bool:
+            return name in one.types and cls in one.types[name].classes
+
+        gone = [
+            f"{name}={cls}"
+            for (_, name, cls) in self._held.get(pod_uid, {})
+            if offered(before, name, cls) and not offered(self.catalog, name, cls)
+        ]
+        return f"{', '.join(gone)} is no longer on offer here; the pod keeps it until it ends" if gone else ""
+
     async def offers(self, pod: AdmittedPod, container: ContainerRef) -> Sequence[Offer]:
         return ()
 

@@ -219,6 +219,43 @@ def test_tokens_are_reviewed(live: LiveServer) -> None:
     assert "authenticated" not in unknown
 
 
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+
+
+def test_a_token_is_for_those_it_was_asked_for(live: LiveServer) -> None:
+    live.call("POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+    body = {"metadata": {"name": "carrier"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    pod = live.call("POST", "/api/v1/namespaces/default/pods", body).body
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": "carrier", "uid": pod["metadata"]["uid"]}
+
+    def issued(**spec: Any) -> Any:
+        return live.call("POST", f"{ACCOUNTS}/robot/token", {"spec": spec})
+
+    def reviewed(token: str, *audiences: str) -> Any:
+        spec = {"token": token, "audiences": list(audiences)}
+        return live.call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": spec}).body["status"]
+
+    def code(token: str) -> int:
+        return live.call("GET", "/api/v1", headers={"Authorization": f"Bearer {token}"}).code
+
+    vault = issued(audiences=["vault"], boundObjectRef=bound).body["status"]["token"]
+    assert reviewed(vault, "vault", "other")["audiences"] == ["vault"]
+    assert "authenticated" not in reviewed(vault) and code(vault) == 401
+    ours = issued(boundObjectRef=bound).body
+    assert ours["spec"]["audiences"] == ["kubeqos"]
+    mine = ours["status"]["token"]
+    assert code(mine) == 200 and reviewed(mine)["user"]["username"] == "system:serviceaccount:default:robot"
+    assert "authenticated" not in reviewed(mine, "vault")
+    assert issued(expirationSeconds=60).code == 422
+    assert issued(boundObjectRef={**bound, "uid": "other"}).code == 409
+    assert issued(boundObjectRef={**bound, "kind": "ConfigMap"}).code == 400
+    live.call("DELETE", "/api/v1/namespaces/default/pods/carrier?gracePeriodSeconds=0")
+    assert code(mine) == 401, "it ended with its pod"
+    free = issued().body["status"]["token"]
+    live.call("DELETE", f"{ACCOUNTS}/robot")
+    assert code(free) == 401, "it ended with its account"
+
+
 def test_health_is_told_to_any_method_and_says_what_it_could_not_leave_out(live: LiveServer) -> None:
     assert live.call("HEAD", "/livez").code == 200
     report = live.call("GET", "/readyz?verbose&exclude=moon").body

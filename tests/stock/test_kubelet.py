@@ -90,6 +90,28 @@ def test_a_pod_runs_with_its_volumes_and_its_cgroup(node: Node) -> None:
     node.eventually("its cgroup is gone", lambda: not cgroups.folders(group))
 
 
+def test_a_pod_carries_tokens_for_others(node: Node) -> None:
+    """Projected service account tokens: one for the API server, one for somebody else, both bound to the pod."""
+    node.kubectl("create", "serviceaccount", "robot")
+    sources = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
+        {"serviceAccountToken": {"path": "vault", "audience": "vault", "expirationSeconds": 600}},
+    ]
+    volumes = [{"name": "tokens", "projected": {"sources": sources}}]
+    mounts = [{"name": "tokens", "mountPath": "/tokens"}]
+    node.create("Pod", "robot", {**pod(SLEEP, volumes=volumes, volumeMounts=mounts), "serviceAccountName": "robot"})
+    node.runs("robot")
+    token, vault = (node.kubectl("exec", "robot", "--", "cat", f"/tokens/{name}") for name in ("token", "vault"))
+    asked = {"Authorization": f"Bearer {token}"}
+    assert node.live.call("GET", "/api/v1", headers=asked).code == 200
+    assert node.live.call("GET", "/api/v1", headers={"Authorization": f"Bearer {vault}"}).code == 401
+    spec = {"token": vault, "audiences": ["vault"]}
+    review = node.live.call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": spec}).body["status"]
+    assert review["authenticated"] and review["user"]["username"] == "system:serviceaccount:default:robot"
+    node.kubectl("delete", "pod", "robot", "--now")
+    node.eventually("the token ends", lambda: node.live.call("GET", "/api/v1", headers=asked).code == 401)
+
+
 def test_streams(node: Node) -> None:
     """logs, exec with input and exit code, attach, cp and port-forward, through our server to the kubelet."""
     (port,) = free_ports(1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from kubeqos.apiserver.admission.chain import Chain
 from kubeqos.apiserver.app import Application
 from kubeqos.apiserver.auth import Authenticator, Authorizer, StaticTokens, TokenSigner, write_kubeconfig
-from kubeqos.apiserver.auth.access import Access, follow_policy, load_policy, node_rule
+from kubeqos.apiserver.auth.access import Access, follow_policy, load_policy, node_rule, stored_as
 from kubeqos.apiserver.auth.reviews import Reviews
 from kubeqos.apiserver.decisions.answers import Decisions
 from kubeqos.apiserver.decisions.keeper import DecisionKeeper
@@ -79,7 +79,7 @@ class ApiServer:
         self.pki = pki
         self.chain = Chain(store, settings.gates, settings.checks, settings.service_range)
         self.core = Core(store, self.chain, catalog=self.chain.catalog)
-        signer = TokenSigner(pki.token_key(), self.core.clock)
+        signer = TokenSigner(pki.token_key(), self.core.clock, stored_as(store))
         sources: list[StaticTokens | TokenSigner] = [signer]
         if settings.token_file:
             sources.insert(0, StaticTokens.read(settings.token_file))
@@ -97,7 +97,7 @@ class ApiServer:
         self.audit = Audit(settings.data_dir / "audit.log") if settings.audit else None
         self.application = Application(
             Handlers(self.core, self.access, self.watching, self.subresources, hooks_of(self.core, self.chain)),
-            Reviews(self.access),
+            Reviews(self.access, signer),
             self.access,
             self.metrics,
             self.health,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.apiserver.auth import Authenticator, StaticTokens, TokenSigner, Unauthenticated
+from kubeqos.apiserver.auth.tokens import Bound
 from kubeqos.codec import encode_json
 from kubeqos.errors import ConfigurationError
 from kubeqos.web.identity import ANONYMOUS, Identity
@@ -49,13 +50,29 @@ def test_a_signed_token_expires(now: float, valid: bool) -> None:
 
 
 def test_a_token_ends_with_its_account() -> None:
-    accounts = {("ci", "builder", "u1")}
+    accounts = {("ServiceAccount", "ci", "builder", "u1")}
     signer = TokenSigner(b"k" * 32, lambda: 1000.0, lambda *account: account in accounts)
     token = signer.issue("ci", "builder", uid="u1")
     assert signer.identify(token) is not None
     accounts.clear()
-    accounts.add(("ci", "builder", "u2"))  # a namesake
+    accounts.add(("ServiceAccount", "ci", "builder", "u2"))  # a namesake
     assert signer.identify(token) is None
+
+
+def test_a_token_ends_with_what_it_is_bound_to() -> None:
+    there = {("ServiceAccount", "ci", "builder", "u1"), ("Pod", "ci", "build-1", "p1")}
+    signer = TokenSigner(b"k" * 32, lambda: 1000.0, lambda *one: one in there)
+    token = signer.issue("ci", "builder", uid="u1", bound=Bound("Pod", "build-1", "p1"))
+    assert signer.identify(token) is not None
+    there.remove(("Pod", "ci", "build-1", "p1"))
+    assert signer.identify(token) is None
+
+
+def test_a_token_is_for_its_audiences_alone() -> None:
+    token = SIGNER.issue("ci", "builder", audiences=["vault", "other"])
+    assert SIGNER.identify(token) is None, "it is not for the API server"
+    found = SIGNER.review(token, ["vault", "third"])
+    assert found is not None and found[1] == ["vault"]
 
 
 def test_another_key_or_algorithm_is_not_ours() -> None:

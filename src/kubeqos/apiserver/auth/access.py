@@ -16,6 +16,7 @@ from kubeqos.apiserver.auth import (
     forbidden_message,
 )
 from kubeqos.apiserver.auth.references import referenced
+from kubeqos.apiserver.auth.tokens import Exists
 from kubeqos.apiserver.nodes.podindex import PodIndex
 from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.apiserver.requests import Route
@@ -185,3 +186,14 @@ async def follow_policy(store: Store, policy: Policy, after: int) -> None:
 
 def node_rule(store: Store, pod_index: PodIndex) -> NodeRule:
     return NodeRule(StoredFacts(store, pod_index))
+
+
+def stored_as(store: Store) -> Exists:
+    """Whether an object of that uid is stored: tokens end with what they are bound to."""
+
+    def exists(kind: str, namespace: str, name: str, uid: str) -> bool:
+        found = kind_named(kind)
+        stored = store.get(found.key(namespace if found.namespaced else "", name))
+        return stored is not None and uid in ("", decode_json(stored.value)["metadata"]["uid"])
+
+    return exists

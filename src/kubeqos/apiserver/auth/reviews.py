@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kubeqos.apiserver.auth import Attributes, Unauthenticated
 from kubeqos.apiserver.auth.access import Access
+from kubeqos.apiserver.auth.tokens import AUDIENCE, TokenSigner
 from kubeqos.apiserver.present.bodies import object_body
 from kubeqos.apiserver.registry.kinds import Kind
 from kubeqos.apiserver.registry.objects import ordered
@@ -28,6 +29,7 @@ class Reviews:
     """Handler of the review kinds."""
 
     access: Access
+    tokens: TokenSigner | None = None
 
     async def create(self, request: Request, route: Route, kind: Kind) -> Response:
         review = object_body(request, kind)
@@ -87,11 +89,17 @@ class Reviews:
     def _token(self, spec: JsonObject) -> JsonObject:
         if not spec.get("token"):
             raise bad_request("token is required for TokenReview in authentication")
+        wanted = spec.get("audiences") or []
+        signed = self.tokens.review(str(spec["token"]), wanted or [AUDIENCE]) if self.tokens is not None else None
+        if signed is not None:
+            return {"authenticated": True, "user": user_info(signed[0]), "audiences": signed[1]}
+        if wanted and AUDIENCE not in wanted:  # no other credential is for anybody but this server
+            return {"user": {}, "error": "[invalid bearer token, token audiences do not match]"}
         header = f"Bearer {spec['token']}".encode("latin-1", "replace")
         identity = self.access.authenticator.identify(None, header)
         if isinstance(identity, Unauthenticated):
             return {"user": {}, "error": identity.because}
-        return {"authenticated": True, "user": user_info(identity)}
+        return {"authenticated": True, "user": user_info(identity), "audiences": [AUDIENCE]}
 
 
 def _named(metadata: JsonObject, kind: Kind) -> JsonObject:

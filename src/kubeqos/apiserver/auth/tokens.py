@@ -11,15 +11,28 @@ import binascii
 import csv
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from kubeqos.codec import JsonError, decode_json, encode_json
+from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json
 from kubeqos.errors import ConfigurationError
 from kubeqos.web.identity import Identity
 
 ISSUER = "kubeqos"
+AUDIENCE = ISSUER
+"""For whom a token is when nobody is named: this API server, as in Kubernetes, where it is called as the issuer is."""
 HEADER = base64.urlsafe_b64encode(encode_json({"alg": "HS256", "typ": "JWT"})).rstrip(b"=")
+
+BOUND_KINDS = ("Pod", "Secret", "Node")
+
+
+class Bound(NamedTuple):
+    """What a token ends with."""
+
+    kind: str
+    name: str
+    uid: str
 
 
 class StaticTokens:
@@ -54,34 +67,54 @@ class StaticTokens:
         return self._by_digest.get(digest(token))
 
 
+Exists = Callable[[str, str, str, str], bool]
+"""Whether an object (kind, namespace, name, uid) is still there."""
+
+
 class TokenSigner:
     """Issues and reads the cluster's own service account tokens.
 
-    `exists` says whether the account (namespace, name, uid) is still there: its tokens end with it.
+    A token ends with its account, and with the pod, Secret or Node that it is bound to.
     """
 
-    def __init__(
-        self, key: bytes, clock: Callable[[], float], exists: Callable[[str, str, str], bool] = lambda *_: True
-    ) -> None:
+    def __init__(self, key: bytes, clock: Callable[[], float], exists: Exists = lambda *_: True) -> None:
         self._key = key
         self._clock = clock
         self._exists = exists
 
-    def issue(self, namespace: str, name: str, *, uid: str = "", seconds: int = 3600) -> str:
-        """A token for a service account."""
+    def issue(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        seconds: int = 3600,
+        audiences: Sequence[str] = (AUDIENCE,),
+        bound: Bound | None = None,
+    ) -> str:
+        """A token for a service account, for those audiences alone."""
         now = int(self._clock())
+        about: JsonObject = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
+        if bound is not None:
+            about[bound.kind.lower()] = {"name": bound.name, "uid": bound.uid}
         claims = {
             "iss": ISSUER,
             "sub": f"system:serviceaccount:{namespace}:{name}",
+            "aud": list(audiences),
             "iat": now,
             "exp": now + seconds,
-            "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}},
+            "kubernetes.io": about,
         }
         body = HEADER + b"." + base64.urlsafe_b64encode(encode_json(claims)).rstrip(b"=")
         return (body + b"." + self._sign(body)).decode()
 
-    def identify(self, token: str) -> Identity | None:
-        """Whose token this is; None when it is not ours, was changed, or has expired."""
+    def identify(self, token: str, audiences: Sequence[str] = (AUDIENCE,)) -> Identity | None:
+        """Whose token this is; None when it is not ours, was changed, has expired, or is for others."""
+        found = self.review(token, audiences)
+        return found[0] if found is not None else None
+
+    def review(self, token: str, audiences: Sequence[str]) -> tuple[Identity, list[str]] | None:
+        """Whose token this is, and for which of these audiences; None when it is nobody's or for none of them."""
         body, _, signature = token.encode(errors="replace").rpartition(b".")
         header, _, payload = body.partition(b".")
         if header != HEADER or not hmac.compare_digest(signature, self._sign(body)):
@@ -95,11 +128,14 @@ class TokenSigner:
                 account["serviceaccount"]["uid"],
             )
             fresh = claims["iss"] == ISSUER and claims["iat"] - 60 <= self._clock() < claims["exp"]
+            meant = [one for one in claims.get("aud", [AUDIENCE]) if one in audiences]
+            bound = [(kind, account[kind.lower()]) for kind in BOUND_KINDS if kind.lower() in account]
+            there = [("ServiceAccount", name, uid), *((kind, one["name"], one["uid"]) for kind, one in bound)]
         except (binascii.Error, JsonError, KeyError, TypeError):
             return None
-        if not fresh or not self._exists(namespace, name, uid):
+        if not fresh or not meant or not all(self._exists(kind, namespace, *one) for kind, *one in there):
             return None
-        return Identity.service_account(namespace, name, uid)
+        return Identity.service_account(namespace, name, uid), meant
 
     def _sign(self, body: bytes) -> bytes:
         return base64.urlsafe_b64encode(hmac.digest(self._key, body, "sha256")).rstrip(b"=")

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kubeqos.apiserver.auth import TokenSigner
+from kubeqos.apiserver.auth.tokens import AUDIENCE, BOUND_KINDS, Bound
 from kubeqos.apiserver.nodes.proxy import NodeProxy
 from kubeqos.apiserver.present.bodies import object_body, read_object
 from kubeqos.apiserver.present.negotiation import form_of
@@ -35,11 +36,21 @@ from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.selectors import LabelSelector
 from kubeqos.model.timestamps import timestamp
 from kubeqos.web.messages import Response
-from kubeqos.web.status import ApiError, bad_request, method_not_allowed, success, too_many_requests
+from kubeqos.web.status import (
+    ApiError,
+    bad_request,
+    cause,
+    conflict,
+    invalid,
+    method_not_allowed,
+    success,
+    too_many_requests,
+)
 
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
 _VIEWS = ("status", "resize", "ephemeralcontainers", "finalize", "approval")
 TOKEN_SECONDS = 3600
+LEAST_TOKEN_SECONDS = 600
 MAX_TOKEN_SECONDS = 365 * 86400
 
 
@@ -159,15 +170,41 @@ class Subresources:
         account = decode(self.core.stored(kind, route.namespace, route.name))
         if self.tokens is None:
             raise ApiError(404, "NotFound", "this server issues no tokens", details={})
-        wanted = (asked.get("spec") or {}).get("expirationSeconds") or TOKEN_SECONDS
-        seconds = max(600, min(int(wanted), MAX_TOKEN_SECONDS))
-        token = self.tokens.issue(route.namespace, route.name, uid=account["metadata"]["uid"], seconds=seconds)
+        spec = asked.get("spec") or {}
+        seconds = _token_seconds(spec)
+        audiences = spec.get("audiences") or [AUDIENCE]
+        token = self.tokens.issue(
+            route.namespace,
+            route.name,
+            uid=account["metadata"]["uid"],
+            seconds=seconds,
+            audiences=audiences,
+            bound=self._bound(route.namespace, spec.get("boundObjectRef")),
+        )
         expires = timestamp(self.core.clock() + seconds)
         asked["metadata"].update({"name": route.name, "namespace": route.namespace})
         asked["metadata"]["creationTimestamp"] = timestamp(self.core.clock())
-        asked["spec"] = {"audiences": [], **(asked.get("spec") or {}), "expirationSeconds": seconds}
+        asked["spec"] = {**spec, "audiences": audiences, "expirationSeconds": seconds}
         asked["status"] = {"token": token, "expirationTimestamp": expires}
         return Response(201, encode_json(asked))
+
+    def _bound(self, namespace: str, reference: JsonObject | None) -> Bound | None:
+        """What a token is to end with, as it is stored."""
+        if not reference:
+            return None
+        name, wanted = str(reference.get("name", "")), reference.get("kind")
+        if wanted not in BOUND_KINDS or reference.get("apiVersion", "v1") != "v1":
+            why = f"cannot bind token for serviceaccount to object type {reference.get('apiVersion')}/{wanted}"
+            raise bad_request(why)
+        kind = kind_named(wanted)
+        found = decode(self.core.stored(kind, namespace if kind.namespaced else "", name))
+        uid = found["metadata"]["uid"]
+        if reference.get("uid") not in (None, "", uid):
+            why = f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record."
+            raise conflict(
+                kind.plural, kind.group, name, f"{why} The object might have been deleted and then recreated"
+            )
+        return Bound(wanted, name, uid)
 
     # node side
 
@@ -180,6 +217,18 @@ class Subresources:
                 return Response(204, content_type="")
             raise bad_request(f"pod {route.name} does not have a host assigned")
         return await self.nodes.open(request, pod, route.subresource)
+
+
+def _token_seconds(spec: JsonObject) -> int:
+    wanted = int(spec.get("expirationSeconds") or TOKEN_SECONDS)
+    field = "spec.expirationSeconds"
+    if wanted < LEAST_TOKEN_SECONDS:
+        why = f"Invalid value: {wanted}: may not specify a duration less than 10 minutes"
+        raise invalid("TokenRequest", "authentication.k8s.io", "", [cause(field, "FieldValueInvalid", why)])
+    if wanted > 1 << 32:
+        why = f"Invalid value: {wanted}: may not specify a duration larger than 2^32 seconds"
+        raise invalid("TokenRequest", "authentication.k8s.io", "", [cause(field, "FieldValueInvalid", why)])
+    return min(wanted, MAX_TOKEN_SECONDS)
 
 
 def _disrupted(pod: JsonObject, now: float) -> JsonObject:

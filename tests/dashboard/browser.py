@@ -23,9 +23,11 @@ CLUSTER = """
 apiVersion: kubeqos.io/v1alpha1
 kind: ClusterConfiguration
 nodes:
-- {name: qrm, machine: kep80, profile: qrm}
-- {name: cci, machine: kep80, profile: cci, reservedCPUs: 0-1}
-- {name: big, machine: big384, reservedCPUs: "0"}
+- {name: qrm, machine: kep80, profile: qrm, classes: &classes {
+    rdt: {provider: named, mutable: true, default: silver, capacity: {gold: 2}, classes: [gold, silver, bronze]},
+    network: {provider: named, level: pod, default: normal, capacity: {fast: 2}, classes: [fast, normal]}}}
+- {name: cci, machine: kep80, profile: cci, reservedCPUs: 0-1, classes: *classes}
+- {name: big, machine: big384, reservedCPUs: "0", classes: *classes}
 """
 
 

@@ -10,6 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
+from tests.dashboard.apng import moving
 from tests.dashboard.browser import CHROMIUM, OWNED, PICTURES, WRITES, Cluster, Visit, chromium, running
 
 pytestmark = [
@@ -249,6 +250,26 @@ def test_tables_and_pictures_can_be_taken_away(visit: Visit) -> None:
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download pods-qrm as CSV").click()
     assert Path(saved.value.path()).read_text().splitlines()[0] == "Pod,State,QoS,CPU,Memory,Classes"
+
+
+def test_a_picture_that_moves(browser: Browser, cluster: Cluster, tmp_path: Path) -> None:
+    """Pods come and go on a machine of 384 CPUs; the frames are one picture of the tour."""
+    visit = Visit(browser, viewport={"width": 900, "height": 640})
+    visit.log_in(cluster.link())
+    visit.show("nodes/big")
+    frames = [visit.page.screenshot()]
+    for number in range(5):
+        pinned(cluster, f"moving-{number}", 8 + 8 * number)
+        visit.until(f"owner => ({OWNED})(owner) > 0", f"default/moving-{number}/main")
+        frames.append(visit.page.screenshot())
+    for number in (1, 3):
+        gone(cluster, f"moving-{number}")
+        visit.until(f"owner => ({OWNED})(owner) === 0", f"default/moving-{number}/main")
+        frames.append(visit.page.screenshot())
+    ((PICTURES if WRITES else tmp_path) / "dashboard-moving.png").write_bytes(moving(frames, 900))
+    for number in (0, 2, 4):
+        gone(cluster, f"moving-{number}")
+    visit.close()
 
 
 VIEWS = {

@@ -82,6 +82,20 @@ def test_a_limit_ranges_choice_is_told_from_the_record() -> None:
     assert [one.source for one in seen_pod(raw, node(), decisions=chosen).classes] == ["LimitRange q"]
 
 
+def test_drift_is_what_a_container_should_not_have_or_cannot_use() -> None:
+    raw = node(placed=assignments(web="1-79", hpc="!4-7"))
+    pins = {"default/web/main": "1-79", "default/hpc/main": "6-9", "default/gone/main": "3"}
+    told = {one.name: (one.really, one.drift) for one in node_data(raw, [], [], [], pins).owners}
+    assert told == {
+        "reserved": ("", ""),
+        "shared": ("", ""),
+        "default/hpc/main": ("6-9", "4-5,8-9"),
+        "default/web/main": ("1-79", ""),
+    }
+    one_thread_of_each_core = node_data(raw, [], [], [], {"default/hpc/main": "4,6"}).owners
+    assert [one.drift for one in one_thread_of_each_core if one.really] == [""]
+
+
 def test_the_layout_has_every_cpu_once_in_its_place() -> None:
     layout = seen_node().layout
     assert layout is not None

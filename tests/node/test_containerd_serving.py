@@ -63,6 +63,8 @@ async def test_logs_exec_and_usage_of_a_real_container(containerd: Containerd, t
         await check_logs(services.server)
         await check_exec(services.server)
         await check_usage(node, services.server, uid)
+        pinned = decode_json((await services.server.get("pinned", {})).body)["containers"]
+        assert pinned["default/web/main"]["by"] == "kernel"
 
 
 async def test_unused_images_go_and_the_image_of_sandboxes_stays(containerd: Containerd, tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ NEAREST_SHARE = 20
 """Looking for the nearest miss of waiting pods may take this part of the time: 1/20."""
 MOST_GROUPS = 20
 SYNC_SECONDS = 20.0
+PINNED_SECONDS = 2.0
+MOST_PINS = 1000
 _READ_ALL = "this user may not list nodes and pods of all namespaces"
 
 
@@ -70,6 +72,7 @@ class Answers:
         self.feed = feed
         self._api_of = api_of
         self._sights: dict[Identity, tuple[float, Sight]] = {}
+        self._pins: dict[tuple[Identity, str], tuple[int, float, dict[str, str]]] = {}
         self._rows = Rows()
         self._nearest: dict[str, list[str]] = {}
         self._nearest_again = 0.0
@@ -98,7 +101,7 @@ class Answers:
                 nearest = self._nearest if objects.at is None else {}
                 return cluster_data(objects, sight, self._rows, self.feed.node_revision, nearest)
             case ["nodes", name]:
-                return self._node(objects, sight, name)
+                return await self._node(objects, sight, identity, name)
             case ["pods"]:
                 return pods_data(objects, sight, query.get("namespace", ""), query.get("text", ""))
             case ["pods", namespace, name]:
@@ -129,13 +132,34 @@ class Answers:
 
     # ---- Nodes and pods
 
-    def _node(self, objects: Objects, sight: Sight, name: str) -> NodeData:
+    async def _node(self, objects: Objects, sight: Sight, identity: Identity, name: str) -> NodeData:
         raw = objects.node(name) if sight.nodes.everything else None
         if raw is None:
             raise NotFound(f"there is no node {name}, or none that this user may see")
         seen = [pod for pod in objects.pods_on(name) if pod.metadata.namespace in sight.pods]
         told = visible(objects.of(lambda one: one.kind == "Node" and one.name == name), sight)
-        return node_data(raw, seen, told[-100:], [] if sight.pods.everything else [NO_USE])
+        pinned = await self._pinned(identity, name) if objects.at is None and sight.pods.everything else {}
+        return node_data(raw, seen, told[-100:], [] if sight.pods.everything else [NO_USE], pinned)
+
+    async def _pinned(self, identity: Identity, node: str) -> dict[str, str]:
+        """Where containers really run, asked as the identity every few seconds. An answer from before the node's last
+        change is not compared with what came after it."""
+        revision, asked, known = self._pins.get((identity, node), (-1, -PINNED_SECONDS, {}))
+        if time.monotonic() - asked >= PINNED_SECONDS:
+            revision, known = self.feed.node_revision.get(node, 0), await self._ask_pinned(identity, node)
+            self._pins[identity, node] = revision, time.monotonic(), known
+            while len(self._pins) > MOST_PINS:
+                del self._pins[next(iter(self._pins))]
+        return known if revision == self.feed.node_revision.get(node, 0) else {}
+
+    async def _ask_pinned(self, identity: Identity, node: str) -> dict[str, str]:
+        try:
+            call = Call("GET", f"/api/v1/nodes/{node}/proxy/pinned")
+            answer = await self._api_of(identity).transport.send(call)
+            told = msgspec.json.decode(answer.body, type=_Pins) if answer.status == 200 else _Pins()
+        except (Unreachable, msgspec.DecodeError):
+            return {}
+        return {name: one.cpus for name, one in told.containers.items()}
 
     async def _pod(self, objects: Objects, sight: Sight, identity: Identity, namespace: str, name: str) -> PodData:
         raw = objects.pod(f"{namespace}/{name}") if namespace in sight.pods else None
@@ -228,6 +252,14 @@ class Answers:
         """One scenario under several policies; no cluster is asked."""
         async with self._rehearsing:
             return await rehearsal.compared(question)
+
+
+class _Pin(msgspec.Struct, frozen=True):
+    cpus: str = ""
+
+
+class _Pins(msgspec.Struct, frozen=True):
+    containers: dict[str, _Pin] = {}
 
 
 class _Story(msgspec.Struct):

@@ -82,9 +82,13 @@ class Owner(Data, frozen=True, kw_only=True):
 
     name: str
     how: str
-    """exclusive, shared, pool, reserved, isolated or offline"""
+    """exclusive, shared, pool, sharing (some of these with others), reserved, isolated or offline"""
     cpus: str
     count: int
+    really: str = ""
+    """Where the kernel or the runtime lets the container run; empty where that is not known."""
+    drift: str = ""
+    """CPUs that it uses and should not, or should and cannot. A sibling that is left idle for it is neither."""
     mems: str = ""
     namespace: str = ""
     pod: str = ""

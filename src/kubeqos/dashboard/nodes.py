@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -39,13 +39,17 @@ _FIXED = ("reserved", "isolated", "shared")
 
 
 def node_data(
-    raw: dict[str, Any], pods: Iterable[PodView], happenings: list[Happening], left_out: list[str]
+    raw: dict[str, Any],
+    pods: Iterable[PodView],
+    happenings: list[Happening],
+    left_out: list[str],
+    pinned: Mapping[str, str] = {},
 ) -> NodeData:
-    """Everything about one node."""
+    """Everything about one node. `pinned` has the CPUs on which containers really run, by name."""
     node = NodeView.of(raw)
     name = node.metadata.name
     here = running_on(pods).get(name, [])
-    layout, who, pools, scattered, problem = _machine(raw, node)
+    layout, who, pools, scattered, problem = _machine(raw, node, pinned)
     drivers = [one for one in node.metadata.annotations.get(DRIVERS_ANNOTATION, "").split(",") if one]
     return NodeData(
         name=name,
@@ -72,13 +76,13 @@ def node_data(
 
 
 def _machine(
-    raw: dict[str, Any], node: NodeView
+    raw: dict[str, Any], node: NodeView, pinned: Mapping[str, str]
 ) -> tuple[Layout | None, list[Owner], dict[str, str], Fragments | None, str]:
     try:
         machine, assignments = published(raw)
     except KubeqosError as error:
         return None, [], {}, None, f"the map: {error}"
-    who = node_owners(machine, assignments)
+    who = compared(machine, node_owners(machine, assignments), pinned)
     pools = {pool: str(cpus) for pool, cpus in sorted(assignments.pools.items())}
     return layout_of(machine, _summary(node)), who, pools, _fragments(machine, who), ""
 
@@ -162,6 +166,27 @@ def node_owners(machine: Machine, assignments: Assignments) -> list[Owner]:
     for how, cpus in (("isolated", machine.isolated - _all(found)), ("offline", machine.offline)):
         if cpus:
             found.append(_owner(how, how, cpus, ""))
+    return found
+
+
+def compared(machine: Machine, who: list[Owner], pinned: Mapping[str, str]) -> list[Owner]:
+    """Owners with where they really run. A container with CPUs of its own and shared ones runs on both.
+
+    Who owns whole cores may run on one thread of each, and leave its sibling idle (ruling 15).
+    """
+    books: dict[str, CpuSet] = {}
+    for one in who:
+        if one.pod:
+            key = f"{one.namespace}/{one.pod}/{one.container}"
+            books[key] = books.get(key, CpuSet()) | CpuSet.parse(one.cpus)
+    found = []
+    for one in who:
+        key = f"{one.namespace}/{one.pod}/{one.container}"
+        if key in books and pinned.get(key):
+            really = CpuSet.parse(pinned[key])
+            drift = (really - books[key]) | (books[key] - machine.touched_cores(really))
+            one = msgspec.structs.replace(one, really=str(really), drift=str(drift))
+        found.append(one)
     return found
 
 

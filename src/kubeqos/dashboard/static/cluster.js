@@ -1,9 +1,10 @@
 // The cluster: how full nodes and classes are, quotas, who waits and why, who had to leave.
 
-import { badge, bytes, clock, csvButton, h, leftOut, link, meter, panel, podLink, put, svgButton, table } from "./dom.js";
+import { badge, bytes, clock, csvButton, h, leftOut, link, LiveTable, meter, panel, podLink, put, svgButton, table } from "./dom.js";
 import { HeatMap } from "./heat.js";
 
 const SHOWN = 100;
+const IN_ORDER = new Intl.Collator(undefined, { numeric: true }).compare;
 const amount = (used, capacity) => `${used} of ${capacity || "∞"}`;
 
 const NODE_COLUMNS = [
@@ -59,22 +60,34 @@ export function clusterView(place) {
   const heat = new HeatMap();
   const chosen = h("select", { id: "measure" });
   const filter = h("input", { type: "search", id: "filter", placeholder: "part of a name" });
-  const [notes, counts, nodes, classes, quotas, pending, lost] = Array.from({ length: 7 }, () => h("div"));
+  const [notes, counts, more, classes, quotas, pending, lost] = Array.from({ length: 7 }, () => h("div"));
+  const nodes = new LiveTable("Nodes", NODE_COLUMNS);
   let data = null;
-  const rows = () => Object.values(data.nodes).filter((one) => one.name.includes(filter.value));
+  let order = [];
+  let names = [];
+  let shown = "";
+  /** The names in order, those that the filter lets through; the same array until something of that changes. */
+  const listed = () => {
+    const same = order.length === Object.keys(data.nodes).length && order.every((name) => name in data.nodes);
+    if (!same) order = Object.keys(data.nodes).sort(IN_ORDER);
+    if (!same || shown !== filter.value) names = order.filter((name) => name.includes(filter.value));
+    shown = filter.value;
+    return names;
+  };
+  const rows = () => listed().map((name) => data.nodes[name]);
   const quotaRows = () => Object.values(data.quotas).flatMap((quota) => quota.bars.map((bar) => ({ ...quota, ...bar })));
   put(place,
     h("h1", {}, "Cluster"), counts, notes,
     h("div", { class: "grid" },
       panel("Nodes", { command: "kubeqos top nodes", wide: true, tools: [csvButton("nodes", NODE_COLUMNS, rows), svgButton("nodes", () => heat.element.querySelector("svg") ?? heat.element)] },
-        h("div", { class: "controls" }, h("label", { for: "measure" }, "Boxes show"), chosen, h("label", { for: "filter" }, "Filter"), filter), heat.element, nodes),
+        h("div", { class: "controls" }, h("label", { for: "measure" }, "Boxes show"), chosen, h("label", { for: "filter" }, "Filter"), filter), heat.element, nodes.element, more),
       panel("Waiting pods", { command: "kubectl get pods -A --field-selector status.phase=Pending", wide: true }, pending),
       panel("Classes", { command: "kubeqos classes", tools: [csvButton("classes", CLASS_COLUMNS, () => data.classes)] }, classes),
       panel("Quotas", { command: "kubeqos quota -A", tools: [csvButton("quotas", QUOTA_COLUMNS, quotaRows)] }, quotas),
       panel("Evictions and preemptions", { command: "kubectl get events -A --sort-by=.lastTimestamp", wide: true, tools: [csvButton("evictions", HAPPENING_COLUMNS, () => data.happenings)] }, lost)));
 
   const drawn = () => {
-    const all = rows().sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
+    const all = listed();
     const known = measures(data);
     const titles = known.map(([title]) => title);
     if ([...chosen.options].map((one) => one.value).join() !== titles.join()) {
@@ -83,9 +96,10 @@ export function clusterView(place) {
       if (titles.includes(before)) chosen.value = before;
     }
     const [title, measure] = known[Math.max(0, chosen.selectedIndex)];
-    if (all.length) heat.update(all.map((one) => [one.name, ...measure(one)]), title);
+    if (all.length) heat.update(all, data.nodes, title, measure);
     heat.element.hidden = !all.length;
-    put(nodes, table("Nodes", NODE_COLUMNS, all, { shown: SHOWN }), all.length > SHOWN && h("p", {}, `${SHOWN} of ${all.length} nodes are listed; filter for others. The CSV has all.`));
+    nodes.update(all.slice(0, SHOWN).map((name) => data.nodes[name]));
+    put(more, all.length > SHOWN && h("p", {}, `${SHOWN} of ${all.length} nodes are listed; filter for others. The CSV has all.`));
   };
   chosen.addEventListener("change", drawn);
   filter.addEventListener("input", drawn);

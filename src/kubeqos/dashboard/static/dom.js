@@ -78,6 +78,31 @@ export function table(caption, columns, rows, { shown = rows.length } = {}) {
   );
 }
 
+/** A table whose rows stay as long as the object behind them does: one change in thousands draws one row. */
+export class LiveTable {
+  constructor(caption, columns) {
+    this.columns = columns;
+    this.caption = caption;
+    this.element = h("div");
+    this.rows = new Map();
+    this.body = null;
+  }
+
+  update(rows) {
+    if (!rows.length || !this.body) {
+      put(this.element, table(this.caption, this.columns, rows));
+      this.body = this.element.querySelector("tbody");
+      this.rows = new Map(rows.map((row, index) => [row, this.body?.rows[index]]));
+      return;
+    }
+    const next = new Map(rows.map((row) => [row, this.rows.get(row) ?? h("tr", {}, this.columns.map(([, cell]) => h("td", {}, cell(row))))]));
+    const wanted = [...next.values()];
+    wanted.forEach((row, index) => this.body.rows[index] !== row && this.body.insertBefore(row, this.body.rows[index] ?? null));
+    while (this.body.rows.length > wanted.length) this.body.lastElementChild.remove();
+    this.rows = next;
+  }
+}
+
 export function csvButton(name, columns, rows) {
   const saved = () => save(`${name}.csv`, "text/csv", csv(columns, rows()));
   return h("button", { type: "button", class: "small", onclick: saved, "aria-label": `Download ${name} as CSV` }, "CSV");

@@ -10,26 +10,25 @@ export class HeatMap {
   constructor() {
     this.element = h("div", { class: "heat" });
     this.boxes = new Map();
-    this.names = "";
+    this.names = null;
+    this.key = "";
   }
 
-  /** `nodes` are [name, share or null, text]. */
-  update(nodes, title) {
+  /** `names` is the same array as long as the nodes are; `measure(row)` is [share or null, text]. Unchanged rows cost nothing. */
+  update(names, rows, title, measure) {
     const width = Math.max(280, this.element.clientWidth || 900);
-    const key = [nodes.map(([name]) => name).join(), width, palette().paper, title].join("|");
-    if (key !== this.names) {
-      this.names = key;
+    const key = [width, palette().paper, title].join("|");
+    if (key !== this.key || names !== this.names) {
+      [this.key, this.names] = [key, names];
       this.boxes.clear();
-      this.place(nodes, width, title);
+      this.place(names, width, title);
     }
-    const changed = nodes.filter(([name, share, text]) => {
+    for (const name of names) {
       const box = this.boxes.get(name);
-      const state = `${share}|${text}`;
-      if (box.state === state) return false;
-      box.state = state;
-      return true;
-    });
-    for (const [name, share, text] of changed) (this.canvas ? this.fill : this.draw).call(this, this.boxes.get(name), name, share, text);
+      if (box.row === rows[name]) continue;
+      box.row = rows[name];
+      (this.canvas ? this.fill : this.draw).call(this, box, name, ...measure(box.row));
+    }
   }
 
   place(nodes, width, title) {
@@ -38,8 +37,8 @@ export class HeatMap {
     const columns = Math.max(1, Math.floor(width / wide));
     const height = Math.ceil(nodes.length / columns) * high + 2;
     const label = `${title} of ${nodes.length} nodes; the table below says the same`;
-    nodes.forEach(([name], index) =>
-      this.boxes.set(name, { x: (index % columns) * wide, y: Math.floor(index / columns) * high, wide: wide - 3, high: high - 3, state: "" }));
+    nodes.forEach((name, index) =>
+      this.boxes.set(name, { x: (index % columns) * wide, y: Math.floor(index / columns) * high, wide: wide - 3, high: high - 3, row: null }));
     this.columns = columns;
     if (many) {
       this.canvas = h("canvas", { role: "img", "aria-label": label, class: "goes" });
@@ -52,14 +51,14 @@ export class HeatMap {
       this.pen.scale(scale, scale);
       const found = (event) => {
         const at = Math.floor(event.offsetY / high) * columns + Math.floor(event.offsetX / wide);
-        return event.offsetX < columns * wide ? nodes[at]?.[0] : undefined;
+        return event.offsetX < columns * wide ? nodes[at] : undefined;
       };
       this.canvas.addEventListener("mousemove", (event) => (this.canvas.title = this.boxes.get(found(event))?.told ?? ""));
       this.canvas.addEventListener("click", (event) => found(event) && (location.hash = `#/nodes/${encodeURIComponent(found(event))}`));
       this.element.replaceChildren(this.canvas);
     } else {
       this.canvas = null;
-      const parts = nodes.map(([name]) => this.made(this.boxes.get(name), name, wide > 50));
+      const parts = nodes.map((name) => this.made(this.boxes.get(name), name, wide > 50));
       this.element.replaceChildren(
         s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, "font-family": "system-ui, sans-serif" }, ...parts));
     }

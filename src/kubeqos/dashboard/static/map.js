@@ -70,23 +70,24 @@ export class MachineMap {
     const of = new Map();
     for (const owner of owners) if (owner.how !== "sharing") for (const cpu of cpuList(owner.cpus)) of.set(cpu, owner);
     const sharers = owners.filter((one) => one.how === "sharing").map((one) => [one.name, new Set(cpuList(one.cpus))]);
+    const drift = new Set(owners.flatMap((one) => cpuList(one.drift)));
     for (const [cpu, tile] of this.tiles) {
       const owner = of.get(cpu);
       const also = sharers.filter(([, cpus]) => cpus.has(cpu)).map(([name]) => name);
-      this.paint(tile, cpu, owner, marks.get(owner?.name), lit, also);
+      this.paint(tile, cpu, owner, marks.get(owner?.name), lit, also, drift.has(cpu));
     }
     const counted = owners.filter((one) => one.how !== "sharing").map((one) => `${one.name}: ${one.count}`);
     this.drawing.setAttribute("aria-label", `Map of ${this.name}, ${layout.cpus} CPUs. ${counted.join(", ")}`);
   }
 
-  paint(tile, cpu, owner, mark, lit, sharers) {
+  paint(tile, cpu, owner, mark, lit, sharers, drifts) {
     const colours = palette();
     const how = owner?.how ?? "shared";
     const solid = how === "exclusive" ? colours.owners[mark.colour] : null;
     const fill = solid ?? { shared: colours.free, offline: "none", reserved: `url(#${this.name}-reserved)`, isolated: `url(#${this.name}-isolated)` }[how]
       ?? `url(#${this.name}-pool-${mark.colour})`;
     const dim = lit.size && !lit.has(cpu);
-    const state = [fill, mark?.sign, how, dim, lit.has(cpu), owner?.name, sharers.join()].join("|");
+    const state = [fill, mark?.sign, how, dim, lit.has(cpu), owner?.name, sharers.join(), drifts].join("|");
     if (tile.state === state) return;
     tile.state = state;
     const outline = lit.has(cpu) ? colours.lit : how === "exclusive" ? fill : colours.line;
@@ -96,7 +97,7 @@ export class MachineMap {
     tile.group.dataset.owner = owner?.name ?? "";
     tile.group.dataset.how = how;
     tile.group.dataset.lit = lit.has(cpu) ? "yes" : "no";
-    tile.letter.textContent = mark?.sign ?? "";
+    tile.letter.textContent = drifts ? "≠" : (mark?.sign ?? "");
     tile.letter.setAttribute("fill", solid ? colours.paper : colours.text);
     tile.letter.setAttribute("stroke", solid || !mark?.sign ? "none" : colours.paper); // lines must not run through letters
     tile.title.textContent = words(cpu, tile.place, owner, sharers);
@@ -201,5 +202,5 @@ function text(x, y, words, fill, size, bold = false) {
 export function legend() {
   const one = (kind, words) => h("li", {}, h("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), words);
   return h("ul", { class: "legend" }, one("exclusive", "A, B …: a container's own"), one("pool", "lines: a pool"), one("shared", "plain: shared"),
-    one("reserved", "#: reserved"), one("isolated", "!: isolated"), one("offline", "×: offline"));
+    one("reserved", "#: reserved"), one("isolated", "!: isolated"), one("offline", "×: offline"), h("li", {}, "≠: the kernel says otherwise"));
 }

@@ -10,8 +10,15 @@ export const ownerColumns = (marks, light) => [
   ["How", (one) => (one.how === "sharing" ? "shares" : one.how)],
   ["CPUs", (one) => String(one.count)],
   ["Which", (one) => one.cpus],
+  ["Really", really, (one) => one.really],
   ["Memory of", (one) => (one.mems ? `NUMA ${one.mems}` : "")],
 ];
+
+/** What the kernel or the runtime says of a container, beside what the books say. */
+function really(one) {
+  if (!one.really) return "";
+  return one.drift ? badge(`drift: runs on ${one.really}`, "bad") : badge(one.really, "good");
+}
 
 /** Whoever points at an owner, or reaches it by keyboard, sees its CPUs lit. */
 function lighting(owner, light, child) {
@@ -53,6 +60,11 @@ export function nodeView(place, name) {
   };
   const podRows = () => Object.values(data.pods);
   const marks = () => signs(data.owners);
+  const sorted = () => {
+    const order = [...marks().keys()];
+    const place = (one) => (one.how === "sharing" ? 9999 : order.indexOf(one.name));
+    return [...data.owners].sort((a, b) => place(a) - place(b));
+  };
   put(place,
     h("p", { class: "trail" }, link("cluster", "Cluster"), " / node"), h("h1", {}, name), head, notes,
     h("div", { class: "grid" },
@@ -73,9 +85,10 @@ export function nodeView(place, name) {
       data.layout && h("span", { class: "count" }, h("b", {}, String(data.layout.cpus)), " CPUs"),
       data.drivers.length > 0 && h("span", { class: "count" }, "drivers ", h("b", {}, data.drivers.join(", "))),
       data.fragments && h("span", { class: "count" }, `${data.fragments.free} CPUs nobody's own, largest block `, h("b", {}, String(data.fragments.largestNuma)), " in one NUMA node")));
-    put(notes, leftOut(data.leftOut));
+    const drifting = data.owners.filter((one) => one.drift);
+    put(notes, leftOut(data.leftOut), drifting.length > 0 && h("p", { class: "problem" }, `Drift: ${drifting.map((one) => `${one.name} runs on ${one.really}, assigned are ${one.cpus}`).join("; ")}`));
     const parts = {
-      owners: () => put(owners, table("Who has which CPUs", ownerColumns(marks(), light), data.owners)),
+      owners: () => put(owners, table("Who has which CPUs", ownerColumns(marks(), light), sorted())),
       layout: () => put(memory, data.layout ? [memoryTable(data.layout), distances(data.layout)] : h("p", { class: "none" }, "Not published.")),
       conditions: () => put(conditions, table("Conditions", CONDITION_COLUMNS, data.conditions)),
       classes: () => put(classes, table("Classes", CLASS_COLUMNS, data.classes)),

@@ -18,12 +18,12 @@ spec:
 `;
 const SCENARIO = `apiVersion: kubeqos.io/v1alpha1
 kind: Scenario
-duration: 2h
+duration: 4h
 nodes:
 - {name: node, count: 4, template: {allocatable: {cpu: "16", memory: 64Gi}}}
 workloads:
 - name: batch
-  arrivals: {perHour: 120}
+  arrivals: {perHour: 50}
   runs: {between: [5m, 20m]}
   template: {spec: {containers: [{name: main, resources: {requests: {cpu: "3", memory: 4Gi}}}]}}
 - name: large

@@ -28,6 +28,7 @@ from kubeqos.node.pod.record import PodRecord
 from kubeqos.node.pressure.housekeeping import Housekeeper
 from kubeqos.node.server.exec import attach_url, carry, exec_url, refusal
 from kubeqos.node.server.logs import LogOptions, read_log
+from kubeqos.node.server.pinned import pinned
 from kubeqos.node.server.podresources import PodResourcesServicer
 from kubeqos.node.server.summary import resource_metrics, summary
 from kubeqos.web.channels import ERROR, UNREACHABLE, StreamOptions, failure_status, frame, tunnel
@@ -66,6 +67,8 @@ class NodeServer:
                 return Response(200, self.resource_metrics(), PROMETHEUS)
             case ["stats", "summary"]:
                 return Response(200, encode_json(await self.summary()))
+            case ["pinned"]:
+                return Response(200, encode_json({"containers": await pinned(self.agent.runtime, self._pods())}))
             case ["stories", namespace, pod]:
                 return Response(200, self.story(namespace, pod))
             case ["containerLogs", namespace, pod, container]:

@@ -41,6 +41,7 @@ ALONE = {
     "plugin-memory": ("plugin memory --machine kep80 --registry FOLDER --state FOLDER/state", READY),
     "plugin-nic": ("plugin nic --machine kep80 --registry FOLDER --state FOLDER/state", READY),
     "plugin-knob": ("plugin knob --config FOLDER/knob.yaml --registry FOLDER --state FOLDER/state", READY),
+    "plugin-retire": ("plugin retire example.com/nic --registry FOLDER", ""),
     "relay-hook": ("relay-hook --listen unix:///run/kubeqos/cri.sock --for cri-o", ""),
     "cci-new": ("cci new fast.example.com --into FOLDER/fast", ""),
     "provider-new": ("provider new turbo --folder FOLDER", ""),

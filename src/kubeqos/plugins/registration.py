@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import grpc
 import grpc.aio
@@ -26,6 +26,7 @@ from kubeqos.plugins.proto import pluginregistration_pb2 as pb
 from kubeqos.plugins.sockets import Stamp, call, dial, listening, services, stamp
 
 SERVICE = "pluginregistration.Registration"
+RETIRED = ".retired"
 SCAN_SECONDS = 0.5
 CONNECT_SECONDS = 10.0
 INFO_SECONDS = 1.0
@@ -75,6 +76,19 @@ class Handler(Protocol):
         """Stop using it: the socket is gone, was replaced, or nobody listens behind it."""
 
 
+@runtime_checkable
+class Retires(Protocol):
+    """A handler whose plugins can leave for good."""
+
+    async def retire(self, name: str) -> bool:
+        """Forget a plugin that is not coming back; False if it serves. Asked again and again."""
+
+
+def retirement(registry: Path, name: str) -> Path:
+    """The file that says that a plugin is not coming back; its content is the plugin's name."""
+    return registry / f"{name.replace('/', '_')}{RETIRED}"
+
+
 class Watcher:
     """Finds plugins in registry folders and keeps them registered while they live."""
 
@@ -113,6 +127,19 @@ class Watcher:
             if path not in self._tasks:
                 self._health[path] = Health(path, message="found")
                 self._tasks[path] = mark, asyncio.create_task(self._attend(path), name=f"plugin {path.name}")
+        for folder in self.folders:
+            for path in folder.glob(f"*{RETIRED}"):
+                await self._retire(path)
+
+    async def _retire(self, path: Path) -> None:
+        """Somebody left word that a plugin is not coming back, which holds, also over restarts, until it does."""
+        try:
+            name = path.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return
+        handlers = [one for one in self.handlers.values() if isinstance(one, Retires)]
+        if not all([await one.retire(name) for one in handlers]):
+            path.unlink(missing_ok=True)
 
     async def _dismiss(self, path: Path) -> None:
         _, task = self._tasks.pop(path)

@@ -151,6 +151,20 @@ class Endpoints:
         if endpoint and endpoint.socket == socket:
             await endpoint.stop()
 
+    async def retire(self, name: str) -> bool:
+        """Forget a plugin that is not coming back, with what it had and was owed; False if it serves."""
+        endpoint = self._by_name.get(name)
+        if endpoint is not None:
+            if endpoint.live and endpoint.socket.exists():
+                return False
+            await endpoint.stop()
+        self._by_name.pop(name, None)
+        self._unreleased.pop(name, None)
+        self._put_off = {key: one for key, one in self._put_off.items() if key[0] != name}
+        self.metrics.unreleased.labels(name).set(0)
+        self.refused.forget(name)
+        return True
+
     def expect(self, name: str, capacity: dict[str, Capacity], options: pb.ResourcePluginOptions) -> None:
         """A plugin that was there before a restart: what it serves is known, and its grace begins now."""
         endpoint = Endpoint(name, Path(), self.metrics, deadline=self.settings.deadline_seconds, clock=self.clock)

@@ -75,6 +75,8 @@ class QosResourceManager:
         self._reconciled = -1
         """The ledger's revision after the last period."""
         self._admitting: dict[str, int] = {}
+        self._retired: set[str] = set()
+        """Plugins that nobody waits for although the settings expect them; one that comes back is like any other."""
         self.reconciler = Reconciler(self.allocations, self.endpoints, self._pods, machine, emit, self._busy)
         self.allocator = Allocator(self.name, self.reconciler)
 
@@ -156,11 +158,30 @@ class QosResourceManager:
             if not self._admitting[pod.uid]:
                 del self._admitting[pod.uid]
 
+    async def retire(self, name: str) -> bool:
+        """A plugin is not coming back: nobody waits for it, its resources leave the node, what it gave stays."""
+        if name in self._retired and self.endpoints.get(name) is None:
+            return True
+        known = self.endpoints.get(name) is not None or name in self.settings.expected
+        if not await self.endpoints.retire(name):
+            self._retired.discard(name)
+            return False
+        self._retired.add(name)
+        if known:
+            self.emit(Event("ResourcePluginRetired", f"plugin {name} is retired; pods do not wait for it any more"))
+        for holding in self.allocations:
+            if name in holding.asked and holding.of_plugin(name):
+                what = f"container {holding.ref.name} keeps what plugin {name} gave it: the plugin is retired"
+                self.emit(Event("ResourcePluginRetired", what, holding.ref.pod_uid))
+        self.allocations.revision += 1
+        return True
+
     def _awaited(self, unit: Unit) -> list[str]:
         """What containers ask for of plugins that have yet to come: without them they would run unpinned."""
         views = [view for ref, view in unit.pod.containers() if ref in unit.refs]
         asked = {self.settings.names.get(name, name) for view in views for name in view.resources.requests}
-        return sorted(name for name in asked & self.settings.expected if self.endpoints.get(name) is None)
+        expected = (asked & self.settings.expected) - self._retired
+        return sorted(name for name in expected if self.endpoints.get(name) is None)
 
     async def before_start(
         self, pod: AdmittedPod, container: ContainerRef, container_id: str, cgroup_parent: str
@@ -282,7 +303,7 @@ class QosResourceManager:
         if self._left_alone(pod) or not self.allocations.adopt(container, live):
             return False
         self._pods[pod.uid] = pod
-        for name in self.allocations.asked(container):
+        for name in self.allocations.asked(container) - self._retired:
             # Whoever placed this container places everybody: nobody runs anywhere before it is back.
             placed = self.allocations.placed_by(container, name)
             options = pb.ResourcePluginOptions(with_topology_alignment=True, need_reconcile=True, implicit=placed)

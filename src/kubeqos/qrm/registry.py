@@ -47,6 +47,7 @@ class ResourcePluginHandler:
     """Takes the plugins of type ResourcePlugin that a watcher finds."""
 
     def __init__(self, manager: QosResourceManager) -> None:
+        self._manager = manager
         self._endpoints = manager.endpoints
         self._synchronise = manager.reconciler.synchronise
         self._complaints = Complaints(manager)
@@ -61,6 +62,9 @@ class ResourcePluginHandler:
 
     async def deregister(self, plugin: Plugin) -> None:
         await self._endpoints.detach(plugin.name, plugin.endpoint)
+
+    async def retire(self, name: str) -> bool:
+        return await self._manager.retire(name)
 
 
 class LegacyRegistry:

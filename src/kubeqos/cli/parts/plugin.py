@@ -118,6 +118,33 @@ def _text(path: str) -> str:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
 
 
+# ---- Leaving
+
+
+@command.command()
+@click.argument("name")
+@click.option("--registry", type=click.Path(path_type=Path), default=DEFAULT_REGISTRY, show_default=True)
+@click.option("--node", help="The plugin folder of this node of the cluster on this machine, in place of --registry.")
+@data_dir_option
+def retire(name: str, registry: Path, node: str | None, data_dir: Path) -> None:
+    """Tell a node that the plugin of this resource is not coming back.
+
+    Pods do not wait for it any more and its resources leave the node; what it gave to pods that run stays theirs. This
+    holds until a plugin of this name registers again.
+    """
+    from kubeqos.plugins.registration import retirement
+    from kubeqos.plugins.sockets import answers
+
+    folder = registry_of(node, data_dir) if node else registry
+    if not folder.is_dir():
+        raise InputError("there is no plugin folder", where=str(folder), remedy="name the node's with --registry")
+    socket = folder / f"{name.replace('/', '_')}.sock"
+    if answers(socket):
+        raise InputError(f"plugin {name} still runs", where=str(socket), remedy="stop it, then retire it")
+    retirement(folder, name).write_text(name)
+    click.echo(f"{name} is retired: pods of the node at {folder} do not wait for it any more")
+
+
 # ---- Pools
 
 
@@ -145,12 +172,16 @@ def socket_options(command: Command) -> Command:
     return wrapped
 
 
-def _beside(node: str, data_dir: Path) -> Path:
-    instance = Instance(data_dir)
-    running = instance.running()
+def registry_of(node: str, data_dir: Path) -> Path:
+    """The plugin folder of a node of the cluster on this machine."""
+    running = Instance(data_dir).running()
     if running is None:
         raise InputError("no cluster is running", where=str(data_dir), remedy="start one, or name the --socket")
-    socket = running.registry(node) / "cpu.sock"
+    return running.registry(node)
+
+
+def _beside(node: str, data_dir: Path) -> Path:
+    socket = registry_of(node, data_dir) / "cpu.sock"
     if not socket.exists():
         raise InputError(f"node {node!r} has no CPU plugin", where=str(socket), remedy="name a node of profile qrm")
     return socket

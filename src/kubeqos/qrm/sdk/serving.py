@@ -19,7 +19,7 @@ from kubeqos import logs
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.plugins.health import health_service
-from kubeqos.plugins.registration import Introduction, keep_registered
+from kubeqos.plugins.registration import Introduction, keep_registered, retirement
 from kubeqos.plugins.sockets import call, dial, stamp
 from kubeqos.qrm.messages import PLUGIN_TYPE, REGISTRATION_SERVICE, SERVICE, VERSION
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
@@ -43,6 +43,8 @@ class Options:
     state: Path | None = None
     legacy: Path | None = None
     metrics: tuple[str, int] | None = None
+    retires: bool = False
+    """Whether its end is for good: the node is told that nobody is to wait for it. A restart is no such end."""
 
     def socket(self, resource: str) -> Path:
         return self.registry / f"{self.name or resource.replace('/', '_')}.sock"
@@ -75,8 +77,11 @@ async def running(plugin: Any, options: Options, install: Install = lambda _serv
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, servicer.handlers()), health))
         install(server)
 
+    retirement(options.registry, servicer.resource).unlink(missing_ok=True)  # here it is again
     async with _tasks(servicer, options, both):
         yield servicer
+    if options.retires:
+        retirement(options.registry, servicer.resource).write_text(servicer.resource)
 
 
 @contextlib.asynccontextmanager
@@ -151,10 +156,12 @@ def serve(
     state: Path | str | None = None,
     legacy: Path | str | None = None,
     metrics: tuple[str, int] | None = None,
+    retires: bool = False,
     install: Install = lambda _server: None,
 ) -> None:
     """Run a plugin until SIGTERM or SIGINT."""
-    options = Options(Path(registry), name, Path(state) if state else None, Path(legacy) if legacy else None, metrics)
+    kept, manager = Path(state) if state else None, Path(legacy) if legacy else None
+    options = Options(Path(registry), name, kept, manager, metrics, retires)
     logs.to_stream(sys.stdout)
     asyncio.run(serve_forever(plugin, options, install))
 

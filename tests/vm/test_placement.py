@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.vm.node import Node, guaranteed, pod
@@ -15,6 +17,17 @@ def cpu_list(text: str) -> set[int]:
         first, _, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
     return found
+
+
+def partition(node: Node) -> str:
+    """What the node says of the kernel's partition for the owner's CPUs, once it has said something."""
+
+    def said() -> str:
+        annotations = node.get("/api/v1/nodes/numa")["metadata"]["annotations"]
+        held = json.loads(annotations["kubeqos.io/assignments"])["containers"].get("default/owner/main", {})
+        return str(held.get("partition", ""))
+
+    return str(node.until("the node tells of the partition", said))
 
 
 @pytest.mark.proves("exclusive-cpus")
@@ -31,6 +44,7 @@ def test_a_guaranteed_pod_owns_cores_of_one_node_and_its_pages_lie_there(node: N
     pages = node.ask("pages", id=node.container_id("owner"))
     assert set(pages) == {home} and pages[home] * 4096 >= 48 << 20
     node.until("the shared pod leaves them", lambda: cpu_list(node.process("shared")["cpus"]) == set(range(8)) - owned)
+    assert partition(node) == node.levels("owner")[0]["cpuset.cpus.partition"] or "Linux 6.7" in partition(node)
     node.delete("owner")
     node.until("the shared pod gets them back", lambda: cpu_list(node.process("shared")["cpus"]) == set(range(8)))
 

@@ -22,6 +22,7 @@ from kubeqos.cri.relist import Seen
 from kubeqos.errors import KubeqosError, StateError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
 from kubeqos.logs import logger
+from kubeqos.model.annotations.published import Kept
 from kubeqos.model.annotations.wellknown import SERVING_CERTIFICATE_ANNOTATION
 from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.admission.managers import Reconciles
@@ -112,7 +113,8 @@ class NodeAgent:
         files, spare = CgroupFiles(settings.cgroup_fs), settings.eviction_hard_memory.value()
         unthrottled, tell = self.admission.unthrottled, self.parts.events.pod
         units = units_of(settings.cgroup_driver, settings.cgroup_fs)
-        return CgroupKeeper(files, self.core, lambda: self.context, milli, spare, unthrottled, tell, units)
+        owned = self.admission.owned if settings.cpu_partitions else None
+        return CgroupKeeper(files, self.core, lambda: self.context, milli, spare, unthrottled, tell, units, owned)
 
     def _make_reports(self) -> None:
         """Where pods come from, and where everything about them and about the node is told."""
@@ -453,8 +455,8 @@ class NodeAgent:
         try:
             pods = [pod.admitted for pod in self.core.pods.values()]
             found = nodestatus.node_annotations(self.settings, self.managers, self.parts.plugins.drivers())
-            protected = self.cgroups.protected if self.cgroups is not None else {}
-            found |= nodestatus.map_annotations(self.machine, self.managers, pods, protected, self.admission.grant)
+            kept = self.cgroups.kept if self.cgroups is not None else Kept()
+            found |= nodestatus.map_annotations(self.machine, self.managers, pods, kept, self.admission.grant)
             if self.parts.serving.ca_pem:
                 found[SERVING_CERTIFICATE_ANNOTATION] = self.parts.serving.ca_pem
             async with self._writing:

@@ -91,6 +91,7 @@ def _cpus(pod: PodView, node: dict[str, Any] | None) -> list[dict[str, Any]]:
             "cpus": str(held.cpus),
             "exclusive": held.exclusive,
             "mems": str(held.mems),
+            "partition": held.partition,
         }
         for name, held in decode_assignments(published).containers.items()
         if name.startswith(home)

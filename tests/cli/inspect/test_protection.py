@@ -49,7 +49,7 @@ async def test_a_node_publishes_what_its_cgroups_protect(tmp_path: Path) -> None
         assert (tree / "kubepods/memory.min").read_text() == str(100 * MIB)
         pods = [one.admitted for one in node.agent.core.pods.values()]
         found = map_annotations(
-            node.machine, node.agent.managers, pods, node.agent.cgroups.protected, node.agent.admission.grant
+            node.machine, node.agent.managers, pods, node.agent.cgroups.kept, node.agent.admission.grant
         )
         published = decode_assignments(found[ASSIGNMENTS_ANNOTATION]).protected
         assert published == {"default/web": Protected(100 * MIB, 100 * MIB)}

@@ -102,6 +102,8 @@ def as_text(facts: dict[str, Any]) -> str:
     lines += decided.on_node(facts)
     for held in facts["cpus"]:
         own = "its own" if held["exclusive"] else "shared"
+        if held["partition"]:
+            own += "; a partition" if held["partition"] == "root" else f"; no partition: {held['partition']}"
         memory = f", memory of NUMA {held['mems']}" if held["mems"] else ""
         lines.append(f"  cpus       {held['container']}: {held['cpus']} ({own}){memory}")
     if protected := facts["memory"]:

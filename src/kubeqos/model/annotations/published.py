@@ -31,6 +31,8 @@ class Holding:
     cpus: CpuSet
     exclusive: bool = False
     mems: NumaSet = NO_NUMA
+    partition: str = ""
+    """Of CPUs of its own: `root` where the kernel keeps everybody else away, else why it does not; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,14 @@ class Protected:
     asked_bytes: int
     effective_bytes: int
     because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the kernel keeps of what was promised: protected pods by uid, and who owns CPUs by pod and container."""
+
+    protected: Mapping[str, Protected] = field(default_factory=dict)
+    partitions: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,7 @@ def assignments_to_dict(assignments: Assignments) -> dict[str, Any]:
         "containers": {
             name: {"cpus": str(held.cpus), "exclusive": held.exclusive}
             | ({"mems": str(held.mems)} if held.mems else {})
+            | ({"partition": held.partition} if held.partition else {})
             for name, held in sorted(assignments.containers.items())
         },
     } | ({"protected": protected} if protected else {})
@@ -114,6 +125,7 @@ def _holding(value: object, where: str) -> Holding:
         _ids(value.get("cpus", ""), CpuSet.parse, f"{where}.cpus"),
         value.get("exclusive") is True,
         _ids(value.get("mems", ""), NumaSet.parse, f"{where}.mems"),
+        str(value.get("partition", "")),
     )
 
 

@@ -28,7 +28,8 @@ MACHINE_ANNOTATION: Final = "kubeqos.io/machine"
 
 ASSIGNMENTS_ANNOTATION: Final = "kubeqos.io/assignments"
 """On a Node: who runs where, as JSON `{"pools": {name: cpuset}, "containers": {"ns/pod/container": {"cpus": cpuset,
-"exclusive": bool, "mems": NUMA nodes}}, "protected": {"ns/pod": {"asked": bytes, "effective": bytes}}}`
+"exclusive": bool, "mems": NUMA nodes, "partition": "root" or why none}},
+"protected": {"ns/pod": {"asked": bytes, "effective": bytes}}}`
 (`model.annotations.published`)."""
 
 ALIGN_ANNOTATION: Final = "cci.kubeqos.io/align-to"

@@ -280,6 +280,11 @@ class Admission:
                 return held.cpus
         return NO_CPUS
 
+    def owned(self, container: ContainerRef) -> CpuSet:
+        """The CPUs that nobody but this container may use."""
+        found = (manager.cpus_of(container) for manager in self._placers)
+        return next((held.own for held in found if held is not None), NO_CPUS)
+
     def allocation(self, raw: Mapping[str, Any]) -> Allocation | None:
         """An admitted pod with the resources that it has."""
         entry = self.entries.get(raw["metadata"]["uid"])

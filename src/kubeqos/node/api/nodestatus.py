@@ -16,6 +16,7 @@ from kubeqos.model.annotations.published import (
     SHARED_PART,
     Assignments,
     Holding,
+    Kept,
     Protected,
     encode_assignments,
     encode_machine,
@@ -205,13 +206,12 @@ def map_annotations(
     machine: Machine,
     managers: Iterable[ResourceManager],
     pods: Iterable[AdmittedPod],
-    protected: Mapping[str, Protected],
+    kept: Kept,
     grant: Callable[[ContainerRef], Grant],
 ) -> dict[str, str]:
     """What `kubeqos map` draws: the machine, its pools, and on which CPUs and memory nodes every container runs.
 
-    `protected`: pods whose memory is protected, by uid. `grant`: what all managers together gave a container; who hands
-    out CPUs need not know where the memory is.
+    `grant`: what all managers together gave a container; who hands out CPUs need not know where the memory is.
     """
     placing = [manager for manager in managers if isinstance(manager, PlacesOnCpus)]
     pools = {name: cpus for manager in placing for name, cpus in manager.cpu_pools().items() if cpus}
@@ -219,8 +219,8 @@ def map_annotations(
     shielded: dict[str, Protected] = {}
     for pod in pods:
         label = f"{pod.view.metadata.namespace}/{pod.view.metadata.name}"
-        if pod.uid in protected:
-            shielded[label] = protected[pod.uid]
+        if pod.uid in kept.protected:
+            shielded[label] = kept.protected[pod.uid]
         for ref, _ in pod.containers():
             for manager in placing:
                 held = manager.cpus_of(ref)
@@ -228,7 +228,8 @@ def map_annotations(
                     continue
                 mems = held.mems or NumaSet.parse(str(grant(ref).properties.get("cpuset_mems", "")))
                 if held.own:
-                    containers[f"{label}/{ref.name}"] = Holding(held.own, True, mems)
+                    partition = kept.partitions.get((pod.uid, ref.name), "")
+                    containers[f"{label}/{ref.name}"] = Holding(held.own, True, mems, partition)
                 if rest := held.cpus - held.own:
                     name = f"{label}/{ref.name}{SHARED_PART}" if held.own else f"{label}/{ref.name}"
                     containers[name] = Holding(rest, False, mems)

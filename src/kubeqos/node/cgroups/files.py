@@ -174,6 +174,11 @@ class CgroupFiles:
         folder = self._folder(controller, path)
         return [child for child in folder.iterdir() if child.is_dir()] if folder is not None and folder.is_dir() else []
 
+    def container(self, pod: str, identity: str) -> str:
+        """The cgroup of a pod's container, by the id that every runtime has in its name; nothing without one."""
+        found = (child.name for child in self._below("cpuset", pod) if identity in child.name)
+        return next((f"{pod}/{name}" for name in found), "")
+
     def orphans(self, plan: Mapping[str, CgroupValues]) -> list[str]:
         """Pods' cgroups that belong to no pod of the plan."""
         tiers = [path for path in plan if not is_pod(path)]

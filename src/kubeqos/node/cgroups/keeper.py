@@ -7,18 +7,20 @@ slices are systemd's, its units (`node.cgroups.units`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from kubeqos.clock import NS, Clock
 from kubeqos.logs import logger
-from kubeqos.model.annotations.published import Protected
+from kubeqos.model.annotations.published import Kept, Protected
+from kubeqos.model.cpuset import CpuSet
 from kubeqos.node.cgroups.files import CgroupFiles, Written
+from kubeqos.node.cgroups.partitions import ROOT, Owner, Partitions
 from kubeqos.node.cgroups.plan import plan
 from kubeqos.node.cgroups.units import SystemdUnits
 from kubeqos.node.cri.configs import Context, pod_cgroup
 from kubeqos.node.pod.effects import Raw, Record
 from kubeqos.node.pod.machine import Core
-from kubeqos.plugins.managers import AdmittedPod
+from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerRef
 from kubeqos.rules.cgroups import CgroupValues
 
 log = logger(__name__)
@@ -38,10 +40,13 @@ class CgroupKeeper:
         unthrottled: Callable[[], Collection[str]] = tuple,
         tell: Callable[[Raw, Record], None] = lambda _raw, _told: None,
         units: SystemdUnits | None = None,
+        owned: Callable[[ContainerRef], CpuSet] | None = None,
     ) -> None:
         """`unthrottled`: the pods that own CPUs now; `tell` writes an event about a pod; `units`: where slices are
-        systemd's, which has to know their values.
+        systemd's, which has to know their values; `owned`: a container's own CPUs, where these become partitions.
         """
+        self._owned = owned
+        self._partitions = Partitions(files.root, files.version)
         self._tell = tell
         self._killed: dict[str, int] = {}
         self.files = files
@@ -100,12 +105,43 @@ class CgroupKeeper:
             done.problems += problems
             paths = {pod_cgroup(pod.admitted, self._context()): uid for uid, pod in self._core.pods.items()}
             self.protected = {paths[path]: found for path, found in done.protected.items() if path in paths}
+            self._keep_partitions(wanted)
             self._tell_kills(paths)
             for path in self.files.orphans(wanted):
                 await self._remove(path)
             for text in (*done.drifted, *done.problems):
                 log.warning("cgroup %s", text)
             return done
+
+    @property
+    def kept(self) -> Kept:
+        """What of it all the kernel keeps, as of the last reconcile."""
+        return Kept(self.protected, {key: why or ROOT for key, why in self.partitions.items()})
+
+    @property
+    def partitions(self) -> Mapping[ContainerKey, str]:
+        """Who owns CPUs: why they are no partition of the kernel; nothing where they are."""
+        return self._partitions.reasons
+
+    def _keep_partitions(self, wanted: Mapping[str, CgroupValues]) -> None:
+        if self._owned is None:
+            return
+        before = dict(self.partitions)
+        self._partitions.reconcile(self._owners(self._owned), wanted)
+        for (uid, name), why in self.partitions.items():
+            if why and before.get((uid, name)) != why:
+                log.warning("CPUs of %s/%s are no partition of the kernel: %s", self._core.pods[uid].key, name, why)
+
+    def _owners(self, owned: Callable[[ContainerRef], CpuSet]) -> Iterator[Owner]:
+        for uid, pod in self._core.pods.items():
+            path = pod_cgroup(pod.admitted, self._context())
+            for ref, _ in pod.admitted.containers():
+                record = pod.containers.get(ref.name)
+                if record is None or not record.live or record.newest is None or not (cpus := owned(ref)):
+                    continue
+                cgroup = self.files.container(path, record.newest.id)
+                if cgroup:
+                    yield Owner((uid, ref.name), cgroup, cpus)
 
     def _tell_kills(self, paths: Mapping[str, str]) -> None:
         """A process that ran out of memory may not be its container's first: then nothing else tells of its end."""

@@ -149,6 +149,9 @@ class NodeConfiguration:
     )
     cpu_cfs_quota: bool = _setting("cpuCFSQuota", True, _flag, "Enforce CPU limits.")
     cpu_cfs_quota_period: float = _setting("cpuCFSQuotaPeriod", 0.1, read.quota_period, "Period of CPU limits.")
+    cpu_partitions: bool = _setting(
+        "cpuPartitions", True, _flag, "Keep host processes off exclusive CPUs, where the kernel can (Linux 6.7)."
+    )
     memory_policy: MemoryPolicy = _setting(
         "memoryReservationPolicy", MemoryPolicy.RESERVE, read.one_of(MemoryPolicy), "How requests protect memory."
     )

@@ -50,6 +50,7 @@ def node_settings(
         cgroup_driver=config.cgroup_driver,
         cgroup_root=config.cgroup_root,
         cgroup_fs=cgroup_fs,
+        cpu_partitions=config.cpu_partitions,
         single_process_oom_kill=config.single_process_oom_kill,
         cpu_manager_policy=config.cpu_manager_policy,
         cpu_options=config.cpu_options.allocation,

@@ -42,6 +42,7 @@ class NodeSettings:
     """Put before every pod's cgroup; Kubernetes' --cgroup-root."""
     cgroup_fs: Path | None = None
     """Where the cgroup hierarchy is mounted; None leaves the cgroups of pods and QoS tiers to the runtime."""
+    cpu_partitions: bool = True
     single_process_oom_kill: bool = False
     cpu_manager_policy: str = NONE
     cpu_options: CpuOptions = field(default_factory=CpuOptions)

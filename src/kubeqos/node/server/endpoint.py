@@ -6,6 +6,7 @@ else comes through `node.server.routes`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -292,8 +293,18 @@ class _Counters(Collector):
         yield CounterMetricFamily("kubeqos_node_cgroup_drifts", text, value=drifts)
         text = "Containers that had other CPUs or NUMA nodes than they were granted, and strangers on owned CPUs."
         yield _counted("kubeqos_node_container_drifts", text, "kind", self._agent.books.counts)
+        yield self._partitions()
         text = "Containers that lack a cgroup v2 file that a plugin sets: this node has cgroup v1."
         yield _counted("kubeqos_node_unapplied_cgroup_files", text, "file", self._agent.unsupported.files)
+
+    def _partitions(self) -> Metric:
+        reasons = self._agent.cgroups.partitions if self._agent.cgroups is not None else {}
+        states = Counter("none" if why else "root" for why in reasons.values())
+        text = "Containers with CPUs of their own, by whether these are a partition of the kernel."
+        owners = GaugeMetricFamily("kubeqos_node_cpu_partitions", text, labels=["state"])
+        for state in ("root", "none"):
+            owners.add_metric([state], states[state])
+        return owners
 
     def _calls(self) -> dict[str, int]:
         return {**self._pod_resources.counts.calls, "refused": self._pod_resources.counts.refused}

@@ -263,7 +263,7 @@ class Executor:
         async with self._updater.paused(ref):
             await self._runtime.start_container(effect.id)
         seen = await self._look_at(effect.id)
-        if seen.classes or self._admission.owned(ref):
+        if self._cgroups is not None and (seen.classes or self._admission.owned(ref)):
             await self.keep_cgroups()  # what its classes are worth is known now, and its tier follows; so are its CPUs
         return seen
 

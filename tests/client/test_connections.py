@@ -94,6 +94,31 @@ async def test_requests_are_spread_over_idle_connections() -> None:
             assert api.transport.pool._idle[-1] is idle[number]
 
 
+async def test_after_a_burst_a_few_connections_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "SPARE_SECONDS", 0.1)
+    server = Server(pause=0.02)
+    async with serving(server) as api:
+        await asyncio.gather(*(api.list(PODS) for _ in range(30)))
+        opened = server.connections
+        assert opened > pool.FEW
+        await until(lambda: len(api.transport.pool) == pool.FEW)
+        await asyncio.gather(*(api.list(PODS) for _ in range(pool.FEW)))
+        assert server.connections == opened  # those that stayed are used
+
+
+async def test_connections_in_use_stay_while_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "SPARE_SECONDS", 0.05)
+    server = Server(pause=0.01)
+    async with serving(server) as api:
+
+        async def busy() -> None:
+            for _ in range(30):
+                await api.list(PODS)
+
+        await asyncio.gather(*(busy() for _ in range(10)))
+        assert server.connections == 10
+
+
 async def test_a_request_that_is_given_up_takes_its_connection_along() -> None:
     server = Server(pause=10)
     async with serving(server) as api:

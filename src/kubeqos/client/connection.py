@@ -129,6 +129,8 @@ class Connection(asyncio.Protocol):
             self._fail(Idle("the server closed the connection"))
         else:
             self._fail(NoAnswer(str(exc) if exc else "the server closed the connection"))
+        # The parser and this object hold each other: what TLS keeps for reading need not wait for the collector.
+        self._transport = None
         if not self.closed.done():
             self.closed.set_result(None)
         self._lost(self)

@@ -1,8 +1,9 @@
 """Few connections to one server, for every request of a process: opened as they are needed, kept, bounded, spread over.
 
 The first request opens one connection, whose TLS session the later ones go on with. Another is opened only while
-requests wait, and never more than `MOST`; whoever finds all of them busy waits in line. A server that cannot be reached
-is not stormed: whoever waits is told, and the next try comes after a pause that grows, with jitter.
+requests wait, and never more than `MOST`; whoever finds all of them busy waits in line. After a burst those that nobody
+has needed for a while are closed: a quiet agent keeps a few. A server that cannot be reached is not stormed: whoever
+waits is told, and the next try comes after a pause that grows, with jitter.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kubeqos.client.dialing import NotSent
 MOST = 32
 OPENING = 4  # at the same time, once there is a session to go on with
 IDLE_SECONDS = 80.0  # servers close idle connections, Kubernetes' after 90 s; one that may be closing is not used
+FEW, SPARE_SECONDS = 4, 20.0  # as many stay, and more only as long as they were in use at once (each has 300 KB)
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0
 Lost = Callable[[Connection], None]
 Dial = Callable[[Lost], Coroutine[Any, Any, Connection]]
@@ -35,6 +37,8 @@ class Pool:
         self._waiting: deque[asyncio.Future[Connection]] = deque()
         self._opening: set[asyncio.Task[None]] = set()
         self._pause = 0.0  # before the next try to connect
+        self._busiest = 0  # in use at the same time since the spare ones were last looked for
+        self._looking: asyncio.TimerHandle | None = None
         self.opened = 0
         self.requests = 0
 
@@ -45,6 +49,7 @@ class Pool:
         """A connection for one request; `release` it when the answer is complete, `drop` it otherwise."""
         self.requests += 1
         found = self._take()
+        self._busiest = max(self._busiest, len(self._open) - len(self._idle))
         if found is not None:
             return found
         waiter: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
@@ -78,8 +83,19 @@ class Pool:
             if not waiter.done():
                 waiter.set_result(connection)
                 return
-        connection.idle_since = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
         self._idle.append(connection)
+        if self._looking is None and len(self._open) > FEW:
+            self._looking = loop.call_later(SPARE_SECONDS, self._close_spare)
+
+    def _close_spare(self) -> None:
+        """Close what was not needed since the last look; look again while there are more than a few."""
+        kept, self._busiest = max(FEW, self._busiest), len(self._open) - len(self._idle)
+        while self._idle and len(self._open) > kept:
+            self.drop(self._idle.popleft())
+        again = len(self._open) > FEW
+        self._looking = asyncio.get_running_loop().call_later(SPARE_SECONDS, self._close_spare) if again else None
 
     def drop(self, connection: Connection) -> None:
         """It is of no more use."""
@@ -94,6 +110,8 @@ class Pool:
 
     async def close(self) -> None:
         """Close everything; who still waits for an answer is told that there will be none."""
+        if self._looking is not None:
+            self._looking.cancel()
         opening, everything = list(self._opening), list(self._open)
         for task in opening:
             task.cancel()

@@ -113,6 +113,8 @@ def _value(option: click.Option) -> str:
         return ""
     kind = option.type
     shown = "\\|".join(kind.choices) if isinstance(kind, click.Choice) else option.metavar or kind.name
+    if isinstance(kind, click.Choice) and type(kind) is not click.Choice:
+        shown = kind.get_metavar(option, click.Context(click.Command("")))[1:-1].replace("|", "\\|")
     default = option.default
     plain = isinstance(default, str | int | float) and not isinstance(default, bool) and option.show_default
     return f"{shown}, default `{default}`".replace("\\|", "|") if plain and default != "" else shown.replace("\\|", "|")

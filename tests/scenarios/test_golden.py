@@ -69,6 +69,8 @@ ONLINE = {
     "story-unreachable": "story first",
     "map": "map node-a",
     "map-name": "map node-a -o name",
+    "map-all": "map --all",
+    "map-columns": "map --all -o custom-columns=NODE:.node,NUMA:.machine.numa[*].id",
     "map-json": "map node-a -o json",
     "map-unpublished": "map node-b",
     "top-nodes": "top nodes",

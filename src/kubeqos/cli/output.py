@@ -1,4 +1,4 @@
-"""Printing: tables as kubectl prints them, JSON and YAML; data to stdout, messages to stderr.
+"""Printing: tables as kubectl prints them, JSON and YAML, templates and columns; data to stdout, messages to stderr.
 
 Colour is for a person at a terminal: there is none in a pipe, with `NO_COLOR` set or on a dumb terminal, and
 no text needs it to be understood.
@@ -22,6 +22,7 @@ from kubeqos.codec import encode_json, encode_yaml
 _F = TypeVar("_F", bound=Callable[..., Any])
 _GAP = "   "
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_JSONPATH, _COLUMNS = "jsonpath=", "custom-columns="
 LINE = 80
 """Columns where nobody says how many there are."""
 
@@ -46,9 +47,34 @@ def _width(text: str) -> int:
     return len(_ESCAPES.sub("", text)) if "\x1b" in text else len(text)
 
 
+def is_data(form: str) -> bool:
+    """Whether what is asked for is the data itself, to be printed by `emit`."""
+    return form in ("json", "yaml") or form.startswith((_JSONPATH, _COLUMNS))
+
+
 def emit(value: Any, form: str) -> None:
-    """Print a value as JSON or YAML."""
-    click.echo(_encoded(value, form), nl=form == "json")
+    """Print a value as JSON or YAML, or what a template or columns pick from it."""
+    if form.startswith(_JSONPATH):
+        from kubeqos.cli.jsonpath import filled
+
+        click.echo(filled(form.removeprefix(_JSONPATH), msgspec.to_builtins(value, enc_hook=str)), nl=False)
+    elif form.startswith(_COLUMNS):
+        click.echo(_picked(msgspec.to_builtins(value, enc_hook=str), form.removeprefix(_COLUMNS)))
+    else:
+        click.echo(_encoded(value, form), nl=form == "json")
+
+
+def _picked(value: Any, spec: str) -> str:
+    """A table of columns that were asked for; a row for each element of a list, or of `items`."""
+    from kubeqos.cli.jsonpath import columns_of, found, shown
+
+    wanted = columns_of(spec)
+    rows = value.get("items", value) if isinstance(value, dict) else value
+    lines = [
+        [",".join(map(shown, found(path, row))) for _, path in wanted]
+        for row in (rows if isinstance(rows, list) else [value])
+    ]
+    return table([header for header, _ in wanted], lines)
 
 
 def emit_begin(head: dict[str, Any], form: str, place: int | None = None) -> None:
@@ -99,12 +125,24 @@ def columns() -> int:
     return shutil.get_terminal_size((LINE, 24)).columns
 
 
-def _forms(*forms: str) -> Callable[[_F], _F]:
+class _Form(click.Choice[str]):
+    """One of a few words, or a template or columns with what follows their `=`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if isinstance(value, str) and value.startswith((_JSONPATH, _COLUMNS)):
+            return value
+        return super().convert(value, param, ctx)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join((*self.choices, f'{_JSONPATH}…', f'{_COLUMNS}…'))}]"
+
+
+def _forms(*forms: str, templates: bool = False) -> Callable[[_F], _F]:
     return click.option(
         "-o",
         "--output",
         "form",
-        type=click.Choice(forms),
+        type=_Form(forms) if templates else click.Choice(forms),
         default="table",
         show_default=True,
         help="How to print.",
@@ -112,7 +150,7 @@ def _forms(*forms: str) -> Callable[[_F], _F]:
 
 
 output_option = _forms("table", "json", "yaml")
-wide_output_option = _forms("table", "wide", "json", "yaml", "name")
+wide_output_option = _forms("table", "wide", "json", "yaml", "name", templates=True)
 """As kubectl has them, where objects are shown; `wide` is the table where there is no more to say."""
 file_option = click.option(
     "-f",

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kubeqos.cli.inspect.top import WATCH_SECONDS, again
 from kubeqos.codec import decode_json, encode_json
 
 METRICS = "/apis/metrics.k8s.io/v1beta1"
@@ -141,3 +142,18 @@ def test_a_cluster_without_metrics_is_told_in_kubectls_words(kubeconfig: Path) -
     first, *rest = done.stderr.splitlines()
     assert (done.returncode, done.stdout, first) == (1, "", "Error: Metrics API not available")
     assert rest[1] == "  nothing serves metrics.k8s.io there; `kubeqos top classes` counts class use without it"
+
+
+def test_a_watched_table_is_shown_until_one_has_seen_enough() -> None:
+    shown: list[int] = []
+
+    def enough(seconds: float) -> None:
+        assert seconds == WATCH_SECONDS
+        if len(shown) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        again(lambda: shown.append(1), True, enough)
+    assert len(shown) == 3
+    again(lambda: shown.append(1), False, enough)
+    assert len(shown) == 4

@@ -149,6 +149,9 @@ class TestWhatCanBeWrong:
         said = self.refused("--data-dir", str(tmp_path / "c"), "--port", "0", "--config", str(config))
         assert message in said
         assert len(said.splitlines()) <= 3
+        assert not (tmp_path / "c").exists(), "a bad file leaves nothing behind"
+        self.refused("--data-dir", str(tmp_path / "c"), "--port", "0", "--config", str(config), "--detach")
+        assert not (tmp_path / "c").exists()
 
 
 def test_ctrl_c_stops_everything(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, emit_names, table, wide_output_option
+from kubeqos.cli.output import emit, emit_names, is_data, table, wide_output_option
 from kubeqos.errors import InputError
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.rules.classes import Level
@@ -50,7 +50,7 @@ def command(target: Target, form: str, resource: str | None, cls: str | None, ti
         raise InputError(f"unexpected argument {cls}", remedy=f"say kubeqos classes {HOLDERS} {cls}")
     uses = class_use(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
     uses = [use for use in uses if resource in (None, use.resource)]
-    if form in ("json", "yaml"):
+    if is_data(form):
         emit([_plain(use) for use in uses], form)
     elif form == "name":
         emit_names(sorted({f"{use.resource}={use.cls}" for use in uses}))
@@ -68,7 +68,7 @@ def show_holders(target: Target, form: str, wanted: str) -> None:
     pods = [PodView.of(raw) for raw in target.api.items("/api/v1/pods")]
     nodes = {raw["metadata"]["name"]: NodeView.of(raw) for raw in target.api.items("/api/v1/nodes")}
     found = [one for one in holders(pods, nodes) if one.resource == resource and cls in ("", one.cls)]
-    if form in ("json", "yaml"):
+    if is_data(form):
         emit([asdict(one) for one in found], form)
     elif form == "name":
         emit_names(sorted({f"{one.namespace}/{one.pod}" for one in found}))

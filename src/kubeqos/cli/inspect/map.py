@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import coloured, columns, emit, paint, table, wide_output_option
+from kubeqos.cli.output import coloured, columns, emit, is_data, paint, table, wide_output_option
 from kubeqos.errors import KubeqosError
 from kubeqos.model.annotations.published import Assignments, assignments_to_dict
 from kubeqos.model.hardware.loading import load_machine
@@ -30,17 +31,22 @@ _LEGEND = re.compile(r"^(?P<label>)(?P<cores>\S)(?P<rest> .*)$")
 @click.command("map")
 @cluster_options
 @click.option("--machine", "machine_file", help="Draw the machine of this file (or of this name), without a cluster.")
+@click.option("--all", "every", is_flag=True, help="Draw every node; with -l those with these labels.")
 @click.option("-w", "--watch", is_flag=True, help="Draw again whenever something moves.")
 @wide_output_option
 @click.argument("node", required=False, shell_complete=names.complete("node"))
-def command(target: Target, machine_file: str | None, watch: bool, form: str, node: str | None) -> None:
+def command(target: Target, machine_file: str | None, every: bool, watch: bool, form: str, node: str | None) -> None:
     """Draw the NUMA nodes, caches and cores of a NODE, and who owns each.
 
     One character is one thread, one group of characters one core.
     """
-    if (node is None) == (machine_file is None):
-        raise click.UsageError("name a node, or a machine with --machine")
-    if machine_file is not None:
+    if [node is not None, machine_file is not None, every].count(True) != 1:
+        raise click.UsageError("name a node, all of them with --all, or a machine with --machine")
+    if every and watch:
+        raise click.UsageError("one node can be watched at a time")
+    if every:
+        show_all(target.api.items("/api/v1/nodes", **target.query), form)
+    elif machine_file is not None:
         machine = load_machine(machine_file)
         show(f"machine/{machine_file}", machine, Assignments(Pools(machine).partition), form)
     elif watch:
@@ -70,10 +76,31 @@ def drawings(target: Target, node: str) -> Iterator[str]:
 
 def show(name: str, machine: Machine, assignments: Assignments, form: str) -> None:
     """Print once."""
-    if form in ("json", "yaml"):
-        emit({"machine": machine_to_dict(machine), "assignments": assignments_to_dict(assignments)}, form)
+    if is_data(form):
+        emit(_data(machine, assignments), form)
     else:
         click.echo(name if form == "name" else drawn(machine, assignments))
+
+
+def show_all(nodes: list[dict[str, Any]], form: str) -> None:
+    """Print every node that says what it is made of, and of the others that they do not."""
+    found: dict[str, tuple[Machine, Assignments] | None] = {}
+    for raw in nodes:
+        try:
+            found[raw["metadata"]["name"]] = published(raw)
+        except KubeqosError:
+            found[raw["metadata"]["name"]] = None
+    if is_data(form):
+        emit([{"node": name, **_data(*one)} for name, one in found.items() if one is not None], form)
+    elif form == "name":
+        click.echo("\n".join(f"node/{name}" for name in found))
+    else:
+        silent = "says nothing of its machine: no kubeqos node agent runs there"
+        click.echo("\n\n".join(f"node {name}\n{drawn(*one) if one else silent}" for name, one in found.items()))
+
+
+def _data(machine: Machine, assignments: Assignments) -> dict[str, Any]:
+    return {"machine": machine_to_dict(machine), "assignments": assignments_to_dict(assignments)}
 
 
 def drawn(machine: Machine, assignments: Assignments) -> str:

@@ -8,7 +8,7 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, emit_names, paint, table, wide_output_option
+from kubeqos.cli.output import emit, emit_names, is_data, paint, table, wide_output_option
 from kubeqos.views.quotas import Limit, limits, scopes
 
 _WIDTH = 20
@@ -22,7 +22,7 @@ _NEARLY_FULL = 0.8
 def command(target: Target, form: str, name: str | None) -> None:
     """Show how much of each quota is used, or of the one called NAME."""
     found = target.items("resourcequotas") if name is None else [target.api.get(target.path("resourcequotas", name))]
-    if form in ("json", "yaml"):
+    if is_data(form):
         emit(found if name is None else found[0], form)
     elif form == "name":
         emit_names(f"resourcequota/{raw['metadata']['name']}" for raw in found)

@@ -6,14 +6,16 @@ no metrics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import emit, emit_names, table, wide_output_option
+from kubeqos.cli.output import emit, emit_names, is_data, table, wide_output_option
 from kubeqos.errors import KubeqosError
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.quantity import Quantity
@@ -24,6 +26,7 @@ from kubeqos.views.usage import class_use, pod_holdings, used_classes
 GROUP = "/apis/metrics.k8s.io/v1beta1"
 _MEBI = 1 << 20
 UNKNOWN = "<unknown>"
+WATCH_SECONDS = 2.0
 
 sort_option = click.option(
     "--sort-by", "order", type=click.Choice(["name", "cpu", "memory"]), default="name", show_default=True
@@ -55,6 +58,23 @@ class Line:
     held: str = ""
 
 
+watch_option = click.option(
+    "-w", "--watch", is_flag=True, help=f"Show it again every {WATCH_SECONDS:.0f} seconds, until interrupted."
+)
+
+
+def again(show: Callable[[], None], watch: bool, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Show it once, or until the user has seen enough."""
+    while True:
+        if watch and sys.stdout.isatty():
+            click.clear()
+        show()
+        if not watch:
+            return
+        sys.stdout.flush()
+        sleep(WATCH_SECONDS)
+
+
 @click.group("top")
 def command() -> None:
     """Show what nodes, pods and classes use."""
@@ -63,9 +83,14 @@ def command() -> None:
 @command.command("nodes")
 @cluster_options
 @sort_option
+@watch_option
 @wide_output_option
-def nodes(target: Target, order: str, form: str) -> None:
+def nodes(target: Target, order: str, watch: bool, form: str) -> None:
     """Show CPU and memory in use on each node, and how much of each limited class is taken."""
+    again(lambda: _nodes(target, order, form), watch)
+
+
+def _nodes(target: Target, order: str, form: str) -> None:
     measured = _measured(target, "nodes")
     pods = target.api.items("/api/v1/pods")
     found = [node_line(raw, measured, pods) for raw in target.api.items("/api/v1/nodes", **target.query)]
@@ -87,9 +112,14 @@ def nodes(target: Target, order: str, form: str) -> None:
 @command.command("pods")
 @cluster_options
 @sort_option
+@watch_option
 @wide_output_option
-def pods(target: Target, order: str, form: str) -> None:
+def pods(target: Target, order: str, watch: bool, form: str) -> None:
     """Show CPU and memory in use by each pod, and the classes it asks for."""
+    again(lambda: _pods(target, order, form), watch)
+
+
+def _pods(target: Target, order: str, form: str) -> None:
     measured = _measured(target, target.path("pods", group="").lstrip("/"))
     found = [pod_line(PodView.of(raw), measured) for raw in target.items("pods")]
     wide = form == "wide"
@@ -233,7 +263,7 @@ def _share(used: Quantity | None, of: Quantity | None) -> str:
 def _print(
     found: list[Line], order: str, form: str, kind: str, headers: list[str], rows: list[list[Any]], nothing: str
 ) -> None:
-    if form in ("json", "yaml"):
+    if is_data(form):
         emit([_plain(each) for each in ordered(found, order)], form)
     elif form == "name":
         emit_names(f"{kind}/{each.name}" if kind else each.name for each in ordered(found, order))

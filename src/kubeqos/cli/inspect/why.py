@@ -9,7 +9,7 @@ import click
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.inspect import pending, recorded
-from kubeqos.cli.output import emit, wide_output_option
+from kubeqos.cli.output import emit, is_data, wide_output_option
 from kubeqos.client.errors import ApiError
 from kubeqos.model.quantity import Format, Quantity
 from kubeqos.views import decided
@@ -44,7 +44,7 @@ def command(target: Target, form: str, fix: bool, name: str) -> None:
         facts = _known(target, raw, fix=fix) | decided.facts_of(record)
     if form == "name":
         click.echo(f"pod/{name}")
-    elif form in ("json", "yaml"):
+    elif is_data(form):
         emit(facts, form)
     else:
         click.echo(as_text(facts) if "qosClass" in facts else gone_text(facts))

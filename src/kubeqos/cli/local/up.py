@@ -71,12 +71,14 @@ def command(
         return
     if node_runtime is not None:
         _check_runtime(node_runtime, f"--node-runtime {node_runtime}")
+    wanted = (config_file, nodes, node_runtime, node_config)
+    plan = _plan(*wanted) if config_file or node_config else None  # a bad file leaves nothing behind
     if detach:
         _detached(instance)
         return
     instance.prepare()
     watch.tell(f"starting in {instance.data_dir}")  # what follows takes a while to load
-    plan = _plan(config_file, nodes, node_runtime, node_config)
+    plan = plan or _plan(*wanted)
     import uvloop
 
     uvloop.run(_run(instance, plan, port, watch, dashboard=dashboard))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kubeqos.cli.output import emit, emit_names, file_option, table, wide_output_option
+from kubeqos.cli.output import emit, emit_names, file_option, is_data, table, wide_output_option
 from kubeqos.errors import InputError
 from kubeqos.gates import FeatureGates
 from kubeqos.manifests import Manifest, read
@@ -29,7 +29,7 @@ def command(files: tuple[str, ...], namespace: str, feature_gates: str, form: st
     """
     server = Offline(FeatureGates.parse(feature_gates))
     answers = [(manifest, _apply(server, manifest, namespace)) for manifest in read(files)]
-    if form in ("json", "yaml"):
+    if is_data(form):
         emit([_plain(manifest, answer) for manifest, answer in answers], form)
     elif form == "name":
         emit_names(f"{answer.kind.lower()}/{answer.name}" for _, answer in answers if answer.ok)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kubeqos.cli.output import emit, emit_names, file_option, table, wide_output_option
+from kubeqos.cli.output import emit, emit_names, file_option, is_data, table, wide_output_option
 from kubeqos.errors import InputError
 from kubeqos.manifests import read
 from kubeqos.model.objects import ContainerView, PodSpec, PodView
@@ -29,7 +29,7 @@ def command(files: tuple[str, ...], node_memory: str, form: str) -> None:
         raise InputError(f"--node-memory {node_memory}: must be positive")
     manifests = read(files)
     reports = [report(pod_of(manifest), memory) for manifest in manifests]
-    if form in ("json", "yaml"):
+    if is_data(form):
         emit(reports[0] if len(reports) == 1 else reports, form)
     elif form == "name":
         emit_names(f"{manifest.kind.lower()}/{manifest.name}" for manifest in manifests)

@@ -19,6 +19,7 @@ from kubeqos.cli.output import (
     emit_names,
     emit_rest,
     file_option,
+    is_data,
     output_option,
     table,
     wide_output_option,
@@ -61,7 +62,7 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
     groups = read_groups(groups_file)
     cluster, waiting = snapshot(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
     outcome = rehearse(cluster, waiting, groups)
-    if form in ("json", "yaml"):
+    if is_data(form):
         emit({"added": outcome.added, "placed": outcome.placed, "unplaced": outcome.unplaced}, form)
         return
     if form == "name":
@@ -92,7 +93,7 @@ def fit(target: Target, files: tuple[str, ...], node_files: tuple[str, ...], for
     from kubeqos.views.fitting import plain
 
     answers = fitting.rehearsed(target, files, node_files)
-    if form in ("json", "yaml"):
+    if is_data(form):
         emit([plain(one) for one in answers], form)
     elif form == "name":
         emit_names(f"pod/{one.pod.partition('/')[2]}" for one in answers if one.fits)

@@ -71,7 +71,7 @@ AFTER = """\
 
 | where | what |
 |---|---|
-| `https://address:port` | `/healthz`, `/metrics`, `/metrics/resource`, `/pods`, `/stats/summary`, `/containerLogs/…`, `/exec/…`, `/attach/…`, `/portForward/…`; all but `/healthz` need a client certificate of the cluster in `system:masters`, such as the API server's |
+| `https://address:port` | `/healthz`, `/metrics`, `/metrics/resource`, `/pods`, `/stats/summary`, `/containerLogs/…`, `/exec/…`, `/attach/…`, `/portForward/…`; all but `/healthz` need a client certificate of the cluster's authority, and `system:masters` or a role that allows `nodes/proxy` (or `nodes/metrics`, `nodes/stats`, `nodes/pods`), which the agent asks the API server about (SubjectAccessReview) |
 | `podResourcesSocket` | the Pod Resources API, v1, with the topology-aware fields of QRM; 100 calls per second, bursts of 10 |
 
 The agent signs its own certificate and publishes the authority on its Node (`kubeqos.io/serving-authority`); the API

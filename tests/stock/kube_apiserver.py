@@ -17,7 +17,10 @@ from urllib.request import Request, urlopen
 import yaml
 from tools.stock import find
 
+from kubeqos.web.pki import Pki
+
 TOKEN = "stock-administrator"
+ADMINISTRATORS = "kubeadm:cluster-admins"
 
 
 @contextmanager
@@ -44,12 +47,29 @@ def kube_apiserver(folder: Path) -> Iterator[Path]:
     server += ["--secure-port", str(secure), "--bind-address", "127.0.0.1", "--token-auth-file", "tokens.csv"]
     server += ["--service-account-issuer", "https://stock", "--service-account-key-file", "sa.key"]
     server += ["--service-account-signing-key-file", "sa.key", "--disable-admission-plugins", "ServiceAccount"]
-    server += ["--authorization-mode", "RBAC"]
+    server += ["--authorization-mode", "RBAC", "--kubelet-preferred-address-types", "InternalIP"]
+    pki = Pki(folder / "cluster-pki")
+    server += files("--tls-cert-file", "--tls-private-key-file", pki.server_files())
+    server += ["--client-ca-file", str(pki.ca_file)]
+    server += files("--kubelet-client-certificate", "--kubelet-client-key", kubelet_client(pki))
     with ExitStack() as stack:
         for name, words in (("etcd", etcd), ("kube-apiserver", server)):
             stack.enter_context(process(words, folder, name))
         wait_until_ready(secure, folder / "kube-apiserver.log")
-        yield written_kubeconfig(folder, secure)
+        yield written_kubeconfig(folder, secure, pki.ca_file)
+
+
+def files(certificate_flag: str, key_flag: str, pair: tuple[Path, Path]) -> list[str]:
+    return [certificate_flag, str(pair[0]), key_flag, str(pair[1])]
+
+
+def kubelet_client(pki: Pki) -> tuple[Path, Path]:
+    """With what the server goes to nodes: as kubeadm makes it, in a group that only a role binding lets in."""
+    issued = pki.issue_client("kube-apiserver-kubelet-client", [ADMINISTRATORS])
+    paths = pki.directory / "client.crt", pki.directory / "client.key"
+    for path, text in zip(paths, (issued.certificate, issued.key), strict=True):
+        path.write_bytes(text)
+    return paths
 
 
 @contextmanager
@@ -63,8 +83,8 @@ def process(words: list[str], folder: Path, name: str) -> Iterator[None]:
         running.wait(30)
 
 
-def written_kubeconfig(folder: Path, port: int) -> Path:
-    cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+def written_kubeconfig(folder: Path, port: int, authority: Path) -> Path:
+    cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
     document = {
         "apiVersion": "v1",
         "kind": "Config",

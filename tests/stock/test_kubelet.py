@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from tests.stock.kube_apiserver import free_ports, process
 from tests.stock.kubelet import NODE, Kubelet, prepared_kubelet
 from tests.stock.needs import needs_stock
 from tests.stock.parts import Cluster
+from tests.stock.streams import forwarded, run
 
 pytestmark = [*needs_stock("kubelet", *PROGRAMS, root=True), pytest.mark.kubectl]
 SLEEP = "sleep 1000000 & wait"
@@ -120,42 +120,15 @@ def test_streams(node: Node) -> None:
     node.runs("web")
     assert node.kubectl("logs", "web") == "started\n"
     assert node.kubectl("exec", "web", "--", "sh", "-c", "echo out; exit 3", code=3) == "out\n"
-    assert run(node, "exec", "-i", "web", "--", "cat", stdin="there and back") == "there and back"
-    assert "got words" in run(node, "attach", "-i", "web", stdin="words\n", until="got words\n")
+    assert run(node.live.kubeconfig, "exec", "-i", "web", "--", "cat", stdin="there and back") == "there and back"
+    assert "got words" in run(node.live.kubeconfig, "attach", "-i", "web", stdin="words\n", until="got words\n")
     assert "got words\n" in node.kubectl("logs", "web")
-    with forwarded(node, "web", port) as local, urllib.request.urlopen(f"http://127.0.0.1:{local}/index.html") as page:
+    with (
+        forwarded(node.live.kubeconfig, "web", port) as local,
+        urllib.request.urlopen(f"http://127.0.0.1:{local}/index.html") as page,
+    ):
         assert page.read() == b"hi\n"
     node.kubectl("delete", "pod", "web", "--now")
-
-
-def run(node: Node, *words: str, stdin: str, until: str = "") -> str:
-    """kubectl with something to read; ended once it has said what it should, where it would not end by itself."""
-    command = ["kubectl", "--kubeconfig", str(node.live.kubeconfig), *words]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdin is not None and running.stdout is not None
-        if not until:
-            return running.communicate(stdin, timeout=60)[0]
-        running.stdin.write(stdin)
-        running.stdin.flush()
-        found = ""
-        for line in running.stdout:
-            found += line
-            if until in found:
-                break
-        running.terminate()
-        return found
-
-
-@contextlib.contextmanager
-def forwarded(node: Node, name: str, port: int) -> Iterator[int]:
-    command = ["kubectl", "--kubeconfig", str(node.live.kubeconfig), "port-forward", f"pod/{name}", f":{port}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
-        assert running.stdout is not None
-        told = running.stdout.readline()
-        try:
-            yield int(told.split()[2].rpartition(":")[2])
-        finally:
-            running.terminate()
 
 
 def test_probes_decide_on_ready_and_restart(node: Node) -> None:

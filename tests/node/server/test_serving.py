@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from kubeqos.client.http import HttpApi
-from kubeqos.client.resources import NODES, PODS
+from kubeqos.client.resources import NODES, PODS, resource_of
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.agent import NodeAgent
@@ -188,7 +188,7 @@ class Elsewhere:
 
 
 async def test_only_the_cluster_s_own_are_let_in(server: LiveServer, tmp_path: Path) -> None:
-    async with node(server, tmp_path) as (agent, _running, _api):
+    async with node(server, tmp_path) as (agent, _running, api):
         pki = server.server.pki
         open_tls = ssl.create_default_context()
         open_tls.check_hostname, open_tls.verify_mode = False, ssl.CERT_NONE
@@ -212,4 +212,20 @@ async def test_only_the_cluster_s_own_are_let_in(server: LiveServer, tmp_path: P
         stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
         stranger.load_cert_chain(tmp_path / "crt", tmp_path / "key")
         async with httpx2.AsyncClient(verify=stranger, base_url=base) as jane:
-            assert (await jane.get("/pods")).status_code == 403
+            refused = await jane.get("/pods")
+            told = "Forbidden (user=jane, verb=get, resource=nodes, subresource=pods)"
+            assert (refused.status_code, refused.json()["message"]) == (403, told)
+        await let(api, "devs", {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]})
+        async with httpx2.AsyncClient(verify=stranger, base_url=base) as jane:
+            assert (await jane.get("/metrics")).status_code == 200, "a role lets the group in, and nowhere else"
+            assert (await jane.get("/stats/summary")).status_code == 403
+
+
+async def let(api: HttpApi, group: str, rule: Any) -> None:
+    rbac = "rbac.authorization.k8s.io"
+    roles, bindings = (resource_of(f"{rbac}/v1", kind) for kind in ("ClusterRole", "ClusterRoleBinding"))
+    assert roles is not None and bindings is not None
+    await api.create(roles, {"metadata": {"name": group}, "rules": [rule]})
+    subject, role = {"kind": "Group", "name": group, "apiGroup": rbac}, {"kind": "ClusterRole", "name": group}
+    body = {"metadata": {"name": group}, "subjects": [subject], "roleRef": {**role, "apiGroup": rbac}}
+    await api.create(bindings, body)

@@ -80,6 +80,9 @@ async def _run(config: NodeConfiguration, kubeconfig: Path | None) -> None:
     refuse_machine(config, machine)  # before a kubeconfig is looked for
     api = HttpApi.from_kubeconfig(kubeconfig)
     authority = _authority(kubeconfig, config.state_dir)
+    if authority is None:
+        what = "the kubeconfig names no certificate authority: logs, exec, port-forward and metrics are not served"
+        click.echo(f"{what}, because nobody who asks for them could be known", err=True)
     config = await detected(config, runtime)
     parts = node_parts(config, runtime, machine, Hosting(api=api), client_authority=authority)
     try:

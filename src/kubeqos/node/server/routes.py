@@ -5,8 +5,8 @@
     WebSocket or SPDY /exec/NAMESPACE/POD/CONTAINER?command=…   /attach/NAMESPACE/POD/CONTAINER
     WebSocket or SPDY /portForward/NAMESPACE/POD
 
-Only `/healthz` is for everybody; the rest needs a client certificate of the cluster in `system:masters`, which the API
-server has. It is known by the authority that the agent publishes on its Node.
+Only `/healthz` is for everybody; the rest needs a client certificate of the cluster's authority and what `access` asks
+for: the API server has both.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from kubeqos.codec import encode_json
 from kubeqos.logs import logger
+from kubeqos.node.server.access import NodeAccess
 from kubeqos.node.server.endpoint import PORT_FORWARD_PATH, TEXT, NodeServer
 from kubeqos.web.asgi import UPGRADE, Receive, Scope, Send, respond
 from kubeqos.web.channels import PORT_FORWARD, TUNNEL, passing_on
-from kubeqos.web.identity import MASTERS, Identity
 from kubeqos.web.messages import Query, Response, parse_query
 from kubeqos.web.pki import Pki
 from kubeqos.web.serving import serve
@@ -38,6 +38,8 @@ class Endpoint:
 
     def __init__(self, server: NodeServer) -> None:
         self._server = server
+        agent = server.agent
+        self._access = NodeAccess(agent.settings.node_name, agent.parts.api, agent.now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -54,7 +56,7 @@ class Endpoint:
         path = [part for part in scope["path"].split("/") if part]
         if path == ["healthz"]:
             return Response(200, b"ok", TEXT)
-        _authorize(scope.get(SCOPE_KEY))
+        await self._access.check(scope.get(SCOPE_KEY), "/".join(path))
         query = parse_query(scope["query_string"])
         match path:
             case [("exec" | "attach" | "portForward") as what, *_]:
@@ -74,13 +76,6 @@ class Endpoint:
             await self._server.stream(path, query, socket)
 
         return Response(101, streams=streams, protocol=protocol)
-
-
-def _authorize(peer: Identity | None) -> None:
-    if peer is None:
-        raise ApiError(401, "Unauthorized", "Unauthorized", details={})
-    if MASTERS not in peer.groups:
-        raise ApiError(403, "Forbidden", f'Forbidden: user "{peer.user}" may not use the node agent', details={})
 
 
 @contextlib.asynccontextmanager

@@ -29,6 +29,7 @@ from kubeqos.apiserver.registry.subresources import Subresources
 from kubeqos.apiserver.watch.watcher import Watching
 from kubeqos.apiserver.webhooks.hooked import HookedWrites
 from kubeqos.client import TransportApi
+from kubeqos.codec import JsonObject
 from kubeqos.errors import StateError
 from kubeqos.gates import FeatureGates
 from kubeqos.rules.requests import Check
@@ -58,6 +59,8 @@ class Settings:
     kubelet_authority: Path | None = None
     """Who signs the serving certificates of kubelets; the cluster's own authority when none is given."""
     service_range: IPv4Network = DEFAULT_RANGE
+    definitions: tuple[JsonObject, ...] = ()
+    """CustomResourceDefinitions that are there from the beginning."""
 
 
 def _pem(path: Path | None) -> str:
@@ -170,7 +173,7 @@ class ApiServer:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Everything but the sockets: first objects, what works in the background, and an orderly end."""
-        await bootstrap(self.core, self.pki.ca_pem.decode())
+        await bootstrap(self.core, self.pki.ca_pem.decode(), self.settings.definitions)
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(follow_policy(self.store, self.policy, self._policy_at)),

@@ -25,7 +25,7 @@ from kubeqos.cluster.clusterfile import ClusterPlan, NodePlan
 from kubeqos.cluster.instance import SOCKETS_PREFIX, sockets_of
 from kubeqos.cluster.nodes import start_node
 from kubeqos.cluster.pluginprocesses import PROGRAMS
-from kubeqos.codec import decode_json
+from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.cri.simulated.views import RUNTIME_NAME
 from kubeqos.errors import InputError, KubeqosError
@@ -74,11 +74,15 @@ class Embedded:
 
 @asynccontextmanager
 async def running(
-    plan: ClusterPlan, data_dir: Path, port: int, progress: Progress = lambda _: None
+    plan: ClusterPlan,
+    data_dir: Path,
+    port: int,
+    progress: Progress = lambda _: None,
+    definitions: tuple[JsonObject, ...] = (),
 ) -> AsyncIterator[Embedded]:
     """Start everything, in the order in which it depends on each other; stop it in reverse."""
     async with AsyncExitStack() as stack:
-        settings = Settings(data_dir, port=port, gates=SERVER_GATES, checks=(check_claims,))
+        settings = Settings(data_dir, port=port, gates=SERVER_GATES, checks=(check_claims,), definitions=definitions)
         server = await stack.enter_async_context(ApiServer.start(settings))
         progress(f"API server on https://{server.application.address}")
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=SOCKETS_PREFIX)))

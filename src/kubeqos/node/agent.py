@@ -29,7 +29,7 @@ from kubeqos.node.admission.managers import Reconciles
 from kubeqos.node.admission.transaction import Admission, TopologySettings
 from kubeqos.node.api import nodestatus
 from kubeqos.node.api.podwriter import PodWriter
-from kubeqos.node.api.registration import Registration
+from kubeqos.node.api.registration import Registration, known_classes
 from kubeqos.node.api.sources import LocalPods, PodSink
 from kubeqos.node.api.staticpods import Mirrors, StaticFolder
 from kubeqos.node.cgroups.files import CgroupFiles
@@ -409,8 +409,8 @@ class NodeAgent:
         if self.runtime_facts.absent != before.absent:
             self.record_node("QOSProvidersChanged", self.runtime_facts.providers)
         if self.classes is not None:
-            strict = self.settings.gates.enabled(STRICT_NAMES)
-            self._set_catalog(catalog(nodestatus.advertised(status.resources), strict_names=strict))
+            known = known_classes(self._registration, strict := self.settings.gates.enabled(STRICT_NAMES))
+            self._set_catalog(catalog(nodestatus.advertised(status.resources), strict_names=strict, known=known))
 
     def _set_catalog(self, found: Catalog) -> None:
         assert self.classes is not None

@@ -165,8 +165,7 @@ def classes_survive(work: Work) -> RequestRefused | None:
             spec["template"] = kept.template
             work.warnings.append(kept.because)
             return None
-    gone = ", ".join(class_fields(old))
-    if gone and not class_fields(new):
+    if (gone := ", ".join(class_fields(old))) and not class_fields(new):
         work.warnings.append(f"this update removes every QoS class: {gone} {'is' if ',' not in gone else 'are'} gone")
     return None
 
@@ -216,8 +215,7 @@ def _tells_classes(raw: Raw) -> bool:
 
 def class_annotations(work: Work) -> RequestRefused | None:
     if work.around.gates.enabled(gates.TRANSLATE_METADATA):
-        strict = work.around.gates.enabled(gates.STRICT_NAMES)
-        work.warnings += translate_annotations(work.new, official=strict)
+        work.warnings += translate_annotations(work.new, official=work.around.gates.enabled(gates.STRICT_NAMES))
     return None
 
 
@@ -240,7 +238,7 @@ def strict_class_names(work: Work) -> RequestRefused | None:
     """The KEP's Beta rule: requests of official names must be known ones (ruling 5)."""
     if not work.around.gates.enabled(gates.STRICT_NAMES):
         return None
-    spec, known = work.new["spec"], work.around.known_classes
+    spec, known = work.new["spec"], work.around.class_objects.levels
     found = request_errors(
         spec.get("qosResources"), "spec.qosResources", level=Level.POD, strict_names=True, known=known
     )
@@ -250,6 +248,12 @@ def strict_class_names(work: Work) -> RequestRefused | None:
             asked = (container.get("resources") or {}).get("qosResources")
             found += request_errors(asked, path, level=Level.CONTAINER, strict_names=True, known=known)
     return refuse_invalid(work.request, found) if found else None
+
+
+def class_namespaces(work: Work) -> RequestRefused | None:
+    known = work.around.class_objects
+    wrong = known.refusal(work.request.namespace, work.new["spec"]) if known.namespaces else ""
+    return refuse(work.request, wrong) if wrong else None
 
 
 def limit_defaults(work: Work) -> RequestRefused | None:
@@ -473,9 +477,9 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "jobs.batch", ""): (classes_survive, classes_need_gate),
 }  # fmt: skip
 _VALIDATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
-    (Operation.CREATE, "pods", ""): (runtime_overhead, strict_class_names, limit_bounds),
+    (Operation.CREATE, "pods", ""): (runtime_overhead, strict_class_names, class_namespaces, limit_bounds),
     (Operation.UPDATE, "pods", ""): (class_annotations_stay,),
-    (Operation.UPDATE, "pods", "resize"): (resize_needs_node, count_until_told, limit_bounds),
+    (Operation.UPDATE, "pods", "resize"): (resize_needs_node, class_namespaces, count_until_told, limit_bounds),
     (Operation.CREATE, "persistentvolumeclaims", ""): (claim_bounds,),
     (Operation.UPDATE, "persistentvolumeclaims", ""): (claim_bounds,),
     (Operation.CREATE, "priorityclasses.scheduling.k8s.io", ""): (one_global_default,),

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import msgspec
 
 from kubeqos.gates import FeatureGates
-from kubeqos.rules.classes import WELL_KNOWN, Level
+from kubeqos.rules.classes import WELL_KNOWN
+from kubeqos.rules.classobjects import ClassObjects
 from kubeqos.rules.fielderror import FieldError
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
@@ -21,6 +22,7 @@ from kubeqos.rules.quota import Deltas, Quota
 from kubeqos.rules.restoredclasses import Origin
 
 Raw = dict[str, Any]
+NO_OBJECTS = ClassObjects()
 DEFAULT_GATES = FeatureGates.default()
 
 
@@ -90,8 +92,8 @@ class ClusterFacts:
     gates: FeatureGates = DEFAULT_GATES
     container_level: Collection[str] = frozenset(WELL_KNOWN)
     """QoS-class resources that nodes offer to containers; pod-wide requests of them are defaults for containers."""
-    known_classes: Mapping[str, Level] = field(default_factory=lambda: WELL_KNOWN)
-    """Official QoS-class resources and what the administrator adds to them; they matter with strict names only."""
+    class_objects: ClassObjects = NO_OBJECTS
+    """What the administrator's QOSClass objects add to the official names, and for whom each class is."""
     nodes: Collection[str] = ()
     expired: Collection[str] = ()
     """Uids of pods whose grace period is over although they still exist: they are no longer charged."""

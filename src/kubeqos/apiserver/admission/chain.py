@@ -23,6 +23,7 @@ from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
 from kubeqos.rules import admission, webhooks
 from kubeqos.rules.classes import WELL_KNOWN
+from kubeqos.rules.classobjects import QOS_CLASSES, QOS_CLASSES_PATH, ClassObjects
 from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
@@ -111,6 +112,10 @@ class Chain:
             for stored in self._store.range(kind.prefix).items:
                 obj = decode_json(stored.value)
                 self._remember(kind, obj["metadata"].get("namespace", ""), obj)
+        defined = self.catalog.by_path.get(QOS_CLASSES_PATH)
+        kept = self._store.range(defined.prefix).items if defined is not None else ()
+        self._qos_classes = {obj["metadata"]["name"]: obj for obj in (decode_json(one.value) for one in kept)}
+        self._class_objects = ClassObjects.of(self._qos_classes.values())
         for stored in self._store.range(_QUOTA.prefix).items:
             obj = decode_json(stored.value)
             namespace = obj["metadata"]["namespace"]
@@ -181,6 +186,7 @@ class Chain:
             nodes=self._offers,
             expired=self.ledger.expired,
             runtime_classes=self._runtime_classes,
+            class_objects=self._class_objects,
             origins=origins(request, self._stored) if request.kind in COPIED else (),
         )
 
@@ -188,6 +194,8 @@ class Chain:
 
     def _changed(self, request: Request, obj: JsonObject) -> None:
         kind = _FOLLOWED.get(request.qualified)
+        if request.qualified == QOS_CLASSES:
+            self._class_changed(request, obj)
         if kind is None:
             return
         if kind is not _NODE and kind is not _SERVICE:
@@ -212,6 +220,14 @@ class Chain:
         else:
             self._priorities.pop(request.name, None)
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
+
+    def _class_changed(self, request: Request, obj: JsonObject) -> None:
+        if request.operation is Operation.DELETE:
+            self._qos_classes.pop(request.name, None)
+        else:
+            self._qos_classes[request.name] = obj
+        self._class_objects = ClassObjects.of(self._qos_classes.values())
+        self._followed += 1
 
     def _remember(self, kind: Kind, namespace: str, obj: JsonObject) -> None:
         name = obj["metadata"]["name"]

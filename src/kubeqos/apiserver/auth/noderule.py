@@ -89,6 +89,7 @@ RULES: dict[tuple[str, str], list[tuple[frozenset[str], Check]]] = {
     ("certificates.k8s.io", "clustertrustbundles"): [(READ, anything)],
     ("certificates.k8s.io", "podcertificaterequests"): [(READ | {"create"}, anything)],
     ("node.k8s.io", "runtimeclasses"): [(READ, anything)],
+    ("kubeqos.io", "qosclasses"): [(READ, anything)],
     ("storage.k8s.io", "csidrivers"): [(READ, anything)],
     ("storage.k8s.io", "csinodes"): [(WRITE | {"get", "delete"}, own_node)],
     ("storage.k8s.io", "volumeattachments"): [(frozenset({"get"}), anything)],

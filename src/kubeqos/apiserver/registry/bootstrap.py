@@ -4,6 +4,8 @@ other servers read how this one authenticates its clients."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from copy import deepcopy
 
 from kubeqos.apiserver.auth import default_objects
 from kubeqos.apiserver.registry.core import Core
@@ -54,9 +56,10 @@ def initial_objects() -> list[tuple[Kind, JsonObject]]:
     return found
 
 
-async def bootstrap(core: Core, authority: str = "") -> None:
+async def bootstrap(core: Core, authority: str = "", definitions: Iterable[JsonObject] = ()) -> None:
     """Create what is missing; what an administrator changed stays changed."""
     found = initial_objects()
+    found += [(kind_named("CustomResourceDefinition", "apiextensions.k8s.io"), deepcopy(one)) for one in definitions]
     if authority:
         told = (authentication(authority), token_tracking(timestamp(core.clock())[:10]))
         found += [(kind_named("ConfigMap"), obj) for obj in told]

@@ -119,6 +119,7 @@ async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwat
 
     from kubeqos import logs
     from kubeqos.cluster.embedded import running
+    from kubeqos.stock.definitions import definitions
 
     # What is said on standard output is for the user; what components note down is for the log. A person at a terminal
     # wants to hear of troubles only.
@@ -128,7 +129,7 @@ async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwat
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(running(plan, instance.data_dir, port, watch.tell))
+        cluster = await stack.enter_async_context(running(plan, instance.data_dir, port, watch.tell, definitions()))
         bound = int(cluster.server.application.address.rpartition(":")[2])
         stories = STAGE.issubset(node.name for node in plan.nodes)
         now = Running(os.getpid(), bound, cluster.sockets, stories)

@@ -60,14 +60,18 @@ def command(
     from kubeqos import logs
     from kubeqos.apiserver.server import Settings
     from kubeqos.cci.claims.admission import check_claims
-    from kubeqos.gates import CCI, FeatureGates
+    from kubeqos.gates import CCI, QOS_RESOURCES, FeatureGates
+    from kubeqos.stock.definitions import definitions
 
     logs.to_stream(sys.stderr, logging.WARNING)
     try:
         gates = FeatureGates.parse(feature_gates)
         checks = (check_claims,) if gates.enabled(CCI) else ()
         authority, addresses = kubelet_certificate_authority, _range(service_cluster_ip_range)
-        settings = Settings(data_dir, host, port, token_auth_file, audit, gates, checks, authority, addresses)
+        described = definitions() if gates.enabled(QOS_RESOURCES) else ()
+        settings = Settings(
+            data_dir, host, port, token_auth_file, audit, gates, checks, authority, addresses, described
+        )
         uvloop.run(_run(settings))
     except KubeqosError as error:
         raise click.ClickException("\n".join(error.lines())) from error

@@ -11,11 +11,14 @@ from typing import Any
 
 from kubeqos.client.api import Api, PatchType
 from kubeqos.client.errors import ApiError
-from kubeqos.client.resources import LEASES, NODES
+from kubeqos.client.resources import LEASES, NODES, Resource
 from kubeqos.clock import NS, Clock
-from kubeqos.codec import JsonObject
+from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model.timestamps import micro_timestamp, timestamp
+from kubeqos.rules.classes import WELL_KNOWN, Level
+from kubeqos.rules.classobjects import QOS_CLASSES_PATH, ClassObjects
 
+QOS_CLASSES = Resource(*QOS_CLASSES_PATH, "QOSClass", namespaced=False)
 LEASE_NAMESPACE = "kube-node-lease"
 HEARTBEAT_SECONDS = 300.0
 Status = Callable[[list[Any], str], dict[str, Any]]
@@ -34,16 +37,30 @@ class Registration:
         self._written_at = 0.0
         self._leased_at = 0.0
         self.node: JsonObject | None = None
+        self.strict_names = False
+        """Whether somebody asks for the names that the administrator has added."""
+        self.class_objects = ClassObjects()
 
     async def keep(self, labels: Mapping[str, str], annotations: Mapping[str, str], status: Status) -> None:
         """Bring the Node and the lease up to date; cheap when nothing changed."""
         if self.node is None:
             await self._register(labels, annotations)
+        if self.strict_names:
+            self.class_objects = await self._read_class_objects()
         now = self._clock.now_ns() / NS
         await self._keep_node(labels, annotations, status, now)
         if now - self._leased_at >= self._lease_seconds / 4:
             await self._renew()
             self._leased_at = now
+
+    async def _read_class_objects(self) -> ClassObjects:
+        try:
+            found = await self._api.list(QOS_CLASSES)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return ClassObjects()  # nobody has defined them
+        return ClassObjects.of(map(decode_json, found.items))
 
     async def _register(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
         body: JsonObject = {
@@ -130,3 +147,11 @@ def _with_removals(status: dict[str, Any], known: Mapping[str, Any]) -> dict[str
     if classes or known.get("qosResources"):
         out["qosResources"] = classes
     return out
+
+
+def known_classes(registration: Registration | None, strict: bool) -> Mapping[str, Level]:
+    """The resources whose names are known, as of the node's last look at the API; strict names ask for them."""
+    if registration is None or not strict:
+        return WELL_KNOWN
+    registration.strict_names = True
+    return registration.class_objects.levels

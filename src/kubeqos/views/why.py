@@ -50,7 +50,7 @@ def story(raw: dict[str, Any], events: list[dict[str, Any]], node: dict[str, Any
             for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
         ],
         "cpus": _cpus(pod, node),
-        "memory": _memory(pod, node),
+        "memory": protected_memory(pod, node),
         "events": _happened(events),
     }
 
@@ -98,7 +98,7 @@ def _cpus(pod: PodView, node: dict[str, Any] | None) -> list[dict[str, Any]]:
     ]
 
 
-def _memory(pod: PodView, node: dict[str, Any] | None) -> dict[str, Any]:
+def protected_memory(pod: PodView, node: dict[str, Any] | None) -> dict[str, Any]:
     """How much of the pod's memory is protected, where its node says so."""
     published = ((node or {}).get("metadata", {}).get("annotations") or {}).get(ASSIGNMENTS_ANNOTATION)
     found = decode_assignments(published).protected if published else {}

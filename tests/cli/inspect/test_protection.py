@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kubeqos.cli.inspect.describe import node_text
+from kubeqos.cli.inspect.describe import node_text, pod_text
 from kubeqos.cli.inspect.why import as_text
 from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.podcgroups import PodCgroups
@@ -27,6 +27,8 @@ def test_why_and_describe_say_what_is_protected_and_why_not_more() -> None:
     assert f"  memory     64Mi protected from reclaim of 120Mi asked: {SHORT.because}" in text.splitlines()
     assert "  memory     1Mi protected from reclaim" in as_text(story(pod("db"), [], node)).splitlines()
     assert "memory  " not in as_text(story(pod("other"), [], node))
+    assert f"Memory:     64Mi protected from reclaim of 120Mi asked: {SHORT.because}" in pod_text(pod("web"), node)
+    assert "Memory:" not in pod_text(pod("other"), node)
     described = node_text(node, [])
     assert "Protected memory:" in described and SHORT.because in described
 

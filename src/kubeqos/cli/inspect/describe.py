@@ -10,7 +10,9 @@ import click
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.inspect import quota
+from kubeqos.cli.inspect.why import protection
 from kubeqos.cli.output import table
+from kubeqos.client.errors import ApiError
 from kubeqos.model.annotations.published import decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, DRIVERS_ANNOTATION, PROFILE_LABEL
 from kubeqos.model.objects import NodeView, PodView
@@ -18,6 +20,7 @@ from kubeqos.model.quantity import Format, Quantity
 from kubeqos.rules.classes import Catalog, ClassKey, Level, ResourceType, catalog, requested
 from kubeqos.rules.podqos import effective_requests, qos_class
 from kubeqos.views.usage import pod_holdings, running_on, used_classes
+from kubeqos.views.why import protected_memory
 
 _KINDS = {
     "node": "node", "nodes": "node", "no": "node",
@@ -39,9 +42,20 @@ def command(target: Target, kind: str, name: str) -> None:
             click.echo(node_text(raw, [PodView.of(pod) for pod in pods]))
         case "pod":
             raw = target.api.get(target.path("pods", name))
-            click.echo(pod_text(raw))
+            click.echo(pod_text(raw, _node_of(target, raw)))
         case _:
             click.echo(quota.as_text(target.api.get(target.path("resourcequotas", name))))
+
+
+def _node_of(target: Target, pod: dict[str, Any]) -> dict[str, Any] | None:
+    """The pod's node; none while it has none, and for users who may not read nodes."""
+    name = (pod.get("spec") or {}).get("nodeName")
+    try:
+        return target.api.get_or_none(f"/api/v1/nodes/{name}") if name else None
+    except ApiError as error:
+        if not error.forbidden:
+            raise
+        return None
 
 
 def node_text(raw: dict[str, Any], pods: Iterable[PodView]) -> str:
@@ -145,8 +159,8 @@ def _pods(pods: list[PodView]) -> str:
     return table(["namespace", "name", "qos", "cpu", "memory", "classes"], rows)
 
 
-def pod_text(raw: dict[str, Any]) -> str:
-    """A pod: its QoS class and why, classes requested and assigned, per container."""
+def pod_text(raw: dict[str, Any], node: dict[str, Any] | None = None) -> str:
+    """A pod: its QoS class and why, what its node protects, classes requested and assigned, per container."""
     pod = PodView.of(raw)
     decision = qos_class(pod)
     lines = [
@@ -158,6 +172,8 @@ def pod_text(raw: dict[str, Any]) -> str:
     ]
     if pod.status.message:
         lines.append(f"Message:    {pod.status.message}")
+    if memory := protected_memory(pod, node):
+        lines.append(f"Memory:     {protection(memory)}")
     rows: list[list[str | None]] = []
     wanted, given = requested(pod.spec.qos_resources), {one.name: one.class_ for one in pod.status.qos_resources}
     rows += [["<pod>", name, wanted.get(name), _assigned(given.get(name))] for name in sorted({*wanted, *given})]

@@ -106,12 +106,17 @@ def as_text(facts: dict[str, Any]) -> str:
             own += "; a partition" if held["partition"] == "root" else f"; no partition: {held['partition']}"
         memory = f", memory of NUMA {held['mems']}" if held["mems"] else ""
         lines.append(f"  cpus       {held['container']}: {held['cpus']} ({own}){memory}")
-    if protected := facts["memory"]:
-        asked, effective = (Quantity.from_int(protected[key], Format.BINARY_SI) for key in ("asked", "effective"))
-        short = f" of {asked} asked: {protected['because']}" if protected["because"] else ""
-        lines.append(f"  memory     {effective} protected from reclaim{short}")
+    if facts["memory"]:
+        lines.append(f"  memory     {protection(facts['memory'])}")
     lines += ["  events"] if facts["events"] else []
     return "\n".join([*lines, *_event_lines(facts)])
+
+
+def protection(memory: dict[str, Any]) -> str:
+    """How much of a pod's memory the kernel leaves alone, and why not more; `describe pod` says it, too."""
+    asked, effective = (Quantity.from_int(memory[key], Format.BINARY_SI) for key in ("asked", "effective"))
+    short = f" of {asked} asked: {memory['because']}" if memory["because"] else ""
+    return f"{effective} protected from reclaim{short}"
 
 
 def _headline(facts: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.apiserver.live import live_server
@@ -45,6 +46,42 @@ def test_it_works_tells_about_itself_and_stops_when_asked(tmp_path: Path) -> Non
         finally:
             running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 0
+
+
+def test_one_of_two_works_and_the_other_takes_over(tmp_path: Path) -> None:
+    """Both are ready, one holds the lease; when it goes the other makes what is asked for."""
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubeqos-controllers"
+    with live_server(tmp_path / "data") as live:
+
+        def holder() -> str:
+            return str(((live.call("GET", lease).body or {}).get("spec") or {}).get("holderIdentity") or "")
+
+        words = [*COMMAND, "--kubeconfig", str(live.kubeconfig), "--port", "0", "--leader-elect"]
+        first = subprocess.Popen(words)
+        second = None
+        try:
+            eventually(holder)
+            led_by = holder()
+            second = subprocess.Popen(words)
+            first.send_signal(signal.SIGTERM)
+            assert first.wait(60) == 0
+            eventually(lambda: holder() not in ("", led_by))
+            live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "later"}})
+            accounts = "/api/v1/namespaces/later/serviceaccounts/default"
+            eventually(lambda: live.call("GET", accounts).code == 200)
+        finally:
+            for one in (first, second):
+                if one is not None and one.poll() is None:
+                    one.send_signal(signal.SIGTERM)
+                    one.wait(60)
+        assert second.returncode == 0
+
+
+def eventually(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, "never happened"
+        time.sleep(0.05)
 
 
 def test_a_kubeconfig_that_is_not_there_is_one_clear_message(tmp_path: Path) -> None:

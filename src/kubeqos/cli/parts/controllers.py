@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubeqos.cli.election import leader_elect
+
 if TYPE_CHECKING:
     from kubeqos.controllers.controller import Settings
 
@@ -35,6 +37,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--quota-audit-period", "audit", default=60.0, show_default=True, type=_SECONDS, help="Seconds.")
 @click.option("--bind-address", default="127.0.0.1", show_default=True, help="For health and metrics.")
 @click.option("--port", default=10257, show_default=True, type=click.IntRange(0, 65535), help="0 serves nothing.")
+@leader_elect("kubeqos-controllers")
 def command(
     kubeconfig: Path | None,
     context: str | None,
@@ -43,10 +46,12 @@ def command(
     audit: float,
     bind_address: str,
     port: int,
+    leader_elect: bool,
+    lease: str,
 ) -> None:
     """Keep replicas, claims, nodes, namespaces and quotas as they should be.
 
-    Run one of these per cluster.
+    Run one of these per cluster, or several with --leader-elect.
     """
     import uvloop
 
@@ -58,11 +63,13 @@ def command(
         terminated_pod_threshold=threshold,
         quota_audit_period_seconds=audit,
     )
-    uvloop.run(_run(settings, kubeconfig, context, bind_address, port))
+    uvloop.run(_run(settings, kubeconfig, context, bind_address, port, lease if leader_elect else ""))
 
 
-async def _run(settings: Settings, kubeconfig: Path | None, context: str | None, address: str, port: int) -> None:
-    from kubeqos.cli.parts.working import work
+async def _run(
+    settings: Settings, kubeconfig: Path | None, context: str | None, address: str, port: int, lease: str
+) -> None:
+    from kubeqos.cli.parts.working import led, work
     from kubeqos.client.http import HttpApi
     from kubeqos.controllers.manager import ControllerManager
     from kubeqos.web.health import application
@@ -71,4 +78,5 @@ async def _run(settings: Settings, kubeconfig: Path | None, context: str | None,
     manager = ControllerManager(api, settings)
     banner = f"controllers: {', '.join(found.name for found in manager.controllers)}"
     tells = application(manager.ready, manager.metrics.registry)
-    await work(api, manager.run(), tells, address, port, banner)
+    part = led(api, lease, manager.ready, manager.run) if lease else manager.run()
+    await work(api, part, tells, address, port, banner)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubeqos.cli.election import leader_elect
+
 if TYPE_CHECKING:
     from kubeqos.scheduler.core import Scheduler
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 @click.option("--feature-gates", default="", help="For example QOSResources=true.")
 @click.option("--bind-address", default="127.0.0.1", show_default=True, help="For health and metrics.")
 @click.option("--port", default=10259, show_default=True, type=click.IntRange(0, 65535), help="0 serves nothing.")
+@leader_elect("kubeqos-scheduler")
 def command(
     kubeconfig: Path | None,
     context: str | None,
@@ -25,6 +28,8 @@ def command(
     feature_gates: str,
     bind_address: str,
     port: int,
+    leader_elect: bool,
+    lease: str,
 ) -> None:
     """Place pods on nodes, with QoS classes, claims and preemption.
 
@@ -39,11 +44,13 @@ def command(
     enabled = gates.FeatureGates.parse(feature_gates)
     profiles = config.load(config_file) if config_file else (Profile(),)
     core = Scheduler(profiles, classes=enabled.enabled(gates.QOS_RESOURCES))
-    uvloop.run(_run(core, kubeconfig, context, bind_address, port))
+    uvloop.run(_run(core, kubeconfig, context, bind_address, port, lease if leader_elect else ""))
 
 
-async def _run(core: Scheduler, kubeconfig: Path | None, context: str | None, address: str, port: int) -> None:
-    from kubeqos.cli.parts.working import work
+async def _run(
+    core: Scheduler, kubeconfig: Path | None, context: str | None, address: str, port: int, lease: str
+) -> None:
+    from kubeqos.cli.parts.working import led, work
     from kubeqos.client.http import HttpApi
     from kubeqos.scheduler.service import SchedulerService
     from kubeqos.scheduler.serving import application
@@ -51,4 +58,5 @@ async def _run(core: Scheduler, kubeconfig: Path | None, context: str | None, ad
     api = HttpApi.from_kubeconfig(kubeconfig, context)
     service = SchedulerService(api, core)
     banner = f"scheduling for {', '.join(core.profiles)}"
-    await work(api, service.run(), application(service), address, port, banner)
+    part = led(api, lease, service.ready, service.run) if lease else service.run()
+    await work(api, part, application(service), address, port, banner)

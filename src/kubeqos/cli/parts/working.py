@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
-from collections.abc import Coroutine
+import uuid
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
@@ -13,8 +15,34 @@ import click
 from starlette.applications import Starlette
 
 from kubeqos import logs
+from kubeqos.cli.election import LEASE_NAMESPACE
 from kubeqos.client.http import HttpApi
+from kubeqos.client.leadership import Leadership
+from kubeqos.errors import StateError
 from kubeqos.web.health import served
+
+
+async def led(api: HttpApi, lease: str, ready: asyncio.Event, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run the part once this replica leads. One that waits is ready: it has nothing to do.
+
+    A leader that loses its lease ends as a process, so that it leads again without anything that it knew before.
+    """
+    begun = False
+
+    async def once() -> None:
+        nonlocal begun
+        if begun:
+            what = (
+                f"lost the lease {LEASE_NAMESPACE}/{lease}: this process knows what was before and does not lead again"
+            )
+            raise StateError(what, remedy="start it again, as its supervisor does")
+        begun = True
+        ready.clear()
+        await part()
+
+    ready.set()
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+    await Leadership(api, lease, LEASE_NAMESPACE, identity).run(once)
 
 
 async def work(

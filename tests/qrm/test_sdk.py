@@ -13,15 +13,16 @@ import pytest
 
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.errors import ConfigurationError, InputError, RemoteError
+from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.hardware.named import kep80
 from kubeqos.qrm.conformance import Kit
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.qrm.sdk import Allocation, Options, Refuse, Request, running
+from kubeqos.qrm.sdk import Allocation, Capacity, Hint, MountSpec, Options, Refuse, Request, running
 from kubeqos.qrm.sdk.servicer import Servicer
 from kubeqos.qrm.skeleton import write_skeleton
 from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, until
-from tests.qrm.live import bench, serving_raw
+from tests.qrm.live import Scripted, bench, serving_raw
 
 
 class Tiny:
@@ -148,7 +149,7 @@ async def test_the_kit_passes_the_built_in_plugins(folder: Path, kind: str) -> N
     with plugin_processes(plugin):
         await until("a socket", socket.exists)
         for role in ("storage", ""):
-            report = await Kit(socket, quantity=quantity, role=role).run()
+            report = await Kit(socket, quantity=quantity, role=role, machine=kep80()).run()
             assert [check for check in report if check.passed is False] == [], role
             whole = {check.name: check.passed for check in report if "Pod" in check.name and "Remove" not in check.name}
             knows = {"cpu": {True}, "memory": {True}, "nic": {True, None}, "knob": {None}}[kind]
@@ -163,7 +164,7 @@ async def test_the_kit_finds_what_is_wrong(folder: Path) -> None:
         return pb.GetResourcesAllocationResponse(pod_resources={f"uid-{next(serial)}": pb.ContainerResources()})
 
     def allocate(request: Any) -> pb.ResourceAllocationResponse:
-        answer = pb.ResourceAllocationResponse(pod_uid="somebody")
+        answer = pb.ResourceAllocationResponse()
         answer.allocation_result.resource_allocation["odd"].oci_property_name = "Nonsense"
         answer.allocation_result.resource_allocation["odd"].allocation_result = str(next(serial))
         return answer
@@ -182,11 +183,68 @@ async def test_the_kit_finds_what_is_wrong(folder: Path) -> None:
         "GetTopologyAwareResources answers",
         "GetTopologyAwareAllocatableResources answers",
         "PreStartContainer answers with a message",
+        "two pods of two containers hold their own",
         "RemovePod releases",
         "RemovePod releases a whole pod",
         "RemovePod of an unknown pod is fine",
     }
     assert "unknown property 'Nonsense'" in found["Allocate gives what can be applied"].detail
+    assert "it answered about pod uid 'somebody'" in found["GetTopologyHints gives hints or no preference"].detail
+
+
+def knob(name: str, value: object) -> Allocation:
+    return Allocation(property=name, result=str(value), quantity=1)
+
+
+ALLOCATE, HINTS = "Allocate gives what can be applied", "GetTopologyHints gives hints or no preference"
+CAPACITY, PODS = "GetTopologyAwareAllocatableResources answers", "two pods of two containers hold their own"
+BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "a NUMA node that is not there": (HINTS, {"hints": lambda _request: (Hint(NumaSet.of(77), True),)}),
+    "CPUs that are not there": (ALLOCATE, {"given": knob("CpusetCpus", "0-999")}),
+    "CPUs that are no list": (ALLOCATE, {"given": knob("CpusetCpus", "0-x")}),
+    "memory that is not there": (ALLOCATE, {"given": knob("CpusetMems", "9")}),
+    "a negative capacity": (CAPACITY, {"capacity": lambda: Capacity(-2.5, node=True)}),
+    "an endless capacity": (CAPACITY, {"capacity": lambda: Capacity(float("inf"), node=True)}),
+    "no number": (CAPACITY, {"capacity": lambda: Capacity(float("nan"), node=True)}),
+    "half a unit": (CAPACITY, {"capacity": lambda: Capacity(2.5, node=True)}),
+    "capacity of a node that is not there": (CAPACITY, {"capacity": lambda: Capacity(4, by_numa={77: 4.0}, node=True)}),
+    "a variable without a name": (ALLOCATE, {"given": Allocation(quantity=1, envs={"A=B": "1"})}),
+    "an endless variable": (ALLOCATE, {"given": Allocation(quantity=1, envs={"A": "x" * 200_000})}),
+    "a relative mount": (ALLOCATE, {"given": Allocation(quantity=1, mounts=(MountSpec("in", "/out"),))}),
+    "a score beyond the kernel's": (ALLOCATE, {"given": knob("OomScoreAdj", 5000)}),
+    "a negative limit": (ALLOCATE, {"given": knob("MemoryLimitInBytes", -5)}),
+    "negative shares": (ALLOCATE, {"given": knob("CpuShares", -1)}),
+    "another resource": (ALLOCATE, {"given": {"example.com/other": Allocation(quantity=1)}}),
+    "nothing of what was asked": (ALLOCATE, {"given": Allocation(quantity=0, scalar=True)}),
+    "one CPU for two owners": (
+        PODS,
+        {"given": Allocation(property="CpusetCpus", result="2-3", exclusive=True, quantity=1)},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+async def test_the_kit_fails_a_plugin_that_a_manager_would_refuse(folder: Path, what: str) -> None:
+    check, traits = BROKEN[what]
+    plugin = Scripted("x.io/a", **{"given": Allocation(quantity=1), **traits})
+    async with running(plugin, Options(folder / "r")):
+        report = await Kit(folder / "r" / "x.io_a.sock", machine=kep80()).run()
+    assert check in {one.name for one in report if one.passed is False}, report
+
+
+async def test_the_kit_fails_a_plugin_that_knows_one_pod_only(folder: Path) -> None:
+    plugin = Scripted("x.io/a", Allocation(quantity=1))
+    allocate = plugin.allocate
+
+    async def forgetful(request: Request) -> Any:
+        plugin.book.clear()
+        return await allocate(request)
+
+    plugin.allocate = forgetful  # type: ignore[method-assign]
+    async with running(plugin, Options(folder / "r")):
+        report = await Kit(folder / "r" / "x.io_a.sock").run()
+    [wrong] = [one.detail for one in report if one.name == PODS]
+    assert "is missing in the report once another pod has come" in wrong
 
 
 def test_the_kit_says_when_nobody_listens(folder: Path) -> None:
@@ -205,7 +263,7 @@ def test_a_new_plugin_works_with_its_own_test(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', 'src')}:{plugin.parent}"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(test)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_wrong_name_or_an_existing_folder_is_refused(folder: Path) -> None:

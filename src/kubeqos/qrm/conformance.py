@@ -7,15 +7,26 @@ them again; a plugin under test should not serve a node at the same time.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kubeqos.errors import RemoteError
+from kubeqos.model.machine import Machine
+from kubeqos.plugins.managers import ContainerKey
 from kubeqos.plugins.registration import Plugin, ask_info
 from kubeqos.plugins.sockets import PluginCallError, call, dial
-from kubeqos.qrm.answers import Nonsense, grant_of
+from kubeqos.qrm.allocations import clashes
+from kubeqos.qrm.answers import Nonsense, cpus_of, grant_of
+from kubeqos.qrm.asking import Question
+from kubeqos.qrm.edge.messages import (
+    allocation_wrong,
+    read_allocation,
+    read_capacity,
+    read_container_resources,
+    read_hints,
+)
 from kubeqos.qrm.edge.values import check_allocation
 from kubeqos.qrm.endpoint import is_unimplemented
 from kubeqos.qrm.messages import (
@@ -29,6 +40,7 @@ from kubeqos.qrm.messages import (
     hints_from_wire,
 )
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
+from kubeqos.topology.changes import Held
 
 CALL_SECONDS = 10.0
 
@@ -46,9 +58,17 @@ class Kit:
     """One run against one plugin."""
 
     def __init__(
-        self, socket: Path, *, quantity: float = 1.0, role: str = "", annotations: dict[str, str] | None = None
+        self,
+        socket: Path,
+        *,
+        quantity: float = 1.0,
+        role: str = "",
+        annotations: dict[str, str] | None = None,
+        machine: Machine | None = None,
     ):
+        """`machine` is the plugin's: without it nobody can say which CPUs and NUMA nodes there are."""
         self.socket = socket
+        self.machine = machine
         self.quantity = quantity
         self.role = role
         self.annotations = annotations or {}
@@ -79,6 +99,7 @@ class Kit:
             ("GetTopologyAwareAllocatableResources answers", self._allocatable),
             ("PreStartContainer answers with a message", self._pre_start),
             ("an init container is answered", self._init_container),
+            ("two pods of two containers hold their own", self._two_pods),
             ("RemovePod releases", self._remove),
             ("GetPodTopologyHints gives hints or no preference", self._pod_hints),
             ("AllocateForPod gives what can be applied, and the same again", self._allocate_for_pod),
@@ -118,20 +139,24 @@ class Kit:
         return None
 
     async def _hints(self) -> str | None:
-        answer = await self._call("GetTopologyHints", self._request())
-        hints = hints_from_wire(answer.resource_hints, self.resource)
+        request = self._request()
+        hints = read_hints(request, self._question, await self._call("GetTopologyHints", request), self.machine)
         if hints == ():
             raise _NotApplicable("the plugin says that no placement is possible for this request")
-        return self._echoed(answer)
+        return str(hints) if isinstance(hints, Nonsense) else None
 
     async def _allocate(self) -> str | None:
-        answer = await self._call("Allocate", self._request())
-        given = allocations_from_wire(answer.allocation_result)
-        for name, one in given.items():
-            if wrong := check_allocation(name, one, None):
-                return str(wrong)
-        grant = grant_of(given)
-        return self._echoed(answer) if not hasattr(grant, "what") else str(grant)
+        request = self._request()
+        return self._wrong(request, await self._call("Allocate", request))
+
+    def _wrong(self, request: Any, answer: Any) -> str | None:
+        """What a manager would refuse in an allocation."""
+        given = read_allocation(request, self._question, answer, pb.MAIN, self.machine)
+        if isinstance(given, Nonsense):
+            return str(given)
+        wrong = allocation_wrong(self._question, given, pb.MAIN, self.machine)
+        grant = wrong or grant_of(given)
+        return str(grant) if isinstance(grant, Nonsense) else None
 
     async def _allocate_again(self) -> str | None:
         first, second = [await self._allocated() for _ in range(2)]
@@ -158,15 +183,56 @@ class Kit:
 
     async def _aware(self) -> str | None:
         request = pb.GetTopologyAwareResourcesRequest(pod_uid=self._uid, container_name="main")
-        await self._call("GetTopologyAwareResources", request)
-        return None
+        answer = await self._call("GetTopologyAwareResources", request)
+        found = read_container_resources(answer, self._uid, "main", self.machine)
+        return str(found) if isinstance(found, Nonsense) else None
 
     async def _allocatable(self) -> str | None:
         method = "GetTopologyAwareAllocatableResources"
         answer = await self._call(method, pb.GetTopologyAwareAllocatableResourcesRequest())
+        found = read_capacity(answer, self.machine)
+        if isinstance(found, Nonsense):
+            return str(found)
         for name, one in answer.allocatable_resources.items():
             if one.aggregated_allocatable_quantity > one.aggregated_capacity_quantity:
                 return f"{name}: more allocatable than there is"
+        return None
+
+    async def _two_pods(self) -> str | None:
+        """Another pod comes and goes beside the first; nobody's share is another's, and nobody's is forgotten."""
+        other, given = str(uuid.uuid4()), dict[ContainerKey, dict[str, Allocation]]()
+        for uid, name, kind in (
+            (self._uid, "main", pb.MAIN),
+            (self._uid, "side", pb.SIDECAR),
+            (other, "main", pb.MAIN),
+        ):
+            request = self._request()
+            request.pod_uid, request.container_name, request.container_type = uid, name, kind
+            try:
+                given[uid, name] = allocations_from_wire((await self._call("Allocate", request)).allocation_result)
+            except PluginCallError as error:
+                raise _NotApplicable(f"no room for a second one: {error.what}") from error
+            for resource, one in given[uid, name].items():
+                if bad := check_allocation(resource, one, self.machine):
+                    return str(bad)
+        cpus = {key: found for key, one in given.items() if (found := cpus_of(one.values()))}
+        held = {key: Held(found[0], key[0] if found[1] else None) for key, found in cpus.items()}
+        if wrong := clashes(held):
+            return wrong[0]
+        return await self._still_there(other, given)
+
+    async def _still_there(self, other: str, given: Mapping[ContainerKey, Mapping[str, Allocation]]) -> str | None:
+        """Whether the report has everybody, and the first pod alone when the other one is gone."""
+        options = await self._call("GetResourcePluginOptions", pb.Empty())
+        reports = options.need_reconcile
+        report = await self._report() if reports else {}
+        lost = [key for key, one in given.items() if reports and one and key[1] not in report.get(key[0], {})]
+        await self._call("RemovePod", pb.RemovePodRequest(pod_uid=other))
+        if lost:
+            return f"container {lost[0][1]} is missing in the report once another pod has come"
+        report = await self._report() if reports else {}
+        if reports and given[self._uid, "main"] and "main" not in report.get(self._uid, {}):
+            return "the first pod is gone from the report when another one was removed"
         return None
 
     async def _pre_start(self) -> str | None:
@@ -193,7 +259,7 @@ class Kit:
         first, second = [
             allocations_from_wire((await self._optional("AllocateForPod")).allocation_result) for _ in range(2)
         ]
-        wrong = next(filter(None, (check_allocation(name, one, None) for name, one in first.items())), None)
+        wrong = next(filter(None, (check_allocation(name, one, self.machine) for name, one in first.items())), None)
         if wrong:
             return str(wrong)
         grant = grant_of(first)
@@ -234,6 +300,10 @@ class Kit:
         return None
 
     @property
+    def _question(self) -> Question:
+        return Question(self.resource, self.resource, self.resource, self.quantity)
+
+    @property
     def resource(self) -> str:
         assert self._plugin is not None
         return self._plugin.name
@@ -262,12 +332,6 @@ class Kit:
             uid: {name: allocations_from_wire(given) for name, given in containers.container_resources.items()}
             for uid, containers in answer.pod_resources.items()
         }
-
-    def _echoed(self, answer: Any) -> str | None:
-        """Answers repeat whom they are for."""
-        if (answer.pod_uid, answer.container_name) not in ((self._uid, "main"), ("", "")):
-            return f"the answer is for {answer.pod_uid}/{answer.container_name}"
-        return None
 
 
 class _NotApplicable(Exception):

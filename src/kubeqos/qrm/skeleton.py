@@ -9,35 +9,39 @@ from kubeqos.errors import InputError
 
 PLUGIN = '''"""A resource plugin: hands out {resource}."""
 
-from __future__ import annotations
-
 import sys
 
-from kubeqos.qrm.sdk import Allocation, Capacity, Refuse, Request, serve
+from kubeqos.qrm.sdk import Allocation, Capacity, Hint, NumaHint, Refuse, Request, serve
 
 
 class {name}:
-    """So many units on this machine, first come, first served."""
-
+    """So many units beside NUMA node 0, first come, first served."""
     resource = "{resource}"
 
     def __init__(self, units: float = 100.0) -> None:
         self.units = units
-        self.used: dict[str, float] = {{}}
+        self.used: dict[tuple[str, str], float] = {{}}  # by pod and container
+
+    def hints(self, request: Request) -> list[Hint]:
+        return [NumaHint((0,), True).value] if request.quantity <= self._left(request) else []  # or nowhere
 
     def allocate(self, request: Request) -> Allocation:
-        others = sum(amount for pod, amount in self.used.items() if pod != request.pod_uid)
-        if others + request.quantity > self.units:
-            raise Refuse(f"{{request.quantity:g}} requested, {{self.units - others:g}} left")
-        self.used[request.pod_uid] = request.quantity
-        told = {{"{env}": f"{{request.quantity:g}}"}}
-        return Allocation(quantity=request.quantity, scalar=True, node=True, envs=told)
+        if request.quantity > self._left(request):
+            raise Refuse(f"{{request.quantity:g}} requested, {{self._left(request):g}} left")
+        self.used[request.pod_uid, request.container] = request.quantity
+        return Allocation(quantity=request.quantity, scalar=True, node=True, envs={{"{env}": str(request.quantity)}})
 
     def release(self, pod_uid: str) -> None:
-        self.used.pop(pod_uid, None)
+        self.used = {{key: amount for key, amount in self.used.items() if key[0] != pod_uid}}
+
+    def restore(self, given: dict[str, dict[str, dict[str, Allocation]]]) -> None:
+        self.used = {{(pod, key): one[self.resource].quantity for pod, by in given.items() for key, one in by.items()}}
 
     def capacity(self) -> Capacity:
-        return Capacity(self.units, node=True)
+        return Capacity(self.units, by_numa={{0: self.units}}, node=True)
+
+    def _left(self, request: Request) -> float:
+        return self.units - sum(n for key, n in self.used.items() if key != (request.pod_uid, request.container))
 
 
 if __name__ == "__main__":
@@ -63,8 +67,24 @@ def test_units_are_never_given_twice() -> None:
     plugin.allocate(Request("pod-a", "{resource}", 2))
     with pytest.raises(Refuse, match="1 left"):
         plugin.allocate(Request("pod-b", "{resource}", 2))
+    with pytest.raises(Refuse, match="1 left"):
+        plugin.allocate(Request("pod-a", "{resource}", 2, container="second"))
     plugin.release("pod-a")
     assert plugin.allocate(Request("pod-b", "{resource}", 2)).quantity == 2
+
+
+def test_hints_are_where_there_is_room() -> None:
+    plugin = {name}(units=3)
+    plugin.allocate(Request("pod-a", "{resource}", 2))
+    assert plugin.hints(Request("pod-b", "{resource}", 2)) == []
+    assert [list(hint.numa or ()) for hint in plugin.hints(Request("pod-b", "{resource}", 1))] == [[0]]
+
+
+def test_a_restart_forgets_nothing() -> None:
+    before, after = {name}(), {name}()
+    given = before.allocate(Request("pod-a", "{resource}", 2))
+    after.restore({{"pod-a": {{"main": {{"{resource}": given}}}}}})
+    assert after.used == before.used
 
 
 @pytest.mark.asyncio

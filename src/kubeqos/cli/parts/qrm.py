@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from kubeqos.cli.output import emit, output_option, table
+from kubeqos.model.hardware.loading import load_machine
 
 VERDICTS = {True: "ok", False: "FAILED", None: "n/a"}
 
@@ -36,18 +37,25 @@ def new(name: str, folder: Path, resource: str) -> None:
 @click.option("--quantity", default=1.0, show_default=True, help="How much to ask for.")
 @click.option("--role", default="", help="The role of the pods that ask.")
 @click.option("--annotation", multiple=True, metavar="KEY=VALUE", help="An annotation of the pods that ask.")
+@click.option(
+    "--machine", "machine_file", metavar="NAME|FILE", help="The plugin's machine, to judge CPUs and NUMA nodes by."
+)
 @output_option
-def conformance(endpoint: str, quantity: float, role: str, annotation: tuple[str, ...], form: str) -> None:
+def conformance(
+    endpoint: str, quantity: float, role: str, annotation: tuple[str, ...], machine_file: str | None, form: str
+) -> None:
     """Ask the plugin at a socket everything that a manager asks, and judge its answers."""
     import asyncio
 
     from kubeqos.qrm.conformance import Kit
 
+    machine = load_machine(machine_file) if machine_file else None
     annotations = dict(pair.partition("=")[::2] for pair in annotation)
     socket = Path(endpoint.removeprefix("unix://"))
 
     async def run() -> list[dict[str, object]]:
-        report = await Kit(socket, quantity=quantity, role=role, annotations=annotations).run()
+        kit = Kit(socket, quantity=quantity, role=role, annotations=annotations, machine=machine)
+        report = await kit.run()
         return [{"check": c.name, "result": VERDICTS[c.passed], "detail": c.detail} for c in report]
 
     rows = asyncio.run(run())

@@ -14,7 +14,8 @@ A plugin is any object with a `resource` name and the methods that it needs; all
         def allocate_pod(self, request): ... # its containers share what is given; `request.container` is empty
         def pre_start(self, pod_uid, container): ...   # before each start; what it raises holds the start back
         def health(self): ...                # what is wrong, or nothing: pods wait while something is
-        def save(self): ... / restore(self, state)   # JSON state, kept in the state file
+        def save(self): ... / restore(self, state)   # JSON state, kept in the state file; restore alone is given
+                                                     # pod → container → resource → Allocation
 
     serve(Bandwidth(), registry="/var/lib/kubelet/plugins_registry")
 

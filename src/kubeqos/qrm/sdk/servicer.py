@@ -60,10 +60,12 @@ class Servicer:
             return ()
         loaded = self._checkpoint.load()
         if loaded.data is not None:
-            if hasattr(self.plugin, "restore"):
+            if hasattr(self.plugin, "save"):
                 self.plugin.restore(loaded.data)
             elif self._own_book:
                 self._book = msgspec.convert(loaded.data.get("pod_entries", {}), Book, strict=False)
+                if hasattr(self.plugin, "restore"):
+                    self.plugin.restore(self._book)
             self._saved = encode_json(loaded.data)
         return loaded.set_aside
 

@@ -135,16 +135,15 @@ def watch(page: Page, served: Served, view: str, count: int, a_second: float) ->
 
     def got(message: dict[str, Any]) -> None:
         nonlocal received
-        received += len(message["data"])
+        if message["eventName"] == "change":  # not the first message, with everything
+            received += len(message["data"])
 
     network = page.context.new_cdp_session(page)
     network.send("Network.enable")
-    before = page.evaluate("document.body.dataset.drawn")
     page.evaluate("view => { location.hash = view }", f"#/{view}")
-    page.wait_for_function("before => document.body.dataset.drawn !== before", arg=before, timeout=120_000)
+    page.wait_for_function("view => document.body.dataset.drawn === view", arg=view, timeout=120_000)
     network.on("Network.eventSourceMessageReceived", got)
-    page.wait_for_timeout(2000)  # the first message, with everything, is not what is measured
-    received = 0
+    page.wait_for_timeout(2000)  # drawing everything for the first time is not what is measured
     page.evaluate(FRAMES)
     changing = asyncio.run_coroutine_threadsafe(change(served, count, a_second, SECONDS), served.loop)
     page.wait_for_timeout(SECONDS * 1000)

@@ -112,10 +112,9 @@ class Visit:
         """Another view, drawn with its data."""
         if self.page.url.endswith(f"#/{view}"):
             return self.page
-        before = self.page.evaluate("document.body.dataset.drawn")
         self.page.evaluate("view => { location.hash = `#/${view}` }", view)
         if view not in ("pods", "whatif"):
-            self.page.wait_for_function("before => document.body.dataset.drawn !== before", arg=before)
+            self.page.wait_for_function("view => document.body.dataset.drawn === view", arg=view)
         return self.page
 
     def until(self, true: str, argument: Any = None) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from kubeqos.codec import encode_json
 from kubeqos.dashboard.clusters import Rows, cluster_data, pods_data, visible
 from kubeqos.dashboard.data import ANSWERS, Happening, NodeData, PodData, schema
-from kubeqos.dashboard.nodes import node_data
+from kubeqos.dashboard.nodes import node_data, owners_over_time
 from kubeqos.dashboard.objects import Objects, Scope, Sight
 from kubeqos.dashboard.pods import pod_data
 from kubeqos.dashboard.rows import happening, quota_row
@@ -94,6 +94,22 @@ def test_drift_is_what_a_container_should_not_have_or_cannot_use() -> None:
     }
     one_thread_of_each_core = node_data(raw, [], [], [], {"default/hpc/main": "4,6"}).owners
     assert [one.drift for one in one_thread_of_each_core if one.really] == [""]
+
+
+def test_owners_over_time_hold_until_the_next_change() -> None:
+    versions = [
+        (110.0, None),
+        (120.0, node(placed=assignments())),
+        (150.0, node(placed=assignments(hpc="!4-7"))),
+        (200.0, node(placed=assignments())),
+    ]
+    told = owners_over_time(versions, 100.0, 200.0)
+    assert (told.duration, told.top) == (100.0, 79.0)
+    assert told.series == {
+        "reserved": [(0.0, 0.0), (10.0, 1.0)],
+        "shared": [(0.0, 0.0), (10.0, 79.0), (20.0, 75.0), (50.0, 79.0)],
+        "default/hpc/main": [(0.0, 0.0), (20.0, 4.0), (50.0, 0.0)],
+    }
 
 
 def test_the_layout_has_every_cpu_once_in_its_place() -> None:

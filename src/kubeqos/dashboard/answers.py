@@ -29,6 +29,7 @@ from kubeqos.dashboard.clusters import (
 from kubeqos.dashboard.data import (
     CompareQuestion,
     ComparisonData,
+    CurveData,
     Data,
     NodeData,
     PodData,
@@ -36,7 +37,7 @@ from kubeqos.dashboard.data import (
     WhatIfQuestion,
 )
 from kubeqos.dashboard.feed import Feed
-from kubeqos.dashboard.nodes import node_data
+from kubeqos.dashboard.nodes import node_data, owners_over_time
 from kubeqos.dashboard.objects import Objects, Sight
 from kubeqos.dashboard.pods import pod_data
 from kubeqos.dashboard.rows import seconds
@@ -102,6 +103,8 @@ class Answers:
                 return cluster_data(objects, sight, self._rows, self.feed.node_revision, nearest)
             case ["nodes", name]:
                 return await self._node(objects, sight, identity, name)
+            case ["nodes", name, "owners"]:
+                return self._owners(objects, sight, name)
             case ["pods"]:
                 return pods_data(objects, sight, query.get("namespace", ""), query.get("text", ""))
             case ["pods", namespace, name]:
@@ -141,6 +144,15 @@ class Answers:
         pinned = await self._pinned(identity, name) if objects.at is None and sight.pods.everything else {}
         return node_data(raw, seen, told[-100:], [] if sight.pods.everything else [NO_USE], pinned)
 
+    def _owners(self, objects: Objects, sight: Sight, name: str) -> CurveData:
+        raw = objects.nodes.get(name) if sight.all_pods_and_nodes else None
+        if raw is None:
+            raise NotFound(f"there is no node {name} whose owners this user may see")
+        now, history = self.feed.clock(), self.feed.history
+        versions = [*history.versions(("Node", name)), (now, raw)]
+        decoded = [(until, None if old is None else decode_json(old)) for until, old in versions]
+        return owners_over_time(decoded, history.began, now)
+
     async def _pinned(self, identity: Identity, node: str) -> dict[str, str]:
         """Where containers really run, asked as the identity every few seconds. An answer from before the node's last
         change is not compared with what came after it."""
@@ -177,7 +189,9 @@ class Answers:
             looked = self._pending(objects, sight, raw)
             left_out += [looked.pop("leftOut")] if "leftOut" in looked else []
         node = objects.node(pod.spec.node_name) if sight.nodes.everything and pod.spec.node_name else None
-        about = objects.of(lambda one: (one.namespace, one.name) == (namespace, name))
+        about = objects.of(
+            lambda one: (one.namespace, one.name) == (namespace, name) and one.uid in ("", pod.metadata.uid)
+        )
         decisions = await self._decisions(identity, pod, objects.at)
         return pod_data(raw, node, visible(about, sight), told, decisions, looked, left_out)
 

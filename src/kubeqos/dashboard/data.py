@@ -194,6 +194,8 @@ class Happening(Data, frozen=True, kw_only=True):
     name: str
     message: str
     by: str
+    uid: str = ""
+    """Of the object: one that is gone may have had the same name."""
 
 
 class PendingGroup(Data, frozen=True, kw_only=True):
@@ -337,7 +339,7 @@ class WhatIfData(Data, frozen=True, kw_only=True):
 
 
 class CurveData(Data, frozen=True, kw_only=True):
-    """A chart of a comparison: a line of (seconds, value) for each policy."""
+    """A chart: a line of (seconds, value) for each name; a value holds until the next."""
 
     title: str
     unit: str
@@ -387,6 +389,7 @@ ANSWERS: dict[str, type[Data]] = {
     "GET session": SessionData,
     "GET cluster": ClusterData,
     "GET nodes/{node}": NodeData,
+    "GET nodes/{node}/owners": CurveData,
     "GET pods": PodsData,
     "GET pods/{namespace}/{pod}": PodData,
     "GET timeline": TimelineData,

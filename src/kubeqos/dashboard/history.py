@@ -64,6 +64,11 @@ class History:
             found[change.key] = change.old
         return {key: None if old is None else zlib.decompress(old) for key, old in found.items()}
 
+    def versions(self, key: Key) -> list[tuple[float, bytes | None]]:
+        """What one object was, each with the time until which it was that, oldest first."""
+        found = [(change.at, change.old) for change in self._changes if change.key == key]
+        return [(at, None if old is None else zlib.decompress(old)) for at, old in found]
+
     def changes(self, span: float = 60.0) -> list[tuple[float, int]]:
         """How many objects changed in each minute in which some did."""
         counted: dict[float, int] = {}

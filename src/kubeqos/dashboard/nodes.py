@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 from kubeqos.dashboard.data import (
     Cache,
     Core,
+    CurveData,
     DeviceData,
     Fragments,
     Happening,
@@ -36,6 +37,7 @@ from kubeqos.views.usage import running_on
 _NO_CPUS = -1
 """The socket of memory that has no CPUs."""
 _FIXED = ("reserved", "isolated", "shared")
+MOST_CURVES = 8
 
 
 def node_data(
@@ -188,6 +190,28 @@ def compared(machine: Machine, who: list[Owner], pinned: Mapping[str, str]) -> l
             one = msgspec.structs.replace(one, really=str(really), drift=str(drift))
         found.append(one)
     return found
+
+
+def owners_over_time(versions: Sequence[tuple[float, dict[str, Any] | None]], first: float, last: float) -> CurveData:
+    """How many CPUs each owner had: `versions` are the node's, each with the time until which it was so."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    since, before, top = first, dict[str, int](), 0
+    for until, raw in versions:
+        counts: dict[str, int] = {}
+        if raw is not None:
+            try:
+                counts = {one: len(cpus) for one, cpus in owners(*published(raw)).items()}
+            except KubeqosError:
+                counts = {}
+        for name in counts.keys() | before.keys():
+            if counts.get(name) != before.get(name):
+                series.setdefault(name, [] if since == first else [(0.0, 0.0)])
+                series[name].append((since - first, float(counts.get(name, 0))))
+        top = max([top, *counts.values()])
+        since, before = until, counts
+    most = sorted(series, key=lambda name: -max(count for _, count in series[name]))[:MOST_CURVES]
+    kept = {name: series[name] for name in sorted(most)}
+    return CurveData(title="CPUs", unit="", top=float(max(1, top)), duration=max(1.0, last - first), series=kept)
 
 
 def _all(found: list[Owner]) -> CpuSet:

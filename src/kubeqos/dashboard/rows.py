@@ -153,6 +153,7 @@ def happening(raw: Mapping[str, Any]) -> Happening:
         namespace=about.get("namespace") or "",
         name=about.get("name") or "",
         message=raw.get("message") or "",
+        uid=about.get("uid") or "",
         by=raw.get("reportingComponent") or (raw.get("source") or {}).get("component") or "",
     )
 

@@ -41,13 +41,14 @@ function show(sameView = false) {
   const { parts, at } = address();
   ends();
   ends = () => {};
+  delete document.body.dataset.drawn;
   if (parts[0] === "login") return exchange(parts[1] ?? "");
   if (!session) return start();
   drawTop(parts[0]);
   const follows = (view, drawn) => {
     const stop = follow(view, at, (data) => {
       drawn(data);
-      document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1);
+      document.body.dataset.drawn = parts.join("/");
     }, failed);
     ends = () => {
       stop();

@@ -5,11 +5,15 @@ import { palette } from "./map.js";
 
 const DASHES = ["none", "7 4", "2 3", "9 3 2 3"];
 
-const span = (seconds) => (seconds >= 3600 ? `${(seconds / 3600).toFixed(1).replace(/\.0$/, "")} h` : `${Math.round(seconds / 60)} min`);
+const span = (seconds) => (seconds >= 3600 ? `${(seconds / 3600).toFixed(1).replace(/\.0$/, "")} h` : seconds >= 120 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds)} s`);
+
+const fitting = (name, room) => (name.length > room ? `…${name.slice(1 - room)}` : name);
 
 export function chart(curves, width = 640, height = 220) {
   const colours = palette();
-  const [left, right, top, bottom] = [52, width - 110, 30, height - 28];
+  const names = Object.keys(curves.series);
+  const beside = Math.min(width / 2.4, 44 + 7 * Math.max(6, ...names.map((name) => name.length)));
+  const [left, right, top, bottom] = [52, width - beside, 30, height - 28];
   const x = (time) => left + ((right - left) * time) / curves.duration;
   const y = (value) => bottom - (bottom - top) * Math.min(1, curves.top ? value / curves.top : 0);
   const told = (attributes, words) => s("text", { fill: colours.text, "font-size": 12, ...attributes }, words);
@@ -26,7 +30,7 @@ export function chart(curves, width = 640, height = 220) {
     const colour = colours.owners[index % 8];
     parts.push(s("polyline", { points: d, fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": DASHES[index % 4] }));
     parts.push(s("path", { d: `M${right + 8} ${top + 6 + 18 * index}h22`, stroke: colour, "stroke-width": 2, "stroke-dasharray": DASHES[index % 4] }));
-    parts.push(told({ x: right + 34, y: top + 10 + 18 * index }, name));
+    parts.push(told({ x: right + 34, y: top + 10 + 18 * index }, fitting(name, (beside - 40) / 6.6)));
   });
   const label = `${curves.title} over ${span(curves.duration)}, for ${Object.keys(curves.series).join(" and ")}`;
   return s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label, "font-family": "system-ui, sans-serif", class: "chart" }, ...parts);

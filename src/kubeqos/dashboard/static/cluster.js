@@ -80,7 +80,7 @@ export function clusterView(place) {
     h("h1", {}, "Cluster"), counts, notes,
     h("div", { class: "grid" },
       panel("Nodes", { command: "kubeqos top nodes", wide: true, tools: [csvButton("nodes", NODE_COLUMNS, rows), svgButton("nodes", () => heat.element.querySelector("svg") ?? heat.element)] },
-        h("div", { class: "controls" }, h("label", { for: "measure" }, "Boxes show"), chosen, h("label", { for: "filter" }, "Filter"), filter), heat.element, nodes.element, more),
+        h("div", { class: "controls" }, h("span", {}, h("label", { for: "measure" }, "Boxes show"), chosen), h("span", {}, h("label", { for: "filter" }, "Filter"), filter)), heat.element, nodes.element, more),
       panel("Waiting pods", { command: "kubectl get pods -A --field-selector status.phase=Pending", wide: true }, pending),
       panel("Classes", { command: "kubeqos classes", tools: [csvButton("classes", CLASS_COLUMNS, () => data.classes)] }, classes),
       panel("Quotas", { command: "kubeqos quota -A", tools: [csvButton("quotas", QUOTA_COLUMNS, quotaRows)] }, quotas),

@@ -96,9 +96,12 @@ export class LiveTable {
       return;
     }
     const next = new Map(rows.map((row) => [row, this.rows.get(row) ?? h("tr", {}, this.columns.map(([, cell]) => h("td", {}, cell(row))))]));
-    const wanted = [...next.values()];
-    wanted.forEach((row, index) => this.body.rows[index] !== row && this.body.insertBefore(row, this.body.rows[index] ?? null));
-    while (this.body.rows.length > wanted.length) this.body.lastElementChild.remove();
+    for (const [row, drawn] of this.rows) if (!next.has(row)) drawn.remove(); // first: what stays need not move then
+    let place = this.body.firstElementChild;
+    for (const drawn of next.values()) {
+      if (drawn === place) place = place.nextElementSibling;
+      else this.body.insertBefore(drawn, place);
+    }
     this.rows = next;
   }
 }

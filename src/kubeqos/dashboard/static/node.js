@@ -1,7 +1,9 @@
 // A node: its machine with the owner of every CPU, memory, classes, conditions, pods.
 
 import { badge, bytes, csvButton, h, leftOut, link, meter, panel, phase, podLink, put, svgButton, table } from "./dom.js";
+import { chart } from "./chart.js";
 import { HAPPENING_COLUMNS } from "./cluster.js";
+import { ask } from "./live.js";
 import { legend, MachineMap, signs } from "./map.js";
 
 export const ownerColumns = (marks, light) => [
@@ -50,7 +52,7 @@ export const POD_COLUMNS = [
 
 export function nodeView(place, name) {
   const map = new MachineMap(name);
-  const [notes, owners, memory, conditions, classes, pods, told, head] = Array.from({ length: 8 }, () => h("div"));
+  const [notes, owners, memory, conditions, classes, pods, told, head, curves] = Array.from({ length: 9 }, () => h("div"));
   let data = null;
   let lit = null;
   const cpus = () => new Set(lit ? lit.cpus.split(",").flatMap((part) => range(part)) : []);
@@ -69,6 +71,7 @@ export function nodeView(place, name) {
     h("p", { class: "trail" }, link("cluster", "Cluster"), " / node"), h("h1", {}, name), head, notes,
     h("div", { class: "grid" },
       panel("CPUs", { command: `kubeqos map ${name}`, wide: true, tools: [svgButton(`map-${name}`, () => map.drawing), csvButton(`cpus-${name}`, ownerColumns(new Map(), light), () => data.owners)] }, map.element, legend(), owners),
+      panel("Owners over time", { command: `kubeqos map ${name} -w`, wide: true, tools: [svgButton(`owners-${name}`, () => curves.querySelector("svg"))] }, curves),
       panel("Memory", { command: `kubectl get node ${name} -o yaml` }, memory),
       panel("Health", { command: `kubeqos describe node ${name}`, tools: [csvButton(`conditions-${name}`, CONDITION_COLUMNS, () => data.conditions)] }, conditions),
       panel("Classes", { command: `kubeqos describe node ${name}`, tools: [csvButton(`classes-${name}`, CLASS_COLUMNS, () => data.classes)] }, classes),
@@ -76,11 +79,20 @@ export function nodeView(place, name) {
       panel("Events", { command: `kubectl get events -A --field-selector involvedObject.name=${name}`, wide: true, tools: [csvButton(`events-${name}`, HAPPENING_COLUMNS, () => data.happenings)] }, told)));
   new ResizeObserver(() => light(lit)).observe(map.element);
 
+  let asked = -Infinity;
+  /** Not with every change: it is about minutes. */
+  const over = () => {
+    if (performance.now() - asked < 5000) return;
+    asked = performance.now();
+    const wide = Math.max(360, Math.min(1100, place.clientWidth - 60));
+    ask(`nodes/${encodeURIComponent(name)}/owners`).then((told) => put(curves, chart(told, wide)), (problem) => put(curves, h("p", { class: "none" }, problem.message)));
+  };
   const before = {};
   return (next) => {
     data = next;
     if (data.layout) map.update(data.layout, data.owners, cpus());
     map.element.hidden = !data.layout;
+    over();
     put(head, h("p", { class: "counts" }, data.profile && h("span", { class: "count" }, "profile ", h("b", {}, data.profile)),
       data.layout && h("span", { class: "count" }, h("b", {}, String(data.layout.cpus)), " CPUs"),
       data.drivers.length > 0 && h("span", { class: "count" }, "drivers ", h("b", {}, data.drivers.join(", "))),

@@ -30,7 +30,7 @@ function decided(one) {
   const when = one.at ? clock(Date.parse(one.at) / 1000) : "";
   const words = { Admission: "taken by the API server", Refusal: `refused: ${one.message}`, Placement: `placed on ${one.node}: ${one.because ?? ""}`, Waiting: `waits: ${one.message}`,
     Preemption: `others leave ${one.node} for it: ${(one.victims ?? []).map((pod) => `${pod.namespace}/${pod.name}`).join(", ")}`, Preempted: `leaves ${one.node} for ${one.preemptor?.namespace}/${one.preemptor?.name}`,
-    NodeAdmission: one.admitted ? `admitted by ${one.node}${one.alignment ? `, ${one.alignment}` : ""}` : `rejected by ${one.node}: ${one.message}`, Eviction: `evicted by ${one.node}: ${one.message}`,
+    NodeAdmission: one.admitted ? `admitted by ${one.node}${one.alignment ? `: ${one.alignment.replace(/^admitted: /, "")}` : ""}` : `rejected by ${one.node}: ${one.message}`, Eviction: `evicted by ${one.node}: ${one.message}`,
     Restart: `${one.container} ended: ${one.reason}, exit code ${one.exitCode}` }[one.type] ?? one.type;
   const numbers = [
     ...(one.limitRanges ?? []).map((text) => `LimitRange: ${text}`),

@@ -48,6 +48,8 @@ OFFLINE = {
     "bench-unknown": "bench marathon",
     "completion": "completion fish",
     "dashboard": "dashboard --help",
+    "doctor": "doctor --help",
+    "uninstall": "uninstall --help",
     "cci-check": "cci check tests/scenarios/claim.json",
 }
 ONLINE = {

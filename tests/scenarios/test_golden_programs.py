@@ -51,6 +51,7 @@ ALONE = {
 BESIDE = {
     "scheduler": ("scheduler --kubeconfig CLUSTER/api/kubeconfig --port 0", "scheduling for"),
     "controllers": ("controllers --kubeconfig CLUSTER/api/kubeconfig --port 0", "controllers:"),
+    "install": ("install --kubeconfig CLUSTER/api/kubeconfig --image kubeqos:1 --classes FOLDER/classes.yaml", ""),
     "agent": ("agent --kubeconfig CLUSTER/api/kubeconfig --node-name n1 --config FOLDER/none.yaml --port 0", ""),
     "controller": (
         "controller --kubeconfig CLUSTER/api/kubeconfig --port 0 --webhook-bind-address 127.0.0.1 --webhook-port 0",

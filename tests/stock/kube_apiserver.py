@@ -52,6 +52,7 @@ def kube_apiserver(folder: Path) -> Iterator[Path]:
     server += files("--tls-cert-file", "--tls-private-key-file", pki.server_files())
     server += ["--client-ca-file", str(pki.ca_file)]
     server += files("--kubelet-client-certificate", "--kubelet-client-key", kubelet_client(pki))
+    server += ["--allow-privileged=true"]  # as every distribution has it
     with ExitStack() as stack:
         for name, words in (("etcd", etcd), ("kube-apiserver", server)):
             stack.enter_context(process(words, folder, name))
@@ -94,6 +95,17 @@ def written_kubeconfig(folder: Path, port: int, authority: Path) -> Path:
         "current-context": "stock",
     }
     path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def acting_as(kubeconfig: Path, account: str) -> Path:
+    """A kubeconfig of a service account in kubeqos-system, by an administrator who acts as it."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    groups = ["system:serviceaccounts", "system:serviceaccounts:kubeqos-system", "system:authenticated"]
+    for user in document["users"]:
+        user["user"] |= {"as": f"system:serviceaccount:kubeqos-system:{account}", "as-groups": groups}
+    path = kubeconfig.with_name(f"{account}.kubeconfig")
     path.write_text(yaml.safe_dump(document))
     return path
 

@@ -6,24 +6,27 @@ and done by the kernel.
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tools.stock import find
 
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.cri.relay.test_containerd import disk_number, needs_disk
 from tests.shared import cgroups
 from tests.stock.containerd2 import PROGRAMS
-from tests.stock.kube_apiserver import free_ports, kube_apiserver, process
+from tests.stock.kube_apiserver import acting_as, free_ports, kube_apiserver, process
 from tests.stock.kubelet import NODE, Kubelet, stock_kubelet
 from tests.stock.needs import needs_stock
 from tests.stock.test_stock_apiserver import Stock
@@ -33,14 +36,9 @@ pytestmark = [
     pytest.mark.kubectl,
     needs_disk,
 ]
-CLASSES = """
-resources:
-  blockio:
-    provider: blockio
-    capacity: {slow: 1}
-    config: {Classes: {slow: [{Devices: [/dev/vda], ThrottleReadBps: 1Mi}]}}
-  cpu-class: {provider: cpu, classes: {high: {weight: 400}}}
-"""
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "stock.md").read_text()
+FIVE = PAGE.partition("in five commands")[2].partition("```sh\n")[2].partition("\n```")[0].splitlines()
 SLOW = "qos.kubeqos.io/blockio.slow"
 PATIENCE = 60
 
@@ -61,12 +59,26 @@ class Whole(Stock):
             time.sleep(0.5)
         return found
 
+    def run(self, command: str) -> str:
+        """A command as it stands in the documentation."""
+        program, *words = shlex.split(command)
+        named = [str(self.words[0])] if program == "kubectl" else [sys.executable, "-m", "kubeqos.cli.main"]
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+        done = subprocess.run(
+            [*named, *words], capture_output=True, text=True, check=False, cwd=ROOT, env=environment, timeout=120
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
     def ours(self, part: str, *words: str) -> list[str]:
-        program = [sys.executable, "-m", "kubeqos.cli.main", part, "--kubeconfig", str(self.kubeconfig)]
+        """One of our parts, with the rights that the installation gives it."""
+        account = acting_as(self.kubeconfig, f"kubeqos-{part}")
+        program = [sys.executable, "-m", "kubeqos.cli.main", part, "--kubeconfig", str(account)]
         return [*program, "--port", "0", *words]
 
     def start_agent(self) -> None:
-        (self.folder / "classes.yaml").write_text(CLASSES)
+        classes = self.get("configmap", "kubeqos-classes", "-n", "kubeqos-system")["data"]["classes.yaml"]
+        (self.folder / "classes.yaml").write_text(classes)
         words = ["--node-name", NODE, "--config", str(self.folder / "classes.yaml")]
         words += ["--nri-socket", str(self.kubelet.runtime.nri)]
         self.agent.enter_context(process(self.ours("agent", *words), self.folder, "agent"))
@@ -78,18 +90,18 @@ class Whole(Stock):
         raw = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": body}
         self.kubectl("create", "-n", "team", "-f", "-", manifest=raw)
 
-    def pods(self, name: str) -> Any:
-        return self.get("pod", name, "-n", "team")
+    def pods(self, name: str, namespace: str = "team") -> Any:
+        return self.get("pod", name, "-n", namespace)
 
-    def runs(self, name: str) -> str:
+    def runs(self, name: str, namespace: str = "team") -> str:
         """Wait for a pod; the cgroup of its container."""
 
         def container() -> str:
-            statuses = self.pods(name)["status"].get("containerStatuses") or ()
+            statuses = self.pods(name, namespace)["status"].get("containerStatuses") or ()
             return next((one["containerID"].rpartition("/")[2] for one in statuses if "running" in one["state"]), "")
 
         found = self.eventually(f"{name} runs", container)
-        pod = self.pods(name)
+        pod = self.pods(name, namespace)
         tier = {"Guaranteed": ""}.get(pod["status"]["qosClass"], f"/{pod['status']['qosClass'].lower()}")
         return f"{self.kubelet.cgroup_root}/kubepods{tier}/pod{pod['metadata']['uid']}/{found}"
 
@@ -110,17 +122,17 @@ def cluster() -> Iterator[Whole]:
         kubeconfig = stack.enter_context(kube_apiserver(folder))
         kubelet = stack.enter_context(stock_kubelet(kubeconfig, folder))
         made = Whole(kubeconfig, folder, kubelet)
-        made.kubectl("apply", "-f", str(files("kubeqos.stock") / "crds"))
-        made.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        for namespace in ("kubeqos-system", "team"):
-            made.kubectl("create", "namespace", namespace)
-        made.kubectl("label", "namespace", "team", "qos.kubeqos.io/enforce=true")
         words = [scheduler, "--kubeconfig", str(kubeconfig), "--leader-elect=false", "--secure-port=0"]
         stack.enter_context(process(words, folder, "kube-scheduler"))
         stack.enter_context(kubelet.running())
         made.kubectl("wait", "--for=create", f"node/{NODE}", "--timeout=120s")
         made.kubectl("wait", "--for=condition=Ready", f"node/{NODE}", "--timeout=120s")
         made.kubectl("patch", "node", NODE, "-p", '{"spec": {"taints": null}}')  # a controller-manager would
+        for words in FIVE[:2]:
+            made.run(words)
+        made.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        made.kubectl("create", "namespace", "team")
+        made.kubectl("label", "namespace", "team", "qos.kubeqos.io/enforce=true")
         [port] = free_ports(1)
         hooks = ["--webhook-bind-address", "127.0.0.1", "--webhook-port", str(port)]
         hooks += ["--webhook-url", f"https://127.0.0.1:{port}"]
@@ -154,6 +166,21 @@ def test_a_class_is_asked_for_counted_and_done(cluster: Whole) -> None:
     cluster.eventually("told", lambda: (cluster.get("qosclass", "blockio.slow").get("status") or {}).get("used") == 1)
     cluster.kubectl("delete", "pod", "one", "-n", "team", "--now")
     assert cgroups.value(cluster.runs("two"), "io.read_bps") == f"{disk_number()} {1 << 20}"
+
+
+def test_the_five_commands(cluster: Whole) -> None:
+    assert [line.partition(" ")[0] for line in FIVE] == ["kubeqos", "kubeqos", "kubectl", "kubectl", "kubectl"]
+    cluster.kubectl("delete", "pods", "--all", "-n", "team", "--now")
+    cluster.kubelet.runtime.add_image("registry.k8s.io/pause:3.10", ["sleep", "1000000"])
+    cluster.run(FIVE[2])
+    # The pod of the page, in the node's network: this machine has no other for pods.
+    example = yaml.safe_load((ROOT / FIVE[3].rpartition(" ")[2]).read_text())
+    cluster.kubectl("apply", "-f", "-", manifest={**example, "spec": {**example["spec"], "hostNetwork": True}})
+    assert cgroups.value(cluster.runs("reader", "default"), "io.read_bps") == f"{disk_number()} {1 << 20}"
+    shown = cluster.run(FIVE[4])
+    assert "qosclass.kubeqos.io/blockio.slow" in shown
+    assert f"nodeqos.kubeqos.io/{NODE}" in shown
+    cluster.kubectl("delete", "pod", "reader", "--now")
 
 
 def test_nobody_who_asks_starts_without_the_agent_and_all_others_do(cluster: Whole) -> None:

@@ -51,6 +51,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "plugin": ("kubeqos.cli.parts.plugin", "Run a built-in resource plugin, or look into it."),
     "qrm": ("kubeqos.cli.parts.qrm", "Make and test resource plugins."),
     "controllers": ("kubeqos.cli.parts.controllers", "Run the controllers alone, against any API server."),
+    "install": ("kubeqos.cli.stock.install", "Install kubeqos into a Kubernetes cluster, or bring it up to date."),
+    "doctor": ("kubeqos.cli.stock.doctor", "Tell what a Kubernetes cluster or a node lacks for kubeqos."),
+    "uninstall": ("kubeqos.cli.stock.uninstall", "Take kubeqos out of a Kubernetes cluster."),
     "agent": ("kubeqos.cli.parts.agent", "Give the pods of a stock node their QoS classes, through NRI."),
     "controller": ("kubeqos.cli.parts.controller", "Give a stock Kubernetes cluster QoS classes, quotas and webhooks."),
     "scheduler": ("kubeqos.cli.parts.scheduler", "Run the scheduler alone, against any API server."),
@@ -71,7 +74,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Change a cluster": ("edit", "rollout"),
     "Try before you apply": ("check", "classify", "convert", "simulate"),
     "Run a part alone": ("apiserver", "controllers", "scheduler", "node", "relay", "relay-hook", "runtime"),
-    "Use a Kubernetes cluster": ("controller", "agent"),
+    "Use a Kubernetes cluster": ("doctor", "install", "uninstall", "controller", "agent"),
     "Extend it": ("plugin", "qrm", "driver", "cci", "provider"),
     "Other": ("bench", "completion", "version"),
 }

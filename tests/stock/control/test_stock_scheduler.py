@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tools.stock import find
 
-from tests.stock.kube_apiserver import free_ports, kube_apiserver, process
+from tests.stock.kube_apiserver import acting_as, free_ports, kube_apiserver, process
 from tests.stock.needs import needs_stock
 from tests.stock.test_stock_apiserver import Stock, eventually
 
@@ -29,6 +30,13 @@ class Installed(Stock):
         super().__init__(kubeconfig)
         self._folder = folder
         self.controller = controller
+        self.installed = ""
+
+    def kubeqos(self, *words: str) -> str:
+        command = [sys.executable, "-m", "kubeqos.cli.main", *words, "--kubeconfig", str(self.kubeconfig)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def apply(self, kind: str, name: str, version: str = "kubeqos.io/v1alpha1", **more: Any) -> None:
         raw = {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
@@ -65,16 +73,17 @@ def stock() -> Iterator[Installed]:
         kubeconfig = stack.enter_context(kube_apiserver(folder))
         controller = stack.enter_context(ExitStack())
         stock = Installed(kubeconfig, folder, controller)
-        stock.kubectl("apply", "-f", str(files("kubeqos.stock") / "crds"))
+        stock.installed = stock.kubeqos("install")
         stock.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        for namespace in ("kubeqos-system", "enforced", "elsewhere"):
+        for namespace in ("enforced", "elsewhere"):
             stock.kubectl("create", "namespace", namespace)
         stock.kubectl("label", "namespace", "enforced", "qos.kubeqos.io/enforce=true")
         node_is_ready(stock)
         words = [scheduler, "--kubeconfig", str(kubeconfig), "--leader-elect=false", "--secure-port=0"]
         stack.enter_context(process(list(map(str, words)), folder, "kube-scheduler"))
         [port] = free_ports(1)
-        ours = [sys.executable, "-m", "kubeqos.cli.main", "controller", "--kubeconfig", str(kubeconfig), "--port", "0"]
+        account = acting_as(kubeconfig, "kubeqos-controller")  # with the rights of the installation, no more
+        ours = [sys.executable, "-m", "kubeqos.cli.main", "controller", "--kubeconfig", str(account), "--port", "0"]
         ours += ["--webhook-bind-address", "127.0.0.1", "--webhook-port", str(port)]
         ours += ["--webhook-url", f"https://127.0.0.1:{port}"]
         controller.enter_context(process(ours, folder, "controller"))
@@ -135,3 +144,21 @@ def test_a_stopped_controller_blocks_nobody_who_did_not_ask_for_that(stock: Inst
     stock.asking("elsewhere", "elsewhere")
     with pytest.raises(AssertionError, match="failed calling webhook"):
         stock.asking("enforced", "enforced")
+
+
+def test_nothing_is_left_of_it(stock: Installed) -> None:
+    """Last of all: what was installed is taken out again, with what the controller wrote."""
+    said = stock.kubeqos("uninstall", "--yes").splitlines()
+    assert [line.partition("/")[0] for line in said[:2]] == [
+        "validatingwebhookconfiguration",
+        "mutatingwebhookconfiguration",
+    ], "webhooks go first"
+    assert "node/n1 cleaned" in said
+    put = {line.removesuffix(" applied") for line in stock.installed.splitlines()}
+    assert put <= {line.removesuffix(" deleted") for line in said}
+    node = stock.get("node", "n1")
+    assert "kubeqos" not in json.dumps([node["metadata"].get("labels"), node["status"]])
+    stock.asking("after", "enforced")
+    assert "qos.kubeqos.io" not in json.dumps(stock.pod_in("after", "enforced")["spec"])
+    again = stock.kubeqos("uninstall", "--yes").splitlines()
+    assert again == ["namespace/kubeqos-system deleted"], "which nobody empties here"

@@ -125,7 +125,8 @@ class ClassObjects(Controller):
             described[known.resource, known.name] = raw
         for (resource, name), total in found.items():
             if (resource, name) not in described:
-                described[resource, name] = await self._described(class_object(resource, name, total))
+                made = await self._described(class_object(resource, name, total))
+                described |= {(resource, name): made} if made is not None else {}
         for pair, raw in described.items():
             offered = found.get(pair)
             if offered is not None and is_managed(raw) and raw["spec"].get("counted", False) != offered.counted:
@@ -137,13 +138,14 @@ class ClassObjects(Controller):
                 await self._patched(raw, {"status": {**gone, **status}}, "status")
         return None
 
-    async def _described(self, raw: JsonObject) -> JsonObject:
+    async def _described(self, raw: JsonObject) -> JsonObject | None:
+        """The new object; None where there is one of its name, which is another's or will be seen in a moment."""
         try:
             made = await self.context.api.create(CLASSES, raw)
         except ApiError as error:
-            if not error.already_exists:
-                raise
-            made = await self.context.api.get(CLASSES, raw["metadata"]["name"])
+            if error.already_exists:
+                return None
+            raise
         self.context.learn(CLASSES, made)
         return made
 

@@ -1,0 +1,119 @@
+"""What of a cluster, its nodes and this machine is there, feature by feature, and what to do about what is not. Pure.
+
+`kubeqos doctor` gathers the facts and prints the findings. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Raw = Mapping[str, Any]
+OLDEST = (1, 29)
+"""The first Kubernetes that checks rules of CustomResourceDefinitions, which our kinds have, for good."""
+OK, MISSING, NOTE = "ok", "missing", "note"
+KINDS = ("nodeqoses", "qosclasses", "qosclasslimits", "qosclassquotas")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `missing` keeps a feature from working, `note` is worth knowing."""
+
+    what: str
+    state: str
+    details: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFacts:
+    """What was seen on the machine itself."""
+
+    root: bool
+    nri_socket: bool
+    cgroup_version: int
+    resctrl: bool
+
+
+def cluster(version: Raw, may_install: bool) -> list[Finding]:
+    """Whether kubeqos can be installed at all."""
+    said = str(version.get("gitVersion", "unknown"))
+    match = re.match(r"v?(\d+)\.(\d+)", said)
+    numbers = (int(match[1]), int(match[2])) if match else (0, 0)
+    old = f"{said}: kubeqos needs {OLDEST[0]}.{OLDEST[1]} or newer"
+    return [
+        Finding("Kubernetes", OK, said) if numbers >= OLDEST else Finding("Kubernetes", MISSING, old),
+        Finding("rights to install", OK, "you may create CustomResourceDefinitions and ClusterRoles")
+        if may_install
+        else Finding("rights to install", MISSING, "ask for the role cluster-admin, or let an administrator install"),
+    ]
+
+
+def installed(definitions: Iterable[str], deployment: Raw | None, hooks: bool) -> list[Finding]:
+    """What of kubeqos is in the cluster."""
+    have = set(definitions)
+    missing = [kind for kind in KINDS if f"{kind}.kubeqos.io" not in have]
+    if len(missing) == len(KINDS) and deployment is None and not hooks:
+        return [Finding("kubeqos", NOTE, "not installed: kubeqos install")]
+    ready = int(((deployment or {}).get("status") or {}).get("readyReplicas") or 0)
+    return [
+        Finding("kinds", MISSING, f"not there: {', '.join(missing)}; kubeqos install")
+        if missing
+        else Finding("kinds", OK, "all four"),
+        Finding("controller", OK, f"{ready} ready")
+        if ready
+        else Finding("controller", MISSING, "no replica is ready: kubectl -n kubeqos-system get pods"),
+        Finding("webhooks", OK, "registered")
+        if hooks
+        else Finding("webhooks", MISSING, "not registered; the controller does that when it leads"),
+    ]
+
+
+def node(raw: Raw, report: Raw | None) -> list[Finding]:
+    """Whether a node can give classes, and whether it does."""
+    name = raw["metadata"]["name"]
+    runtime = str(((raw.get("status") or {}).get("nodeInfo") or {}).get("containerRuntimeVersion", ""))
+    found = [Finding(f"node {name}: NRI", *_nri(runtime))]
+    if report is None:
+        return [*found, Finding(f"node {name}: agent", NOTE, "has not reported")]
+    status = report.get("status") or {}
+    unwell = [one for one in status.get("conditions") or () if one["type"] == "Healthy" and one["status"] != "True"]
+    if unwell:
+        return [*found, Finding(f"node {name}: agent", NOTE, unwell[0].get("message", ""))]
+    return [*found, Finding(f"node {name}: agent", OK, f"{status.get('classCount', 0)} classes")]
+
+
+def _nri(runtime: str) -> tuple[str, str]:
+    """Whether a runtime takes NRI plugins: by its version, as kubelets tell it."""
+    match = re.fullmatch(r"(containerd|cri-o)://v?(\d+)\.(\d+).*", runtime)
+    if match is None:
+        return MISSING, f"{runtime or 'unknown runtime'}: use the relay (kubeqos relay)"
+    kind, version = match[1], (int(match[2]), int(match[3]))
+    on, has = ((2, 0), (1, 7)) if kind == "containerd" else ((1, 30), (1, 26))
+    if version >= on:
+        return OK, runtime
+    if version >= has:
+        return MISSING, f"{runtime}: has NRI, but not by default; enable it in the runtime's configuration"
+    return MISSING, f"{runtime}: has no NRI; use a newer one, or the relay (kubeqos relay)"
+
+
+def machine(facts: LocalFacts) -> list[Finding]:
+    """What an agent on this very machine would find."""
+    return [
+        Finding("root", OK, "yes") if facts.root else Finding("root", MISSING, "the agent writes control groups"),
+        Finding("NRI socket", OK, "there")
+        if facts.nri_socket
+        else Finding("NRI socket", MISSING, "/var/run/nri/nri.sock is not there: enable NRI in the runtime"),
+        Finding("cgroups", OK, "version 2")
+        if facts.cgroup_version == 2
+        else Finding("cgroups", NOTE, "version 1: memory protection and I/O weights work in part"),
+        Finding("rdt", OK, "resctrl is mounted")
+        if facts.resctrl
+        else Finding("rdt", NOTE, "no resctrl: mount it, or leave out the provider rdt"),
+    ]
+
+
+def is_fit(findings: Sequence[Finding]) -> bool:
+    """Whether nothing is missing."""
+    return all(finding.state != MISSING for finding in findings)

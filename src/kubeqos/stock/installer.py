@@ -1,0 +1,93 @@
+"""Puts kubeqos into a stock cluster and takes it out again, over the API. Each step says what it did.
+
+Leaving, the webhooks go first, so that at no moment a namespace waits for somebody who is gone; then everything that
+works; then what stands on Nodes; then our kinds with their objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from kubeqos.client import Api, ApiError, PatchType
+from kubeqos.client.resources import CONFIG_MAPS, NODES, Resource
+from kubeqos.codec import decode_json
+from kubeqos.stock import installation
+from kubeqos.stock.control.offers import Offer, label_changes, status_changes
+from kubeqos.stock.control.registration import MUTATING, NAME, VALIDATING
+
+Raw = dict[str, Any]
+MANAGER = "kubeqos-install"
+_NOTHING = Offer({}, {})
+
+
+async def install(api: Api, image: str, classes: str | None) -> AsyncIterator[str]:
+    """Apply everything; again after a change, or to a newer version, does the same."""
+    for raw in installation.objects(image, classes):
+        yield await _applied(api, raw)
+    if classes is None:
+        raw = installation.first_classes()
+        if await _existing(api, CONFIG_MAPS, raw["metadata"]) is None:
+            yield await _applied(api, raw)
+
+
+async def _applied(api: Api, raw: Raw) -> str:
+    resource, metadata = installation.resource_for(raw), raw["metadata"]
+    place = metadata.get("namespace", "")
+    await api.patch(resource, metadata["name"], raw, place, type=PatchType.APPLY, manager=MANAGER, force=True)
+    return f"{_named(resource, metadata['name'])} applied"
+
+
+async def uninstall(api: Api) -> AsyncIterator[str]:
+    """Delete everything, and leave nothing on Nodes."""
+    for resource in (VALIDATING, MUTATING):
+        if await _deleted(api, resource, {"name": NAME}):
+            yield f"{_named(resource, NAME)} deleted"
+    definitions = []
+    for resource, metadata in installation.removals():
+        if resource.kind in ("CustomResourceDefinition", "Namespace"):
+            definitions.append((resource, metadata))
+        elif await _deleted(api, resource, metadata):
+            yield f"{_named(resource, metadata['name'])} deleted"
+    async for said in _clean_nodes(api):
+        yield said
+    for resource, metadata in definitions:
+        if await _deleted(api, resource, metadata):
+            yield f"{_named(resource, metadata['name'])} deleted"
+
+
+async def _clean_nodes(api: Api) -> AsyncIterator[str]:
+    for raw in (await api.list(NODES)).items:
+        node = decode_json(raw)
+        name, changed = node["metadata"]["name"], False
+        if labels := label_changes(node, _NOTHING):
+            await api.patch(NODES, name, {"metadata": {"labels": labels}})
+            changed = True
+        if status := status_changes(node, _NOTHING):
+            await api.patch(NODES, name, {"status": status}, subresource="status")
+            changed = True
+        if changed:
+            yield f"node/{name} cleaned"
+
+
+async def _existing(api: Api, resource: Resource, metadata: Raw) -> Raw | None:
+    try:
+        return await api.get(resource, metadata["name"], metadata.get("namespace", ""))
+    except ApiError as error:
+        if error.not_found:
+            return None
+        raise
+
+
+async def _deleted(api: Api, resource: Resource, metadata: Any) -> bool:
+    try:
+        await api.delete(resource, metadata["name"], metadata.get("namespace", ""), propagation="Background")
+    except ApiError as error:
+        if error.not_found:
+            return False
+        raise
+    return True
+
+
+def _named(resource: Resource, name: str) -> str:
+    return f"{resource.kind.lower()}/{name}"

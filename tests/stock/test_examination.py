@@ -1,0 +1,55 @@
+"""What the doctor finds, and what is to be done about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeqos.stock.examination import KINDS, LocalFacts, cluster, installed, is_fit, machine, node
+
+
+@pytest.mark.parametrize(
+    ("runtime", "state", "words"),
+    [
+        ("containerd://2.4.2", "ok", "containerd://2.4.2"),
+        ("containerd://1.7.9", "missing", "not by default"),
+        ("containerd://1.6.20~ds1", "missing", "has no NRI"),
+        ("cri-o://1.31.0", "ok", "cri-o"),
+        ("cri-o://1.28.1", "missing", "not by default"),
+        ("docker://27.0.0", "missing", "use the relay"),
+        ("", "missing", "unknown runtime"),
+    ],
+)
+def test_which_runtimes_take_plugins(runtime: str, state: str, words: str) -> None:
+    raw = {"metadata": {"name": "n"}, "status": {"nodeInfo": {"containerRuntimeVersion": runtime}}}
+    [nri, agent] = node(raw, None)
+    assert nri.state == state
+    assert words in nri.details
+    assert agent.details == "has not reported"
+
+
+def test_a_cluster_that_is_too_old_or_not_ours_to_change() -> None:
+    [version, rights] = cluster({"gitVersion": "v1.28.4"}, may_install=False)
+    assert version.state == rights.state == "missing"
+    assert is_fit(cluster({"gitVersion": "v1.37.1+k3s1"}, may_install=True))
+
+
+def test_what_is_installed() -> None:
+    assert installed([], None, hooks=False)[0].details == "not installed: kubeqos install"
+    names = [f"{kind}.kubeqos.io" for kind in KINDS]
+    assert is_fit(installed(names, {"status": {"readyReplicas": 2}}, hooks=True))
+    lacking = installed(names[:3], {}, hooks=False)
+    assert [finding.state for finding in lacking] == ["missing"] * 3
+    assert "qosclassquotas" in lacking[0].details
+
+
+def test_a_node_that_reports() -> None:
+    raw = {"metadata": {"name": "n"}, "status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1.0"}}}
+    well = {"status": {"classCount": 4, "conditions": [{"type": "Healthy", "status": "True"}]}}
+    assert node(raw, well)[1].details == "4 classes"
+    unwell = {"status": {"conditions": [{"type": "Healthy", "status": "False", "message": "xyz is away"}]}}
+    assert node(raw, unwell)[1].details == "xyz is away"
+
+
+def test_this_machine() -> None:
+    assert is_fit(machine(LocalFacts(root=True, nri_socket=True, cgroup_version=1, resctrl=False)))
+    assert not is_fit(machine(LocalFacts(root=True, nri_socket=False, cgroup_version=2, resctrl=True)))

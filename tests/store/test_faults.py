@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kubeqos.errors import StateError
-from kubeqos.store import Conflict, Put, ReadOnly, Store, StoreError
+from kubeqos.store import Conflict, Full, Put, ReadOnly, Store, StoreError
 from kubeqos.store.database import Database
 from tests.shared.victims import nursery
 
@@ -178,7 +178,7 @@ async def test_writes_built_on_a_failed_write_fail_with_it(tmp_path: Path) -> No
     await asyncio.sleep(0)
     built_on = store.commit([Put("/big", b"small", expect=store.get("/big", pending=True).revision)])  # type: ignore[union-attr]
     results = await asyncio.gather(big, built_on, return_exceptions=True)
-    assert [type(result) for result in results] == [StoreError, StoreError]
+    assert [type(result) for result in results] == [Full, Full]
     assert store.get("/big", pending=True) is None
     with pytest.raises(Conflict):
         store.commit([Put("/big", b"", expect=2)])
@@ -207,7 +207,7 @@ async def test_a_ledger_is_rebuilt_when_submitted_writes_are_thrown_away(tmp_pat
     writes.append(charge("/pods/built-on-it", b"1"))
     assert used == 3
     results = await asyncio.gather(*writes, return_exceptions=True)
-    assert [type(result) for result in results] == [StoreError, StoreError]
+    assert [type(result) for result in results] == [Full, Full]
     assert used == 1
     await charge("/pods/b", b"1")
     assert store.get("/quota").value == b"2"  # type: ignore[union-attr]

@@ -33,7 +33,7 @@ from kubeqos.apiserver.requests import Request, Route, resolve, resolve_added
 from kubeqos.codec import encode_json
 from kubeqos.logs import logger
 from kubeqos.model.kinds import DECISIONS, METRICS
-from kubeqos.store import StoreError
+from kubeqos.store import Full, StoreError
 from kubeqos.web.asgi import Receive, Scope, Send, read_body, respond, too_large
 from kubeqos.web.identity import Identity
 from kubeqos.web.messages import Response, parse_query
@@ -136,15 +136,22 @@ class Application:
                 self.access.check(request.identity, attributes(msgspec.structs.replace(route, verb="create")))
             return route, await self._dispatch(request, route)
         except ApiError as error:
-            return route, _failure(error)
+            return route, _failure(error) if request.method == "GET" else await self._refused(error)
         except RecursionError:
             return route, _failure(bad_request("exceeded max depth"))
         except StoreError as error:
-            log.error("store: %s", error)
-            return route, _failure(ApiError(500, "InternalError", f"Internal error occurred: {error}", details={}))
+            return route, _unstored(error)
         except Exception:  # a bug of ours: the client learns that, the log learns which
             log.exception("%s %s", request.method, request.path)
             return route, _failure(ApiError(500, "InternalError", "Internal error occurred", details={}))
+
+    async def _refused(self, error: ApiError) -> Response:
+        """A write is refused for what writes before it have made of things: that must not be taken back by a crash."""
+        try:
+            await self.handlers.core.store.settled()
+        except StoreError as failure:
+            return _unstored(failure)
+        return _failure(error)
 
     async def answer_all(self, requests: Iterable[Request]) -> list[Response]:
         """The answers to many requests at once."""
@@ -239,6 +246,14 @@ def _inflated(body: bytes) -> bytes:
     if not inflater.eof:
         raise bad_request("the body of the request is not gzip: unexpected end")
     return out
+
+
+def _unstored(error: StoreError) -> Response:
+    log.error("store: %s", error)
+    if isinstance(error, Full):
+        # Nothing of it was done, and it may be sent again. Without Retry-After: kubectl would not say why it waits.
+        return _failure(ApiError(429, "TooManyRequests", f"{error.what}: {error.remedy}", details={}))
+    return _failure(ApiError(500, "InternalError", f"Internal error occurred: {error}", details={}))
 
 
 def _failure(error: ApiError) -> Response:

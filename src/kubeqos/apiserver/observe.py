@@ -176,16 +176,23 @@ class Audit:
         lines, self._lines = self._lines, []
         try:
             self._file.write(b"".join([_line(*line) for line in lines]))
+            if self._file.tell() > self._max_bytes:
+                self._rotate()
         except OSError as error:  # a full disk must not take the answers with it
             if not self._failing:
                 log.error("audit log: lines are lost: %s", error.strerror)
             self._failing = True
             return
         self._failing = False
-        if self._file.tell() > self._max_bytes:
-            self._file.close()
+
+    def _rotate(self) -> None:
+        """Where no new file can be made the old one goes on, under its new name."""
+        if self._path.exists():
             os.replace(self._path, self._path.with_name(self._path.name + ".1"))
-            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
+        fresh = open(self._path, "ab", buffering=0)  # noqa: SIM115
+        self._file.close()
+        self._file = fresh
+        os.chmod(self._path, 0o600)
 
     def close(self) -> None:
         self.flush()

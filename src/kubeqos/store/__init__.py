@@ -5,7 +5,7 @@ write is acknowledged after it has been synced to disk. `records` holds the valu
 and the batches, `watch` the cursors, `database` the file, `writer` the thread that writes it.
 """
 
-from kubeqos.store.errors import Compacted, Conflict, FutureRevision, ReadOnly, StoreError
+from kubeqos.store.errors import Compacted, Conflict, Full, FutureRevision, ReadOnly, StoreError
 from kubeqos.store.records import Delete, Event, Page, Put, Retention, Statistics, Stored
 from kubeqos.store.store import Store
 from kubeqos.store.watch import Interest, Pace, Watch
@@ -16,6 +16,7 @@ __all__ = [
     "Conflict",
     "Delete",
     "Event",
+    "Full",
     "FutureRevision",
     "Interest",
     "Pace",

@@ -20,7 +20,7 @@ import apsw
 
 from kubeqos.checkpoint import sync_directory
 from kubeqos.errors import StateError
-from kubeqos.store.errors import ReadOnly, StoreError
+from kubeqos.store.errors import Full, ReadOnly, StoreError
 from kubeqos.store.index import prefix_end
 from kubeqos.store.records import Event, Stored
 
@@ -165,7 +165,7 @@ class Database:
                 self._writer.execute("ROLLBACK")
         failure: StoreError
         if isinstance(error, apsw.FullError):
-            failure = StoreError(
+            failure = Full(
                 "the disk is full, or the database reached its size limit",
                 where=str(self.path),
                 remedy="free space or raise the limit, then write again",

@@ -45,5 +45,9 @@ class FutureRevision(StoreError):
         self.current = current
 
 
+class Full(StoreError):
+    """There is no room for a write, and nothing of it was done: the same may be written when there is."""
+
+
 class ReadOnly(StoreError):
     """After an I/O error the store answers reads and refuses writes until it is opened again."""

@@ -161,6 +161,14 @@ class Store:
         self._schedule_seal()
         return future
 
+    async def settled(self) -> None:
+        """Wait until every write submitted so far is durable; raises when one of them was thrown away.
+
+        Whoever answers by what he found in the pending view waits for this: else a crash could take back what was told.
+        """
+        if self._pending:
+            await self.commit([])  # behind all of them, and nothing by itself
+
     def on_discard(self, callback: Callable[[], None]) -> None:
         """Call back when submitted writes were thrown away because their batch failed.
 

@@ -78,6 +78,8 @@ def test_while_it_runs(disk: Path) -> None:
     assert code == 1
     assert "the disk is full" in said
     assert "Traceback" not in said
+    assert "Internal error" not in said, "nothing is wrong with the server: it says what to do"
+    assert "free space" in said
     assert kubectl("get", "configmap", "before", "-o", "jsonpath={.data.a}") == (0, "b")
     ballast.unlink()
     deadline = time.monotonic() + 60

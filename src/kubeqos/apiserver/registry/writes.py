@@ -294,9 +294,9 @@ def commit_update(core: Core, write: Write, stored: Stored, transform: Transform
     record_owners(new, known if unchanged else owners)
     render = renderer(kind, new)
     if write.dry_run:
-        return _already(Written(render(stored.revision)))
+        return _already(core, Written(render(stored.revision)))
     if unversioned_equal(new, old):
-        return _already(Written(stored.value))
+        return _already(core, Written(stored.value))
     if not finished(kind, new):
         commit = core.store.commit([Put(stored.key, render, expect=stored.revision)], admitted.coalesced)
         admitted.accepted()
@@ -322,7 +322,9 @@ def proposed(
     return old, new, owners
 
 
-async def _already(written: Written) -> Written:
+async def _already(core: Core, written: Written) -> Written:
+    """Nothing is to be written; what is shown may be on its way to the disk."""
+    await core.store.settled()
     return written
 
 

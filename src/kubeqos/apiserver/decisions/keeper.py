@@ -19,9 +19,8 @@ import msgspec
 
 from kubeqos.apiserver.admission.chain import Chain
 from kubeqos.apiserver.decisions.journal import Departed, Item, Journal
-from kubeqos.apiserver.nodes.podindex import NODE_NAME
 from kubeqos.apiserver.registry.kinds import kind_named
-from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.codec import JsonObject, decode_json, encode_json, typed_decoder
 from kubeqos.errors import KubeqosError
 from kubeqos.logs import logger
 from kubeqos.model.decisions import REFUSED, Entry, PodDecisions, PodRef
@@ -39,6 +38,26 @@ MOST_ADMISSIONS = 200
 """Pods between two looks whose admission is worked out again to be told."""
 _POD = kind_named("Pod")
 log = logger("kubeqos.apiserver")
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class _Spec(msgspec.Struct, gc=False, rename="camel"):
+    node_name: str = ""
+
+
+class _Glance(msgspec.Struct, gc=False):
+    """What has to be known of a pod that is gone; the rest is kept as it came."""
+
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_read_glance = typed_decoder(_Glance)
 
 
 class DecisionKeeper:
@@ -177,9 +196,9 @@ class DecisionKeeper:
             self.lost += 1
             return
         value = event.previous or event.value
-        ref = _reference(decode_json(value))
-        node = NODE_NAME.search(value)
-        self._gather(Departed(ref, node[1].decode() if node else "", self._clock(), value))
+        pod = _read_glance(value)
+        ref = PodRef(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+        self._gather(Departed(ref, pod.spec.node_name, self._clock(), value))
 
     def _refused(self, request: Request, refused: RequestRefused) -> None:
         """A pod was asked for and not taken: who asked is answered first."""

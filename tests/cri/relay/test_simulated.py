@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -30,6 +31,8 @@ from kubeqos.cri.providers.protocol import (
     Subject,
 )
 from kubeqos.cri.providers.rdt.files import ResctrlFiles
+from kubeqos.cri.providers.rdt.simulated import SimulatedResctrl
+from kubeqos.cri.providers.rdt.simulated import plant as plant_machine
 from kubeqos.cri.providers.remote import RemoteProvider, serve
 from kubeqos.cri.relay.keeper import DRIFT_ROUNDS
 from kubeqos.cri.relay.server import Relay, RelayCollector, Settings
@@ -862,3 +865,34 @@ async def test_less_capacity_than_is_used_evicts_nobody_and_lets_nobody_in(
     assert "over by 1" in caplog.text
     error = await refused(world.created("c", turbo="high"))
     assert "insufficient class 'high' of QoS resource 'turbo': capacity 1, in use 2" in error.details
+
+
+async def test_without_the_hardware_a_simulated_tree_serves_rdt(folder: Path):
+    world, root = World(folder), folder / "sim"
+    plant_machine(tiny2(), root)
+    machine = Machine(Host(world.cgroups, version=V2), root, SimulatedResctrl(root), mbps_mode=False)
+    world.settings, world.resctrl = dataclasses.replace(world.settings, machine=machine), root
+    vendor = await serve(world.turbo, f"{folder}/turbo.sock")
+    async with serving(world.runtime, f"unix://{world.settings.runtime}"):
+        await world.start()
+        world.pod = pod()
+        world.sandbox = await world.client.run_pod_sandbox(world.pod)
+        container = await world.started(rdt="gold")
+        pid = (await world.file(container, "cgroup.procs")).split()
+        assert world.tasks("gold") == pid
+
+        async def moved() -> float:
+            found = [one for one in await world.relay.samples() if one.name.startswith("kubeqos_rdt_mbm_total")]
+            return sum(one.value for one in found)
+
+        before = await moved()
+        await until(
+            lambda: next(root.glob("kubeqos.gold/mon_groups/*/mon_data/*/mbm_total_bytes")).read_text() != "0\n"
+        )
+        assert await moved() > before
+        await world.update(container, rdt="bronze")
+        assert (world.tasks("gold"), world.tasks("bronze")) == ([], pid)
+        await world.client.close()
+        await world.relay.close()
+    await vendor.stop(0)
+    await world.runtime.close()

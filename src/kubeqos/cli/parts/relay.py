@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kubeqos.errors import InputError
+
+if TYPE_CHECKING:
+    from kubeqos.cri.providers.catalog import Machine
 
 
 @click.command("relay")
@@ -35,6 +39,11 @@ from kubeqos.errors import InputError
 @click.option("--cgroup-root", type=click.Path(path_type=Path), default=Path("/sys/fs/cgroup"), show_default=True)
 @click.option("--resctrl-root", type=click.Path(path_type=Path), default=Path("/sys/fs/resctrl"), show_default=True)
 @click.option(
+    "--simulated-resctrl",
+    metavar="MACHINE",
+    help="Where there is no such hardware: a resctrl tree of this machine (a name or a file), beside --state.",
+)
+@click.option(
     "--require-hook",
     is_flag=True,
     help="Refuse to start a container with classes where the runtime lacks the hook of `kubeqos relay-hook`.",
@@ -47,6 +56,7 @@ def command(
     state: Path,
     cgroup_root: Path,
     resctrl_root: Path,
+    simulated_resctrl: str | None,
     require_hook: bool,
     metrics: str | None,
 ) -> None:
@@ -65,18 +75,31 @@ def command(
     from kubeqos.cri.providers.host import Host
     from kubeqos.cri.relay.server import Settings, serve
 
+    state.parent.mkdir(parents=True, exist_ok=True)
     settings = Settings(
         listen=socket_path(listen, "--listen"),
         runtime=socket_path(runtime, "--runtime"),
         config=config,
         state=state,
-        machine=Machine(Host(cgroup_root), resctrl_root),
+        machine=_simulated(cgroup_root, state.parent / "resctrl", simulated_resctrl)
+        if simulated_resctrl
+        else Machine(Host(cgroup_root), resctrl_root),
         metrics_address=address(metrics) if metrics else None,
         require_hook=require_hook,
     )
-    state.parent.mkdir(parents=True, exist_ok=True)
     logs.to_stream(sys.stdout)
     uvloop.run(serve(settings))
+
+
+def _simulated(cgroup_root: Path, root: Path, machine: str) -> Machine:
+    """This machine's cgroups, and the resctrl tree of another."""
+    from kubeqos.cri.providers.catalog import Machine
+    from kubeqos.cri.providers.host import Host
+    from kubeqos.cri.providers.rdt.simulated import SimulatedResctrl, plant
+    from kubeqos.model.hardware.loading import load_machine
+
+    plant(load_machine(machine), root)
+    return Machine(Host(cgroup_root), root, SimulatedResctrl(root), mbps_mode=False)
 
 
 def socket_path(endpoint: str, option: str) -> Path:

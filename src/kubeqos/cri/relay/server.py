@@ -140,6 +140,7 @@ class Relay:
             await units.run(self.keeper.enforce_all)
 
     async def _look_after(self) -> None:
+        self.settings.machine.resctrl_kernel.tick()
         if self.keeper.doubtful:
             await self.keeper.resync()
         await self.keeper.repair()

@@ -35,6 +35,9 @@ class Kernel:
         finally:
             os.close(descriptor)
 
+    def tick(self) -> None:
+        """Once in a while: a kernel moves its counters by itself, one that is simulated does it now."""
+
 
 class ResctrlFiles:
     """One mounted resctrl file system."""

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from kubeqos.apiserver.local import LOCAL
+from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client import TransportApi
 from kubeqos.client.decisions import DecisionRecorder
@@ -201,6 +203,13 @@ async def test_a_body_that_is_no_batch_is_refused_in_a_line(api: TransportApi) -
         await api.create(DECISION_BATCHES, {"entries": [{"pod": {}, "decision": {"type": "Dream"}}]})
     assert refused.value.status == 400
     assert "is not a DecisionBatch" in refused.value.message
+
+
+@pytest.mark.parametrize("limit", ["1", "0", "9" * 5000, "-1", "many"])
+async def test_a_limit_may_be_anything(api: TransportApi, server: ApiServer, limit: str) -> None:
+    request = Request("GET", "/apis/decisions.kubeqos.io/v1/poddecisions", {"limit": [limit]}, identity=LOCAL)
+    _, answer = await server.application.answer(request)
+    assert answer.code == 200
 
 
 async def test_records_survive_a_restart_of_the_server(tmp_path: Path) -> None:

@@ -73,4 +73,5 @@ class Decisions:
 
 def _limit(request: Request) -> int:
     asked = request.first("limit") or ""
-    return min(int(asked), MOST_LISTED) if asked.isdecimal() and int(asked) else MOST_LISTED
+    short = asked.isdecimal() and len(asked) <= 9  # a longer number is more than all there are
+    return min(int(asked) or MOST_LISTED, MOST_LISTED) if short else MOST_LISTED

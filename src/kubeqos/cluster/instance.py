@@ -125,8 +125,10 @@ class Instance:
             "sockets": str(running.sockets),
             "stories": running.stories,
         }
+        temporary = self._record.with_name(f".{self._record.name}")
         try:
-            self._record.write_bytes(encode_json(record))
+            temporary.write_bytes(encode_json(record))
+            os.replace(temporary, self._record)  # whoever looks finds all of it, or none
         except OSError as error:
             raise StateError(f"cannot write: {error.strerror}", where=str(self._record)) from error
         try:

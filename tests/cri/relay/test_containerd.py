@@ -259,13 +259,15 @@ def test_defaults_follow_the_configuration_at_run_time(relay, own_pod, container
     assert own_pod.container_status(implicit) == {"blockio": "", "cpu-class": "normal", "extra": "idle", "ulimits": ""}
     assert shares(implicit) == "1286"
 
-    refused_text = relay.configure(CLASSES.replace("      silver: {weight: 200}\n", ""))
-    assert "still holds 1, among them container 'b'" in refused_text
+    without = CLASSES.replace("      silver: {weight: 200}\n", "")
+    assert "taken on" in relay.configure(without)
     assert own_pod.container_status(explicit)["cpu-class"] == "silver"
-    assert "extra" in own_pod.container_status(implicit)
+    assert shares(explicit) == "5219"
+    assert "is retired" in refused(own_pod.create, "c", cpu_class="silver").details()
+    assert "extra" not in own_pod.container_status(implicit)
 
     own_pod.remove_now(explicit)
-    assert "taken on" in relay.configure(CLASSES.replace("      silver: {weight: 200}\n", ""))
+    assert "taken on" in relay.configure(without)
     error = refused(own_pod.create, "c", cpu_class="silver")
     assert "unavailable class 'silver'" in error.details()
 

@@ -144,7 +144,7 @@ def _opened(path: Path) -> apsw.Connection:
         try:
             return _connected(":memory:" if attempt is None else str(attempt))
         except apsw.Error as error:
-            log.warning("the decision records cannot be used, and begin anew: %s", error, path=str(path))
+            log.warning("the decision records cannot be used, and begin anew", path=str(path), error=str(error))
             with contextlib.suppress(OSError):
                 path.rename(path.with_name(path.name + ".damaged"))
             for tail in ("-wal", "-shm"):

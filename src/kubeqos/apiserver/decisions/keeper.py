@@ -160,7 +160,7 @@ class DecisionKeeper:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, asked)
         except (apsw.Error, OSError) as error:
-            log.warning("decision records: %s", error, path=str(self._path))
+            log.warning("decision records", path=str(self._path), error=str(error))
             return None
 
     # ---- What happened to pods

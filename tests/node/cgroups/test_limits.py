@@ -79,6 +79,17 @@ async def test_a_child_that_is_killed_for_memory_is_told(tmp_path: Path, tree: P
         assert told == ["memory ran out: 2 processes of the pod killed"]
 
 
+@pytest.mark.proves("oom")
+async def test_a_kill_that_ends_the_pod_is_told_before_its_cgroup_goes(tmp_path: Path, tree: Path) -> None:
+    async with World(tmp_path, cgroup_fs=tree) as node:
+        uid = await node.start(pod("web", uid="e"))
+        (tree / "kubepods/besteffort/pode/memory.events").write_text("oom_kill 1\n")
+        await node.end(uid)
+        assert not (tree / "kubepods/besteffort/pode").exists()
+        told = [message for reason, message in node.events if reason == "OOMKilling"]
+        assert told == ["memory ran out: 1 process of the pod killed"]
+
+
 async def test_tiers_are_empty_as_soon_as_their_last_pod_has_gone(tmp_path: Path, tree: Path) -> None:
     async with World(tmp_path, cgroup_fs=tree) as node:
         uid = await node.start(pod("web", container(resources={"requests": {"memory": "64Mi"}}), uid="b"))

@@ -107,6 +107,7 @@ class CgroupKeeper:
             self.protected = {paths[path]: found for path, found in done.protected.items() if path in paths}
             self._keep_partitions(wanted)
             self._tell_kills(paths)
+            self._killed = {uid: count for uid, count in self._killed.items() if uid in self._core.pods}
             for path in self.files.orphans(wanted):
                 await self._remove(path)
             for text in (*done.drifted, *done.problems):
@@ -145,13 +146,13 @@ class CgroupKeeper:
 
     def _tell_kills(self, paths: Mapping[str, str]) -> None:
         """A process that ran out of memory may not be its container's first: then nothing else tells of its end."""
-        killed = {uid: self.files.oom_kills(path) for path, uid in paths.items()}
-        for uid, count in killed.items():
-            more = count - self._killed.get(uid, 0)
-            if more > 0:
+        for path, uid in paths.items():
+            count = self.files.oom_kills(path)
+            more, pod = count - self._killed.get(uid, 0), self._core.pods.get(uid)
+            if more > 0 and pod is not None:
+                self._killed[uid] = count
                 message = f"memory ran out: {more} process{'es' if more > 1 else ''} of the pod killed"
-                self._tell(self._core.pods[uid].raw, Record(uid, "Warning", "OOMKilling", message))
-        self._killed = {uid: max(count, self._killed.get(uid, 0)) for uid, count in killed.items()}
+                self._tell(pod.raw, Record(uid, "Warning", "OOMKilling", message))
 
     def cpuset(self, pod: AdmittedPod, container_id: str) -> dict[str, str]:
         """Where the kernel lets a container run."""
@@ -162,6 +163,7 @@ class CgroupKeeper:
         path = pod_cgroup(pod, self._context())
         self.files.end(path)
         async with self._turn:
+            self._tell_kills({path: pod.uid})  # the count goes with the cgroup
             await self._remove(path)
 
     async def _remove(self, path: str) -> None:

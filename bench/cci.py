@@ -27,7 +27,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.node.updates.pending import PendingUpdates
 from kubeqos.plugins.managers import AdmittedPod, Grant
 from kubeqos.plugins.registration import Watcher
-from kubeqos.rules.podqos import effective_class
+from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import ANYWHERE
 
 DRIVER = "reference.cci.kubeqos.io"

@@ -40,7 +40,7 @@ from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import PodRecord
 from kubeqos.node.runtime.executor import Executor
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.podqos import qos_class
+from kubeqos.rules.qos.podqos import qos_class
 from kubeqos.topology.alignment.hints import Policy
 from kubeqos.web.garbage import freeze_loaded
 

@@ -31,7 +31,7 @@ from kubeqos.qrm.plugins.cpu.plugin import POOLS_SERVICE
 from kubeqos.qrm.proto import cpupools_pb2 as pb
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.settings import Settings
-from kubeqos.rules.podqos import effective_class
+from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import Policy
 
 ADMISSIONS = 400

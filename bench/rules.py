@@ -8,7 +8,7 @@ from collections.abc import Callable
 from bench.machine import describe
 from kubeqos.model.objects import NodeQosResources, PodView, convert
 from kubeqos.model.quantity import Quantity, parse_uncached
-from kubeqos.rules import classes, podqos
+from kubeqos.rules.qos import classes, podqos
 
 POD = {
     "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"}},

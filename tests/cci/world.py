@@ -35,7 +35,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
 from kubeqos.plugins.registration import Watcher
-from kubeqos.rules.podqos import effective_class
+from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import ANYWHERE
 from tests.node.updates.told import Told
 

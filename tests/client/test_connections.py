@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from kubeqos.apiserver.server import ApiServer, Settings
-from kubeqos.client import ApiError, Unreachable, pool
+from kubeqos.client import ApiError, Unreachable
 from kubeqos.client.api import Call
 from kubeqos.client.credentials import ResumingContext
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import NODES, PODS
+from kubeqos.client.transport import pool
 from tests.client.test_informer import until
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

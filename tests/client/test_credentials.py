@@ -16,12 +16,12 @@ import pytest
 
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client import ApiError, Unreachable, credentials
-from kubeqos.client.address import address_of, proxy_of
 from kubeqos.client.api import Call
 from kubeqos.client.http import HttpApi
 from kubeqos.client.kubeconfig import User
 from kubeqos.client.light import LightApi
 from kubeqos.client.resources import NODES
+from kubeqos.client.transport.address import address_of, proxy_of
 from kubeqos.codec import decode_json, encode_json, encode_yaml
 from kubeqos.errors import ConfigurationError
 from tests.client.test_connections import Server, serving

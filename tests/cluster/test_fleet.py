@@ -7,8 +7,8 @@ from pathlib import Path
 
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client.http import HttpApi
-from kubeqos.client.pool import MOST
 from kubeqos.client.resources import PODS
+from kubeqos.client.transport.pool import MOST
 from kubeqos.cluster.fleet import Fleet, NodeShape
 from kubeqos.codec import decode_json
 from kubeqos.model.hardware.named import laptop8

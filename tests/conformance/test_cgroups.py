@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeqos.model.objects import PodSpec, convert
-from kubeqos.rules.cgroups import (
+from kubeqos.rules.qos.cgroups import (
     CgroupSettings,
     CgroupValues,
     MemoryPolicy,
@@ -16,7 +16,7 @@ from kubeqos.rules.cgroups import (
     oom_score_adj,
     pod_values,
 )
-from kubeqos.rules.podqos import spec_qos_class
+from kubeqos.rules.qos.podqos import spec_qos_class
 from tests.conformance.recorded import cases
 
 

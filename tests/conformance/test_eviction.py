@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeqos.model.objects import PodSpec, convert
-from kubeqos.rules.eviction import Candidate, ContainerUsage, Filesystems, PodUsage, Ranking, rank
+from kubeqos.rules.qos.eviction import Candidate, ContainerUsage, Filesystems, PodUsage, Ranking, rank
 from tests.conformance.recorded import cases
 
 LOCAL_VOLUMES = ("emptyDir", "hostPath", "configMap")

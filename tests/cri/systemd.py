@@ -18,8 +18,8 @@ import pytest
 from dbus_fast import ErrorType, Message, MessageType, Variant
 from dbus_fast.aio import MessageBus
 
-from kubeqos.cri.providers.systemd import ABSENT, EXISTS, MANAGER, NAME, PATH, Systemd
-from kubeqos.rules.unitproperties import INFINITY, slice_path
+from kubeqos.cri.enforcing.systemd import ABSENT, EXISTS, MANAGER, NAME, PATH, Systemd
+from kubeqos.rules.qos.unitproperties import INFINITY, slice_path
 
 DEFAULTS = {"CPUWeight": INFINITY, "MemoryMin": 0, "MemoryLow": 0, "MemoryHigh": INFINITY, "MemoryMax": INFINITY}
 FILES = {

@@ -21,9 +21,9 @@ from kubeqos.client.resources import PODS, REPLICATION_CONTROLLERS
 from kubeqos.codec import decode_json
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.cri.client import CriClient
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import Code
 from kubeqos.cri.providers.catalog import Machine as ProviderMachine
-from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
 from kubeqos.cri.relay.server import Relay
 from kubeqos.cri.relay.server import Settings as RelaySettings

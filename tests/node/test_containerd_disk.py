@@ -20,7 +20,7 @@ from kubeqos.client.resources import NODES, PODS
 from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.pressure.imagegc import ImageGcSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
-from kubeqos.rules.eviction import thresholds
+from kubeqos.rules.qos.eviction import thresholds
 from tests.apiserver.live import LiveServer, live_server
 from tests.cri.containerd import missing, running_containerd
 from tests.node.homes import GATES, Home, containerd_home

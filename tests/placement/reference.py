@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from kubeqos.codec import decode_json
 from kubeqos.model.annotations.wellknown import TOPOLOGY_ANNOTATION
 from kubeqos.model.objects import LabelSelectorView, NodeView, PodAffinityTerm, PodView, Taint, Toleration
-from kubeqos.rules.classes import ClassKey, Level, catalog, demand, fit
-from kubeqos.rules.podqos import QosClass, effective_class, effective_requests
+from kubeqos.rules.qos.classes import ClassKey, Level, catalog, demand, fit
+from kubeqos.rules.qos.podqos import QosClass, effective_class, effective_requests
 
 Placement = Mapping[str, Sequence[PodView]]
 """Pods by node name."""

@@ -10,7 +10,7 @@ from kubeqos.model.objects import LabelExpression, LabelSelectorView, PodAffinit
 from kubeqos.placement.expressions import value_predicate
 from kubeqos.placement.selectors import affinity_predicate, labels_predicate
 from kubeqos.placement.shape import ClassNeed, Draw, HostPort, Shape, Unit, compile_shape
-from kubeqos.rules.classes import Level
+from kubeqos.rules.qos.classes import Level
 from tests.placement.playbook import Raw, container, pod
 
 MIB = 1 << 20

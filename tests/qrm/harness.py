@@ -28,7 +28,7 @@ from kubeqos.plugins.managers import AdmittedPod, ContainerRef
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.settings import Event, Settings
-from kubeqos.rules.podqos import effective_class
+from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import Policy, Scope
 
 PATIENCE_SECONDS = 60.0

@@ -27,7 +27,7 @@ from kubeqos.qrm.plugins.roles import read_config
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.servicer import Servicer
 from kubeqos.qrm.sdk.values import request_from_wire
-from kubeqos.rules.podqos import effective_class
+from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import ANYWHERE, Offer, Policy
 from kubeqos.topology.alignment.merge import merge
 from kubeqos.topology.answers import Unsatisfiable

@@ -10,7 +10,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, Refusal
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.settings import Settings
-from kubeqos.rules.podqos import QosClass
+from kubeqos.rules.qos.podqos import QosClass
 from kubeqos.topology.alignment.hints import ANYWHERE
 
 

@@ -27,7 +27,7 @@ from kubeqos.qrm.messages import (
 )
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.values import quantity_of
-from kubeqos.rules.cgroups import NodeMemory
+from kubeqos.rules.qos.cgroups import NodeMemory
 from kubeqos.topology.alignment.hints import Hint
 from tests.node.cgroups.test_cgroups import admitted
 from tests.node.pods import container, pod

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
-from kubeqos.rules import classes
+from kubeqos.rules.qos import classes
 from tests.rules.quota.objects import why
 from tests.scenarios.trio import Trio, quota_of
 

@@ -11,7 +11,7 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import regular
 from kubeqos.model.objects import PodView
 from kubeqos.rules.offline import Offline
-from kubeqos.rules.podqos import QosClass, effective_limits, effective_requests, qos_class
+from kubeqos.rules.qos.podqos import QosClass, effective_limits, effective_requests, qos_class
 from tests.node.admission.test_admission import cpuset, guaranteed
 from tests.node.pods import pod as bound_pod
 from tests.node.world import World

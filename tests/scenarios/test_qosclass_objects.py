@@ -13,7 +13,7 @@ from kubeqos.clock import WallClock
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import NodeQosResources, QosResourceInfo
 from kubeqos.node.api.registration import Registration, known_classes
-from kubeqos.rules.classes import WELL_KNOWN, Level, catalog
+from kubeqos.rules.qos.classes import WELL_KNOWN, Level, catalog
 from kubeqos.stock.definitions import definitions
 from tests.apiserver.live import LiveServer, live_server
 from tests.scenarios.kubectl import Kubectl, Refused, pod

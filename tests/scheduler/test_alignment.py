@@ -29,7 +29,7 @@ from kubeqos.placement.fit import Explanation, feasible
 from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.shape import Shape, compile_shape
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.podqos import effective_class
+from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import Policy, Scope
 
 GIB = 1 << 30

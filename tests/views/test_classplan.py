@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeqos.rules.classes import Level
+from kubeqos.rules.qos.classes import Level
 from kubeqos.views.classplan import NewResource, plan
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote, urlencode
 
-from kubeqos.client.address import address_of
 from kubeqos.client.api import JSON, Answer, Call, TransportApi
-from kubeqos.client.connection import Connection, Idle, NoAnswer, Reply, Unsent
 from kubeqos.client.credentials import Credentials
-from kubeqos.client.dialing import NotSent, dial
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.kubeconfig import Cluster, Config, User, load
-from kubeqos.client.pool import MOST, Lost, Pool
+from kubeqos.client.transport.address import address_of
+from kubeqos.client.transport.connection import Connection, Idle, NoAnswer, Reply, Unsent
+from kubeqos.client.transport.dialing import NotSent, dial
+from kubeqos.client.transport.pool import MOST, Lost, Pool
 from kubeqos.errors import ConfigurationError
 
 ATTEMPTS = 5

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
-from kubeqos.client.address import PORTS, Address, address_of, basic
 from kubeqos.client.credentials import Credentials
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.kubeconfig import Config, load
+from kubeqos.client.transport.address import PORTS, Address, address_of, basic
 from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.errors import ConfigurationError
 

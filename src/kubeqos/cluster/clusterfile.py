@@ -25,8 +25,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kubeqos.cri.enforcing.host import V2
 from kubeqos.cri.providers.config import read_resources
-from kubeqos.cri.providers.host import V2
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.simulated.classes import offered, read_classes
 from kubeqos.document import Doc, check_kind, read_document

@@ -9,7 +9,7 @@ import msgspec
 
 from kubeqos.dashboard.data import Assigned, Happening, HeldCpus, PodData
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.rules.classes import Catalog, Effective, Level, Source, catalog, container_classes, pod_classes
+from kubeqos.rules.qos.classes import Catalog, Effective, Level, Source, catalog, container_classes, pod_classes
 from kubeqos.views.why import story
 
 _SOURCES = {

@@ -13,8 +13,8 @@ from kubeqos.model.annotations.published import decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION, PROFILE_LABEL
 from kubeqos.model.objects import Condition, NodeView, PodView
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import catalog
-from kubeqos.rules.podqos import effective_requests, qos_class
+from kubeqos.rules.qos.classes import catalog
+from kubeqos.rules.qos.podqos import effective_requests, qos_class
 from kubeqos.views.quotas import limits, scopes
 from kubeqos.views.usage import pod_holdings, running_on, used_classes
 

@@ -49,7 +49,7 @@ from kubeqos.node.runtime.prober import Prober
 from kubeqos.node.updates.books import Books
 from kubeqos.node.updates.updater import ContainerUpdater
 from kubeqos.plugins.managers import NodeResource
-from kubeqos.rules.classes import Catalog, catalog, has_class_annotations, translate_annotations
+from kubeqos.rules.qos.classes import Catalog, catalog, has_class_annotations, translate_annotations
 from kubeqos.supervision import Supervisor, Work
 
 log = logger(__name__)
@@ -88,11 +88,11 @@ class NodeAgent:
         self.cgroups = self._cgroup_keeper()
         core, runtime, tell = self.core, self.runtime, parts.events.node
         self.updater = ContainerUpdater(core, runtime, self.admission, lambda: self.context, self._act, tell)
-        kernel = self.cgroups.cpuset if self.cgroups is not None else None
+        kernel = self.cgroups.cpuset if self.cgroups else None
         self.books = Books(core, runtime, self.admission, self.updater, tell, kernel)
         self.executor = Executor(
-            self.core,
-            self.runtime,
+            core,
+            runtime,
             self.admission,
             self.updater,
             lambda: self.context,
@@ -468,14 +468,12 @@ class NodeAgent:
         return [one for manager in self.managers for one in manager.node_resources()]
 
     def _node_status(self, known: list[Any], now: str) -> dict[str, Any]:
-        extra = self._node_resources()
+        extra, told = self._node_resources(), {**self.parts.conditions(), **self.books.conditions()}
         addresses = [{"type": "InternalIP", "address": ip} for ip in self.settings.addresses]
         status: dict[str, Any] = {
             "capacity": nodestatus.texts(nodestatus.capacity(self.machine, self.settings, extra)),
             "allocatable": nodestatus.texts(nodestatus.allocatable(self.machine, self.settings, extra)),
-            "conditions": nodestatus.conditions(
-                self.runtime_facts, {**self.parts.conditions(), **self.books.conditions()}, known, now
-            ),
+            "conditions": nodestatus.conditions(self.runtime_facts, told, known, now),
             "addresses": [*addresses, {"type": "Hostname", "address": self.settings.node_name}],
             "nodeInfo": nodestatus.node_info(self.runtime_facts),
         }

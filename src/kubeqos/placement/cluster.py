@@ -33,7 +33,7 @@ from kubeqos.placement.pools import (
     shares,
 )
 from kubeqos.placement.shape import HostPort, Shape
-from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog
+from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, catalog
 
 NO_CLASS = -1
 LEVELS = {None: 0, Level.POD: 1, Level.CONTAINER: 2}

@@ -16,7 +16,7 @@ from kubeqos.placement.indexes import Ints
 from kubeqos.placement.pools import WHOLE, Need, amount_of, pool_need
 from kubeqos.placement.rows import At, ManyRows, Number, OneRow, Truth
 from kubeqos.placement.shape import ClassNeed, Shape
-from kubeqos.rules.classes import ClassKey, Level
+from kubeqos.rules.qos.classes import ClassKey, Level
 
 _NATIVE_ORDER = {"cpu": 0, "memory": 1, "ephemeral-storage": 2}
 

@@ -33,7 +33,7 @@ from kubeqos.placement.pools import PoolKey
 from kubeqos.placement.rows import EVERY_ROW, ManyRows
 from kubeqos.placement.selectors import NamespaceLabels, terms_any
 from kubeqos.placement.shape import Shape
-from kubeqos.rules.classes import ClassKey
+from kubeqos.rules.qos.classes import ClassKey
 from kubeqos.rules.taints import tolerates, untolerated
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")

@@ -22,8 +22,8 @@ from kubeqos.model.objects import (
     WeightedPodAffinityTerm,
 )
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import ClassKey, Level, demand
-from kubeqos.rules.podqos import QosClass, aggregate, effective_class, effective_requests
+from kubeqos.rules.qos.classes import ClassKey, Level, demand
+from kubeqos.rules.qos.podqos import QosClass, aggregate, effective_class, effective_requests
 
 # What a container without a request counts for in scoring, so that a node full of such pods does not look empty.
 _SCORING_DEFAULTS = (("cpu", Quantity.from_milli(100)), ("memory", Quantity.from_int(200 << 20)))
@@ -44,7 +44,7 @@ class ClassNeed:
 
     resource: str
     pod_classes: tuple[str, ...]
-    """One, or two while a pod is changed in place (`rules.allocated`)."""
+    """One, or two while a pod is changed in place (`rules.qos.allocated`)."""
     container_classes: Mapping[str, int]
     asked_by_containers: bool
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 from kubeqos.model.annotations.topologysummary import ByNuma, Division
 from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.objects import ContainerView, PodView
-from kubeqos.rules.podqos import QosClass
+from kubeqos.rules.qos.podqos import QosClass
 from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Scope
 
 ContainerKey = tuple[str, str]

@@ -25,7 +25,7 @@ from kubeqos.model.objects import ContainerView, ObjectMeta, PodView
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
 from kubeqos.qrm.messages import hint_to_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.rules.podqos import effective_requests
+from kubeqos.rules.qos.podqos import effective_requests
 from kubeqos.topology.alignment.hints import ANYWHERE, Hint
 
 ENHANCEMENT_KEYS = tuple(KATALYST + f"{what}_enhancement" for what in ("cpu", "memory", "network"))

@@ -18,14 +18,20 @@ from kubeqos import gates
 from kubeqos.model.gotext import quote
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
-from kubeqos.rules.allocated import assigned_classes, held_spec, keep_class, resized_spec
-from kubeqos.rules.classes import Level, changed_annotations, raw_classes_asked, request_errors, translate_annotations
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, worth_telling
 from kubeqos.rules.priority import keep_priority, resolve_priority
+from kubeqos.rules.qos.allocated import assigned_classes, held_spec, keep_class, resized_spec
+from kubeqos.rules.qos.classes import (
+    Level,
+    changed_annotations,
+    raw_classes_asked,
+    request_errors,
+    translate_annotations,
+)
+from kubeqos.rules.qos.restoredclasses import restored
 from kubeqos.rules.quota import Charge, Deltas
 from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
-from kubeqos.rules.restoredclasses import restored
 from kubeqos.rules.runtimeclass import apply_runtime_class
 from kubeqos.rules.services.updates import drop_type_dependent, keep_allocated
 from kubeqos.rules.validation import validate, warnings
@@ -367,7 +373,7 @@ def count_until_told(work: Work) -> RequestRefused | None:
     """A pod whose class changes holds the one that it asked for before, until its node reports otherwise.
 
     The node may be giving it that one right now. So it is kept beside what the status says, and a pod of which the node
-    has not said anything yet cannot be changed: nobody could tell what it holds (`rules.allocated`).
+    has not said anything yet cannot be changed: nobody could tell what it holds (`rules.qos.allocated`).
     """
     old, spec = work.request.old or {}, work.new["spec"]
     before, status = old.get("spec") or {}, deepcopy(old.get("status") or {})

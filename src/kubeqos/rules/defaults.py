@@ -23,7 +23,7 @@ from kubeqos.rules.moredefaults import (
     default_stateful_set,
     select_own_pods,
 )
-from kubeqos.rules.podqos import class_of_spec, default_pod_level, default_requests
+from kubeqos.rules.qos.podqos import class_of_spec, default_pod_level, default_requests
 
 Raw = dict[str, Any]
 

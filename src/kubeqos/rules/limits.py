@@ -16,8 +16,8 @@ from typing import Any
 
 from kubeqos.model.objects import LimitRangeItem, PodSpec, ResourceList, Resources, convert, resource_list
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import WELL_KNOWN, Level, demand
-from kubeqos.rules.podqos import effective_limits, effective_requests
+from kubeqos.rules.qos.classes import WELL_KNOWN, Level, demand
+from kubeqos.rules.qos.podqos import effective_limits, effective_requests
 
 ANNOTATION = "kubernetes.io/limit-ranger"
 _MAX_INT64 = (1 << 63) - 1
@@ -196,8 +196,8 @@ def check_pod(
     """What the first violated LimitRange has against the pod: every violation of it, or nothing.
 
     `container_level` names the QoS-class resources that the cluster's nodes offer to containers. For a resize `held`
-    and `before` are what the pod holds with it and without it (`rules.allocated`): classes count as held, and nobody is
-    kept from using less of one.
+    and `before` are what the pod holds with it and without it (`rules.qos.allocated`): classes count as held, and
+    nobody is kept from using less of one.
     """
     held = held or spec
     for limits in ranges:

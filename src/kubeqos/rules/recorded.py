@@ -11,8 +11,8 @@ from typing import Any
 
 from kubeqos.model.decisions import Admission, ClassChoice, Refusal
 from kubeqos.model.objects import PodView
-from kubeqos.rules.classes import WELL_KNOWN, Source, container_classes, requested
 from kubeqos.rules.limits import ANNOTATION
+from kubeqos.rules.qos.classes import WELL_KNOWN, Source, container_classes, requested
 from kubeqos.rules.quota import Quota, charge_pod
 from kubeqos.rules.quota.explained import charges, verdicts
 from kubeqos.rules.requests import RequestRefused

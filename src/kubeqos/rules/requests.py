@@ -13,13 +13,13 @@ from typing import Any, Protocol
 import msgspec
 
 from kubeqos.gates import FeatureGates
-from kubeqos.rules.classes import WELL_KNOWN
-from kubeqos.rules.classobjects import ClassObjects
 from kubeqos.rules.fielderror import FieldError
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
+from kubeqos.rules.qos.classes import WELL_KNOWN
+from kubeqos.rules.qos.classobjects import ClassObjects
+from kubeqos.rules.qos.restoredclasses import Origin
 from kubeqos.rules.quota import Deltas, Quota
-from kubeqos.rules.restoredclasses import Origin
 
 Raw = dict[str, Any]
 NO_OBJECTS = ClassObjects()

@@ -24,7 +24,7 @@ from kubeqos.placement.placer import Placed, Placer, Unplaced, told
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
 from kubeqos.placement.shape import Shape, class_needs, pod_amounts
-from kubeqos.rules.allocated import held_spec
+from kubeqos.rules.qos.allocated import held_spec
 from kubeqos.scheduler.claims import ClaimIndex
 from kubeqos.scheduler.explaining import waiting
 from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue

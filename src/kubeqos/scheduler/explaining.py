@@ -17,7 +17,7 @@ from kubeqos.placement.counted import class_counts
 from kubeqos.placement.fit import Explanation
 from kubeqos.placement.indexes import Ints
 from kubeqos.placement.shape import Shape
-from kubeqos.rules.classes import ClassKey
+from kubeqos.rules.qos.classes import ClassKey
 
 _NAMED = 3
 _MOST_REASONS = 20

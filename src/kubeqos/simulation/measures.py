@@ -10,7 +10,7 @@ import numpy as np
 
 from kubeqos.model.objects import NodeView
 from kubeqos.placement.shape import Shape
-from kubeqos.rules.classes import ClassKey, catalog
+from kubeqos.rules.qos.classes import ClassKey, catalog
 from kubeqos.scheduler.core import Counters
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from kubeqos.node.admission.transaction import Admission, TopologySettings
 from kubeqos.node.api.nodestatus import node_annotations
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.plugins.managers import AdmittedPod, Refusal, ResourceManager
-from kubeqos.rules.classes import catalog
+from kubeqos.rules.qos.classes import catalog
 from kubeqos.simulation.scenario import SimulatedNode
 from kubeqos.topology.alignment.hints import Policy
 from kubeqos.topology.fragmentation import fragmentation

@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeqos.model.objects import PodView
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import WELL_KNOWN, Level
+from kubeqos.rules.qos.classes import WELL_KNOWN, Level
 from kubeqos.rules.quota import Charge, OverQuota, Quota, QuotaLedger, Reason, charge_pod, decide
 
 Raw = dict[str, Any]

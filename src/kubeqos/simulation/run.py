@@ -21,8 +21,8 @@ from kubeqos.errors import InputError
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement.cluster import class_use
 from kubeqos.plugins.managers import AdmittedPod, Refusal
-from kubeqos.rules.classes import Catalog, catalog
-from kubeqos.rules.podqos import QosClass, effective_class
+from kubeqos.rules.qos.classes import Catalog, catalog
+from kubeqos.rules.qos.podqos import QosClass, effective_class
 from kubeqos.scheduler.core import Bind, Effect, Evict, Profile, Report, Scheduler
 from kubeqos.simulation.measures import Measures, Outcome, PodRecord
 from kubeqos.simulation.scenario import Scenario, Workload

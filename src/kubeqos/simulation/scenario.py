@@ -36,7 +36,7 @@ from kubeqos.model.hardware.named import MACHINES
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.reading import cpu_set, seconds
-from kubeqos.rules.podqos import default_pod_level, default_requests
+from kubeqos.rules.qos.podqos import default_pod_level, default_requests
 from kubeqos.topology.alignment.hints import Policy, Scope
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "Scenario"

@@ -14,8 +14,8 @@ from typing import Any
 
 from kubeqos.errors import InputError
 from kubeqos.model.objects import PodView
-from kubeqos.rules.classes import Level, demand
 from kubeqos.rules.limits import Limits, apply_defaults, check_pod
+from kubeqos.rules.qos.classes import Level, demand
 from kubeqos.stock.asking import CONTAINER_KEY, POD_KEY, Asked, read
 from kubeqos.stock.convert import to_fields, to_stock
 from kubeqos.stock.names import (

@@ -4,7 +4,7 @@
     qos.kubeqos.io/container.main: rdt=gold,blockio=high-prio
 
 What stands at the pod is the default of its containers, as in the fields. KEP-3008's own keys for rdt and blockio are
-read too (`rules.classes`); where both speak of the same resource, ours win: they are the more explicit form. Pure.
+read too (`rules.qos.classes`); where both speak of the same resource, ours win: they are the more explicit form. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from kubeqos.errors import InputError
 from kubeqos.model.names import qualified_name
-from kubeqos.rules.classes import POD_QOS, from_annotations, is_class_annotation
+from kubeqos.rules.qos.classes import POD_QOS, from_annotations, is_class_annotation
 
 DOMAIN = "qos.kubeqos.io/"
 POD_KEY = f"{DOMAIN}pod"

@@ -17,7 +17,7 @@ from typing import Any
 
 from kubeqos.model.objects import PodView
 from kubeqos.model.timestamps import seconds_of, timestamp
-from kubeqos.rules.classes import ClassKey, Level
+from kubeqos.rules.qos.classes import ClassKey, Level
 from kubeqos.rules.quota.charge import charge_pod
 from kubeqos.rules.quota.ledger import OverQuota, decide
 from kubeqos.rules.quota.quota import Quota

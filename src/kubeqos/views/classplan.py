@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.rules.classes import Catalog, Level, ResourceType, catalog, demand
+from kubeqos.rules.qos.classes import Catalog, Level, ResourceType, catalog, demand
 from kubeqos.views.usage import ClassHolder, holders
 
 

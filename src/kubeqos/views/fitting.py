@@ -14,8 +14,8 @@ from kubeqos.errors import InputError
 from kubeqos.manifests import Manifest
 from kubeqos.model.objects import PodView
 from kubeqos.placement.shape import compile_shape
-from kubeqos.rules import podqos
 from kubeqos.rules.priority import PriorityClasses, resolve_priority
+from kubeqos.rules.qos import podqos
 from kubeqos.simulation.rehearsal import Rehearsed
 from kubeqos.simulation.scaleup import Waiting
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.model.objects import NodeView, PodView, QosResourceRequest
-from kubeqos.rules.allocated import held_classes, held_spec
-from kubeqos.rules.classes import Catalog, ClassKey, Level, catalog, demand
+from kubeqos.rules.qos.allocated import held_classes, held_spec
+from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, catalog, demand
 
 
 @dataclass(frozen=True, slots=True)

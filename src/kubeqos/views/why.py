@@ -8,7 +8,7 @@ from kubeqos.model.annotations.published import SHARED_PART, decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
 from kubeqos.model.decisions import REFUSED, PodDecisions
 from kubeqos.model.objects import ContainerStatus, PodView
-from kubeqos.rules.podqos import effective_requests, qos_class
+from kubeqos.rules.qos.podqos import effective_requests, qos_class
 from kubeqos.views.decided import facts_of
 from kubeqos.views.usage import pod_holdings
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from kubeqos.cli.inspect.describe import node_text, pod_text
 from kubeqos.cli.inspect.why import as_text
-from kubeqos.cri.providers.host import Host
-from kubeqos.cri.providers.podcgroups import PodCgroups
+from kubeqos.cri.enforcing.host import Host
+from kubeqos.cri.enforcing.podcgroups import PodCgroups
 from kubeqos.model.annotations.published import Assignments, Protected, decode_assignments, encode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION
 from kubeqos.node.api.nodestatus import map_annotations

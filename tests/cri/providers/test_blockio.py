@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeqos.cri.enforcing.host import V1, V2, Host
 from kubeqos.cri.providers.blockio import THROTTLES, BlockIo, DeviceRule, io_weight, parse_classes, resolve, transition
 from kubeqos.cri.providers.builtin import BlockIoProvider
 from kubeqos.cri.providers.effects import CgroupWrite
-from kubeqos.cri.providers.host import V1, V2, Host
 from kubeqos.cri.providers.protocol import Advertisement, Level, Place, Subject
 from kubeqos.document import parse_document
 from kubeqos.errors import ConfigurationError, RemoteError

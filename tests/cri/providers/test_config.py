@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.cri.providers.catalog import Machine, build
 from kubeqos.cri.providers.config import parse_classes
-from kubeqos.cri.providers.host import V2, Host
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, ClassProvider, Level
 from kubeqos.errors import ConfigurationError
 from tests.cri.providers.trees import TreeKernel, plant

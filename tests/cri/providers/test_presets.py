@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos.cri.enforcing.host import V1, V2, Host, cgroup_path, cgroup_version
 from kubeqos.cri.providers import presets
 from kubeqos.cri.providers.builtin import PresetProvider
 from kubeqos.cri.providers.config import PresetSpec, parse_classes
 from kubeqos.cri.providers.effects import CgroupWrite, SetRlimit
-from kubeqos.cri.providers.host import V1, V2, Host, cgroup_path, cgroup_version
 from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject
 from kubeqos.errors import ConfigurationError, RemoteError
 

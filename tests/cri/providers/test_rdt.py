@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.cri.providers.host import V2, Host
+from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level, Place, Subject
 from kubeqos.cri.providers.rdt.config import is_contiguous, parse_rdt
 from kubeqos.cri.providers.rdt.files import ResctrlFiles, discover

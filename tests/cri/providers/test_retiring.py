@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kubeqos.cri.enforcing.host import V2
 from kubeqos.cri.providers.config import PresetSpec, parse_classes
-from kubeqos.cri.providers.host import V2
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
 from kubeqos.cri.providers.retiring import all_held, still_held, with_old_rules
 

@@ -14,10 +14,10 @@ import pytest
 import pytest_asyncio
 
 from kubeqos.cri.client import CriClient
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Machine
-from kubeqos.cri.providers.host import Host
 from kubeqos.cri.relay.server import Relay, Settings
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime

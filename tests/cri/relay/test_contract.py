@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from kubeqos.cri.client import CriClient
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.providers.catalog import Machine
-from kubeqos.cri.providers.host import Host
 from kubeqos.cri.relay.server import Relay, Settings
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime

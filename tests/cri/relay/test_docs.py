@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.cri.providers import presets
 from kubeqos.cri.providers.catalog import Machine, build
 from kubeqos.cri.providers.config import parse_classes
-from kubeqos.cri.providers.host import V2, Host
 from kubeqos.cri.providers.protocol import ClassProvider, Level, Subject
 from kubeqos.cri.providers.remote import connect, serve
 from tests.cri.providers.trees import TreeKernel, plant

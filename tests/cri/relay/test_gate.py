@@ -19,10 +19,10 @@ import grpc
 import pytest
 
 from kubeqos.cri.client import CriClient
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Machine
-from kubeqos.cri.providers.host import Host
 from kubeqos.cri.relay import hook
 from kubeqos.cri.relay.gate import container_of, gate_path
 from kubeqos.cri.relay.server import Relay, Settings

@@ -15,10 +15,10 @@ import pytest
 
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.client import CriClient
+from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Machine
-from kubeqos.cri.providers.host import V2, Host
 from kubeqos.cri.providers.protocol import (
     Advertisement,
     ClassInfo,

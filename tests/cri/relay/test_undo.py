@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.cri.client import CriClient
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Machine
-from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import Edit, Subject
 from kubeqos.cri.providers.remote import serve
 from kubeqos.cri.relay.server import Relay, Settings

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos.cri.enforcing.host import V2
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.config import parse_classes
-from kubeqos.cri.providers.host import V2
 from kubeqos.cri.runtime import class_of
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
 from kubeqos.cri.simulated.classes import read_classes

@@ -15,7 +15,7 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import kep80, laptop8, regular
 from kubeqos.model.objects import PodView
 from kubeqos.plugins.managers import AdmittedPod, Grant, NodeResource, Refusal
-from kubeqos.rules.podqos import effective_class
+from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import Policy, Scope
 from tests.node.pods import container, pod, resources
 from tests.node.world import World

@@ -12,8 +12,8 @@ from kubeqos.model.objects import PodView
 from kubeqos.node.cgroups.files import CgroupFiles
 from kubeqos.node.cgroups.plan import plan
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.cgroups import CgroupSettings, MemoryPolicy, NodeMemory
-from kubeqos.rules.podqos import qos_class
+from kubeqos.rules.qos.cgroups import CgroupSettings, MemoryPolicy, NodeMemory
+from kubeqos.rules.qos.podqos import qos_class
 from tests.node.pods import container, pod, resources
 from tests.node.world import World
 

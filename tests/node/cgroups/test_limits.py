@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.cri.providers.host import counts_swap, hugepage_sizes
+from kubeqos.cri.enforcing.host import counts_swap, hugepage_sizes
 from kubeqos.model.hardware.named import MACHINES
 from kubeqos.model.machine import Machine
 from tests.node.cgroups.test_cgroups import read

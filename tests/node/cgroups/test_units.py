@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.cri.providers.systemd import Systemd
+from kubeqos.cri.enforcing.systemd import Systemd
 from kubeqos.node.cgroups.files import CgroupFiles
 from kubeqos.node.cgroups.plan import plan
 from kubeqos.node.cgroups.units import SystemdUnits, units_of
-from kubeqos.rules.cgroups import CgroupSettings
+from kubeqos.rules.qos.cgroups import CgroupSettings
 from tests.cri.systemd import simulated_systemd
 from tests.node.cgroups.test_cgroups import GIB, NODE, read, three
 

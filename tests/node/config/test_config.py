@@ -20,7 +20,7 @@ from kubeqos.node.config.checks import refuse_machine
 from kubeqos.node.config.configuration import SETTINGS, NodeConfiguration, configure, load
 from kubeqos.node.config.configured import node_settings
 from kubeqos.node.config.settings import NodeSettings
-from kubeqos.rules.eviction import Ranking
+from kubeqos.rules.qos.eviction import Ranking
 from kubeqos.topology.alignment.hints import Policy
 
 HEAD = "apiVersion: kubeqos.io/v1alpha1\nkind: NodeConfiguration\n"

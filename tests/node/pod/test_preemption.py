@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kubeqos.codec import encode_yaml
 from kubeqos.node.pod.preemption import MESSAGE, Peer, victims
-from kubeqos.rules.podqos import QosClass
+from kubeqos.rules.qos.podqos import QosClass
 from tests.node.pods import container, pod, resources
 from tests.node.world import World
 

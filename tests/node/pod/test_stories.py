@@ -21,7 +21,7 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
-from kubeqos.rules.eviction import thresholds
+from kubeqos.rules.qos.eviction import thresholds
 from tests.apiserver.live import LiveServer, live_server
 from tests.cri.containerd import missing
 from tests.node.homes import GATES, Home, Work, containerd_home, memory_bytes, simulated_home

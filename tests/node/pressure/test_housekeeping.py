@@ -12,7 +12,7 @@ from kubeqos.node.pressure.housekeeping import Housekeeper
 from kubeqos.node.pressure.imagegc import ImageGc, ImageGcSettings
 from kubeqos.node.pressure.thresholds import ActivePod, Conditions, EvictPod, Pressure, PressureSettings
 from kubeqos.node.pressure.usage import SimulatedMachine, UsageCollector
-from kubeqos.rules.eviction import thresholds
+from kubeqos.rules.qos.eviction import thresholds
 from tests.node.pressure.test_pressure import pod
 
 

@@ -19,7 +19,7 @@ from kubeqos.node.pressure.thresholds import (
     Reclaim,
     SetConditions,
 )
-from kubeqos.rules.eviction import Filesystems, Ranking, thresholds
+from kubeqos.rules.qos.eviction import Filesystems, Ranking, thresholds
 
 MI = 1 << 20
 CAPACITY = 1000 * MI

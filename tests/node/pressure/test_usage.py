@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kubeqos.cri.enforcing.host import cgroup_version
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.providers.host import cgroup_version
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.pressure import hostfiles, usage

@@ -11,8 +11,8 @@ from kubeqos.model.objects import PodView
 from kubeqos.node.cri.configs import Context
 from kubeqos.node.runtime.volumes import MountProblem, content, decoded, needs, write_all
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.cgroups import NodeMemory
-from kubeqos.rules.podqos import QosClass
+from kubeqos.rules.qos.cgroups import NodeMemory
+from kubeqos.rules.qos.podqos import QosClass
 from tests.node.pods import container, pod
 from tests.node.world import World
 

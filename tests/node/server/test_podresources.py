@@ -27,7 +27,7 @@ from kubeqos.node.server.proto.podresources_pb2_grpc import PodResourcesListerSt
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.plugins.sockets import dial
 from kubeqos.qrm.proto import resourceplugin_pb2 as qrm
-from kubeqos.rules.podqos import QosClass
+from kubeqos.rules.qos.podqos import QosClass
 from tests.node.pods import container, pod
 
 

@@ -25,7 +25,7 @@ from kubeqos.node.run import NodeServices, serve_node
 from kubeqos.node.server.podresources import SERVICE
 from kubeqos.node.server.proto import podresources_pb2 as pb
 from kubeqos.plugins.sockets import call, dial
-from kubeqos.rules.eviction import thresholds
+from kubeqos.rules.qos.eviction import thresholds
 from tests.apiserver.live import LiveServer, live_server
 from tests.node.pods import container, pod, resources
 from tests.node.test_live import until

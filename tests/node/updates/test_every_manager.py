@@ -32,7 +32,7 @@ from kubeqos.node.updates.plan import cpus_of, same_for_running
 from kubeqos.plugins.managers import AdmittedPod, ContainerKey, Grant, Refusal, ResourceManager
 from kubeqos.qrm.asking import Placement
 from kubeqos.qrm.manager import QosResourceManager
-from kubeqos.rules.podqos import effective_class
+from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import ANYWHERE
 from tests.cci.test_properties import Direct
 from tests.cci.world import exclusive

@@ -16,8 +16,8 @@ from kubeqos.apiserver.server import ApiServer
 from kubeqos.apiserver.server import Settings as ServerSettings
 from kubeqos.client.api import Api
 from kubeqos.client.resources import NODES, PODS
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.providers.catalog import Machine
-from kubeqos.cri.providers.host import Host
 from kubeqos.stock.agent.agent import Settings, StockAgent
 from kubeqos.stock.cluster import NODE_QOSES
 from tests.cri.providers.trees import TreeKernel, plant

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.cri.providers.catalog import Machine
-from kubeqos.cri.providers.host import V2, Host
 from kubeqos.cri.providers.protocol import Subject
 from kubeqos.cri.providers.reading import read_catalog
 from kubeqos.errors import KubeqosError

@@ -22,11 +22,11 @@ from kubeqos.codec import JsonObject, decode_json
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import PodView
 from kubeqos.rules import admission, webhooks
-from kubeqos.rules.classes import WELL_KNOWN
-from kubeqos.rules.classobjects import QOS_CLASSES, QOS_CLASSES_PATH, ClassObjects
 from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
+from kubeqos.rules.qos.classes import WELL_KNOWN
+from kubeqos.rules.qos.classobjects import QOS_CLASSES, QOS_CLASSES_PATH, ClassObjects
 from kubeqos.rules.quota import Charge, Quota, QuotaLedger, charge_of, charge_pod
 from kubeqos.rules.requests import Admitted, Check, ClusterFacts, Operation, Request, RequestRefused
 from kubeqos.rules.services.addresses import DEFAULT_RANGE, ServiceAddresses

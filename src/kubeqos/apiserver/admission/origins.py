@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from kubeqos.codec import JsonObject
 from kubeqos.model.annotations.wellknown import REVISION_ANNOTATION
 from kubeqos.rules.admission import class_fields
+from kubeqos.rules.qos.restoredclasses import Origin
 from kubeqos.rules.requests import Lookup, Operation, Request
-from kubeqos.rules.restoredclasses import Origin
 
 COPIED = ("Deployment", "Job")
 """Kinds whose templates clients copy."""

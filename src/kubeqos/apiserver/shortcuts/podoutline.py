@@ -23,9 +23,9 @@ from kubeqos.model import schema
 from kubeqos.model.names import dns_label, is_label_value, qualified_name
 from kubeqos.model.objects import Resources
 from kubeqos.model.quantity import Quantity, parse_uncached
-from kubeqos.rules.classes import is_class_annotation
 from kubeqos.rules.defaults import pull_policy
 from kubeqos.rules.limits import Defaulted
+from kubeqos.rules.qos.classes import is_class_annotation
 
 MARK = "stencil-hole-"
 """Begins every text that stands for a part while an outline is completed; a pod that contains it has no outline."""

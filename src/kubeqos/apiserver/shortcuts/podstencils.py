@@ -38,7 +38,7 @@ from kubeqos.model.names import dns_label
 from kubeqos.model.objects import ContainerView, PodStatus, PodView
 from kubeqos.model.timestamps import timestamp
 from kubeqos.rules.decoding import escapes_quantity
-from kubeqos.rules.podqos import class_of_spec
+from kubeqos.rules.qos.podqos import class_of_spec
 from kubeqos.rules.quota import Charge, charge_pod
 
 _LARGEST_BODY = 16 << 10

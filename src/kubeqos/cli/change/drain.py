@@ -13,7 +13,7 @@ from kubeqos.client.errors import ApiError
 from kubeqos.client.light import LightApi
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.rules.classes import catalog
+from kubeqos.rules.qos.classes import catalog
 from kubeqos.views.usage import ClassHolder, holders
 
 AGAIN_SECONDS = 1.0

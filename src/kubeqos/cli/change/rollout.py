@@ -1,7 +1,8 @@
 """`kubeqos rollout undo`: a deployment back to an earlier revision, with everything that its template said.
 
 `kubectl rollout undo` reads the earlier template through compiled types and loses the classes in it; on a server that
-does not restore them (`rules.restoredclasses`) they are gone. The choice of the revision and the words are kubectl's.
+does not restore them (`rules.qos.restoredclasses`) they are gone. The choice of the revision
+and the words are kubectl's.
 """
 
 from __future__ import annotations

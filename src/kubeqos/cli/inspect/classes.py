@@ -12,7 +12,7 @@ from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.output import emit, emit_names, is_data, table, wide_output_option
 from kubeqos.errors import InputError
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.rules.classes import Level
+from kubeqos.rules.qos.classes import Level
 from kubeqos.views.usage import ClassUse, class_use, holders
 
 HOLDERS, PLAN, DRAIN = "holders", "plan", "drain"
@@ -85,8 +85,8 @@ def show_holders(target: Target, form: str, wanted: str) -> None:
 
 def show_plan(target: Target, form: str, file: Path) -> None:
     """What a class file would change, and who would be hurt."""
+    from kubeqos.cri.enforcing.host import V2
     from kubeqos.cri.providers.config import parse_classes
-    from kubeqos.cri.providers.host import V2
     from kubeqos.views.classplan import NewResource, plan
 
     try:

@@ -17,8 +17,8 @@ from kubeqos.model.annotations.published import decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, DRIVERS_ANNOTATION, PROFILE_LABEL
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.quantity import Format, Quantity
-from kubeqos.rules.classes import Catalog, ClassKey, Level, ResourceType, catalog, requested
-from kubeqos.rules.podqos import effective_requests, qos_class
+from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, ResourceType, catalog, requested
+from kubeqos.rules.qos.podqos import effective_requests, qos_class
 from kubeqos.views.usage import pod_holdings, running_on, used_classes
 from kubeqos.views.why import protected_memory
 

@@ -19,8 +19,8 @@ from kubeqos.cli.output import emit, emit_names, is_data, table, wide_output_opt
 from kubeqos.errors import KubeqosError
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import catalog
-from kubeqos.rules.podqos import effective_requests, qos_class
+from kubeqos.rules.qos.classes import catalog
+from kubeqos.rules.qos.podqos import effective_requests, qos_class
 from kubeqos.views.usage import class_use, pod_holdings, used_classes
 
 GROUP = "/apis/metrics.k8s.io/v1beta1"

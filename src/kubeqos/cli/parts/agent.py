@@ -51,8 +51,8 @@ def command(
     """
     import uvloop
 
+    from kubeqos.cri.enforcing.host import Host
     from kubeqos.cri.providers.catalog import Machine
-    from kubeqos.cri.providers.host import Host
     from kubeqos.stock.agent.agent import Settings
 
     node = node_name or socket.gethostname().lower()

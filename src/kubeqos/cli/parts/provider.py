@@ -22,7 +22,7 @@ def command() -> None:
 @click.option("--resource", default="", help="The resource whose classes it brings, if not example.com/NAME.")
 def new(name: str, folder: Path, resource: str) -> None:
     """Write a working provider with a test."""
-    from kubeqos.cri.providers.skeleton import write_skeleton
+    from kubeqos.cri.providers.kit.skeleton import write_skeleton
 
     provider, *others = write_skeleton(name, folder, resource)
     for file in (provider, *others):
@@ -43,7 +43,7 @@ def conformance(endpoint: str, config: str, form: str) -> None:
     import asyncio
 
     from kubeqos.codec import decode_json
-    from kubeqos.cri.providers.conformance import Kit
+    from kubeqos.cri.providers.kit.conformance import Kit
 
     socket, given = Path(endpoint.removeprefix("unix://")), decode_json(config.encode())
 

@@ -71,8 +71,8 @@ def command(
     import uvloop
 
     from kubeqos import logs
+    from kubeqos.cri.enforcing.host import Host
     from kubeqos.cri.providers.catalog import Machine
-    from kubeqos.cri.providers.host import Host
     from kubeqos.cri.relay.server import Settings, serve
 
     state.parent.mkdir(parents=True, exist_ok=True)
@@ -93,8 +93,8 @@ def command(
 
 def _simulated(cgroup_root: Path, root: Path, machine: str) -> Machine:
     """This machine's cgroups, and the resctrl tree of another."""
+    from kubeqos.cri.enforcing.host import Host
     from kubeqos.cri.providers.catalog import Machine
-    from kubeqos.cri.providers.host import Host
     from kubeqos.cri.providers.rdt.simulated import SimulatedResctrl, plant
     from kubeqos.model.hardware.loading import load_machine
 

@@ -11,7 +11,7 @@ from kubeqos.errors import InputError
 from kubeqos.manifests import read
 from kubeqos.model.objects import ContainerView, PodSpec, PodView
 from kubeqos.model.quantity import Quantity, QuantityError
-from kubeqos.rules import cgroups, classes, podqos
+from kubeqos.rules.qos import cgroups, classes, podqos
 from kubeqos.views.fitting import pod_of
 
 

@@ -68,7 +68,7 @@ def _may_install(api: LightApi) -> bool:
 
 
 def _machine() -> list[Finding]:
-    from kubeqos.cri.providers.host import cgroup_version
+    from kubeqos.cri.enforcing.host import cgroup_version
     from kubeqos.nri.plugin import SOCKET
     from kubeqos.stock.examination import LocalFacts, machine
 

@@ -26,8 +26,8 @@ def command(kubeconfig: Path | None, context: str | None, image: str, classes: P
 
     text = None
     if classes is not None:
+        from kubeqos.cri.enforcing.host import V2
         from kubeqos.cri.providers.config import parse_classes
-        from kubeqos.cri.providers.host import V2
 
         try:
             text = classes.read_text()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.providers import blockio, presets
 from kubeqos.cri.providers.effects import Effect
-from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import Advertisement, ClassProvider, ClassRefusal, Edit, Place, Subject
-from kubeqos.rules.podlevel import CPU, IO, MEMORY
+from kubeqos.rules.qos.podlevel import CPU, IO, MEMORY
 
 
 class PresetProvider(ClassProvider):

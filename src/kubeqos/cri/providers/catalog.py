@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.providers.builtin import BlockIoProvider, NamedProvider, PresetProvider
 from kubeqos.cri.providers.config import (
     BUILT_IN,
@@ -25,7 +26,6 @@ from kubeqos.cri.providers.config import (
     VendorSpec,
 )
 from kubeqos.cri.providers.holders import Holder
-from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import ENTRY_POINT_GROUP, Advertisement, ClassInfo, ClassProvider, Level
 from kubeqos.cri.providers.rdt.files import Kernel, ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.provider import RdtProvider
@@ -33,7 +33,7 @@ from kubeqos.cri.providers.rdt.resolve import Plan
 from kubeqos.cri.providers.retiring import Used, still_held, with_old_rules
 from kubeqos.document import suggest
 from kubeqos.errors import ConfigurationError, RemoteError
-from kubeqos.rules.classes import POD_QOS
+from kubeqos.rules.qos.classes import POD_QOS
 
 
 def nobody(_resource: str, _class: str) -> int:

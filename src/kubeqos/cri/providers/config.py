@@ -40,7 +40,7 @@ from kubeqos.cri.providers import blockio, presets
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, ClassInfo, Level
 from kubeqos.cri.providers.rdt.config import RdtConfig, parse_rdt
 from kubeqos.document import Doc, parse_document, suggest
-from kubeqos.rules.classes import POD_QOS
+from kubeqos.rules.qos.classes import POD_QOS
 
 MAX_CAPACITY = 2**64 - 1
 _NAME = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")

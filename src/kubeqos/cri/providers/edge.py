@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement, Edit, Sample
 from kubeqos.model.names import qualified_name
-from kubeqos.rules.classes import POD_QOS
+from kubeqos.rules.qos.classes import POD_QOS
 
 MOST = 1000
 """Resources of a provider, and classes of a resource: no node has more."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kubeqos.cri.enforcing.host import V1
 from kubeqos.cri.providers.effects import CgroupWrite, Effect, SetRlimit, write
-from kubeqos.cri.providers.host import V1
 from kubeqos.cri.providers.protocol import ClassRefusal, Edit, Level, Subject
 from kubeqos.document import Doc
 from kubeqos.model.reading import amount

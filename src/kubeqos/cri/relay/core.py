@@ -14,7 +14,7 @@ from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level, Subject
 from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 from kubeqos.document import suggest
-from kubeqos.rules.classes import POD_QOS
+from kubeqos.rules.qos.classes import POD_QOS
 
 Offers = Mapping[str, Advertisement]
 _FIELD = {Level.POD: "PodSandboxConfig.qos_resources", Level.CONTAINER: "ContainerConfig.qos_resources"}

@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
+from kubeqos.cri.enforcing.podcgroups import PodCgroups, is_pod
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import Assignment, Holder
-from kubeqos.cri.providers.podcgroups import PodCgroups, is_pod
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, ClassRefusal, Edit, Level, Place, Subject
 from kubeqos.cri.relay.core import Move
 from kubeqos.errors import KubeqosError, RemoteError

@@ -11,12 +11,12 @@ import dataclasses
 from collections.abc import Collection, Mapping
 
 from kubeqos.checkpoint import Checkpoint
+from kubeqos.cri.enforcing.podcgroups import PodCgroups
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.config import RdtSpec
 from kubeqos.cri.providers.holders import ClassHolders, Holder
-from kubeqos.cri.providers.podcgroups import PodCgroups
 from kubeqos.cri.providers.protocol import Level, Place, Subject
 from kubeqos.cri.relay import core, enforce, messages
 from kubeqos.cri.runtime import Runtime

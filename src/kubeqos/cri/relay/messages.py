@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 from kubeqos.codec import JsonError, decode_json, encode_json_sorted
+from kubeqos.cri.enforcing.host import cgroup_path
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.holders import Assignment, Holder
-from kubeqos.cri.providers.host import cgroup_path
 from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject
 from kubeqos.cri.relay.core import Offers, Wish, annotation_keys, assigned
 from kubeqos.cri.runtime import PROVIDERS_READY
-from kubeqos.rules.classes import POD_QOS
+from kubeqos.rules.qos.classes import POD_QOS
 
 ASSIGNED = "qos.kubeqos.io/assigned"
 """Annotation on what we created: the runtime keeps it, so an assignment survives a crash between create and save."""

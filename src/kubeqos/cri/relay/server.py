@@ -18,13 +18,13 @@ from prometheus_client.registry import Collector
 
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.client import CriClient
+from kubeqos.cri.enforcing.podcgroups import PodCgroups
+from kubeqos.cri.enforcing.systemd import Systemd, UnitValues, is_systemds
 from kubeqos.cri.providers.catalog import Catalog, Machine, nobody
 from kubeqos.cri.providers.holders import ClassHolders
-from kubeqos.cri.providers.podcgroups import PodCgroups
 from kubeqos.cri.providers.protocol import Sample
 from kubeqos.cri.providers.reading import read_catalog
 from kubeqos.cri.providers.retiring import Used
-from kubeqos.cri.providers.systemd import Systemd, UnitValues, is_systemds
 from kubeqos.cri.relay.gate import Gate, gate_path
 from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import Session

@@ -10,11 +10,11 @@ import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import Holder
-from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import ClassRefusal, Level, Place, Subject
 from kubeqos.cri.relay import core, enforce, messages, undo
 from kubeqos.cri.relay.core import Denied, Wish

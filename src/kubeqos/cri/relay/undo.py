@@ -11,7 +11,7 @@ from typing import Any
 
 from kubeqos.codec import JsonError, decode_json
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.rules.cgroups import DEFAULT_PERIOD_US
+from kubeqos.rules.qos.cgroups import DEFAULT_PERIOD_US
 
 ReadFile = Callable[[str, str], str]
 """The content of (controller, file) of the container's cgroup, or nothing."""

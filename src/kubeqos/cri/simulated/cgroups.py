@@ -9,7 +9,7 @@ from kubeqos.cri.simulated.usage import Usage
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.machine import Machine
-from kubeqos.rules.cgroups import DEFAULT_PERIOD_US, weight
+from kubeqos.rules.qos.cgroups import DEFAULT_PERIOD_US, weight
 
 MAX = "max"
 DEFAULT_WEIGHT = 100

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from kubeqos.cri.enforcing.host import V2
 from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.config import NAMED, NodeClasses, VendorSpec, parse_classes
-from kubeqos.cri.providers.host import V2
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level
 from kubeqos.cri.providers.retiring import all_held
 from kubeqos.cri.runtime import class_of
 from kubeqos.cri.simulated.state import Container
 from kubeqos.errors import ConfigurationError
-from kubeqos.rules.classes import POD_QOS
+from kubeqos.rules.qos.classes import POD_QOS
 
 Requests = Iterable[cri.ContainerQOSResource] | Iterable[cri.PodQOSResource]
 

@@ -39,7 +39,7 @@ from kubeqos.plugins.managers import (
     Refusal,
     ResourceManager,
 )
-from kubeqos.rules.podqos import effective_class
+from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Policy, Scope
 from kubeqos.topology.alignment.merge import merge
 

@@ -45,7 +45,7 @@ from kubeqos.plugins.managers import (
     PlacesOnCpus,
     ResourceManager,
 )
-from kubeqos.rules.classes import Catalog, Level
+from kubeqos.rules.qos.classes import Catalog, Level
 from kubeqos.topology.memory import hugepage_resource
 
 VERSION = "v1.37.0-kubeqos"

@@ -15,8 +15,8 @@ from kubeqos.client.resources import LEASES, NODES, Resource
 from kubeqos.clock import NS, Clock
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model.timestamps import micro_timestamp, timestamp
-from kubeqos.rules.classes import WELL_KNOWN, Level
-from kubeqos.rules.classobjects import QOS_CLASSES_PATH, ClassObjects
+from kubeqos.rules.qos.classes import WELL_KNOWN, Level
+from kubeqos.rules.qos.classobjects import QOS_CLASSES_PATH, ClassObjects
 
 QOS_CLASSES = Resource(*QOS_CLASSES_PATH, "QOSClass", namespaced=False)
 LEASE_NAMESPACE = "kube-node-lease"

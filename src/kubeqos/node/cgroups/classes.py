@@ -1,7 +1,7 @@
 """What the classes of containers change in the plan of the cgroups above them. Pure.
 
 A relay sets weights and protections of a pod with classes in the pod's own cgroup and notes them there
-(`cri.providers.podcgroups`); here they stand above what the pod's requests alone would give, and the QoS tiers sum them
+(`cri.enforcing.podcgroups`); here they stand above what the pod's requests alone would give, and the QoS tiers sum them
 up: tiers compete with each other, and protect no more than they are given. Called by `node.cgroups.files`.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from kubeqos.model.annotations.published import Protected
 from kubeqos.node.cgroups.plan import File
-from kubeqos.rules import podlevel
-from kubeqos.rules.podlevel import CPU_WEIGHTS, IDLE, IO_WEIGHTS, PROTECTIONS
+from kubeqos.rules.qos import podlevel
+from kubeqos.rules.qos.podlevel import CPU_WEIGHTS, IDLE, IO_WEIGHTS, PROTECTIONS
 
 Files = dict[File, str]
 """The control files of one cgroup."""

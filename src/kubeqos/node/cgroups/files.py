@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kubeqos.cri.providers.host import cgroup_version, write_lines
-from kubeqos.cri.providers.podcgroups import read_mark
+from kubeqos.cri.enforcing.host import cgroup_version, write_lines
+from kubeqos.cri.enforcing.podcgroups import read_mark
 from kubeqos.logs import logger
 from kubeqos.model.annotations.published import Protected
 from kubeqos.node.cgroups.classes import Files, protection, with_classes
 from kubeqos.node.cgroups.plan import File, files_of
-from kubeqos.rules.cgroups import CgroupValues
+from kubeqos.rules.qos.cgroups import CgroupValues
 
 log = logger(__name__)
 CONTROLLERS_V2 = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")

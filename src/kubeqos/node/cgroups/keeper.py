@@ -21,7 +21,7 @@ from kubeqos.node.cri.configs import Context, pod_cgroup
 from kubeqos.node.pod.effects import Raw, Record
 from kubeqos.node.pod.machine import Core
 from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerRef
-from kubeqos.rules.cgroups import CgroupValues
+from kubeqos.rules.qos.cgroups import CgroupValues
 
 log = logger(__name__)
 PERIOD_SECONDS = 60.0

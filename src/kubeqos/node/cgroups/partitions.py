@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubeqos.cri.providers.host import write_file
+from kubeqos.cri.enforcing.host import write_file
 from kubeqos.errors import InputError, RemoteError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.plugins.managers import ContainerKey

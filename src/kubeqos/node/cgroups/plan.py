@@ -1,7 +1,7 @@
 """Which cgroups a node keeps above its containers, and what stands in them: kubepods, the QoS tiers, one per pod. Pure.
 
-The values of a pod are `rules.cgroups`; the tiers sum them up, because the kernel protects a cgroup only as far as its
-ancestors are protected (pod-qos, memory QoS; kubernetes-node §4.6, §4.7). Written by `node.cgroups.files`.
+The values of a pod are `rules.qos.cgroups`; the tiers sum them up, because the kernel protects a cgroup only as far as
+its ancestors are protected (pod-qos, memory QoS; kubernetes-node §4.6, §4.7). Written by `node.cgroups.files`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from kubeqos.model.quantity import Quantity
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.cgroups import (
+from kubeqos.rules.qos.cgroups import (
     MIN_SHARES,
     PAGE_BYTES,
     CgroupSettings,
@@ -24,7 +24,7 @@ from kubeqos.rules.cgroups import (
     shares,
     weight,
 )
-from kubeqos.rules.podqos import QosClass, effective_requests
+from kubeqos.rules.qos.podqos import QosClass, effective_requests
 
 File = tuple[str, str]
 """(controller, file): on v2 the controller only says which one must be switched on."""

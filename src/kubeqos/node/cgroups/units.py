@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kubeqos.cri.providers.systemd import Systemd, SystemdError, is_systemds
+from kubeqos.cri.enforcing.systemd import Systemd, SystemdError, is_systemds
 from kubeqos.node.cgroups.classes import Files
-from kubeqos.rules.unitproperties import Properties, quota_as_kept, translated, unit_of
+from kubeqos.rules.qos.unitproperties import Properties, quota_as_kept, translated, unit_of
 
 
 class SystemdUnits:

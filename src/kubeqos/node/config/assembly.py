@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kubeqos.client.api import Api
 from kubeqos.clock import Clock, WallClock
-from kubeqos.cri.providers.host import cgroup_version, counts_swap, hugepage_sizes
+from kubeqos.cri.enforcing.host import cgroup_version, counts_swap, hugepage_sizes
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import CCI, QOS_RESOURCES
@@ -36,8 +36,8 @@ from kubeqos.node.pressure import hostfiles
 from kubeqos.node.pressure.thresholds import Pressure, PressureSettings
 from kubeqos.node.runtime.executor import Claims, no_claims
 from kubeqos.plugins.managers import ResourceManager
-from kubeqos.rules.cgroups import NodeMemory
-from kubeqos.rules.eviction import HARD_DEFAULTS, thresholds
+from kubeqos.rules.qos.cgroups import NodeMemory
+from kubeqos.rules.qos.eviction import HARD_DEFAULTS, thresholds
 
 CGROUP_MOUNT = Path("/sys/fs/cgroup")
 

@@ -15,7 +15,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.model.quantity import Format, Quantity
 from kubeqos.node.config.contradictions import Contradiction, ManagerChoices, contradictions, gate
 from kubeqos.node.config.readers import CPU_OPTIONS
-from kubeqos.rules.cgroups import MemoryPolicy
+from kubeqos.rules.qos.cgroups import MemoryPolicy
 from kubeqos.topology.alignment.hints import Policy
 
 if TYPE_CHECKING:

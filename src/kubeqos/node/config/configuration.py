@@ -31,8 +31,8 @@ from kubeqos.model.reading import cpu_set
 from kubeqos.node.config import readers as read
 from kubeqos.node.config.checks import refuse_conflicts
 from kubeqos.node.config.readers import CpuPolicyOptions, TopologyOptions
-from kubeqos.rules.cgroups import MemoryPolicy
-from kubeqos.rules.eviction import HARD_DEFAULTS, Ranking, Threshold, thresholds
+from kubeqos.rules.qos.cgroups import MemoryPolicy
+from kubeqos.rules.qos.eviction import HARD_DEFAULTS, Ranking, Threshold, thresholds
 from kubeqos.topology.alignment.hints import Policy, Scope
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "NodeConfiguration"

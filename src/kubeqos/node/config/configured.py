@@ -20,7 +20,7 @@ from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSetti
 from kubeqos.node.pressure.imagegc import ImageGcSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
 from kubeqos.qrm.settings import Settings as QrmSettings
-from kubeqos.rules.cgroups import CgroupSettings, MemoryPolicy
+from kubeqos.rules.qos.cgroups import CgroupSettings, MemoryPolicy
 from kubeqos.topology.cpus import take_cpus
 
 

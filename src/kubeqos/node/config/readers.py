@@ -126,7 +126,7 @@ def reserved(doc: Doc) -> ResourceList:
 
 
 def signals(doc: Doc) -> dict[str, str]:
-    """Eviction thresholds by signal; `rules.eviction` understands the values."""
+    """Eviction thresholds by signal; `rules.qos.eviction` understands the values."""
     return {name: child.text() for name, child in members(doc, "<").items()}
 
 

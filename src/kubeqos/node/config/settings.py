@@ -13,7 +13,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ResourceList
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.config.contradictions import ManagerChoices, contradictions
-from kubeqos.rules.cgroups import CgroupSettings
+from kubeqos.rules.qos.cgroups import CgroupSettings
 from kubeqos.topology.alignment.hints import Policy, Scope
 from kubeqos.topology.cpus import CpuOptions
 

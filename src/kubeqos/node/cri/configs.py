@@ -18,7 +18,7 @@ from kubeqos.model.objects import ContainerView
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.cri.observer import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Grant
-from kubeqos.rules.cgroups import (
+from kubeqos.rules.qos.cgroups import (
     CgroupSettings,
     NodeMemory,
     cgroup_parent,
@@ -27,7 +27,7 @@ from kubeqos.rules.cgroups import (
     oom_score_adj,
     page_size_name,
 )
-from kubeqos.rules.classes import POD_QOS, Catalog, Level, container_classes, pod_classes
+from kubeqos.rules.qos.classes import POD_QOS, Catalog, Level, container_classes, pod_classes
 
 Raw = Mapping[str, Any]
 

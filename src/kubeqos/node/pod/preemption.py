@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from kubeqos.node.pod.record import PodRecord
 from kubeqos.placement.shape import pod_amounts
-from kubeqos.rules.eviction import CRITICAL_PRIORITY
-from kubeqos.rules.podqos import QosClass
+from kubeqos.rules.qos.eviction import CRITICAL_PRIORITY
+from kubeqos.rules.qos.podqos import QosClass
 
 REASON = "Preempting"
 MESSAGE = "Preempted in order to admit critical pod"

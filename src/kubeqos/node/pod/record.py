@@ -20,7 +20,7 @@ from kubeqos.model.timestamps import timestamp
 from kubeqos.node.pod.effects import Effect, Raw
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, SeenSandbox, Stage
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.podqos import effective_class
+from kubeqos.rules.qos.podqos import effective_class
 
 if TYPE_CHECKING:  # a journal knows statuses, which know records
     from kubeqos.node.pod.journal import Journal

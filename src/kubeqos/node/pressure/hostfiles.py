@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubeqos.cri.providers.host import cgroup_version
+from kubeqos.cri.enforcing.host import cgroup_version
 from kubeqos.node.pressure.samples import Level
 
 _KIB = 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kubeqos.rules.eviction import ONE_FILESYSTEM, ContainerUsage, Filesystems, PodUsage
+from kubeqos.rules.qos.eviction import ONE_FILESYSTEM, ContainerUsage, Filesystems, PodUsage
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kubeqos.model.objects import PodView
 from kubeqos.model.quantity import Quantity, QuantityError
 from kubeqos.node.pressure.samples import PodSample
-from kubeqos.rules.podqos import effective_limits
+from kubeqos.rules.qos.podqos import effective_limits
 
 STORAGE = "ephemeral-storage"
 EMPTY_DIR, POD, CONTAINER = "emptydirfs.limit", "ephemeralpodfs.limit", "ephemeralcontainerfs.limit"

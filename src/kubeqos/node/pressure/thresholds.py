@@ -1,7 +1,7 @@
 """When a node is short of something, what is given up first: samples and the clock in, effects out. Pure.
 
 The rules are Kubernetes' (thresholds, grace, minimum reclaim, sticky conditions, one pod at a time, node-level reclaim
-before any pod); the order of pods is `rules.eviction`'s. The loop around it is `node.pressure.housekeeping`.
+before any pod); the order of pods is `rules.qos.eviction`'s. The loop around it is `node.pressure.housekeeping`.
 `story` tells what was decided and why; `admit` refuses pods that a short node must not take.
 """
 
@@ -16,7 +16,7 @@ from kubeqos.model.quantity import Format, Quantity
 from kubeqos.node.pressure.samples import NodeSample, PodSample
 from kubeqos.node.pressure.storagelimits import over_limit
 from kubeqos.plugins.managers import Refusal
-from kubeqos.rules.eviction import (
+from kubeqos.rules.qos.eviction import (
     SIGNALS,
     Candidate,
     Filesystems,
@@ -27,7 +27,7 @@ from kubeqos.rules.eviction import (
     in_line,
     rank,
 )
-from kubeqos.rules.podqos import QosClass, effective_class
+from kubeqos.rules.qos.podqos import QosClass, effective_class
 from kubeqos.rules.taints import tolerates
 
 REASON = "Evicted"

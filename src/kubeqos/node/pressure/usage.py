@@ -19,7 +19,7 @@ from kubeqos.cri.runtime import Runtime
 from kubeqos.model.machine import Machine
 from kubeqos.node.pressure import hostfiles
 from kubeqos.node.pressure.samples import ContainerSample, Level, NodeSample, PodSample, Processor
-from kubeqos.rules.eviction import Filesystems
+from kubeqos.rules.qos.eviction import Filesystems
 
 CONTAINER_LABEL = "io.kubernetes.container.name"
 UID_LABEL, NAMESPACE_LABEL, NAME_LABEL = (f"io.kubernetes.pod.{part}" for part in ("uid", "namespace", "name"))

@@ -12,9 +12,9 @@ from typing import Any
 
 from kubeqos.model.objects import PodSpec, PodView, ResourceList
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.allocated import held_spec
-from kubeqos.rules.classes import ClassKey, demand
-from kubeqos.rules.podqos import effective_limits, effective_requests, pod_level_set
+from kubeqos.rules.qos.allocated import held_spec
+from kubeqos.rules.qos.classes import ClassKey, demand
+from kubeqos.rules.qos.podqos import effective_limits, effective_requests, pod_level_set
 from kubeqos.rules.quota.scopes import VOLUME_ATTRIBUTES_CLASS, is_terminating, pod_standing
 
 Raw = dict[str, Any]

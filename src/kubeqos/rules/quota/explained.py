@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from kubeqos.model.decisions import QuotaCharge
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import WELL_KNOWN, ClassKey
+from kubeqos.rules.qos.classes import WELL_KNOWN, ClassKey
 from kubeqos.rules.quota.charge import Charge
 from kubeqos.rules.quota.ledger import OverQuota, decide
 from kubeqos.rules.quota.quota import Delta, Quota

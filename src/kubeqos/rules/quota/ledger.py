@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kubeqos.model.objects import PodView
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import WELL_KNOWN, ClassKey
+from kubeqos.rules.qos.classes import WELL_KNOWN, ClassKey
 from kubeqos.rules.quota.charge import Charge, charge_pod
 from kubeqos.rules.quota.quota import Delta, Quota, Tally
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeqos.model.objects import ClassQuota, ResourceList, ResourceQuotaView
 from kubeqos.model.quantity import Format, Quantity
-from kubeqos.rules.classes import WELL_KNOWN, ClassKey, Level
+from kubeqos.rules.qos.classes import WELL_KNOWN, ClassKey, Level
 from kubeqos.rules.quota.charge import COMPUTE, Charge, is_tracked
 from kubeqos.rules.quota.scopes import Scope
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kubeqos.model.objects import Affinity, PodView, ResourceQuotaSpec, ScopeExpression
-from kubeqos.rules.podqos import QosClass, effective_class
+from kubeqos.rules.qos.podqos import QosClass, effective_class
 
 TERMINATING = 1
 NOT_TERMINATING = 2

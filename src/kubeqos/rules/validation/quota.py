@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from kubeqos.model import names
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.classes import POD_QOS
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, required
+from kubeqos.rules.qos.classes import POD_QOS
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_non_negative, complain
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.resources import (

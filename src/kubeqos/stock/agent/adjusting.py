@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeqos.cri.providers.host import cgroup_path
+from kubeqos.cri.enforcing.host import cgroup_path
 from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject
 from kubeqos.errors import RemoteError
 from kubeqos.nri.proto import nri_pb2 as nri

@@ -14,9 +14,9 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from kubeqos.client import Api
+from kubeqos.cri.enforcing.systemd import Systemd, UnitValues, is_systemds
 from kubeqos.cri.providers.catalog import Machine
 from kubeqos.cri.providers.reading import read_catalog
-from kubeqos.cri.providers.systemd import Systemd, UnitValues, is_systemds
 from kubeqos.errors import KubeqosError
 from kubeqos.logs import logger
 from kubeqos.nri.plugin import SOCKET, serve

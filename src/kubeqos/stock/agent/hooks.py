@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from kubeqos.cri.enforcing.host import Host
+from kubeqos.cri.enforcing.podcgroups import PodCgroups
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import ClassHolders, Holder
-from kubeqos.cri.providers.host import Host
-from kubeqos.cri.providers.podcgroups import PodCgroups
 from kubeqos.cri.providers.protocol import ClassRefusal, Level, Place, Subject
 from kubeqos.cri.relay import enforce
 from kubeqos.cri.relay.core import Denied

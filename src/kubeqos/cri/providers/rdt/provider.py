@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kubeqos.cri.providers.host import Host
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.providers.protocol import (
     SYSTEM_DEFAULT,
     Advertisement,

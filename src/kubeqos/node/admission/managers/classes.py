@@ -1,7 +1,7 @@
 """Class manager: how many pods and containers hold each QoS class of this node (KEP-3008, "Kubelet").
 
-Counting and fit are `rules.classes`; this keeps the ledger. The runtime enforces classes, so grants are empty: which
-class a container gets is written into its CRI configuration (`node.cri.configs`).
+Counting and fit are `rules.qos.classes`; this keeps the ledger. The runtime enforces classes, so grants are empty:
+which class a container gets is written into its CRI configuration (`node.cri.configs`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from kubeqos.model.objects import PodSpec
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerKey, ContainerRef, Grant, NodeResource, Refusal
-from kubeqos.rules.allocated import held_spec, with_classes_of
-from kubeqos.rules.classes import Catalog, ClassKey, Level, demand, fit
+from kubeqos.rules.qos.allocated import held_spec, with_classes_of
+from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, demand, fit
 from kubeqos.topology.alignment.hints import Hint, Offer
 
 REASON = "QOSResourcesUnavailable"
@@ -72,7 +72,7 @@ class ClassManager:
         return self._take(pod, held_spec(pod.view)) or NOTHING
 
     def _take(self, pod: AdmittedPod, holds: PodSpec) -> Refusal | None:
-        """Let a pod have the classes that it asks for, beside those that it still has (`rules.allocated`)."""
+        """Let a pod have the classes that it asks for, beside those that it still has (`rules.qos.allocated`)."""
         mine = self._held.get(pod.uid, {})
         others = {key: count - mine.get(key, 0) for key, count in self._used.items()}
         problems = fit(pod.view.spec, self.catalog, others)

@@ -28,7 +28,7 @@ from kubeqos.plugins.managers import (
     NodeResource,
     Refusal,
 )
-from kubeqos.rules.podqos import QosClass, effective_requests
+from kubeqos.rules.qos.podqos import QosClass, effective_requests
 from kubeqos.topology.alignment.cpuhints import cpu_hints
 from kubeqos.topology.alignment.hints import Hint, Offer
 from kubeqos.topology.answers import Unsatisfiable, Violation

@@ -25,7 +25,7 @@ from kubeqos.plugins.managers import (
     NodeResource,
     Refusal,
 )
-from kubeqos.rules.podqos import QosClass, effective_requests
+from kubeqos.rules.qos.podqos import QosClass, effective_requests
 from kubeqos.topology.alignment.hints import Hint, Offer
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.memory import MEMORY, Kind, MemoryState

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kubeqos.model import names
-from kubeqos.rules.classes import Level, request_errors
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_found, not_supported, required, too_many
+from kubeqos.rules.qos.classes import Level, request_errors
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,

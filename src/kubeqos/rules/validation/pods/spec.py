@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from kubeqos.model import names
 from kubeqos.model.objects import PodSpec
-from kubeqos.rules.classes import Level, request_errors
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required, too_long
-from kubeqos.rules.podqos import aggregate
+from kubeqos.rules.qos.classes import Level, request_errors
+from kubeqos.rules.qos.podqos import aggregate
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,

@@ -8,7 +8,7 @@ from typing import Any
 from kubeqos.model import names
 from kubeqos.model.gotext import quote
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid
-from kubeqos.rules.podqos import spec_qos_class
+from kubeqos.rules.qos.podqos import spec_qos_class
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, complain, go_struct
 from kubeqos.rules.validation.equality import described, differences, same
 from kubeqos.rules.validation.meta import check_meta_update, meta_of

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from kubeqos.model.objects import ContainerStatus, ContainerView, PodSpec, PodView, QosResourceRequest, Resources
-from kubeqos.rules.classes import ClassKey, demand, requested
-from kubeqos.rules.podqos import max_into
+from kubeqos.rules.qos.classes import ClassKey, demand, requested
+from kubeqos.rules.qos.podqos import max_into
 
 _Classes = list[QosResourceRequest]
 Raw = dict[str, Any]

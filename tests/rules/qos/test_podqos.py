@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.model.objects import PodSpec, PodView, convert
-from kubeqos.rules.podqos import QosClass, effective_limits, effective_requests, qos_class
+from kubeqos.rules.qos.podqos import QosClass, effective_limits, effective_requests, qos_class
 
 AMOUNTS = st.sampled_from(["0", "100m", "1", "1Gi", "500Mi"])
 LISTS = st.dictionaries(st.sampled_from(["cpu", "memory", "ephemeral-storage"]), AMOUNTS)

@@ -1,7 +1,8 @@
 """systemd over D-Bus: starts slices, sets properties of units and stops them, and hears when it has been reloaded.
 
-What the properties are is decided in `rules.unitproperties`. Called by the node's keeper of cgroups, for its slices,
-and by the relay, for the cgroups that its classes change. The address is a parameter: tests bring a bus of their own.
+What the properties are is decided in `rules.qos.unitproperties`. Called by the node's keeper of cgroups, for its
+slices, and by the relay, for the cgroups that its classes change. The address is a parameter: tests bring a bus of
+their own.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubeqos.cri.providers.host import write_lines
+from kubeqos.cri.enforcing.host import write_lines
 from kubeqos.errors import RemoteError
 from kubeqos.logs import logger
-from kubeqos.rules.unitproperties import Properties, translated, unit_of
+from kubeqos.rules.qos.unitproperties import Properties, translated, unit_of
 
 SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
 BOOTED = Path("/run/systemd/system")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos.cri.enforcing.host import Host
+from kubeqos.cri.enforcing.systemd import UnitValues
 from kubeqos.cri.providers.effects import CgroupWrite, holds, write
-from kubeqos.cri.providers.host import Host
 from kubeqos.cri.providers.protocol import Place
-from kubeqos.cri.providers.systemd import UnitValues
 from tests.cri.systemd import simulated_systemd
 
 POD = "/kubepods.slice/kubepods-podx.slice"

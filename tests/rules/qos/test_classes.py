@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.model.objects import NodeQosResources, PodSpec, convert
-from kubeqos.rules.classes import (
+from kubeqos.rules.qos.classes import (
     Catalog,
     Level,
     Source,

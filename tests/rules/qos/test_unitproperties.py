@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeqos.rules.unitproperties import INFINITY, quota_as_kept, slice_path, translated, unit_of
+from kubeqos.rules.qos.unitproperties import INFINITY, quota_as_kept, slice_path, translated, unit_of
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kubeqos.model.objects import PodView
-from kubeqos.rules.allocated import held_classes, held_spec, with_classes_of
-from kubeqos.rules.classes import ClassKey, Level, demand
+from kubeqos.rules.qos.allocated import held_classes, held_spec, with_classes_of
+from kubeqos.rules.qos.classes import ClassKey, Level, demand
 
 RDT = frozenset({"rdt"})
 

@@ -9,7 +9,7 @@ import pytest
 from kubeqos.errors import ConfigurationError
 from kubeqos.model.objects import PodSpec, convert
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.eviction import Candidate, PodUsage, Ranking, eviction_message, rank, thresholds
+from kubeqos.rules.qos.eviction import Candidate, PodUsage, Ranking, eviction_message, rank, thresholds
 
 MI = 1 << 20
 

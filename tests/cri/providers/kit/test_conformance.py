@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.cri.providers.conformance import Kit
 from kubeqos.cri.providers.edge import edit_problems, offer_problems, sample_problems
+from kubeqos.cri.providers.kit.conformance import Kit
+from kubeqos.cri.providers.kit.skeleton import write_skeleton
 from kubeqos.cri.providers.protocol import (
     Advertisement,
     ClassInfo,
@@ -25,7 +26,6 @@ from kubeqos.cri.providers.protocol import (
     Subject,
 )
 from kubeqos.cri.providers.remote import RemoteProvider, serve
-from kubeqos.cri.providers.skeleton import write_skeleton
 from kubeqos.errors import InputError, RemoteError
 
 OFFER = Advertisement("example.com/turbo", Level.CONTAINER, True, (ClassInfo("high", 2), ClassInfo("low")))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeqos.rules.classes import WELL_KNOWN, Level
-from kubeqos.rules.classobjects import ClassObjects
+from kubeqos.rules.qos.classes import WELL_KNOWN, Level
+from kubeqos.rules.qos.classobjects import ClassObjects
 
 
 def known(resource: str, cls: str, level: str = "container", namespaces: list[str] | None = None) -> dict[str, Any]:

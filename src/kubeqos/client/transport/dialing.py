@@ -11,8 +11,8 @@ import ssl
 from collections.abc import Callable
 from urllib.parse import SplitResult, unquote
 
-from kubeqos.client.address import PORTS, Address, basic
-from kubeqos.client.connection import Connection
+from kubeqos.client.transport.address import PORTS, Address, basic
+from kubeqos.client.transport.connection import Connection
 
 MOST_ANSWER = 1 << 16
 

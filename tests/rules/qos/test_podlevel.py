@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeqos.rules.podlevel import CPU, IO, MEMORY, Level, amount, effective_protection, pod_contents
+from kubeqos.rules.qos.podlevel import CPU, IO, MEMORY, Level, amount, effective_protection, pod_contents
 
 MIB = 1 << 20
 

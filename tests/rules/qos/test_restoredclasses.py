@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeqos.rules.restoredclasses import Origin, restored, shown
+from kubeqos.rules.qos.restoredclasses import Origin, restored, shown
 
 
 def template(image: str, cls: str = "", **labels: str) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.cri.providers.host import Host
-from kubeqos.cri.providers.podcgroups import PodCgroups, is_pod, read_mark
+from kubeqos.cri.enforcing.host import Host
+from kubeqos.cri.enforcing.podcgroups import PodCgroups, is_pod, read_mark
 from kubeqos.node.cgroups.files import CgroupFiles
 from kubeqos.node.cgroups.plan import plan
-from kubeqos.rules.cgroups import CgroupSettings
+from kubeqos.rules.qos.cgroups import CgroupSettings
 from tests.node.cgroups.test_cgroups import NODE, admitted, read
 from tests.node.pods import container, pod
 

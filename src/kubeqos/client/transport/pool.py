@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-from kubeqos.client.connection import Connection
-from kubeqos.client.dialing import NotSent
+from kubeqos.client.transport.connection import Connection
+from kubeqos.client.transport.dialing import NotSent
 
 MOST = 32
 OPENING = 4  # at the same time, once there is a session to go on with

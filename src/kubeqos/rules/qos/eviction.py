@@ -16,7 +16,7 @@ from typing import Any
 from kubeqos.errors import ConfigurationError
 from kubeqos.model.objects import PodSpec
 from kubeqos.model.quantity import Quantity, QuantityError
-from kubeqos.rules.podqos import QosClass, effective_requests, pod_level_set, spec_qos_class
+from kubeqos.rules.qos.podqos import QosClass, effective_requests, pod_level_set, spec_qos_class
 
 CRITICAL_PRIORITY = 2_000_000_000
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeqos.rules.classes import WELL_KNOWN, Level
+from kubeqos.rules.qos.classes import WELL_KNOWN, Level
 
 QOS_CLASSES = "qosclasses.kubeqos.io"
 QOS_CLASSES_PATH = ("kubeqos.io", "v1alpha1", "qosclasses")

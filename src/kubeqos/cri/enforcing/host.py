@@ -17,7 +17,7 @@ from pathlib import Path
 from kubeqos.cri.providers.effects import CgroupWrite, Effect, SetRlimit, holds
 from kubeqos.cri.providers.protocol import Place, SubjectGone
 from kubeqos.errors import RemoteError
-from kubeqos.rules.unitproperties import slice_path
+from kubeqos.rules.qos.unitproperties import slice_path
 
 V1, V2 = 1, 2
 

@@ -63,7 +63,7 @@ from pathlib import Path
 
 from {module} import {name}
 
-from kubeqos.cri.providers.conformance import Kit
+from kubeqos.cri.providers.kit.conformance import Kit
 from kubeqos.cri.providers.protocol import Level, Place, Subject
 from kubeqos.cri.providers.remote import serve
 

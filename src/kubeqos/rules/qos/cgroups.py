@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from kubeqos.model.objects import ContainerView, PodSpec, PodView, ResourceList
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.podqos import QosClass, aggregate, effective_limits, effective_requests, pod_level_set
+from kubeqos.rules.qos.podqos import QosClass, aggregate, effective_limits, effective_requests, pod_level_set
 
 MIN_SHARES, MAX_SHARES, SHARES_PER_CPU = 2, 262_144, 1024
 MIN_QUOTA_US, DEFAULT_PERIOD_US = 1000, 100_000

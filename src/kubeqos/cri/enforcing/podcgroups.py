@@ -1,6 +1,6 @@
 """Carries the classes of containers up to their pod's cgroup, where pods compete, and memory protection to all above.
 
-The values are those of `rules.podlevel`, from what stands in the containers' cgroups. What was set is noted on the
+The values are those of `rules.qos.podlevel`, from what stands in the containers' cgroups. What was set is noted on the
 cgroup itself (an extended attribute, which goes with it): whoever else keeps that cgroup, such as a kubeqos node, reads
 there what it has to leave, and what stood there before can be put back. Called by the relay.
 """
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubeqos.codec import JsonError, decode_json, encode_json
-from kubeqos.cri.providers.host import V1, V2, Host, write_lines
-from kubeqos.rules import podlevel
-from kubeqos.rules.podlevel import IO, MEMORY, PROTECTIONS, Level, Protection
+from kubeqos.cri.enforcing.host import V1, V2, Host, write_lines
+from kubeqos.rules.qos import podlevel
+from kubeqos.rules.qos.podlevel import IO, MEMORY, PROTECTIONS, Level, Protection
 
 ATTRIBUTE = "user.kubeqos.classes"
 _HIERARCHY = {podlevel.CPU: "cpu", IO: "blkio"}

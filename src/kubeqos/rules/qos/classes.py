@@ -14,7 +14,7 @@ from typing import Any
 from kubeqos.model.names import qualified_name
 from kubeqos.model.objects import ContainerView, NodeQosResources, PodSpec, QosResourceInfo, QosResourceRequest
 from kubeqos.rules.fielderror import FieldError, duplicate, forbidden, invalid, not_supported, required
-from kubeqos.rules.podqos import max_counts
+from kubeqos.rules.qos.podqos import max_counts
 
 POD_QOS = "pod-qos"
 """Informational for the runtime only: never requested, never advertised (DESIGN ruling 5)."""
@@ -223,7 +223,7 @@ def demand(spec: PodSpec, container_level: Collection[str] = WELL_KNOWN) -> dict
     the init peak and sidecars plus app containers (DESIGN ruling 3). A pod-wide request counts for containers where its
     name is in `container_level` or is also requested by one of them, and as a pod-level class otherwise. Implicit
     defaults are never counted. Where two classes of one resource are named, as in what a pod holds while it is changed
-    (`rules.allocated`), each counts.
+    (`rules.qos.allocated`), each counts.
     """
     everyone = (*spec.init_containers, *spec.containers)
     if not spec.qos_resources and not any(container.resources.qos_resources for container in everyone):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeqos.model.objects import PodSpec, PodView, convert
-from kubeqos.rules.cgroups import (
+from kubeqos.rules.qos.cgroups import (
     CgroupSettings,
     MemoryPolicy,
     NodeMemory,
@@ -15,7 +15,7 @@ from kubeqos.rules.cgroups import (
     pod_values,
     weight,
 )
-from kubeqos.rules.podqos import QosClass
+from kubeqos.rules.qos.podqos import QosClass
 
 GI = 1 << 30
 NODE = NodeMemory(capacity_bytes=64 * GI, allocatable_bytes=60 * GI)

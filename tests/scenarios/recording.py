@@ -21,6 +21,7 @@ MASKS = (
     (re.compile(r" +\d+\.\d s\b"), " <seconds>"),
     (re.compile(r"\(\d+\.\d ms\)"), "(<took>)"),
     (re.compile(r"\(process \d+\)"), "(process <pid>)"),
+    (re.compile(r"#/login/[\w-]+"), "#/login/<code>"),
     (re.compile(r"(?:SOURCES)?/[\w./-]*bin/python[\d.]*"), "PYTHON"),
 )
 

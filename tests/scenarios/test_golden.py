@@ -56,7 +56,7 @@ ONLINE = {
     "classes": "classes",
     "classes-wide": "classes -o wide",
     "classes-name": "classes -o name",
-    "classes-plan": "classes plan examples/qos-classes/next-classes.yaml -o wide",
+    "classes-plan": "classes plan examples/class-files/next-classes.yaml -o wide",
     "classes-drain": "classes drain rdt=gold",
     "describe-node": "describe node node-a",
     "describe-pod": "describe pod first",

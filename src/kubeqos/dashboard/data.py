@@ -259,6 +259,8 @@ class HeldCpus(Data, frozen=True, kw_only=True):
     cpus: str
     exclusive: bool
     mems: str
+    partition: str = ""
+    """What the kernel made of its own CPUs: a partition, or why not."""
 
 
 class PodData(Data, frozen=True, kw_only=True):

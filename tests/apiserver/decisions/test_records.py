@@ -81,6 +81,16 @@ async def test_quotas_that_count_a_pod_are_told_with_scope_charge_and_rest(api: 
     )
 
 
+async def test_a_quota_that_came_after_a_pod_did_not_charge_it(api: TransportApi) -> None:
+    space = await namespace(api, "later")
+    await api.create(RESOURCE_QUOTAS, {"metadata": {"name": "first"}, "spec": {"hard": {"pods": "9"}}}, space)
+    await api.create(PODS, pod("web"), space)
+    await api.create(RESOURCE_QUOTAS, {"metadata": {"name": "second"}, "spec": {"hard": {"pods": "9"}}}, space)
+    (told,) = (await record(api, space, "web")).decisions
+    assert isinstance(told, d.Admission)
+    assert [one.quota for one in told.quotas] == ["first"]
+
+
 async def test_a_refused_pod_has_a_record_and_what_was_asked_for(api: TransportApi) -> None:
     space = await namespace(api, "refused")
     await api.create(RESOURCE_QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}, space)

@@ -36,7 +36,7 @@ MOST_GATHERED = 4096
 """Entries between two looks; more are lost."""
 MOST_ADMISSIONS = 200
 """Pods between two looks whose admission is worked out again to be told."""
-_POD = kind_named("Pod")
+_POD, _QUOTA = kind_named("Pod"), kind_named("ResourceQuota")
 log = logger("kubeqos.apiserver")
 
 
@@ -182,7 +182,7 @@ class DecisionKeeper:
 
     def _admitted(self, event: Event) -> bool:
         namespace = event.key.removeprefix(_POD.prefix).partition("/")[0]
-        quotas = self._chain.ledger.quotas(namespace)
+        quotas = [one for one in self._chain.ledger.quotas(namespace) if self._was_there(namespace, one.name, event)]
         if not recorded.is_worth_telling(event.value, quotas):
             return False
         pod = decode_json(event.value)
@@ -190,6 +190,11 @@ class DecisionKeeper:
         told = recorded.admission(pod, quotas, self._chain.container_level, at)
         self._gather(Entry(_reference(pod), told))
         return True
+
+    def _was_there(self, namespace: str, quota: str, event: Event) -> bool:
+        """Whether a quota was there when a pod was made: this is told a moment later, and it may have come since."""
+        stored = self._store.get(_QUOTA.key(namespace, quota))
+        return stored is not None and stored.created < event.revision
 
     def _departed(self, event: Event) -> None:
         if len(self._gathered) >= MOST_GATHERED:

@@ -16,7 +16,7 @@ NAMED = {
     5: "bindings are lost on their way to the API server",
     6: "a runtime hangs while an agent takes over",
 }
-CI_MINUTES = 8
+CI_MINUTES = 4
 
 
 def torture(folder: Path, *words: str) -> Any:

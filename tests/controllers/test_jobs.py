@@ -127,6 +127,17 @@ def test_a_job_runs_its_pod_and_is_complete() -> None:
     assert world.told == ["Completed"]
 
 
+def test_a_clock_that_is_set_back_does_not_keep_a_failed_pod_from_its_successor() -> None:
+    world = JobWorld()
+    world.settle()
+    world.finish(world.active()[0], "Failed")
+    plan = world.step()
+    assert not world.active() and plan.look_again == 10.0
+    world.now -= 3600
+    world.settle()
+    assert len(world.active()) == 1
+
+
 def test_so_many_at_once_and_so_many_in_all() -> None:
     world = JobWorld(completions=5, parallelism=2)
     world.settle()

@@ -18,6 +18,7 @@ from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.claims.admission import check_claims
 from kubeqos.cci.sdk import keep_serving
 from kubeqos.client import TransportApi
+from kubeqos.clock import NS, Timer, WallClock
 from kubeqos.cluster.clusterfile import NodePlan
 from kubeqos.cluster.embedded import SERVER_GATES
 from kubeqos.cluster.nodes import configuration
@@ -51,7 +52,7 @@ from tests.torture.laws import Books, Starts, Violation, check_quota, check_runt
 from tests.torture.network import Network, Wire
 from tests.torture.plan import Shape
 from tests.torture.sockets import Sockets
-from tests.torture.virtualtime import Incarnation, VirtualLoop
+from tests.torture.virtualtime import EPOCH, Incarnation, VirtualLoop
 
 GOLD = 2
 OFFERS = (Advertisement("rdt", Level.CONTAINER, False, (ClassInfo("gold", GOLD), ClassInfo("silver", 0)), "silver"),)
@@ -97,6 +98,19 @@ class WatchedDatabase(Database):
                 check_quota(world.books, written)
             except Violation as violation:  # not raised here: the store would take it for an error of the disk
                 world.violated(str(violation))
+
+
+class ProcessTime(WallClock):
+    """What passes for processes: a container runs as long as it runs, whatever the clocks on walls say meanwhile."""
+
+    def now_ns(self) -> int:
+        return round((EPOCH + asyncio.get_running_loop().time()) * NS)
+
+    def call_at(self, at_ns: int, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(max(0.0, (at_ns - self.now_ns()) / NS), callback)
+
+    async def sleep_until(self, at_ns: int) -> None:
+        await asyncio.sleep(max(0.0, (at_ns - self.now_ns()) / NS))
 
 
 class WatchedRuntime(SimulatedRuntime):
@@ -195,11 +209,13 @@ class World:
             self.start(name)
 
     def _ended(self, name: str, life: Incarnation, task: asyncio.Task[None]) -> None:
-        """None of them should; but a server that cannot open its files on a full disk says so, and is tried again."""
+        """None of them should; but what cannot write its files on a full disk says so, and is tried again."""
         if not life.alive:
             return
         error = None if task.cancelled() else task.exception()
-        if not (name == "api" and isinstance(error, KubeqosError) and self.disk_fails):
+        kind, _, node = name.partition("-")
+        full = self.disk_fails if name == "api" else kind in ("plugins", "driver") and node in self.full_nodes
+        if not (full and isinstance(error, KubeqosError)):
             self.violated(f"{name} ended by itself: {_causes(error)}")
         self.components.kill(life)
 
@@ -270,7 +286,7 @@ class World:
     async def _run_runtime(self, node: str) -> None:
         """A runtime that remembers what there was before a reboot, unless that was wiped; nothing runs any more."""
         WatchedRuntime.world = self
-        runtime = WatchedRuntime(laptop8(), OFFERS, name=node, logs=False)
+        runtime = WatchedRuntime(laptop8(), OFFERS, name=node, logs=False, clock=ProcessTime())
         runtime.node = node
         if (before := self.runtimes.get(node)) is not None:
             if node in self.wiped:

@@ -42,6 +42,7 @@ from kubeqos.model.timestamps import seconds_of, timestamp
 
 MANAGED_BY = "kubernetes.io/job-controller"
 BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
+CLOCK_SKEW_SECONDS = 60.0  # between a node and us, that is nothing to wonder about
 UNCOUNTED_AT_ONCE = 500
 
 
@@ -350,7 +351,9 @@ def _backoff(failed: list[JsonObject], succeeded: list[JsonObject], job: JsonObj
     if not since:
         return 0.0
     delay = min(BACKOFF_SECONDS * 2.0 ** min(len(since) - 1, 30), LONGEST_BACKOFF_SECONDS)
-    return max(0.0, max(since) + delay - now)
+    wait = max(since) + delay - now
+    # A failure that lies more than a little in the future: a clock was set back. Nobody waits until it has caught up.
+    return wait if 0.0 < wait <= delay + CLOCK_SKEW_SECONDS else 0.0
 
 
 def job_pod(job: JsonObject, index: int | None = None, failed: Sequence[JsonObject] = ()) -> JsonObject:

@@ -49,7 +49,7 @@ class Registration:
             self.class_objects = await self._read_class_objects()
         now = self._clock.now_ns() / NS
         await self._keep_node(labels, annotations, status, now)
-        if now - self._leased_at >= self._lease_seconds / 4:
+        if not _within_the_last(self._lease_seconds / 4, self._leased_at, now):
             await self._renew()
             self._leased_at = now
 
@@ -83,7 +83,7 @@ class Registration:
         stamp = timestamp(now)
         built = status((self.node.get("status") or {}).get("conditions") or [], stamp)
         told = {"labels": dict(labels), "annotations": dict(annotations), "status": _without_heartbeat(built)}
-        if told == self._written and now - self._written_at < HEARTBEAT_SECONDS:
+        if told == self._written and _within_the_last(HEARTBEAT_SECONDS, self._written_at, now):
             return
         try:
             metadata = self.node["metadata"]
@@ -117,6 +117,11 @@ class Registration:
                 "spec": spec,
             }
             await self._api.create(LEASES, body, LEASE_NAMESPACE)
+
+
+def _within_the_last(seconds: float, then: float, now: float) -> bool:
+    """A time to come is none of the past: a clock that was set back must not silence the node until it catches up."""
+    return 0 <= now - then < seconds
 
 
 def _within(some: Mapping[str, str], all_of: Any) -> bool:

@@ -100,6 +100,28 @@ async def test_writes_that_the_disk_refuses_charge_nothing(tmp_path: Path) -> No
         assert used(core) == {"count/configmaps": "3"}
 
 
+async def test_what_a_full_disk_did_not_take_is_given_back_later(tmp_path: Path) -> None:
+    now = START
+    async with server(tmp_path / "db", lambda: now, max_bytes=600_000) as core:
+        await make(core, QUOTA, quota(pods="2"))
+        await make(core, POD, bound_pod("hangs"))
+        await delete(core, POD, "default", "hangs", DeleteOptions(grace=30))
+        stored = core.store.get(POD.key("default", "hangs"))
+        assert stored is not None
+        big = {"metadata": {"name": "big"}, "data": {"x": "x" * 900_000}}
+        now = START + 61
+        outcomes = await asyncio.gather(
+            make(core, CONFIG, big),
+            core.admission.expire(decode_json(stored.value)),
+            return_exceptions=True,  # type: ignore[attr-defined]
+        )
+        assert all(isinstance(outcome, StoreError) for outcome in outcomes), outcomes
+        assert used(core) == {"pods": "1"}
+        watching = asyncio.create_task(Expiry(core.store, core.admission, lambda: now).run())  # type: ignore[arg-type]
+        await until(lambda: used(core) == {"pods": "0"})
+        watching.cancel()
+
+
 async def test_a_quota_is_counted_while_pods_come_and_go(tmp_path: Path) -> None:
     """Counting takes turns with everybody else, and the sum is still that of the moment when the quota is written."""
     async with server(tmp_path / "db", lambda: START) as core:

@@ -30,7 +30,7 @@ from kubeqos.rules.qos.classobjects import QOS_CLASSES, QOS_CLASSES_PATH, ClassO
 from kubeqos.rules.quota import Charge, Quota, QuotaLedger, charge_of, charge_pod
 from kubeqos.rules.requests import Admitted, Check, ClusterFacts, Operation, Request, RequestRefused
 from kubeqos.rules.services.addresses import DEFAULT_RANGE, ServiceAddresses
-from kubeqos.store import Store
+from kubeqos.store import Store, StoreError
 from kubeqos.web.status import ApiError
 
 _LIMIT_RANGE, _QUOTA, _NODE = kind_named("LimitRange"), kind_named("ResourceQuota"), kind_named("Node")
@@ -322,8 +322,15 @@ class Chain:
         namespace = view.metadata.namespace
         self._counted.pop(namespace, None)  # the pod costs less now, though it did not change
         deltas = self.ledger.expire(namespace, view)
-        if deltas:
+        if not deltas:
+            return
+        try:
             await self._store.commit([], self.statuses(namespace, deltas))
+        except StoreError:
+            # Nobody has been told: it is charged as before, or its end would give back nothing, and be told never.
+            self._expired.discard(view.metadata.uid)
+            self._load()
+            raise
 
     def statuses(self, namespace: str, names: Iterable[str]) -> Coalesced:
         """The quotas to be written in a transaction."""

@@ -19,6 +19,7 @@ from kubeqos.model.timestamps import seconds_of
 from kubeqos.store import Store, StoreError
 
 _PODS = kind_named("Pod")
+RETRY_SECONDS = 5.0
 _GOING = b'"deletionTimestamp":'
 log = logger("kubeqos.apiserver")
 
@@ -88,5 +89,6 @@ class Expiry:
         if when is not None and when < self._clock():
             try:
                 await self._chain.expire(pod)
-            except StoreError as error:
-                log.error("quota of expired pod %s: %s", key, error)
+            except StoreError as error:  # a full disk, for example: it will have room again
+                log.error("quota of expired pod %s: %s; trying again in %g s", key, error, RETRY_SECONDS)
+                self._due[key] = self._clock() + RETRY_SECONDS

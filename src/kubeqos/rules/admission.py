@@ -32,7 +32,7 @@ from kubeqos.rules.qos.classes import (
 from kubeqos.rules.qos.restoredclasses import restored
 from kubeqos.rules.quota import Charge, Deltas
 from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
-from kubeqos.rules.runtimeclass import apply_runtime_class
+from kubeqos.rules.runtimeclass import apply_runtime_class, overhead_refusal
 from kubeqos.rules.services.updates import drop_type_dependent, keep_allocated
 from kubeqos.rules.validation import validate, warnings
 from kubeqos.rules.validation.meta import drop_repeated_owners
@@ -334,15 +334,8 @@ def runtime_overhead(work: Work) -> RequestRefused | None:
     known, spec = work.around.runtime_classes, work.new.get("spec") or {}
     if known is None or not spec.get("overhead"):
         return None
-    named = known.get(spec.get("runtimeClassName") or "") or {}
-    fixed = (named.get("overhead") or {}).get("podFixed")
-    if not fixed:
-        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-        return refuse(work.request, why)
-    if fixed != spec["overhead"]:
-        why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
-        return refuse(work.request, why)
-    return None
+    wrong = overhead_refusal(spec["overhead"], known.get(spec.get("runtimeClassName") or "") or {})
+    return refuse(work.request, wrong) if wrong else None
 
 
 def service_type(work: Work) -> RequestRefused | None:

@@ -1,6 +1,6 @@
 """What a RuntimeClass adds to the pods that name it: its overhead, and where such pods can run.
 
-Called by admission on creates. A pod that says something else than its class is refused by the caller.
+Called by admission on creates. A pod that says something else than its class is refused by the caller, in these words.
 """
 
 from __future__ import annotations
@@ -28,4 +28,14 @@ def apply_runtime_class(spec: Raw, runtime_class: Raw) -> str | None:
     missing = [one for one in tolerated if one not in (spec.get("tolerations") or ())]
     if missing:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *missing]
+    return None
+
+
+def overhead_refusal(overhead: Raw, runtime_class: Raw) -> str | None:
+    """Why a pod may not say this about its overhead: its class says something else, or nothing."""
+    fixed = (runtime_class.get("overhead") or {}).get("podFixed")
+    if not fixed:
+        return "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+    if fixed != overhead:
+        return "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
     return None

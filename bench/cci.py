@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from bench.machine import describe
-from kubeqos.cci.claims.resolving import ResolvedClaim
 from kubeqos.cci.drivers import PLUGIN_TYPE
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
@@ -29,6 +28,7 @@ from kubeqos.plugins.managers import AdmittedPod, Grant
 from kubeqos.plugins.registration import Watcher
 from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import ANYWHERE
+from kubeqos.topology.claims.resolving import ResolvedClaim
 
 DRIVER = "reference.cci.kubeqos.io"
 ADMISSIONS = 1000

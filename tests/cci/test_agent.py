@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from kubeqos.cci.builtin.reference import Reference
-from kubeqos.cci.claims.resolving import ResolvedClaim
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.sdk import Driver, running
 from kubeqos.cci.stateservice import SOCKET_NAME
@@ -35,6 +34,7 @@ from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import PodRecord
 from kubeqos.node.run import running_plugins
 from kubeqos.node.runtime.executor import Executor
+from kubeqos.topology.claims.resolving import ResolvedClaim
 from tests.cci.world import DRIVER, PATIENT, container, cores, cpus, exclusive, overlaps
 from tests.cri.containerd import Containerd, missing, running_containerd
 from tests.cri.images import BUSYBOX_IMAGE

@@ -16,7 +16,6 @@ from kubeqos.cci.builtin.hpc import Hpc
 from kubeqos.cci.builtin.power import Power
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.builtin.scripted import Scripted
-from kubeqos.cci.claims.parameters import Parameters, parse
 from kubeqos.cci.conformance import CHECKS, examine
 from kubeqos.cci.sdk import Ask, Cores, Driver, End, Start, running
 from kubeqos.cli.parts.cci import command as cci
@@ -24,6 +23,7 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import MACHINES, big384, hybrid20, kep80, laptop8, split80
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Unsatisfiable
+from kubeqos.topology.claims.parameters import Parameters, parse
 from tests.cci.world import KEP_CLAIM, Node, cores, cpus, exclusive, pod
 
 

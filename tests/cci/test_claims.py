@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kubeqos.cci.claims.asks import Wrong, asks_of, check_config, check_pod
 from kubeqos.cci.claims.fetching import fetch_claims
-from kubeqos.cci.claims.resolving import Objects, ResolvedClaim, Unresolved, resolve
 from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import CONFIG_MAPS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, RESOURCE_CLASSES, Resource
 from kubeqos.model.objects import PodView
+from kubeqos.topology.claims.asks import Wrong, asks_of, check_config, check_pod
+from kubeqos.topology.claims.resolving import Objects, ResolvedClaim, Unresolved, resolve
 from tests.cci.world import KEP_CLAIM
 
 CLASS = {"metadata": {"name": "cpu-resources"}, "driverName": "reference.cci.kubeqos.io"}
@@ -120,8 +120,8 @@ async def test_a_pod_without_claims_costs_no_reads() -> None:
     assert await fetch_claims(cluster, pod()) == {} and cluster.reads == []  # type: ignore[arg-type]
     objects: Objects = {}
     assert resolve(pod(BY_TEMPLATE), objects) == (
-        (RESOURCE_CLAIMS, "default", "hpc-cores"),
-        (RESOURCE_CLAIM_TEMPLATES, "default", "compute"),
+        ("ResourceClaim", "default", "hpc-cores"),
+        ("ResourceClaimTemplate", "default", "compute"),
     )
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.cci.answers import MOST_WORDS, Lie, refused, verified
-from kubeqos.cci.claims.parameters import Parameters, parse_handle
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.model.hardware.named import laptop8
+from kubeqos.topology.claims.parameters import Parameters, parse_handle
 from tests.cci.world import cores, cpus
 
 MACHINE = laptop8()

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.cci.claims.document import Problem, read
-from kubeqos.cci.claims.parameters import Group, Parameters, parse, parse_handle
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.hardware.named import big384, kep80
 from kubeqos.model.machine import CoreKind
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings
+from kubeqos.topology.claims.document import Problem, read
+from kubeqos.topology.claims.parameters import Group, Parameters, parse, parse_handle
 from tests.cci.world import KEP_CLAIM
 
 

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from kubeqos.cci.answers import verified
 from kubeqos.cci.builtin.reference import Reference
-from kubeqos.cci.claims.parameters import Group, Parameters
 from kubeqos.cci.drivers import Driver as Registered
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sdk import Servicer
-from kubeqos.cci.store import ResourceSet, Store
+from kubeqos.cci.store import Store
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.annotations.wellknown import HOLDINGS_ANNOTATION
@@ -31,6 +30,8 @@ from kubeqos.model.machine import CoreKind, Machine
 from kubeqos.plugins.managers import AdmittedPod, Grant
 from kubeqos.topology.alignment.hints import ANYWHERE
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings, violations
+from kubeqos.topology.claims.holdings import ResourceSet
+from kubeqos.topology.claims.parameters import Group, Parameters
 from tests.cci.world import DRIVER, overlaps, owned_by, pod
 from tests.node.updates.told import Told
 from tests.topology.strategies import machines

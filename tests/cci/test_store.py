@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.cci.claims.parameters import Group, Parameters
-from kubeqos.cci.store import FILE_NAME, Departure, Holding, ResourceSet, Store, StoredContainer
+from kubeqos.cci.store import FILE_NAME, Departure, Store
 from kubeqos.codec import decode_json
 from kubeqos.model.hardware.named import laptop8, tiny2
 from kubeqos.topology.attributes import Siblings
+from kubeqos.topology.claims.holdings import Holding, ResourceSet, StoredContainer
+from kubeqos.topology.claims.parameters import Group, Parameters
 from tests.cci.world import cpus
 
 

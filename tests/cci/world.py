@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kubeqos.cci.claims.resolving import ResolvedClaim
 from kubeqos.cci.drivers import PLUGIN_TYPE, Deadlines
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.sdk import Driver, running
@@ -37,6 +36,7 @@ from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, Refusal
 from kubeqos.plugins.registration import Watcher
 from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import ANYWHERE
+from kubeqos.topology.claims.resolving import ResolvedClaim
 from tests.node.updates.told import Told
 
 QUICK = Deadlines(call=0.5, health=0.3, probe_every=0.3, probe_sick_every=0.05)

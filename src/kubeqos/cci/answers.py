@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubeqos.cci.claims.parameters import Group, Parameters
 from kubeqos.cci.proto import cci_pb2 as pb
-from kubeqos.cci.store import ResourceSet, exclusive_set
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.attributes import Siblings, violations
+from kubeqos.topology.claims.holdings import ResourceSet, exclusive_set
+from kubeqos.topology.claims.parameters import Group, Parameters
 
 
 @dataclass(frozen=True, slots=True)

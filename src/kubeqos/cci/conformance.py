@@ -15,16 +15,16 @@ from typing import Any
 import grpc.aio
 
 from kubeqos.cci.answers import Lie, verified
-from kubeqos.cci.claims.parameters import Group, Parameters
 from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS, negotiate
 from kubeqos.cci.proto import cci_pb2 as pb
-from kubeqos.cci.store import ResourceSet
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.registration import ask_info
 from kubeqos.plugins.sockets import call, dial
 from kubeqos.topology.attributes import DeviceAffinity, MemoryAffinity, Siblings
+from kubeqos.topology.claims.holdings import ResourceSet
+from kubeqos.topology.claims.parameters import Group, Parameters
 
 CALL_SECONDS = 5.0
 _ANSWERS = {name: answer for name, _, answer in METHODS}

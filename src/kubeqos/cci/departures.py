@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from kubeqos.cci.answers import refused
 from kubeqos.cci.drivers import Drivers
 from kubeqos.cci.proto import cci_pb2 as pb
-from kubeqos.cci.store import Departure, Holding, Store
+from kubeqos.cci.store import Departure, Store
 from kubeqos.errors import RemoteError
 from kubeqos.logs import logger
 from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.topology.claims.holdings import Holding
 
 log = logger("kubeqos.cci")
 

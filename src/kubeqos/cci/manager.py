@@ -17,16 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from kubeqos.cci.answers import refused
-from kubeqos.cci.claims.asks import Wrong, asks_of
 from kubeqos.cci.claims.claiming import INVALID, REFUSED, UNAVAILABLE, Claiming
 from kubeqos.cci.claims.devices import DeviceLocator, locate_by_name
 from kubeqos.cci.departures import Departures
 from kubeqos.cci.drivers import Deadlines, Driver, Drivers
 from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
-from kubeqos.cci.sharing import because, memory_nodes, place, pool_of, running_on
 from kubeqos.cci.startup import check_reserved
-from kubeqos.cci.store import FILE_NAME, Holding, Key, Store, StoredContainer
+from kubeqos.cci.store import FILE_NAME, Store
 from kubeqos.errors import RemoteError, StateError
 from kubeqos.logs import logger
 from kubeqos.model.annotations.computepolicies import compute_policy
@@ -47,6 +45,9 @@ from kubeqos.plugins.managers import (
 from kubeqos.supervision import Supervisor
 from kubeqos.topology.alignment.hints import Hint, Offer
 from kubeqos.topology.answers import Unsatisfiable
+from kubeqos.topology.claims.asks import Wrong, asks_of
+from kubeqos.topology.claims.holdings import Holding, Key, StoredContainer
+from kubeqos.topology.claims.sharing import because, memory_nodes, place, pool_of, running_on
 
 NOT_STORED = "CCIStateError"
 CONDITION = "ComputeDriversReady"
@@ -350,8 +351,7 @@ class CciManager:
         Claims repeat their cores as requests. Siblings that they keep idle are in nobody's requests, nor for anybody.
         """
         online = self.machine.online
-        idle = sum(len(entry.whole - entry.cpus) for entry in self.store.entries.values() if not entry.transient)
-        return [NodeResource("cpu", len(online), max(0, len(online - self.settings.reserved) - idle))]
+        return [NodeResource("cpu", len(online), max(0, len(online - self.settings.reserved) - self.store.idle))]
 
     def node_annotations(self) -> Mapping[str, str]:
         """What the scheduler reads to find nodes that run a claim's driver."""

@@ -31,8 +31,6 @@ import grpc
 import grpc.aio
 
 from kubeqos import logs
-from kubeqos.cci.claims.document import Problem
-from kubeqos.cci.claims.parameters import CPU, DEVICE, MEMORY, Parameters, parse_handle
 from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.stateservice import SOCKET_NAME, read_state
@@ -41,6 +39,8 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.plugins.health import health_service
 from kubeqos.plugins.registration import Introduction, keep_registered
 from kubeqos.plugins.sockets import services
+from kubeqos.topology.claims.document import Problem
+from kubeqos.topology.claims.parameters import CPU, DEVICE, MEMORY, Parameters, parse_handle
 
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 RESTORE_SECONDS = 5.0

@@ -2,96 +2,28 @@
 
 Keyed by pod id and container name; standard containers, which run on whatever is left, are in it too. `save` and
 `load` use the checkpoint rules of every kubeqos component under the KEP's file name, so a torn file never stops a
-node. Decisions about it live in `cci.sharing`; the manager is its only writer.
+node. Decisions about it live in `topology.claims.sharing`; the manager is its only writer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kubeqos.cci.claims.document import Problem
-from kubeqos.cci.claims.parameters import Group, Parameters, parse_handle
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.topology.attributes import CpuRequest, owned
+from kubeqos.topology.claims.document import Problem
+from kubeqos.topology.claims.holdings import Holding, Holdings, Key, ResourceSet, StoredContainer, exclusive_set, union
+from kubeqos.topology.claims.parameters import Parameters, parse_handle
 
 FILE_NAME = "cci_manager_state"
 FORMAT, VERSION = "kubeqos-cci-manager-state", 1
-
-Key = tuple[str, str]
-"""Pod id and container name."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceSet:
-    """CPUs of one group. `whole` is what nobody else may use: nothing for shared ones, else the siblings too."""
-
-    cpus: CpuSet
-    whole: CpuSet = NO_CPUS
-
-    @property
-    def exclusive(self) -> bool:
-        return bool(self.whole)
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """What one claim gave one container, and what was asked for."""
-
-    driver: str
-    namespace: str
-    claim_uid: str
-    claim_name: str
-    parameters: Parameters
-    sets: tuple[ResourceSet, ...]
-
-    @property
-    def whole(self) -> CpuSet:
-        """The CPUs that it keeps from others."""
-        return _union(each.whole for each in self.sets)
-
-    def pairs(self) -> Iterable[tuple[Group | None, ResourceSet]]:
-        """Each set beside the group that it serves; None when a driver answered several groups with one set."""
-        groups = self.parameters.groups
-        return zip(groups if len(groups) == len(self.sets) else [None] * len(self.sets), self.sets, strict=True)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredContainer:
-    """One container on this node. Without holdings it is a standard one."""
-
-    pod: str
-    container: str
-    label: str
-    """`namespace/pod` for messages."""
-    transient: bool = False
-    """An init container that ends before the next container starts: its pod may use its CPUs again."""
-    holdings: tuple[Holding, ...] = ()
-    container_id: str = ""
-
-    @property
-    def key(self) -> Key:
-        return self.pod, self.container
-
-    @property
-    def standard(self) -> bool:
-        return not self.holdings
-
-    @property
-    def cpus(self) -> CpuSet:
-        """Every CPU of its claims."""
-        return _union(each.cpus for holding in self.holdings for each in holding.sets)
-
-    @property
-    def whole(self) -> CpuSet:
-        """The CPUs that it keeps from others."""
-        return _union(each.whole for holding in self.holdings for each in holding.sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +38,11 @@ class Departure:
     cpus: CpuSet = NO_CPUS
 
 
-class Store:
-    """The map of holdings of one machine."""
+class Store(Holdings):
+    """The map of holdings of one machine, as it is kept on disk."""
 
     def __init__(self, machine: Machine, reserved: CpuSet = NO_CPUS) -> None:
-        self.machine = machine
-        self.reserved = reserved & machine.online
-        self.entries: dict[Key, StoredContainer] = {}
+        super().__init__(machine, reserved)
         self.departures: list[Departure] = []
         self.reservations: dict[Key, CpuSet] = {}
         """CPUs that drivers have given to containers which are still being admitted; nobody else may have them."""
@@ -127,17 +57,8 @@ class Store:
         self._dumped.pop(key, None)
         return self.entries.pop(key, None)
 
-    def available_resources(self, pod: str | None = None) -> CpuSet:
-        """All CPUs − reserved − exclusive, or about to be. For a pod, its finished init containers do not count."""
-        taken = self.reserved.mask
-        for entry in self.entries.values():
-            if entry.holdings and not (entry.transient and entry.pod == pod):
-                taken |= entry.whole.mask
-        for departure in self.departures:
-            taken |= departure.cpus.mask
-        for cpus in self.reservations.values():
-            taken |= cpus.mask
-        return CpuSet(self.machine.online.mask & ~taken)
+    def withheld(self) -> CpuSet:
+        return union(chain((one.cpus for one in self.departures), self.reservations.values()))
 
     def of_pod(self, pod: str) -> list[StoredContainer]:
         return [entry for entry in self.entries.values() if entry.pod == pod]
@@ -247,27 +168,14 @@ class Store:
                 if both and not (entry.pod == other.pod and (entry.transient or other.transient)):
                     wrong.append(f"{entry.label}/{entry.container} and {other.label}/{other.container} hold {both}")
         for key, cpus in self.reservations.items():
-            both = cpus & _union(entry.whole for entry in entries if entry.pod != key[0])
+            both = cpus & union(entry.whole for entry in entries if entry.pod != key[0])
             if both:
                 wrong.append(f"{both} are reserved for {key} and belong to another pod")
         for entry in self.entries.values():
-            strangers = _union(other.whole for other in entries if other.pod != entry.pod)
+            strangers = union(other.whole for other in entries if other.pod != entry.pod)
             if entry.cpus & strangers:
                 wrong.append(f"{entry.label}/{entry.container} runs on {entry.cpus & strangers} of another pod")
         return wrong
-
-
-def exclusive_set(machine: Machine, group: Group | None, cpus: CpuSet, *, threads: bool = False) -> ResourceSet:
-    """CPUs held exclusively, with their siblings, which are nobody else's; `threads` where no group can say."""
-    request = replace(group.request(), exclusive=True) if group else CpuRequest(1, exclusive=True, threads=threads)
-    return ResourceSet(cpus, owned(machine, request, cpus))
-
-
-def _union(sets: Iterable[CpuSet]) -> CpuSet:
-    mask = 0
-    for each in sets:
-        mask |= each.mask
-    return CpuSet(mask)
 
 
 def _fields(departure: Departure) -> dict[str, Any]:

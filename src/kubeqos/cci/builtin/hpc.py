@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from kubeqos.cci.builtin.keeping import Keeping
 from kubeqos.cci.builtin.reference import Reference
-from kubeqos.cci.claims.parameters import Group, Parameters
 from kubeqos.cci.sdk import Ask, End, Held, Start
 from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Allocated, Unsatisfiable, Violation
 from kubeqos.topology.attributes import Siblings
+from kubeqos.topology.claims.parameters import Group, Parameters
 from kubeqos.topology.compute import allocate
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from kubeqos.cci.builtin.keeping import Keeping
 from kubeqos.cci.builtin.reference import Reference
-from kubeqos.cci.claims.parameters import Parameters
 from kubeqos.cci.sdk import Ask, End, Held, Start
 from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.machine import CoreKind, Machine
 from kubeqos.topology.answers import Allocated, Unsatisfiable
+from kubeqos.topology.claims.parameters import Parameters
 
 PARKED, WORKING = "power", "balance_performance"
 

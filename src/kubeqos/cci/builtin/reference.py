@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeqos.cci.claims.asks import POLICIES
-from kubeqos.cci.claims.parameters import Parameters
 from kubeqos.cci.sdk import Ask, Driver, Refuse
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Allocated, Unsatisfiable
+from kubeqos.topology.claims.asks import POLICIES
+from kubeqos.topology.claims.parameters import Parameters
 from kubeqos.topology.compute import allocate_claim
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubeqos.cci.claims.asks import check_config, check_pod
-from kubeqos.cci.claims.parameters import CONFIG_KEY
-from kubeqos.cci.claims.resolving import Key, Objects, resolve
 from kubeqos.model.annotations.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
 from kubeqos.model.objects import PodView
 from kubeqos.rules.fielderror import FieldError, invalid
 from kubeqos.rules.requests import Lookup, Operation, Request
+from kubeqos.topology.claims.asks import check_config, check_pod
+from kubeqos.topology.claims.parameters import CONFIG_KEY
+from kubeqos.topology.claims.resolving import Key, resolve
 
 _RESOURCE = "resource.k8s.io"
 _HOLDERS = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
@@ -46,7 +46,7 @@ def _pod(obj: dict[str, Any], stored: Lookup) -> tuple[FieldError, ...]:
     if not by_policy and not (obj.get("spec") or {}).get("resourceClaims"):
         return ()
     view = PodView.of(obj)
-    objects: Objects = {}
+    objects: dict[Key, dict[str, Any] | None] = {}
     while not isinstance(found := resolve(view, objects), dict):
         for key in found:
             objects[key] = _read(key, stored)
@@ -83,5 +83,5 @@ def _reference(obj: Raw, path: tuple[str, ...]) -> str:
 
 
 def _read(key: Key, stored: Lookup) -> dict[str, Any] | None:
-    resource, namespace, name = key
-    return stored.get(resource.kind, resource.group, namespace, name)
+    kind, namespace, name = key
+    return stored.get(kind, _RESOURCE if kind.startswith("Resource") else "", namespace, name)

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kubeqos.cci.answers import Lie, refused, verified
-from kubeqos.cci.claims.asks import Ask
 from kubeqos.cci.claims.devices import DeviceLocator
-from kubeqos.cci.claims.parameters import Parameters
 from kubeqos.cci.departures import Departures
 from kubeqos.cci.drivers import Driver, Drivers
 from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
-from kubeqos.cci.store import Holding, ResourceSet, Store
+from kubeqos.cci.store import Store
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.objects import ContainerView
 from kubeqos.plugins.managers import AdmittedPod, Refusal
+from kubeqos.topology.claims.asks import Ask
+from kubeqos.topology.claims.holdings import Holding, ResourceSet, taken_by
+from kubeqos.topology.claims.parameters import Parameters
+from kubeqos.topology.claims.sharing import offered
 
 INVALID = "CCIClaimInvalid"
 UNAVAILABLE = "CCIDriverUnavailable"
@@ -79,26 +81,21 @@ class Claiming:
             if not await self.departures.all_heard(driver.name, ask.claim_uid):
                 text = f"compute driver {driver.name} did not confirm an earlier removal"
                 return Refusal(UNAVAILABLE, text, retry=True)
-            available = self._offered(parameters, self._available_to(pod, before))
+            available = offered(self.store.machine, parameters, self._available_to(pod, before))
             sets = await self._sets_of(driver, _admit_request(pod, view.name, ask, parameters, available), holding)
             if isinstance(sets, Refusal):
                 return sets
             # Another driver's pod may have come first.
-            taken = _union_of(sets) - self._available_to(pod, before)
+            taken = taken_by(sets) - self._available_to(pod, before)
             if taken:
                 await self.undo([holding])
                 text = f"compute driver {driver.name} gave CPUs {taken}, which another pod was given meanwhile"
                 return Refusal(UNAVAILABLE, text, retry=True)
             return replace(holding, sets=sets)
 
-    def _offered(self, parameters: Parameters, available: CpuSet) -> CpuSet:
-        """What a driver may choose from: who owns full cores cannot be on a core that others use."""
-        full = all(group.exclusive and not group.threads for group in parameters.groups) and not parameters.policy
-        return self.store.machine.whole_cores(available) if full else available
-
     def _available_to(self, pod: AdmittedPod, before: Sequence[Holding]) -> CpuSet:
         """What may still be given to a container that has something already."""
-        return self.store.available_resources(pod.uid) - _union_of(held for one in before for held in one.sets)
+        return self.store.available_resources(pod.uid) - taken_by(held for one in before for held in one.sets)
 
     async def _sets_of(self, driver: Driver, request: pb.AdmitRequest, holding: Holding) -> Sets | Refusal:
         """What a driver gives for a claim, if that can be believed."""
@@ -139,11 +136,3 @@ def _admit_request(
         container=container,
         resource_handle=parameters.handle(),
     )
-
-
-def _union_of(sets: Iterable[ResourceSet]) -> CpuSet:
-    """All that sets take, whether as theirs alone or not."""
-    mask = 0
-    for each in sets:
-        mask |= each.cpus.mask | each.whole.mask
-    return CpuSet(mask)

@@ -4,7 +4,7 @@ isort:skip_file
 The Container Compute Interface, as KEP-3675 writes it: names, numbers and types are the proposal's.
 
 Two things are said here because the proposal leaves them open. `resource_handle` carries the claim's parameters
-as JSON (`kubeqos.cci.claims.parameters`). `AdmitResponse.sets` holds the groups of a mixed answer, some exclusive and
+as JSON (`kubeqos.topology.claims.parameters`). `AdmitResponse.sets` holds the groups of a mixed answer, some exclusive and
 some shared, one per entry of the claim's `cores`; `rSet` then holds their union.
 """
 

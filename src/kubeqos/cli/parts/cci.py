@@ -66,8 +66,8 @@ def conformance(socket: Path, machine: str | None) -> None:
 @click.argument("file", type=click.File("r"))
 def check(file: TextIO) -> None:
     """Check a claim's parameters, the text of a ConfigMap's config.json (- reads standard input)."""
-    from kubeqos.cci.claims.document import Problem
-    from kubeqos.cci.claims.parameters import parse
+    from kubeqos.topology.claims.document import Problem
+    from kubeqos.topology.claims.parameters import parse
 
     text: str = file.read()
     found = parse(text)

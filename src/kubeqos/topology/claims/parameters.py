@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kubeqos.cci.claims.document import Located, Problem, Unreadable, problem_at, read
 from kubeqos.codec import encode_json
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import CoreKind, Machine
 from kubeqos.topology.attributes import CpuRequest, DeviceAffinity, Isolation, MemoryAffinity, Siblings
+from kubeqos.topology.claims.document import Located, Problem, Unreadable, problem_at, read
 
 CONFIG_KEY = "config.json"
 CORES, DEVICE, MEMORY, CPU = "cores", "device attributes", "mem attributes", "cpu attributes"

@@ -5,17 +5,10 @@ Looks into objects that were fetched and says which are still missing; `fetching
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeqos.cci.claims.parameters import CONFIG_KEY
-from kubeqos.client.resources import (
-    CONFIG_MAPS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_CLASSES,
-    Resource,
-)
 from kubeqos.model.objects import (
     ParametersReference,
     PodResourceClaim,
@@ -25,11 +18,15 @@ from kubeqos.model.objects import (
     ResourceClaimView,
     ResourceClassView,
 )
+from kubeqos.topology.claims.parameters import CONFIG_KEY
+
+CONFIG_MAPS, RESOURCE_CLASSES = "ConfigMap", "ResourceClass"
+RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES = "ResourceClaim", "ResourceClaimTemplate"
 
 Raw = dict[str, Any]
-Key = tuple[Resource, str, str]
-Objects = dict[Key, Raw | None]
-"""What was fetched, by resource, namespace and name; None is known not to exist."""
+Key = tuple[str, str, str]
+Objects = Mapping[Key, Raw | None]
+"""What was fetched, by kind, namespace and name; None is known not to exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +71,8 @@ class _Resolver:
     objects: Objects
     missing: list[Key] = field(default_factory=list)
 
-    def look(self, resource: Resource, namespace: str, name: str) -> Raw | None:
-        key = (resource, namespace, name)
+    def look(self, kind: str, namespace: str, name: str) -> Raw | None:
+        key = (kind, namespace, name)
         if key not in self.objects:
             self.missing.append(key)
             return None

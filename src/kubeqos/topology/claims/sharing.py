@@ -2,19 +2,19 @@
 
 Standard containers run on the pool: what is available, without kernel-isolated CPUs. Shared groups of claims keep
 their number of cores and their attributes when an exclusive claim takes some of their CPUs: they get others. Pure
-functions on entries of the store; called by the manager.
+functions on entries of the store; called by the manager and, for nodes far away, by placement.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kubeqos.cci.claims.parameters import Group
-from kubeqos.cci.store import Holding, Key, ResourceSet, Store, StoredContainer
 from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Allocated, Unsatisfiable, Violation
 from kubeqos.topology.attributes import violations
+from kubeqos.topology.claims.holdings import Holding, Holdings, Key, ResourceSet, StoredContainer
+from kubeqos.topology.claims.parameters import Group, Parameters
 from kubeqos.topology.compute import allocate
 
 
@@ -23,7 +23,13 @@ def pool_of(machine: Machine, available: CpuSet) -> CpuSet:
     return available - machine.isolated or available
 
 
-def place(store: Store, entry: StoredContainer, minimum: int) -> tuple[StoredContainer, ...] | Unsatisfiable:
+def offered(machine: Machine, parameters: Parameters, available: CpuSet) -> CpuSet:
+    """What a driver may choose from: who owns full cores cannot be on a core that others use."""
+    full = all(group.exclusive and not group.threads for group in parameters.groups) and not parameters.policy
+    return machine.whole_cores(available) if full else available
+
+
+def place(store: Holdings, entry: StoredContainer, minimum: int) -> tuple[StoredContainer, ...] | Unsatisfiable:
     """The entries to write when `entry` joins: itself, and shared holders that had to make room for it."""
     available = store.available_resources() - entry.whole
     pool = pool_of(store.machine, available)
@@ -80,7 +86,7 @@ def _elsewhere(
     return ResourceSet(answer.cpus) if isinstance(answer, Allocated) else answer
 
 
-def running_on(store: Store) -> dict[Key, CpuSet]:
+def running_on(store: Holdings) -> dict[Key, CpuSet]:
     """The cpuset that each container should have now."""
     pool = pool_of(store.machine, store.available_resources())
     return {key: pool if entry.standard else entry.cpus for key, entry in store.entries.items()}

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubeqos.cci.claims.document import Problem
-from kubeqos.cci.claims.parameters import CONFIG_KEY, Group, Parameters, parse
-from kubeqos.cci.claims.resolving import ResolvedClaim, Unresolved
 from kubeqos.model.annotations.computepolicies import DEFAULT_POLICY, compute_policy
 from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.fielderror import FieldError, invalid, required
 from kubeqos.topology.attributes import Siblings
+from kubeqos.topology.claims.document import Problem
+from kubeqos.topology.claims.parameters import CONFIG_KEY, Group, Parameters, parse
+from kubeqos.topology.claims.resolving import ResolvedClaim, Unresolved
 
 POLICIES: Mapping[str, Mapping[str, Any] | None] = {
     DEFAULT_POLICY: None,  # as a pod without claim

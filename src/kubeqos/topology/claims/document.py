@@ -1,7 +1,7 @@
 """JSON whose every value remembers where it stood, so that a refusal can point at it.
 
 Claim parameters are written by hand into ConfigMaps (KEP-3675's own example lacks a comma). `read` answers a tree
-of `Located` values or a `Problem` with line, column and caret. Pure; called by `cci.claims.parameters`.
+of `Located` values or a `Problem` with line, column and caret. Pure; called by `topology.claims.parameters`.
 """
 
 from __future__ import annotations

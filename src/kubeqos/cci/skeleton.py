@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pathlib import Path
+
+from kubeqos.errors import InputError
+from kubeqos.model import names
+from kubeqos.plugins.skeleton import facts, write
 
 DRIVER = '''"""A compute driver: gives every claim the lowest CPUs that are free.
 
@@ -66,12 +70,12 @@ def test_the_driver_keeps_the_promises_of_the_interface():
 '''
 
 
-def files(name: str) -> Mapping[str, str]:
-    """File name → text for a driver called `name` (`fast.example.com`)."""
-    words = "".join(char if char.isalnum() else " " for char in name.partition(".")[0]).split()
-    kind = "".join(word.capitalize() for word in words) or "New"
-    kind = kind if kind[0].isalpha() else f"Driver{kind}"
-    return {
-        "driver.py": DRIVER.format(type=kind, name=name),
-        "test_driver.py": TEST.format(type=kind, name=name),
-    }
+def write_skeleton(name: str, folder: Path | None) -> list[Path]:
+    """Write a driver called `name` (`fast.example.com`) and its test; returns the files."""
+    problems = names.dns_subdomain(name)
+    if problems:
+        raise InputError(f"{name!r} is not a driver's name: {problems[0]}", remedy="write it like fast.example.com")
+    first = name.partition(".")[0]
+    known = {**facts(first), "name": name}
+    texts = {"driver.py": DRIVER, "test_driver.py": TEST}
+    return write(folder or Path(first), {file: text.format(**known) for file, text in texts.items()})

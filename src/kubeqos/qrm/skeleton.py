@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from kubeqos.errors import InputError
+from kubeqos.plugins.skeleton import facts, plain_name, write
 
 PLUGIN = '''"""A resource plugin: hands out {resource}."""
 
@@ -14,7 +13,7 @@ import sys
 from kubeqos.qrm.sdk import Allocation, Capacity, Hint, NumaHint, Refuse, Request, serve
 
 
-class {name}:
+class {type}:
     """So many units beside NUMA node 0, first come, first served."""
     resource = "{resource}"
 
@@ -45,7 +44,7 @@ class {name}:
 
 
 if __name__ == "__main__":
-    serve({name}(), registry=sys.argv[1], state=f"{{sys.argv[1]}}/../{module}.state")
+    serve({type}(), registry=sys.argv[1], state=f"{{sys.argv[1]}}/../{module}.state")
 '''
 
 TEST = '''"""The plugin keeps its promises: to the protocol, and about its units."""
@@ -56,14 +55,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from {module} import {name}
+from {module} import {type}
 
 from kubeqos.qrm.conformance import Kit
 from kubeqos.qrm.sdk import Options, Refuse, Request, running
 
 
 def test_units_are_never_given_twice() -> None:
-    plugin = {name}(units=3)
+    plugin = {type}(units=3)
     plugin.allocate(Request("pod-a", "{resource}", 2))
     with pytest.raises(Refuse, match="1 left"):
         plugin.allocate(Request("pod-b", "{resource}", 2))
@@ -74,14 +73,14 @@ def test_units_are_never_given_twice() -> None:
 
 
 def test_hints_are_where_there_is_room() -> None:
-    plugin = {name}(units=3)
+    plugin = {type}(units=3)
     plugin.allocate(Request("pod-a", "{resource}", 2))
     assert plugin.hints(Request("pod-b", "{resource}", 2)) == []
     assert [list(hint.numa or ()) for hint in plugin.hints(Request("pod-b", "{resource}", 1))] == [[0]]
 
 
 def test_a_restart_forgets_nothing() -> None:
-    before, after = {name}(), {name}()
+    before, after = {type}(), {type}()
     given = before.allocate(Request("pod-a", "{resource}", 2))
     after.restore({{"pod-a": {{"main": {{"{resource}": given}}}}}})
     assert after.used == before.used
@@ -91,7 +90,7 @@ def test_a_restart_forgets_nothing() -> None:
 async def test_it_speaks_the_protocol() -> None:
     with tempfile.TemporaryDirectory() as folder:
         options = Options(registry=Path(folder))
-        async with running({name}(), options):
+        async with running({type}(), options):
             report = await Kit(options.socket("{resource}")).run()
     assert [check for check in report if check.passed is False] == []
 '''
@@ -99,20 +98,6 @@ async def test_it_speaks_the_protocol() -> None:
 
 def write_skeleton(name: str, folder: Path, resource: str = "") -> list[Path]:
     """Write a plugin and its test into a new folder; returns the files."""
-    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-        raise InputError(f"{name!r} cannot be a plugin's name", remedy="use lower-case letters, digits and dashes")
-    words = name.split("-")
-    facts = {
-        "module": "_".join(words),
-        "name": "".join(word.capitalize() for word in words),
-        "resource": resource or f"example.com/{name}",
-        "env": "_".join(words).upper(),
-    }
-    target = folder / name
-    if target.exists():
-        raise InputError(f"{target} exists already", remedy="choose another name or folder")
-    target.mkdir(parents=True)
-    files = {f"{facts['module']}.py": PLUGIN, f"test_{facts['module']}.py": TEST}
-    for file, text in files.items():
-        (target / file).write_text(text.format(**facts))
-    return [target / file for file in files]
+    known = facts(plain_name(name, "plugin"), resource)
+    texts = {f"{known['module']}.py": PLUGIN, f"test_{known['module']}.py": TEST}
+    return write(folder / name, {file: text.format(**known) for file, text in texts.items()})

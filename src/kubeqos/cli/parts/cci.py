@@ -23,22 +23,12 @@ def command() -> None:
 @click.option("--into", type=click.Path(path_type=Path), help="The folder; named like the driver if left out.")
 def new(name: str, into: Path | None) -> None:
     """Write a new driver called NAME (such as fast.example.com) with a test."""
-    from kubeqos.cci.skeleton import files
-    from kubeqos.model import names
+    from kubeqos.cci.skeleton import write_skeleton
 
-    problems = names.dns_subdomain(name)
-    if problems:
-        raise InputError(f"{name!r} is not a driver's name: {problems[0]}", remedy="write it like fast.example.com")
-    folder = into or Path(name.partition(".")[0])
-    written = files(name)
-    existing = [folder / file for file in written if (folder / file).exists()]
-    if existing:
-        raise InputError(f"{existing[0]} exists already", remedy="choose another folder with --into")
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, text in written.items():
-        (folder / file).write_text(text)
-        click.echo(folder / file)
-    click.echo(f"run it:   python {folder / 'driver.py'} REGISTRY\ntest it:  python -m pytest {folder}")
+    driver, *others = write_skeleton(name, into)
+    for file in (driver, *others):
+        click.echo(file)
+    click.echo(f"run it:   python {driver} REGISTRY\ntest it:  python -m pytest {driver.parent}")
 
 
 @command.command()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from kubeqos.errors import InputError
+from kubeqos.plugins.skeleton import facts, plain_name, write
 
 PROVIDER = '''"""A class provider: the classes of {resource}."""
 
@@ -19,7 +18,7 @@ CLASSES = {{"fast": 2, "slow": 0}}
 """How many containers may have each at the same time; 0 is unlimited."""
 
 
-class {name}(ClassProvider):
+class {type}(ClassProvider):
     """Says which classes there are, and makes them true for a container."""
 
     def __init__(self) -> None:
@@ -47,7 +46,7 @@ class {name}(ClassProvider):
 
 
 async def main() -> None:
-    server = await serve({name}(), sys.argv[1])
+    server = await serve({type}(), sys.argv[1])
     await server.wait_for_termination()
 
 
@@ -61,7 +60,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from {module} import {name}
+from {module} import {type}
 
 from kubeqos.cri.providers.kit.conformance import Kit
 from kubeqos.cri.providers.protocol import Level, Place, Subject
@@ -70,7 +69,7 @@ from kubeqos.cri.providers.remote import serve
 
 def test_who_ends_is_forgotten() -> None:
     async def life() -> None:
-        provider, subject = {name}(), Subject(Level.CONTAINER, "c1")
+        provider, subject = {type}(), Subject(Level.CONTAINER, "c1")
         await provider.enter(subject, Place(1, "/"), "{resource}", "fast")
         assert provider.entered == {{"c1": "fast"}}
         await provider.withdraw(subject, "{resource}", "fast")
@@ -82,7 +81,7 @@ def test_who_ends_is_forgotten() -> None:
 def test_it_speaks_the_protocol() -> None:
     async def judged() -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
-            server = await serve({name}(), f"{{folder}}/p.sock")
+            server = await serve({type}(), f"{{folder}}/p.sock")
             report = await Kit(Path(folder) / "p.sock").run()
             await server.stop(0)
         return [f"{{check.name}}: {{check.detail}}" for check in report if check.passed is False]
@@ -93,19 +92,6 @@ def test_it_speaks_the_protocol() -> None:
 
 def write_skeleton(name: str, folder: Path, resource: str = "") -> list[Path]:
     """Write a provider and its test into a new folder; returns the files."""
-    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-        raise InputError(f"{name!r} cannot be a provider's name", remedy="use lower-case letters, digits and dashes")
-    words = name.split("-")
-    facts = {
-        "module": "_".join(words),
-        "name": "".join(word.capitalize() for word in words),
-        "resource": resource or f"example.com/{name}",
-    }
-    target = folder / name
-    if target.exists():
-        raise InputError(f"{target} exists already", remedy="choose another name or folder")
-    target.mkdir(parents=True)
-    files = {f"{facts['module']}.py": PROVIDER, f"test_{facts['module']}.py": TEST}
-    for file, text in files.items():
-        (target / file).write_text(text.format(**facts))
-    return [target / file for file in files]
+    known = facts(plain_name(name, "provider"), resource)
+    texts = {f"{known['module']}.py": PROVIDER, f"test_{known['module']}.py": TEST}
+    return write(folder / name, {file: text.format(**known) for file, text in texts.items()})

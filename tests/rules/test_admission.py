@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kubeqos.gates import FeatureGates
-from kubeqos.rules.admission import class_fields
 from kubeqos.rules.offline import Offline
+from kubeqos.rules.qos.classfields import class_fields
 from kubeqos.rules.requests import RequestRefused
 from tests.rules.quota.objects import Raw, container, pod, quota, why
 

@@ -10,9 +10,8 @@ the bounds of LimitRanges, and last the quotas, so that nothing is charged for a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 from kubeqos import gates
 from kubeqos.model.gotext import quote
@@ -21,14 +20,14 @@ from kubeqos.rules import limits, quota
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, worth_telling
 from kubeqos.rules.priority import keep_priority, resolve_priority
-from kubeqos.rules.qos.allocated import assigned_classes, held_spec, keep_class, resized_spec
+from kubeqos.rules.qos.allocated import held_spec, keep_class, resized_spec, status_until_told
 from kubeqos.rules.qos.classes import (
     Level,
     changed_annotations,
-    raw_classes_asked,
     request_errors,
     translate_annotations,
 )
+from kubeqos.rules.qos.classfields import class_fields, parts_of_status, status_tells_classes
 from kubeqos.rules.qos.restoredclasses import restored
 from kubeqos.rules.quota import Charge, Deltas
 from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
@@ -176,47 +175,13 @@ def classes_survive(work: Work) -> RequestRefused | None:
     return None
 
 
-def class_fields(raw: Raw) -> dict[str, Any]:
-    """Every field of KEP-3008 that an object sets, by its path: in pods and their templates, limits and quotas."""
-    spec = raw.get("spec") or {}
-    found = _class_fields_of_pod(spec, "spec")
-    for index, item in enumerate(spec.get("limits") or ()):
-        if item.get("qosResources"):
-            found[f"spec.limits[{index}].qosResources"] = item["qosResources"]
-    job = (spec.get("jobTemplate") or {}).get("spec") or {}
-    for holder, path in ((spec, "spec.template"), (raw, "template"), (job, "spec.jobTemplate.spec.template")):
-        template = holder.get("template")
-        if isinstance(template, dict):
-            found |= _class_fields_of_pod(template.get("spec") or {}, f"{path}.spec")
-    return found
-
-
-def _class_fields_of_pod(spec: Raw, path: str) -> dict[str, Any]:
-    found = {f"{path}.qosResources": spec["qosResources"]} if spec.get("qosResources") else {}
-    for key in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(key) or ()):
-            if asked := (container.get("resources") or {}).get("qosResources"):
-                found[f"{path}.{key}[{index}].resources.qosResources"] = asked
-    return found
-
-
 def status_without_classes(work: Work) -> RequestRefused | None:
     """With QOSResources off a node cannot advertise, nor tell what its pods have (KEP-3008, Version Skew Strategy)."""
-    if work.around.gates.enabled(gates.QOS_RESOURCES) or _tells_classes(work.request.old or {}):
+    if work.around.gates.enabled(gates.QOS_RESOURCES) or status_tells_classes(work.request.old or {}):
         return None
-    for part in _told(work.new):
+    for part in parts_of_status(work.new):
         part.pop("qosResources", None)
     return None
-
-
-def _told(raw: Raw) -> list[Raw]:
-    """The parts of a status that may name classes."""
-    status = raw.get("status") or {}
-    return [status, *(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-
-
-def _tells_classes(raw: Raw) -> bool:
-    return any(part.get("qosResources") for part in _told(raw))
 
 
 def class_annotations(work: Work) -> RequestRefused | None:
@@ -363,30 +328,11 @@ def resize_needs_node(work: Work) -> RequestRefused | None:
 
 
 def count_until_told(work: Work) -> RequestRefused | None:
-    """A pod whose class changes holds the one that it asked for before, until its node reports otherwise.
-
-    The node may be giving it that one right now. So it is kept beside what the status says, and a pod of which the node
-    has not said anything yet cannot be changed: nobody could tell what it holds (`rules.qos.allocated`).
-    """
+    """A pod whose class changes holds the one that it asked for before, until its node reports otherwise."""
     old, spec = work.request.old or {}, work.new["spec"]
-    before, status = old.get("spec") or {}, deepcopy(old.get("status") or {})
     if not spec.get("nodeName"):
         return None
-    errors = []
-    for key, told in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
-        reported = {one.get("name"): one for one in status.get(told) or ()}
-        pairs = zip(spec.get(key) or (), before.get(key) or (), strict=True)
-        for index, (container, base) in enumerate(pairs):
-            asks, had = raw_classes_asked(spec, container), raw_classes_asked(before, base)
-            changed = [name for name in had if asks.get(name) != had[name]]
-            has = reported.get(container["name"], {})
-            for name in changed:
-                if name not in {one.get("name") for one in assigned_classes(has)}:
-                    why = f"node {quote(spec['nodeName'])} has yet to report the class of {name} that the container has"
-                    path = f"spec.{key}[{index}].resources.qosResources"
-                    errors.append(forbidden(path, f"{why}; try again when the pod runs"))
-                else:
-                    keep_class(has, name, had[name])
+    status, errors = status_until_told(old, spec)
     if errors:
         return refuse_invalid(work.request, errors)
     if status:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kubeqos.codec import JsonObject
 from kubeqos.model.annotations.wellknown import REVISION_ANNOTATION
-from kubeqos.rules.admission import class_fields
+from kubeqos.rules.qos.classfields import class_fields
 from kubeqos.rules.qos.restoredclasses import Origin
 from kubeqos.rules.requests import Lookup, Operation, Request
 

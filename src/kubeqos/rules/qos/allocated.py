@@ -9,12 +9,15 @@ either until its node says which, and one whose change the node refused stays wh
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from typing import Any
 
 import msgspec
 
+from kubeqos.model.gotext import quote
 from kubeqos.model.objects import ContainerStatus, ContainerView, PodSpec, PodView, QosResourceRequest, Resources
-from kubeqos.rules.qos.classes import ClassKey, demand, requested
+from kubeqos.rules.fielderror import FieldError, forbidden
+from kubeqos.rules.qos.classes import ClassKey, demand, raw_classes_asked, requested
 from kubeqos.rules.qos.podqos import max_into
 
 _Classes = list[QosResourceRequest]
@@ -164,3 +167,28 @@ def resized_spec(wanted: Raw, before: Raw) -> Raw:
 def _resized(new: Raw, old: Raw) -> Raw:
     changed = {**old, "resources": new.get("resources"), "resizePolicy": new.get("resizePolicy")}
     return {field: value for field, value in changed.items() if value is not None}
+
+
+def status_until_told(old: Raw, spec: Raw) -> tuple[Raw, list[FieldError]]:
+    """The status of a bound pod that is resized to `spec`, with the classes that it asked for before kept in it.
+
+    The node may be giving it those right now. So they are kept beside what the status says, and a pod of which the node
+    has not said anything yet cannot be changed: nobody could tell what it holds.
+    """
+    before, status = old.get("spec") or {}, deepcopy(old.get("status") or {})
+    errors = []
+    for key, told in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+        reported = {one.get("name"): one for one in status.get(told) or ()}
+        pairs = zip(spec.get(key) or (), before.get(key) or (), strict=True)
+        for index, (container, base) in enumerate(pairs):
+            asks, had = raw_classes_asked(spec, container), raw_classes_asked(before, base)
+            changed = [name for name in had if asks.get(name) != had[name]]
+            has = reported.get(container["name"], {})
+            for name in changed:
+                if name not in {one.get("name") for one in assigned_classes(has)}:
+                    why = f"node {quote(spec['nodeName'])} has yet to report the class of {name} that the container has"
+                    path = f"spec.{key}[{index}].resources.qosResources"
+                    errors.append(forbidden(path, f"{why}; try again when the pod runs"))
+                else:
+                    keep_class(has, name, had[name])
+    return status, errors

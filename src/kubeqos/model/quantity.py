@@ -241,6 +241,14 @@ def parse_uncached(text: str) -> Quantity:
 _parse = lru_cache(maxsize=8192)(parse_uncached)
 
 
+def canonical_amounts(values: dict[str, Any]) -> dict[str, Any]:
+    """A list of resources in canonical form: its amounts are never finer than a thousandth."""
+    return {
+        name: "0" if value is None else Quantity.from_document(value).round_up_milli().text()
+        for name, value in values.items()
+    }
+
+
 def decode_hook(kind: type, value: Any) -> Any:
     """What msgspec asks where a view has a type that it does not know: quantities are the only one."""
     if kind is Quantity:

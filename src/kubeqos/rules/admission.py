@@ -151,8 +151,9 @@ def classes_need_gate(work: Work) -> RequestRefused | None:
     (ruling 14): in pods, in templates that pods are made from, in limit ranges and quotas."""
     if work.around.gates.enabled(gates.QOS_RESOURCES):
         return None
-    stored = class_fields(work.request.old or {})
-    where = [path for path, value in class_fields(work.new).items() if stored.get(path) != value]
+    asked = class_fields(work.new)
+    stored = class_fields(work.request.old or {}) if asked else {}
+    where = [path for path, value in asked.items() if stored.get(path) != value]
     if not where:
         return None
     return refuse_invalid(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kubeqos.codec import JsonObject
-from kubeqos.model.quantity import Quantity
+from kubeqos.model.quantity import Quantity, canonical_amounts
 from kubeqos.model.schema.types import Field, Shape, TypeSchema
 
 _ZEROS: dict[str, Any] = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0, "float": 0, "intstr": 0}
@@ -103,7 +103,7 @@ def _conversion(shape: Shape) -> Convert | None:
     if shape.kind == "microtime":
         return _canonical_micro_time
     if shape.kind == "map" and shape.of and shape.of.kind == "quantity":
-        return _resource_list
+        return canonical_amounts
     if shape.kind in ("list", "map") and shape.of:
         item = _conversion(shape.of)
         empty = _ZEROS.get(shape.of.kind, None if shape.of.kind in ("time", "microtime") else {})
@@ -127,14 +127,6 @@ def _map_conversion(item: Convert | None, empty: Any) -> Convert:
         return {k: item(empty if v is None else v) for k, v in values.items()}
 
     return convert
-
-
-def _resource_list(values: JsonObject) -> JsonObject:
-    """Amounts of resources are never finer than a thousandth."""
-    return {
-        name: "0" if value is None else Quantity.from_document(value).round_up_milli().text()
-        for name, value in values.items()
-    }
 
 
 def _canonical_time(text: str | None) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kubeqos.codec import YamlError, decode_yaml_all
+from kubeqos.codec import JsonError, YamlError, decode_json, decode_yaml_all
 from kubeqos.errors import InputError
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -67,12 +67,22 @@ def parse(text: str, source: str) -> list[Manifest]:
 
 def _documents(text: str, source: str) -> Iterator[Manifest]:
     try:
-        documents = decode_yaml_all(text)
+        documents = _json(text) or decode_yaml_all(text)
     except YamlError as error:
         where = source if error.position is None else f"{source}:{error.position[0]}:{error.position[1]}"
         raise InputError(f"not valid YAML: {error.what}", where=where) from error
     for document in documents:
         yield from _objects(document, source)
+
+
+def _json(text: str) -> list[Any]:
+    """What kubectl prints of a large cluster is read in seconds as JSON, and in minutes as YAML, which it is too."""
+    if not text.startswith("{"):
+        return []
+    try:
+        return [decode_json(text.encode())]
+    except JsonError:
+        return []  # YAML may begin so as well
 
 
 def _objects(document: Any, source: str) -> Iterator[Manifest]:

@@ -63,31 +63,45 @@ class Target:
 
 def cluster_options(command: _F) -> _F:
     """Add `--kubeconfig`, `--context`, `-n`, `-A` and `-l`; the command gets one `target`."""
+    return asks("namespace", "all_namespaces", "selector")(command)
 
-    def opened(
-        *words: Any,
-        kubeconfig: Path | None,
-        context: str | None,
-        namespace: str | None,
-        all_namespaces: bool,
-        selector: str,
-        **more: Any,
-    ) -> Any:
-        target = Target(kubeconfig, context, namespace, all_namespaces, selector)
-        return command(*words, target=target, **more)
 
-    opened.__doc__ = command.__doc__
-    opened.__name__ = getattr(command, "__name__", "command")
-    wrapped: Any = opened
-    for option in (
-        click.option("--kubeconfig", type=click.Path(path_type=Path), help="The kubeconfig file to use."),
-        click.option(
-            "--context", help="The context of the kubeconfig to use.", shell_complete=names.complete("context")
-        ),
-        click.option("-n", "--namespace", help="The namespace to look at.", shell_complete=names.complete("namespace")),
-        click.option("-A", "--all-namespaces", is_flag=True, help="Look at all namespaces."),
-        click.option("-l", "--selector", default="", help="Only objects with these labels."),
-    ):
-        wrapped = option(wrapped)
-    wrapped.__click_params__ += getattr(command, "__click_params__", [])
-    return wrapped  # type: ignore[no-any-return]
+_PARTS: dict[str, Callable[[_F], _F]] = {
+    "namespace": click.option(
+        "-n", "--namespace", help="The namespace to look at.", shell_complete=names.complete("namespace")
+    ),
+    "all_namespaces": click.option("-A", "--all-namespaces", is_flag=True, help="Look at all namespaces."),
+    "selector": click.option("-l", "--selector", default="", help="Only objects with these labels."),
+}
+
+
+def asks(*parts: str) -> Callable[[_F], _F]:
+    """Add `--kubeconfig`, `--context` and those of `-n`, `-A` and `-l` that the command heeds; it gets one `target`."""
+
+    def decorated(command: _F) -> _F:
+        def opened(*words: Any, kubeconfig: Path | None, context: str | None, **more: Any) -> Any:
+            chosen = {part: more.pop(part) for part in parts}
+            target = Target(
+                kubeconfig,
+                context,
+                chosen.get("namespace"),
+                chosen.get("all_namespaces", False),
+                chosen.get("selector", ""),
+            )
+            return command(*words, target=target, **more)
+
+        opened.__doc__ = command.__doc__
+        opened.__name__ = getattr(command, "__name__", "command")
+        wrapped: Any = opened
+        for option in (
+            click.option("--kubeconfig", type=click.Path(path_type=Path), help="The kubeconfig file to use."),
+            click.option(
+                "--context", help="The context of the kubeconfig to use.", shell_complete=names.complete("context")
+            ),
+            *(_PARTS[part] for part in parts),
+        ):
+            wrapped = option(wrapped)
+        wrapped.__click_params__ += getattr(command, "__click_params__", [])
+        return wrapped  # type: ignore[no-any-return]
+
+    return decorated

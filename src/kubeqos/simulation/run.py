@@ -18,20 +18,22 @@ import msgspec
 
 from kubeqos.codec import encode_json
 from kubeqos.errors import InputError
-from kubeqos.model.objects import NodeView, PodView
+from kubeqos.model.objects import LabelSelectorView, NodeView, PodView
 from kubeqos.placement.cluster import class_use
 from kubeqos.plugins.managers import AdmittedPod, Refusal
 from kubeqos.rules.qos.classes import Catalog, catalog
 from kubeqos.rules.qos.podqos import QosClass, effective_class
 from kubeqos.scheduler.core import Bind, Effect, Evict, Profile, Report, Scheduler
 from kubeqos.simulation.measures import Measures, Outcome, PodRecord
-from kubeqos.simulation.scenario import Scenario, Workload
+from kubeqos.simulation.scenario import Arrival, Scenario, Workload
 
 if TYPE_CHECKING:
     from kubeqos.simulation.nodes import NodeAdmission
 
 GRACE_SECONDS = 30.0
 """Kubernetes' default: how long an evicted pod takes to leave."""
+SPREAD = ("ReplicaSet", "StatefulSet", "ReplicationController")
+"""Controllers whose pods the scheduler spreads by default."""
 RETURN_SECONDS = 10.0
 """How long a controller takes to replace a pod that was evicted or rejected."""
 
@@ -50,7 +52,9 @@ class _Kind:
 
     def metadata(self, uid: str) -> dict[str, Any]:
         known = self.view.metadata
-        return {"name": uid, "namespace": known.namespace, "uid": uid, "labels": known.labels}
+        made = {"name": uid, "namespace": known.namespace, "uid": uid, "labels": known.labels}
+        owners = self.workload.template["metadata"].get("ownerReferences")
+        return {**made, "ownerReferences": owners} if owners else made
 
     def admitted(self, uid: str) -> AdmittedPod:
         """One of its pods, as resource managers see it."""
@@ -97,13 +101,19 @@ class Simulation:
         self.pods: dict[str, _Pod] = {}
         self.measures = Measures(scenario)
         self._events: list[_Event] = []
+        self._begun: list[tuple[_Kind, Arrival]] = []
+        """Pods that are on their nodes before anything happens."""
         self._order = 0
         for node in scenario.nodes:
             self.offered[node.name] = catalog(NodeView.of(node.raw).status.qos_resources)
         for workload in scenario.workloads:
             kind = self._kind(workload)
+            self._spread(kind)
             for arrival in workload.arrivals:
-                self._plan(arrival.at, kind, runs=arrival.runs)
+                if arrival.node:
+                    self._begun.append((kind, arrival))
+                else:
+                    self._plan(arrival.at, kind, runs=arrival.runs)
 
     def run(self, name: str) -> Outcome:
         """Play it to its end and measure."""
@@ -112,6 +122,8 @@ class Simulation:
     async def _play(self, name: str) -> Outcome:
         """Every event up to the end, and all decisions after each."""
         self._make_nodes()
+        for kind, arrival in self._begun:
+            await self._begin(kind, arrival)
         while (now := self._next()) < self.scenario.duration:
             self.measures.advance(now, self._scattered.values())
             while self._events and self._events[0].at == now:
@@ -148,12 +160,23 @@ class Simulation:
         if event.uid:
             await self._leave(event.uid, now)
             return
-        kind = event.kind
+        uid = self._made(event.kind, event.runs, now)
+        self.core.pod_changed(_raw_pod(event.kind, uid), uid, now)
+
+    def _made(self, kind: _Kind, runs: float | None, now: float) -> str:
+        """Count a new pod among those that wait; its uid."""
         kind.made += 1
         uid = f"{kind.workload.name}-{kind.made}"
-        self.pods[uid] = _Pod(PodRecord(uid, kind.workload.name, now), kind, event.runs)
+        self.pods[uid] = _Pod(PodRecord(uid, kind.workload.name, now), kind, runs)
         self.measures.pending += 1
-        self.core.pod_changed(_raw_pod(kind, uid), uid, now)
+        return uid
+
+    async def _begin(self, kind: _Kind, arrival: Arrival) -> None:
+        """A pod that runs when the scenario begins: no scheduler is asked, only its node."""
+        uid = self._made(kind, arrival.runs, 0.0)
+        spec = encode_json({**kind.spec, "nodeName": arrival.node})
+        self.core.pod_changed(b'{"metadata":%b,"spec":%b}' % (encode_json(kind.metadata(uid)), spec), uid, 0.0)
+        await self._bind(self.pods[uid], arrival.node, 0.0)
 
     async def _leave(self, uid: str, now: float) -> None:
         pod = self.pods[uid]
@@ -226,6 +249,13 @@ class Simulation:
             self._scattered[made.node.name] = made.scattered
         if made.news:
             self.core.node_changed(made.object(), made.node.name, now)
+
+    def _spread(self, kind: _Kind) -> None:
+        """Replicas of one controller are spread; it selects them by the labels that they have in common."""
+        owner, metadata = kind.view.metadata.controller(), kind.view.metadata
+        if owner is not None and owner.kind in SPREAD and metadata.labels:
+            selector = LabelSelectorView(match_labels=metadata.labels)
+            self.core.spreading.controller(owner.kind, f"{metadata.namespace}/{owner.name}", selector)
 
     def _kind(self, workload: Workload) -> _Kind:
         view = PodView.of(workload.template)

@@ -15,6 +15,7 @@
     workloads:
     - name: batch
       arrivals: {perHour: 60}              # or {every: 30s}, or {at: [0s, 10m]}; left out: one at the start
+      running: [numa-1, numa-1]            # on these nodes when it begins; no more come unless `arrivals` says so
       runs: {between: [5m, 20m]}           # or 10m, or {mean: 10m}; left out: to the end
       template: {metadata: {labels: {}}, spec: {containers: []}}
 
@@ -60,10 +61,14 @@ class SimulatedNode:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One pod: when it comes and for how many seconds it runs once it has a node (None: to the end)."""
+    """One pod: when it comes and for how many seconds it runs once it has a node (None: to the end).
+
+    With `node`, it is on that node when the scenario begins.
+    """
 
     at: float
     runs: float | None
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,8 @@ def parse(doc: Doc, seed: int | None = None) -> Scenario:
     workloads: dict[str, Workload] = {}
     for each in doc.required(fields, "workloads").elements():
         workload = _workload(each, duration, seed)
+        if strangers := [one.node for one in workload.arrivals if one.node and one.node not in nodes]:
+            each.fail(f"pods run on {strangers[0]!r}, which is no node of the scenario", "add it under `nodes:`")
         if workload.name in workloads:
             each.fail(f"two workloads are named {workload.name!r}", "name each once")
         workloads[workload.name] = workload
@@ -180,17 +187,21 @@ def _named(template: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _workload(doc: Doc, duration: float, seed: int) -> Workload:
-    fields = doc.fields(("name", "arrivals", "from", "until", "count", "runs", "replace", "template"))
+    fields = doc.fields(("name", "running", "arrivals", "from", "until", "count", "runs", "replace", "template"))
     name = doc.required(fields, "name").text()
     chance = random.Random(f"{seed}/{name}")
     first = seconds(fields["from"]) if "from" in fields else 0.0
     last = min(duration, seconds(fields["until"])) if "until" in fields else duration
     most = fields["count"].integer(0, MOST) if "count" in fields else MOST
-    times = _times(fields["arrivals"], chance, first, last, most) if "arrivals" in fields else [first]
+    running = [each.text() for each in fields["running"].elements()] if "running" in fields else []
+    times = [] if running else [first]
+    if "arrivals" in fields:
+        times = _times(fields["arrivals"], chance, first, last, most)
+    placed = [(0.0, node) for node in running] + [(at, "") for at in times]
     return Workload(
         name,
         _pod_template(doc.required(fields, "template")),
-        tuple(Arrival(at, _runtime(fields["runs"], chance) if "runs" in fields else None) for at in times),
+        tuple(Arrival(at, _runtime(fields["runs"], chance) if "runs" in fields else None, node) for at, node in placed),
         "replace" in fields and fields["replace"].boolean(),
     )
 

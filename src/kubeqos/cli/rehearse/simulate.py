@@ -177,9 +177,12 @@ def compare(
 
 def _heading(path: Path, scenario: Scenario) -> str:
     """What is played: told before it is, since a long scenario takes its time."""
-    arrivals = sum(len(workload.arrivals) for workload in scenario.workloads)
-    told = [path, clock(scenario.duration), len(scenario.nodes), arrivals, scenario.seed]
-    return table(["scenario", "duration", "nodes", "arrivals", "seed"], [told]) + "\n"
+    pods = [arrival for workload in scenario.workloads for arrival in workload.arrivals]
+    running = sum(1 for pod in pods if pod.node)
+    told = {"scenario": path, "duration": clock(scenario.duration), "nodes": len(scenario.nodes)}
+    told |= {"running": running} if running else {}
+    told |= {"arrivals": len(pods) - running, "seed": scenario.seed}
+    return table(list(told), [list(told.values())]) + "\n"
 
 
 def _prepared(scenario: Scenario, policy: Path | None) -> tuple[str, Simulation]:

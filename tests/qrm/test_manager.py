@@ -626,7 +626,9 @@ async def test_t20_one_plugins_error_hides_nothing_of_the_others(folder: Path) -
         raise RuntimeError("unknown container")
 
     async with bench(folder) as node:
-        plugin = Scripted("cpu", cpus("0-3", 4), capacity=lambda: Capacity(80, 76, {0: 38.0, 1: 38.0}))
+        whole = {0: 40.0, 1: 40.0}
+        told = Capacity(80, 76, {0: 38.0, 1: 38.0}, total_by_numa=whole)
+        plugin = Scripted("cpu", cpus("0-3", 4), capacity=lambda: told)
         async with node.plugin(plugin), serving_raw(folder, "odd", {"GetTopologyAwareResources": broken}):
             await node.usable("odd")
             await node.admit(pod("web", cpu="1"))
@@ -636,7 +638,8 @@ async def test_t20_one_plugins_error_hides_nothing_of_the_others(folder: Path) -
             assert error.startswith("plugin odd: GetTopologyAwareResources")
             able = await allocatable_resources(node.manager.endpoints)
             assert able.resources["cpu"].aggregated_allocatable_quantity == 76
-            assert [one.node for one in able.resources["cpu"].topology_aware_capacity_quantity_list] == [0, 1]
+            spread = able.resources["cpu"].topology_aware_capacity_quantity_list
+            assert {one.node: one.resource_value for one in spread} == whole
 
 
 async def test_implicit_plugins_are_asked_for_everybody(folder: Path) -> None:

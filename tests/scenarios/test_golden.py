@@ -71,6 +71,7 @@ ONLINE = {
     "story-pending": "story second",
     "story-unreachable": "story first",
     "map": "map node-a",
+    "podresources": "podresources node-b",
     "map-name": "map node-a -o name",
     "map-all": "map --all",
     "map-columns": "map --all -o custom-columns=NODE:.node,NUMA:.machine.numa[*].id",

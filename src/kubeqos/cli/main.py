@@ -41,6 +41,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "why": ("kubeqos.cli.inspect.why", "Tell why a pod is where it is, waits, failed or was evicted."),
     "story": ("kubeqos.cli.inspect.story", "Tell what the node of a pod did for it, step by step."),
     "map": ("kubeqos.cli.inspect.map", "Draw a node's NUMA nodes, caches and cores with their owners."),
+    "podresources": (
+        "kubeqos.cli.inspect.podresources",
+        "Show what a node's containers were given, and what it could give.",
+    ),
     "dashboard": ("kubeqos.cli.inspect.dashboard", "Show the cluster live, in a browser."),
     "top": ("kubeqos.cli.inspect.top", "Show what nodes, pods and classes use."),
     "simulate": ("kubeqos.cli.rehearse.simulate", "Rehearse a change on a copy of the cluster."),
@@ -71,7 +75,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 TASKS: Mapping[str, tuple[str, ...]] = {
     "A cluster on this machine": ("up", "status", "demo", "down"),
-    "Ask a cluster": ("why", "story", "describe", "top", "map", "classes", "quota", "dashboard"),
+    "Ask a cluster": ("why", "story", "describe", "top", "map", "podresources", "classes", "quota", "dashboard"),
     "Change a cluster": ("edit", "rollout"),
     "Try before you apply": ("check", "classify", "convert", "simulate", "import"),
     "Run a part alone": ("apiserver", "controllers", "scheduler", "node", "relay", "relay-hook", "runtime"),

@@ -1,7 +1,7 @@
 """Runs a node agent with everything around it: housekeeping under pressure, plugins, the Pod Resources API, HTTPS.
 
-`AgentView` and `GrantView` show the agent as `housekeeping.Household` and `podresources.Holdings`; `running_node` makes
-an agent of its parts and runs the rest around it until a block ends. Called by `kubeqos node` and `kubeqos up`.
+`AgentView` shows the agent as `housekeeping.Household`; `running_node` makes an agent of its parts and runs the rest
+around it until a block ends. Called by `kubeqos node` and `kubeqos up`.
 """
 
 from __future__ import annotations
@@ -16,38 +16,27 @@ from functools import partial
 from pathlib import Path
 
 from kubeqos.cci.drivers import PLUGIN_TYPE as CCI_TYPE
-from kubeqos.cci.manager import CciManager
 from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
 from kubeqos.cri.simulated import SimulatedRuntime
-from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.cri.configs import volume_paths
 from kubeqos.node.parts import NodeParts
 from kubeqos.node.pod import effects as fx
-from kubeqos.node.pod.record import ACTIVE, PodRecord, PodState
+from kubeqos.node.pod.record import ACTIVE, PodState
 from kubeqos.node.pressure.housekeeping import Housekeeper
 from kubeqos.node.pressure.imagegc import ImageGc
 from kubeqos.node.pressure.thresholds import REASON, ActivePod, Conditions, EvictPod
 from kubeqos.node.pressure.usage import HostMachine, MachineMeter, SimulatedMachine, UsageCollector
 from kubeqos.node.server import podresources
 from kubeqos.node.server.endpoint import NodeServer
-from kubeqos.node.server.podresources import (
-    ContainerHolding,
-    MemoryBlock,
-    NodeHolding,
-    PodResourcesServicer,
-    allocatable_topology_aware,
-    topology_aware,
-)
+from kubeqos.node.server.holdings import GrantView
+from kubeqos.node.server.podresources import PodResourcesServicer
 from kubeqos.node.server.routes import serving_https
-from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.plugins.registration import Handler, Watcher
-from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.messages import PLUGIN_TYPE as QRM_TYPE
 from kubeqos.qrm.registry import LegacyRegistry, ResourcePluginHandler, serve_legacy
-from kubeqos.qrm.reports import allocatable_resources, container_resources
 from kubeqos.web.garbage import freeze_loaded
 
 _NS = 1_000_000_000
@@ -107,56 +96,6 @@ class AgentView:
         own = {one["name"] for one in pod.view.spec.volumes if "emptyDir" in one}
         paths = volume_paths(pod.admitted, self.agent.context)
         return {name: path for name, path in paths.items() if name in own}
-
-
-class GrantView:
-    """What an agent's managers have given out, as the Pod Resources API asks for it."""
-
-    def __init__(self, agent: NodeAgent) -> None:
-        self.agent = agent
-
-    def active_pods(self) -> Iterable[AdmittedPod]:
-        return [pod.admitted for pod in self.agent.core.pods.values() if _holds(pod)]
-
-    async def of_container(self, pod_uid: str, container: str) -> ContainerHolding:
-        memory = self.agent.memory
-        blocks: list[MemoryBlock] = []
-        if memory is not None and (numa := memory.numa_of(pod_uid, container)) is not None:
-            blocks = [MemoryBlock(kind, size, numa) for kind, size in memory.blocks(pod_uid, container).items()]
-        resources = []
-        for manager in self._plugins():
-            merged = await container_resources(manager.endpoints, pod_uid, container)
-            resources += [topology_aware(name, sent) for name, sent in sorted(merged.resources.items())]
-        return ContainerHolding(self._exclusive(pod_uid, container), blocks, resources)
-
-    async def of_node(self) -> NodeHolding:
-        agent = self.agent
-        memory = []
-        if agent.memory is not None:
-            for numa, amounts in agent.memory.allocatable().items():
-                memory += [MemoryBlock(kind, size, NumaSet.of(numa)) for kind, size in sorted(amounts.items())]
-        resources = []
-        for manager in self._plugins():
-            merged = await allocatable_resources(manager.endpoints)
-            resources += [allocatable_topology_aware(name, sent) for name, sent in sorted(merged.resources.items())]
-        return NodeHolding(agent.settings.pod_cpus(agent.machine), memory, resources)
-
-    def _plugins(self) -> list[QosResourceManager]:
-        return [one for one in self.agent.managers if isinstance(one, QosResourceManager)]
-
-    def _exclusive(self, pod_uid: str, container: str) -> CpuSet:
-        found = NO_CPUS
-        if self.agent.cpus is not None:
-            found = self.agent.cpus.exclusive_of(pod_uid, container)
-        for manager in self.agent.managers:
-            if isinstance(manager, CciManager):
-                entry = manager.store.entries.get((pod_uid, container))
-                found |= entry.cpus & entry.whole if entry is not None else NO_CPUS
-        return found
-
-
-def _holds(pod: PodRecord) -> bool:
-    return pod.state in ACTIVE or pod.state is PodState.TERMINATING
 
 
 def housekeeper(agent: NodeAgent, settings: ServiceSettings) -> Housekeeper:

@@ -5,7 +5,7 @@ Pure bookkeeping without calls: the manager puts answers in, compares reports wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import InputError
 from kubeqos.model.annotations.wellknown import PLUGIN_HOLDINGS_ANNOTATION
-from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.managers import ContainerKey, ContainerKind, ContainerRef, Grant, LiveContainer
 from kubeqos.qrm.answers import Nonsense, cpus_of, grant_of
@@ -65,6 +65,20 @@ class Holding:
                 marks = {PLUGIN_HOLDINGS_ANNOTATION: encode_json(_to_json(self)).decode()}
                 self._granted = replace(self._granted, annotations={**self._granted.annotations, **marks})
         return self._granted
+
+    def memory(self, *, whole: bool = False) -> Iterator[tuple[str, int, NumaSet]]:
+        """Its memory and huge pages by kind: bytes of which NUMA nodes. `whole`: what it shares with its pod."""
+        for name, given in sorted(self.resources.items()):
+            if (self.plugins[name] in self.whole) is whole and is_memory(name) and given.quantity > 0:
+                numa = NumaSet.parse(given.result) if given.property == "CpusetMems" else _numa_of(given.hints)
+                if numa:
+                    yield name, int(given.quantity), numa
+
+    def owned(self, *, whole: bool = False) -> CpuSet:
+        """The CPUs that are its pod's alone. `whole`: those that its plugin gave to the pod and not to it."""
+        given = [one for name, one in self.resources.items() if (self.plugins[name] in self.whole) is whole]
+        found = cpus_of(given)
+        return found[0] if found and found[1] else NO_CPUS
 
     def held(self) -> Held | None:
         """Its CPUs, in the form that changes are planned with."""
@@ -242,6 +256,15 @@ class Allocations:
                 else:
                     self._pods.setdefault(uid, {})[name] = holding
         return damaged
+
+
+def is_memory(resource: str) -> bool:
+    """Whether a resource is counted in bytes of NUMA nodes."""
+    return resource == "memory" or resource.startswith("hugepages-")
+
+
+def _numa_of(hints: Sequence[NumaHint]) -> NumaSet:
+    return NumaSet.from_ids(node for hint in hints for node in hint.nodes)
 
 
 def _granted(resources: Mapping[str, Allocation]) -> Grant | Nonsense:

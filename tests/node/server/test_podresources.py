@@ -48,6 +48,9 @@ class Ledger:
     async def of_container(self, pod_uid: str, container: str) -> ContainerHolding:
         return self.held.get(container, ContainerHolding(NO_CPUS))
 
+    def of_pod(self, pod_uid: str) -> ContainerHolding:
+        return self.held.get("", ContainerHolding(NO_CPUS))
+
     async def of_node(self) -> NodeHolding:
         return NodeHolding(CpuSet.parse("2-7"), [MemoryBlock("memory", 1 << 30, NumaSet.of(0))])
 
@@ -94,6 +97,14 @@ async def test_list_tells_exclusive_cpus_memory_and_what_plugins_gave(ledger: Le
     assert [node.ID for node in main.memory[0].topology.nodes] == [0, 1]
     assert (main.resources[0].resource_name, main.resources[0].aggregated_quantity) == ("cpu", 4.0)
     assert main.resources[0].topology_aware_quantity_list[0].node == 1
+
+
+async def test_what_a_pod_has_as_a_whole_is_told_once(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.held[""] = ContainerHolding(CpuSet.parse("6-7"), [MemoryBlock("memory", 1 << 20, NumaSet.of(1))])
+    answer = await ask(ledger, tmp_path, lambda stub: stub.List(pb.ListPodResourcesRequest()))
+    (found,) = answer.pod_resources
+    assert (list(found.cpu_ids), [one.size for one in found.memory]) == ([6, 7], [1 << 20])
+    assert [list(one.cpu_ids) for one in found.containers] == [[], [2, 4, 5], []]
 
 
 async def test_get_finds_one_pod_or_says_which_is_missing(ledger: Ledger, tmp_path: Path) -> None:

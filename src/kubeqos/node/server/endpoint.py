@@ -30,7 +30,7 @@ from kubeqos.node.pressure.housekeeping import Housekeeper
 from kubeqos.node.server.exec import attach_url, carry, exec_url, refusal
 from kubeqos.node.server.logs import LogOptions, read_log
 from kubeqos.node.server.pinned import pinned
-from kubeqos.node.server.podresources import PodResourcesServicer
+from kubeqos.node.server.podresources import PodResourcesServicer, plain
 from kubeqos.node.server.summary import resource_metrics, summary
 from kubeqos.web.channels import ERROR, UNREACHABLE, StreamOptions, failure_status, frame, tunnel
 from kubeqos.web.messages import Query, Response
@@ -50,6 +50,7 @@ class NodeServer:
     def __init__(self, agent: NodeAgent, housekeeper: Housekeeper, pod_resources: PodResourcesServicer) -> None:
         self.agent = agent
         self.housekeeper = housekeeper
+        self._pod_resources = pod_resources
         self.registry = CollectorRegistry()
         self.registry.register(_Counters(agent, housekeeper, pod_resources))
         self._resources = CollectorRegistry()
@@ -70,6 +71,8 @@ class NodeServer:
                 return Response(200, encode_json(await self.summary()))
             case ["pinned"]:
                 return Response(200, encode_json({"containers": await pinned(self.agent.runtime, self._pods())}))
+            case ["podresources"]:
+                return Response(200, encode_json(await self.held()))
             case ["stories", namespace, pod]:
                 return Response(200, self.story(namespace, pod))
             case ["containerLogs", namespace, pod, container]:
@@ -166,6 +169,11 @@ class NodeServer:
 
     async def summary(self) -> JsonObject:
         return summary(self.agent.settings.node_name, await self.housekeeper.latest())
+
+    async def held(self) -> JsonObject:
+        """What the Pod Resources API answers, in JSON: every pod, and the node as if it were empty."""
+        listed, node = await self._pod_resources.listed(), await self._pod_resources.allocatable()
+        return {"pods": plain(listed)["podResources"], "allocatable": plain(node)}
 
     def pods(self) -> bytes:
         """The pods of this node as the agent knows them."""

@@ -1,8 +1,8 @@
 """The Pod Resources API, v1: which exclusive CPUs, NUMA memory and plugin resources each pod here has been given.
 
-Monitoring agents and topology exporters ask it on a unix socket. Kubernetes' messages with the topology-aware extension
-of QoS resource managers (fields 12 to 15). The agent tells what is held through `Holdings`; answers are built by pure
-functions, the servicer only limits the rate and answers.
+Monitoring agents and topology exporters ask it on a unix socket, `kubeqos podresources` through the node's
+endpoint. Kubernetes' messages with the topology-aware extension of QoS resource managers (fields 12 to 15). The agent
+tells what is held through `Holdings`; answers are built by pure functions, the servicer only limits the rate.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import grpc
 import grpc.aio
+from google.protobuf import json_format
+from google.protobuf.message import Message
 
 from kubeqos.model.annotations.podmarks import role_of, type_of
 from kubeqos.model.cpuset import CpuSet, NumaSet
@@ -44,7 +46,7 @@ class MemoryBlock:
 
 @dataclass(frozen=True, slots=True)
 class ContainerHolding:
-    """What one container has for itself."""
+    """What one container has for itself, or a pod as a whole."""
 
     cpus: CpuSet
     memory: Sequence[MemoryBlock] = ()
@@ -68,13 +70,16 @@ class Holdings(Protocol):
 
     async def of_container(self, pod_uid: str, container: str) -> ContainerHolding: ...
 
+    def of_pod(self, pod_uid: str) -> ContainerHolding:
+        """What the pod has as a whole, and none of its containers by itself."""
+
     async def of_node(self) -> NodeHolding: ...
 
 
 # ---- Answers
 
 
-def pod_resources(pod: AdmittedPod, holdings: dict[str, ContainerHolding]) -> pb.PodResources:
+def pod_resources(pod: AdmittedPod, holdings: dict[str, ContainerHolding], whole: ContainerHolding) -> pb.PodResources:
     """One pod. Sidecars are listed, init containers that end are not."""
     metadata = pod.view.metadata
     answer = pb.PodResources(
@@ -84,6 +89,8 @@ def pod_resources(pod: AdmittedPod, holdings: dict[str, ContainerHolding]) -> pb
         pod_type=type_of(metadata),
         labels=metadata.labels,
         annotations=metadata.annotations,
+        cpu_ids=list(whole.cpus),
+        memory=_memory(whole.memory),
     )
     for name in listed_containers(pod):
         held = holdings[name]
@@ -143,6 +150,12 @@ def _copy(sent: Any, answer: Any) -> None:
             setattr(answer, one.name, value)
 
 
+def plain(answer: Message) -> dict[str, Any]:
+    """An answer as JSON values, empty lists included."""
+    found: dict[str, Any] = json_format.MessageToDict(answer, always_print_fields_with_no_presence=True)
+    return found
+
+
 # ---- The server
 
 
@@ -187,6 +200,10 @@ class PodResourcesServicer:
 
     async def List(self, _request: pb.ListPodResourcesRequest, context: Any) -> pb.ListPodResourcesResponse:
         await self._enter("List", context)
+        return await self.listed()
+
+    async def listed(self) -> pb.ListPodResourcesResponse:
+        """Every pod; for who asks the node by HTTPS, too."""
         found = await asyncio.gather(*map(self._of, self._holdings.active_pods()))  # a plugin that hangs costs once
         return pb.ListPodResourcesResponse(pod_resources=found)
 
@@ -203,12 +220,16 @@ class PodResourcesServicer:
         self, _request: pb.AllocatableResourcesRequest, context: Any
     ) -> pb.AllocatableResourcesResponse:
         await self._enter("GetAllocatableResources", context)
+        return await self.allocatable()
+
+    async def allocatable(self) -> pb.AllocatableResourcesResponse:
+        """What the node could hand out; for who asks it by HTTPS, too."""
         return allocatable(await self._holdings.of_node())
 
     async def _of(self, pod: AdmittedPod) -> pb.PodResources:
         names = listed_containers(pod)
         held = await asyncio.gather(*(self._holdings.of_container(pod.uid, name) for name in names))
-        return pod_resources(pod, dict(zip(names, held, strict=True)))
+        return pod_resources(pod, dict(zip(names, held, strict=True)), self._holdings.of_pod(pod.uid))
 
     async def _enter(self, method: str, context: Any) -> None:
         self.counts.calls[method] = self.counts.calls.get(method, 0) + 1

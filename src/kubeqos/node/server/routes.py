@@ -1,6 +1,7 @@
 """The agent's HTTPS endpoint: what a kubelet answers on port 10250, for the API server and for administrators.
 
-    GET /healthz   /metrics   /metrics/resource   /pods   /pinned   /stats/summary   /stories/NAMESPACE/POD
+    GET /healthz   /metrics   /metrics/resource   /pods   /pinned   /podresources   /stats/summary
+    GET /stories/NAMESPACE/POD
     GET /containerLogs/NAMESPACE/POD/CONTAINER?follow&tailLines&sinceSeconds&previous&timestamps
     WebSocket or SPDY /exec/NAMESPACE/POD/CONTAINER?command=…   /attach/NAMESPACE/POD/CONTAINER
     WebSocket or SPDY /portForward/NAMESPACE/POD

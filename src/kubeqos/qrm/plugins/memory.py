@@ -6,7 +6,7 @@ nodes that nobody is bound to, and the plugin admits no more than these hold (re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,16 +59,22 @@ class MemoryState:
         return {node.id: max(0, node.memory_bytes - node.hugepage_bytes() - reserved) for node in self.machine.nodes}
 
     def bound(self) -> dict[int, int]:
-        """Bytes charged to each node by bound containers: filled in the order of the nodes they are bound to."""
+        """Bytes charged to each node by bound containers."""
+        charged = dict.fromkeys(self.allocatable(), 0)
+        for _, node, taken in self._charges():
+            charged[node] += taken
+        return charged
+
+    def _charges(self) -> Iterator[tuple[Key, int, int]]:
+        """Who is charged how much of which node: filled in the order of the nodes that each is bound to."""
         room = self.allocatable()
-        charged = dict.fromkeys(room, 0)
-        for entry in self.entries.values():
+        for key, entry in self.entries.items():
             left = entry.request_quantity
             for node in NumaSet.parse(entry.numa):
-                taken = min(left, room[node] - charged[node])
-                charged[node] += taken
+                taken = min(left, room[node])
+                room[node] -= taken
                 left -= taken
-        return charged
+                yield key, node, taken
 
     def open_to_all(self) -> NumaSet:
         """The nodes that nobody is bound to; all of them when everything is bound."""
@@ -178,6 +184,7 @@ class MemoryState:
             quantity=float(entry.request_quantity),
             scalar=True,
             hints=(NumaHint(tuple(mems), True),) if entry.numa else (),
+            assignments={node: taken for owner, node, taken in self._charges() if owner == key} if entry.numa else {},
         )
         return {"memory": given, **knob_allocations("memory-knobs", role.knobs if role else {})}
 
@@ -220,9 +227,10 @@ class MemoryPlugin:
 
     def capacity(self) -> dict[str, Capacity]:
         by_numa = {node: float(size) for node, size in self.state.allocatable().items()}
-        total = float(sum(node.memory_bytes for node in self.state.machine.nodes))
+        whole = {node.id: float(node.memory_bytes) for node in self.state.machine.nodes}
+        total, allocatable = sum(whole.values()), sum(by_numa.values())
         told, asked = self.state.division(), {SHARED: float(self.state.unbound())}
-        return {"memory": Capacity(total, sum(by_numa.values()), by_numa, division=told, requested=asked)}
+        return {"memory": Capacity(total, allocatable, by_numa, division=told, requested=asked, total_by_numa=whole)}
 
     def save(self) -> Any:
         """The shape of the KEP's example 2, where numbers are texts."""

@@ -157,11 +157,13 @@ class NicPlugin:
         }
 
     def capacity(self) -> dict[str, Capacity]:
-        by_numa: dict[int, float] = {}
+        whole: dict[int, float] = {}
         for nic in self.nics.values():
-            by_numa[nic.numa] = by_numa.get(nic.numa, 0.0) + nic.speed * self.config.share
-        total = sum(nic.speed for nic in self.nics.values())
-        return {self.resource: Capacity(total, sum(by_numa.values()), by_numa, node="/" in self.resource)}
+            whole[nic.numa] = whole.get(nic.numa, 0.0) + nic.speed
+        by_numa = {numa: speed * self.config.share for numa, speed in whole.items()}
+        total, allocatable = sum(whole.values()), sum(by_numa.values())
+        shown = "/" in self.resource
+        return {self.resource: Capacity(total, allocatable, by_numa, node=shown, total_by_numa=whole)}
 
     def save(self) -> Any:
         """The shape of the KEP's example 3, whose `nuam_node` is a slip of the pen for `numa_node`."""

@@ -254,8 +254,12 @@ def _echo(sent: Any, names: Sequence[str] = ECHOED) -> dict[str, Any]:
     return {name: getattr(sent, name) for name in names}
 
 
+def _by_node(amounts: Mapping[int, float]) -> list[pb.TopologyAwareQuantity]:
+    return [pb.TopologyAwareQuantity(resource_value=amount, node=numa) for numa, amount in amounts.items()]
+
+
 def _topology_aware(one: Allocation) -> pb.TopologyAwareResource:
-    spread = [pb.TopologyAwareQuantity(resource_value=amount, node=numa) for numa, amount in one.assignments.items()]
+    spread = _by_node(one.assignments)
     return pb.TopologyAwareResource(
         is_node_resource=one.node,
         is_scalar_resource=one.scalar,
@@ -267,13 +271,12 @@ def _topology_aware(one: Allocation) -> pb.TopologyAwareResource:
 
 
 def _capacity_to_wire(one: Capacity) -> pb.AllocatableTopologyAwareResource:
-    spread = [pb.TopologyAwareQuantity(resource_value=amount, node=numa) for numa, amount in one.by_numa.items()]
     return pb.AllocatableTopologyAwareResource(
         is_node_resource=one.node,
         is_scalar_resource=True,
         aggregated_allocatable_quantity=one.total if one.allocatable is None else one.allocatable,
-        topology_aware_allocatable_quantity_list=spread,
+        topology_aware_allocatable_quantity_list=_by_node(one.by_numa),
         aggregated_capacity_quantity=one.total,
-        topology_aware_capacity_quantity_list=spread,
+        topology_aware_capacity_quantity_list=_by_node(one.spread()),
         division=division_to_wire(one.division, one.requested) if one.division else None,
     )

@@ -58,11 +58,19 @@ class Capacity:
     total: float
     allocatable: float | None = None
     by_numa: Mapping[int, float] = field(default_factory=dict)
+    """What each NUMA node may hand out; together as much as is allocatable."""
     node: bool = False
     division: Division | None = None
     """How the plugin divides it among pods, so that the scheduler sends none here that the plugin would refuse."""
     requested: Mapping[str, float] = field(default_factory=dict)
     """What the containers of each pool of the division request, for people to see."""
+    total_by_numa: Mapping[int, float] = field(default_factory=dict)
+    """What each NUMA node has; as `by_numa` where all of it may be handed out."""
+
+    def spread(self) -> Mapping[int, float]:
+        """The total by NUMA node; nothing where that is not known: parts that do not make up the whole mislead."""
+        whole = self.allocatable is None or self.allocatable == self.total
+        return self.total_by_numa or (self.by_numa if whole else {})
 
 
 def request_from_wire(sent: pb.ResourceRequest) -> Request:

@@ -75,10 +75,12 @@ class CpuPlugin:
 
     def capacity(self) -> dict[str, Capacity]:
         machine, reserved = self.state.machine, self.state.pools.reserved
-        by_numa = {numa: float(len(cpus - reserved)) for numa, cpus in machine.numa_cpus.items()}
-        total, allocatable = float(len(machine.online)), float(len(machine.online - reserved))
+        online = {numa: cpus & machine.online for numa, cpus in machine.numa_cpus.items()}
+        whole = {numa: float(len(cpus)) for numa, cpus in online.items()}
+        by_numa = {numa: float(len(cpus - reserved)) for numa, cpus in online.items()}
+        total, allocatable = sum(whole.values()), sum(by_numa.values())
         told, asked = division(self.state), requested(self.state)
-        return {"cpu": Capacity(total, allocatable, by_numa, division=told, requested=asked)}
+        return {"cpu": Capacity(total, allocatable, by_numa, division=told, requested=asked, total_by_numa=whole)}
 
     def save(self) -> Any:
         return to_json(self.state)

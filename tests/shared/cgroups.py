@@ -35,6 +35,13 @@ def shares(weight: int) -> int:
     return ((weight - 1) * 262142) // 9999 + 2
 
 
+def scaled(asked: int, percent: int) -> str:
+    """What the kernel says of CPU shares that a class scales: on version 2 it is their weight that is scaled."""
+    if VERSION == 1:
+        return str(asked * percent // 100)
+    return str(shares((1 + (asked - 2) * 9999 // 262142) * percent // 100))
+
+
 def _throttle(text: str, key: str) -> str:
     """One rate of io.max in version 1's form: `MAJOR:MINOR RATE` per disk that has one."""
     found = []

@@ -44,7 +44,9 @@ def test_classes_survive_a_reload_and_still_decide(node: Node) -> None:
         return [(level["cpu.weight"], level["cpu.idle"]) for name in ("first", "second") for level in node.levels(name)]
 
     before = values()
-    assert before[:2] == [("800", "0")] * 2 and before[4:6] == [("0", "1")] * 2, "container and pod, of either"
+    assert before[:2] == [("32", "0")] * 2 and before[4:6] == [("0", "1")] * 2, (
+        "container and pod, of either; 100m weighs 4"
+    )
     node.vm.run("systemctl", "daemon-reload")
     assert values() == before
     used = node.ask("rates", ids=[first, second], seconds=5)

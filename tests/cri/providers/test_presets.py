@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from kubeqos.cri.enforcing.host import V1, V2, Host, cgroup_path, cgroup_version
+from kubeqos.cri.enforcing.host import V1, V2, Host, cgroup_path, cgroup_version, cgroups_of, mount_roots, placed
 from kubeqos.cri.providers import presets
 from kubeqos.cri.providers.builtin import PresetProvider
 from kubeqos.cri.providers.config import PresetSpec, parse_classes
 from kubeqos.cri.providers.effects import CgroupWrite, SetRlimit
-from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject
+from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject, SubjectGone
 from kubeqos.errors import ConfigurationError, RemoteError
 
 CONTAINER = Subject(Level.CONTAINER, "c1", cpu_shares=512, memory_limit_bytes=1 << 30)
@@ -37,12 +38,14 @@ TABLE = [
         ("", "memory.swap.max", "0"), ("", "memory.oom.group", "1"),
     ]),
     ("memory", "{low: 1G}", V1, [("memory", "memory.soft_limit_in_bytes", "1000000000")]),
-    ("cpu", "{weight: 100}", V2, [("", "cpu.weight", "100")]),
+    # The container's own 512 shares are the weight 20: a class scales what it has.
+    ("cpu", "{weight: 100}", V2, [("", "cpu.weight", "20")]),
+    ("cpu", "{weight: 100}", V1, [("cpu", "cpu.shares", "512")]),
     ("cpu", "{weight: 39, burstMicroseconds: 5000}", V1, [
-        ("cpu", "cpu.shares", "998"), ("cpu", "cpu.cfs_burst_us", "5000")]),
-    ("cpu", "{weight: 10000}", V1, [("cpu", "cpu.shares", "262144")]),
+        ("cpu", "cpu.shares", "199"), ("cpu", "cpu.cfs_burst_us", "5000")]),
+    ("cpu", "{weight: 10000}", V1, [("cpu", "cpu.shares", "51200")]),
     ("cpu", "{idle: true, weight: 1}", V2, [("", "cpu.weight", "1"), ("", "cpu.idle", "1")]),
-    ("cpu", "{idle: false, weight: 7}", V2, [("", "cpu.idle", "0"), ("", "cpu.weight", "7")]),
+    ("cpu", "{idle: false, weight: 700}", V2, [("", "cpu.idle", "0"), ("", "cpu.weight", "140")]),
 ]  # fmt: skip
 
 
@@ -51,6 +54,23 @@ TABLE = [
 def test_a_class_becomes_cgroup_writes(kind, text, version, expected):
     effects = presets.transition(presets.KINDS[kind], {}, preset(kind, text, version), CONTAINER, version)
     assert files(effects) == expected
+
+
+@pytest.mark.parametrize(
+    ("shares", "weight", "v1", "v2"),
+    [
+        (204, 100, 204, 8),  # 200m: a class of 100 leaves it as it is
+        (204, 800, 1632, 64),
+        (2, 800, 16, 8),  # BestEffort
+        (2, 10, 2, 1),
+        (262144, 800, 262144, 10000),
+        (0, 800, 8192, 800),  # nothing was asked for: the kernel's own
+    ],
+)
+@pytest.mark.proves("class-cpu")
+def test_a_cpu_class_scales_what_the_container_asked_for(shares, weight, v1, v2):
+    subject = Subject(Level.CONTAINER, cpu_shares=shares)
+    assert (presets.scaled_shares(weight, subject), presets.scaled_weight(weight, subject)) == (v1, v2)
 
 
 def test_leaving_restores_what_the_container_had_itself():
@@ -64,10 +84,10 @@ def test_leaving_restores_what_the_container_had_itself():
 
 def test_the_create_request_carries_what_it_can():
     assert presets.edit_for(presets.CPU, preset("cpu", "{weight: 39, burstMicroseconds: 9}"), CONTAINER, V2) == Edit(
-        resources={"cpu_shares": 998}, unified={"cpu.max.burst": "9"}
+        resources={"cpu_shares": 159}, unified={"cpu.max.burst": "9"}
     )
     assert presets.edit_for(presets.CPU, preset("cpu", "{weight: 39}", V1), CONTAINER, V1) == Edit(
-        resources={"cpu_shares": 998}
+        resources={"cpu_shares": 199}
     )
     network = preset("network", "{priority: 3, ingressBandwidth: 10M, annotations: {example.com/x: y}}")
     assert presets.edit_for(presets.NETWORK, network, Subject(Level.POD), V2) == Edit(
@@ -158,3 +178,41 @@ def test_the_cgroup_version_is_seen_from_the_tree(tmp_path: Path):
     assert cgroup_version(tmp_path) == V1
     (tmp_path / "cgroup.controllers").write_text("cpu\n")
     assert cgroup_version(tmp_path) == V2
+
+
+V1_PROCESS = (
+    "9:name=systemd:/\n4:memory:/own/pod.slice:c:1\n2:cpu,cpuacct:/pod.slice:c:1\n3:cpuset:/pod.slice:c:1\n0::/\n"
+)
+
+
+def test_a_process_says_where_its_cgroups_are():
+    """runc on cgroupfs with a `.slice` parent goes from its own cgroup, which hierarchies have at different paths."""
+    place = placed(7, cgroups_of(V1_PROCESS, V1), {})
+    assert place == Place(7, "/pod.slice:c:1", (("memory", "/own/pod.slice:c:1"),))
+    assert (place.within("memory"), place.within("cpu")) == ("/own/pod.slice:c:1", "/pod.slice:c:1")
+    assert placed(7, cgroups_of("0::/kubepods/pod1/c\n", V2), {}) == Place(7, "/kubepods/pod1/c")
+
+
+def test_a_cgroup_is_told_below_what_is_mounted():
+    root = Path("/sys/fs/cgroup")
+    mounts = (
+        "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
+        "32 31 0:29 /docker/1 /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu\n"
+    )
+    roots = mount_roots(mounts, root, V1)
+    assert placed(7, {"cpu": "/docker/1/kubepods/c", "cpuacct": "/docker/1"}, roots) == Place(
+        7, "/kubepods/c", (("cpuacct", "/"),)
+    )
+    assert mount_roots("31 23 0:28 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup rw\n", root, V2) == {"": "/docker/1"}
+
+
+def test_this_process_is_found_in_its_cgroup():
+    place = Host().located(os.getpid())
+    assert os.getpid() in Host().tasks(place)
+
+
+def test_a_process_that_has_ended_is_gone():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    with pytest.raises(SubjectGone, match="has ended"):
+        Host().located(process.pid)

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.proto import cri_pb2 as cri
 from tests.cri.relay.processes import CLASSES, Pod, RelayProcess, connect, shown
 from tests.shared import cgroups
@@ -75,13 +76,23 @@ def test_the_kernel_shows_what_was_asked_for(pod, containerd):
     read = containerd.cgroup_value
     assert read("cpuset.cpus", container) == "0"
     assert read("memory.limit", container) == str(64 << 20)
-    assert read("cpu.shares", container) == "10462"  # (400 - 1) * 262142 // 9999 + 2
+    assert read("cpu.shares", container) == cgroups.scaled(512, 400)
     assert pod.container_status(container) == {"blockio": "", "cpu-class": "gold", "ulimits": ""}
+
+
+def test_a_container_is_found_where_the_runtime_put_it(stub, containerd):
+    """runc without systemd takes a `.slice` parent for a relative path: what was asked for is not where it runs."""
+    with Pod(stub, "/pod_123.slice") as pod:
+        container = pod.start(pod.create(cpu_class="gold"))
+        status = stub.ContainerStatus(cri.ContainerStatusRequest(container_id=container, verbose=True))
+        place = Host().located(json.loads(status.info["info"])["pid"])
+        assert place.cgroup.endswith(f":cri-containerd:{container}")
+        assert cgroups.value(place.cgroup, "cpu.shares") == cgroups.scaled(512, 400)
 
 
 def test_an_implicit_default_is_enforced_and_reported(pod, containerd):
     container = pod.start(pod.create())
-    assert containerd.cgroup_value("cpu.shares", container) == "1286"
+    assert containerd.cgroup_value("cpu.shares", container) == cgroups.scaled(512, 50)
     assert pod.container_status(container)["cpu-class"] == "normal"
     assert pod.status() == {"network": "slow"}
 
@@ -103,7 +114,7 @@ def test_block_io_class_and_its_change_are_visible_in_the_cgroup(pod, containerd
 def test_a_class_change_of_a_running_container_is_visible(pod, containerd):
     container = pod.start(pod.create(cpu_class="gold"))
     pod.update(container, cpu_class="silver")
-    assert containerd.cgroup_value("cpu.shares", container) == "5219"
+    assert containerd.cgroup_value("cpu.shares", container) == cgroups.scaled(512, 200)
     assert pod.container_status(container)["cpu-class"] == "silver"
 
 
@@ -112,7 +123,7 @@ def test_a_resize_does_not_take_the_class_away(pod, containerd):
     container = pod.start(pod.create(cpu_class="gold"))
     pod.update(container, cri.LinuxContainerResources(cpu_shares=100, memory_limit_in_bytes=96 << 20))
     assert containerd.cgroup_value("memory.limit", container) == str(96 << 20)
-    assert containerd.cgroup_value("cpu.shares", container) == "10462"
+    assert containerd.cgroup_value("cpu.shares", container) == cgroups.scaled(100, 400)
 
 
 @pytest.mark.proves("class-changes")
@@ -127,7 +138,7 @@ def test_an_immutable_resource_fails_the_whole_update(pod, containerd):
     )
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "'ulimits' is immutable" in error.details()
-    assert containerd.cgroup_value("cpu.shares", container) == "10462"
+    assert containerd.cgroup_value("cpu.shares", container) == cgroups.scaled(512, 400)
     assert containerd.cgroup_value("memory.limit", container) == str(64 << 20)
     assert pod.container_status(container) == {"blockio": "", "cpu-class": "gold", "ulimits": "few-files"}
 
@@ -136,7 +147,7 @@ def test_an_immutable_resource_fails_the_whole_update(pod, containerd):
 def test_an_update_that_the_runtime_refuses_moves_the_class_back(pod, containerd):
     container = pod.start(pod.create(cpu_class="gold"))
     refused(pod.update, container, cri.LinuxContainerResources(cpuset_cpus="4000"), cpu_class="silver")
-    assert containerd.cgroup_value("cpu.shares", container) == "10462"
+    assert containerd.cgroup_value("cpu.shares", container) == cgroups.scaled(512, 400)
     assert pod.container_status(container)["cpu-class"] == "gold"
 
 
@@ -238,6 +249,15 @@ def test_annotations_of_stock_kubelets(stub, containerd, pod_annotations, annota
         assert read == f"{disk_number()} {rate}"
 
 
+def test_an_annotation_that_nobody_answers_is_told_once(relay, containerd):
+    key = "cache.resources.beta.kubernetes.io/pod"
+    with connect(relay.socket) as stub, Pod(stub, containerd.cgroup_parent, {key: "gold"}) as pod:
+        pod.create("a")
+        pod.create("b")
+    lines = [line for line in relay.log.read_text().splitlines() if key in line]
+    assert len(lines) == 1 and "no resource here is asked for with annotations of 'cache'" in lines[0]
+
+
 def test_a_class_from_an_annotation_is_checked_too(stub, containerd):
     with Pod(stub, containerd.cgroup_parent, {"blockio.resources.beta.kubernetes.io/pod": "warp"}) as pod:
         error = refused(pod.create)
@@ -248,21 +268,21 @@ def test_a_class_from_an_annotation_is_checked_too(stub, containerd):
 def test_defaults_follow_the_configuration_at_run_time(relay, own_pod, containerd):
     implicit, explicit = own_pod.start(own_pod.create("a")), own_pod.start(own_pod.create("b", cpu_class="silver"))
     shares = lambda container: containerd.cgroup_value("cpu.shares", container)  # noqa: E731
-    assert (shares(implicit), shares(explicit)) == ("1286", "5219")
+    assert (shares(implicit), shares(explicit)) == (cgroups.scaled(512, 50), cgroups.scaled(512, 200))
 
     assert "taken on" in relay.configure(CLASSES.replace("default: normal", "default: gold"))
-    assert (shares(implicit), shares(explicit)) == ("10462", "5219")
+    assert (shares(implicit), shares(explicit)) == (cgroups.scaled(512, 400), cgroups.scaled(512, 200))
     assert own_pod.container_status(implicit)["cpu-class"] == "gold"
 
     more = CLASSES + "  extra:\n    provider: cpu\n    default: idle\n    classes: {idle: {burstMicroseconds: 0}}\n"
     assert "taken on" in relay.configure(more)
     assert own_pod.container_status(implicit) == {"blockio": "", "cpu-class": "normal", "extra": "idle", "ulimits": ""}
-    assert shares(implicit) == "1286"
+    assert shares(implicit) == cgroups.scaled(512, 50)
 
     without = CLASSES.replace("      silver: {weight: 200}\n", "")
     assert "taken on" in relay.configure(without)
     assert own_pod.container_status(explicit)["cpu-class"] == "silver"
-    assert shares(explicit) == "5219"
+    assert shares(explicit) == cgroups.scaled(512, 200)
     assert "is retired" in refused(own_pod.create, "c", cpu_class="silver").details()
     assert "extra" not in own_pod.container_status(implicit)
 
@@ -339,7 +359,7 @@ def test_a_restart_enforces_again_what_was_promised(relay, own_pod, containerd):
     deadline = time.monotonic() + 60
     while containerd.cgroup_value("cpu.shares", container) == drifted and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert containerd.cgroup_value("cpu.shares", container) == "5219"
+    assert containerd.cgroup_value("cpu.shares", container) == cgroups.scaled(512, 200)
 
 
 def test_events_and_statuses_of_a_pod_agree(pod):

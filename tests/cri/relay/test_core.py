@@ -23,6 +23,7 @@ from kubeqos.cri.relay.core import (
     change,
     follow,
     grant,
+    unanswered,
 )
 from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 
@@ -123,6 +124,26 @@ def test_annotations_open_nothing_by_themselves():
     denied = annotation_wishes(partly, "main", {"io.kubernetes.cri.rdt-class": "gold"}, {})
     assert isinstance(denied, Denied)
     assert denied.message == ("class 'gold' of 'rdt' may not be requested with annotation io.kubernetes.cri.rdt-class")
+
+
+def test_annotations_that_nobody_answers_are_told():
+    closed = offers(dataclasses.replace(RDT, by_annotation=frozenset()))
+    asking = {
+        "rdt.resources.beta.kubernetes.io/pod": "gold",
+        "net.resources.beta.kubernetes.io/container.main": "fast",
+        "example.com/note": "x",
+        "blockio.resources.beta.kubernetes.io/pod": "",
+    }
+    assert unanswered(closed, {"io.kubernetes.cri.turbo-class": "on"}, asking) == [
+        ("rdt.resources.beta.kubernetes.io/pod", "'rdt' gives no class to annotations; name some under `annotations`"),
+        ("net.resources.beta.kubernetes.io/container.main", "no resource here is asked for with annotations of 'net'"),
+        ("io.kubernetes.cri.turbo-class", "no resource here is asked for with annotations of 'turbo'"),
+    ]
+    assert unanswered(OFFERS, {}, {"rdt.resources.beta.kubernetes.io/pod": "gold"}) == []
+    misspelt = "rdt.resources.beta.kubernetes.io/containers.main"
+    assert unanswered(OFFERS, {}, {misspelt: "gold"}) == [
+        (misspelt, "it names neither pod nor container.NAME: 'containers.main'")
+    ]
 
 
 def test_the_cri_field_wins_over_annotations():

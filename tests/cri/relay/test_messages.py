@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from kubeqos.cri.proto import cri_pb2 as cri
@@ -90,6 +92,24 @@ def test_statuses_are_filled_and_keep_what_they_had():
     assert seen.status.resources.linux.cpu_shares == 7
 
 
+def test_a_status_shows_the_shares_that_were_asked_for():
+    """A kubelet takes them for the container's request: a pod of 200m would show 1.6 CPUs."""
+    scaling = {"cpu-class": dataclasses.replace(OFFERS["rdt"], name="cpu-class", scales_shares=True)}
+    holder = dataclasses.replace(HOLDER, classes={"cpu-class": Assignment("gold", explicit=True)})
+    response = cri.ContainerStatusResponse(status=cri.ContainerStatus(id="c1"))
+    response.status.resources.linux.cpu_shares = 4096
+    wire = messages.patch_container_status(response.SerializeToString(), scaling, {"c1": holder}.get)
+    assert cri.ContainerStatusResponse.FromString(wire).status.resources.linux.cpu_shares == 512
+
+
+def test_what_was_asked_for_is_noted_for_an_implicit_class_too():
+    request = create_request()
+    implicit = dataclasses.replace(HOLDER, classes={"rdt": Assignment("silver")})
+    messages.edit_container(request, Edit(), implicit, OFFERS)
+    found = messages.holder_from_mark(request.config.annotations, Subject(Level.CONTAINER, "c1"))
+    assert found is not None and found.subject.cpu_shares == 512 and not found.classes
+
+
 def test_a_pods_status_and_its_events_carry_both_levels():
     sandbox = Holder(Subject(Level.POD, "p"), {"net": Assignment("fast", explicit=True)})
     find = {"c1": HOLDER, "p": sandbox}.get
@@ -131,7 +151,7 @@ def test_a_sandbox_is_edited_in_the_same_way():
 @pytest.mark.parametrize(
     ("info", "place"),
     [
-        ({"info": '{"pid": 7, "runtimeSpec": {"linux": {"cgroupsPath": "/k/c"}}}'}, Place(7, "/k/c")),
+        ({"info": '{"pid": 7, "runtimeSpec": {"linux": {"cgroupsPath": "/k/c"}}}'}, Place(7)),  # asked for, not had
         ({"info": '{"pid": 7, "cgroupsPath": "/k/c"}'}, Place(7, "/k/c")),
         ({"info": '{"runtimeSpec": null}'}, Place()),
         ({"info": "not json"}, Place()),

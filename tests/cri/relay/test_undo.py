@@ -25,6 +25,7 @@ from tests.cri.containerd import Containerd
 from tests.cri.pods import container, pod
 from tests.cri.relay.processes import container_classes
 from tests.cri.relay.test_simulated import Turbo
+from tests.shared.cgroups import VERSION, shares
 
 CLASSES = """
 resources:
@@ -43,6 +44,10 @@ class Plain(Turbo):
 
     async def apply(self, subject: Subject, resource: str, class_name: str) -> Edit:
         return Edit()
+
+
+SILVER = "2048" if VERSION == 1 else str(shares(200))
+"""Twice what the kernel gives to whom nobody gives shares."""
 
 
 class World:
@@ -118,7 +123,7 @@ async def test_containerd_is_as_it_was_when_a_class_fails_after_its_update(world
     await world.update(running, {"cpu_class": "silver"}, **change)
     after = world.kernel(running)
     assert after["memory.limit"] == str(96 << 20)
-    assert (after["cpu.shares"], after["cpuset.cpus"], after["cpu.quota"]) == ("5219", "1", "30000")
+    assert (after["cpu.shares"], after["cpuset.cpus"], after["cpu.quota"]) == (SILVER, "1", "30000")
 
 
 def test_an_oci_spec_says_what_a_container_has_where_the_status_does_not():

@@ -31,6 +31,8 @@ resources:
 """
 BUSY = "exec taskset 1 sh -c 'while :; do :; done'"
 """Everybody wants all of CPU 0."""
+TOGETHER = str(816 + 102) if cgroups.VERSION == 1 else str(cgroups.shares(32 + 4))
+"""What two pods of 100m weigh together in their tier."""
 
 
 @pytest.fixture
@@ -44,10 +46,10 @@ def relay(containerd: Containerd) -> Iterator[RelayProcess]:
 
 
 async def cpu_seconds(node: RealNode, parent: str, names: tuple[str, ...], seconds: float) -> list[float]:
-    """CPU time of BestEffort pods within a while."""
+    """CPU time of pods within a while."""
 
     def used() -> list[int]:
-        return [int(cgroups.value(f"{parent}/kubepods/besteffort/pod{name}", "cpu.usage_ns")) for name in names]
+        return [int(cgroups.value(f"{parent}/kubepods/burstable/pod{name}", "cpu.usage_ns")) for name in names]
 
     before = used()
     await asyncio.sleep(seconds)
@@ -56,7 +58,8 @@ async def cpu_seconds(node: RealNode, parent: str, names: tuple[str, ...], secon
 
 async def start(node: RealNode, name: str, **classes: str) -> str:
     held = [{"name": resource, "class": cls} for resource, cls in classes.items()]
-    one = busybox("main", BUSY, resources={"qosResources": held} if held else {})
+    asked = {"requests": {"cpu": "100m"}}
+    one = busybox("main", BUSY, resources={**asked, "qosResources": held} if held else asked)
     uid = node.pods.set(pod(name, one, uid=name, hostNetwork=True))
     await node.running(uid)
     return uid
@@ -68,8 +71,8 @@ async def test_a_cpu_class_decides_between_pods(containerd: Containerd, relay: R
     async with real_node(containerd, tmp_path, relay=relay.socket, gates=gates) as node:
         await start(node, "quick", **{"cpu-class": "latency"})
         await start(node, "slow", **{"cpu-class": "batch"})
-        pods = f"{parent}/kubepods/besteffort"
-        assert cgroups.value(f"{pods}/podquick", "cpu.shares") == "20949"  # weight 800
+        pods = f"{parent}/kubepods/burstable"
+        assert cgroups.value(f"{pods}/podquick", "cpu.shares") == cgroups.scaled(102, 800)
         assert cgroups.value(f"{pods}/podslow", "cpu.idle") == "1"
         quick, slow = await cpu_seconds(node, parent, ("quick", "slow"), 6.0)
         assert quick > 20 * slow, (quick, slow)
@@ -82,13 +85,13 @@ async def test_a_cpu_class_decides_between_pods(containerd: Containerd, relay: R
         assert node.agent.cgroups is not None
         done = await node.agent.cgroups.reconcile()
         assert done.drifted == [] and done.problems == []
-        assert cgroups.value(pods, "cpu.shares") == str(20949 + 2597 - 2)  # it had 2 before
-        assert cgroups.value(f"{pods}/podquick", "cpu.shares") == "20949"
+        assert cgroups.value(pods, "cpu.shares") == TOGETHER
+        assert cgroups.value(f"{pods}/podquick", "cpu.shares") == cgroups.scaled(102, 800)
         await node.gone("quick")
 
         async def lighter() -> bool:
             assert node.agent.cgroups is not None
             await node.agent.cgroups.reconcile()
-            return cgroups.value(pods, "cpu.shares") == "2597"
+            return cgroups.value(pods, "cpu.shares") == cgroups.scaled(102, 100)
 
         await until("the tier has lost the weight of the pod that left", lighter)

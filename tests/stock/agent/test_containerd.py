@@ -121,7 +121,7 @@ async def test_what_a_pod_asks_for_the_kernel_does(world: World) -> None:
         one = await world.started(pod)
         value = world.runtime.cgroup_value
         assert value("io.read_bps", one) == f"{disk_number()} {1 << 20}"
-        assert int(value("cpu.shares", one)) == cgroups.shares(400)
+        assert value("cpu.shares", one) == cgroups.scaled(512, 400)
         pid = world.pid_of(one)
         assert pid in (world.resctrl / "kubeqos.gold" / "tasks").read_text().split()
         limits = Path(f"/proc/{pid}/limits").read_text()
@@ -137,7 +137,7 @@ async def test_what_a_pod_asks_for_the_kernel_does(world: World) -> None:
 async def test_who_asks_for_nothing_gets_defaults_and_who_asks_for_nonsense_nothing(world: World) -> None:
     async with world.agent(), world.pod() as pod:
         one = await world.started(pod)
-        assert int(world.runtime.cgroup_value("cpu.shares", one)) == cgroups.shares(50)
+        assert world.runtime.cgroup_value("cpu.shares", one) == cgroups.scaled(512, 50)
         async with world.pod("rdt=purple") as bad:
             with pytest.raises(grpc.RpcError, match="unavailable class 'purple'"):
                 await world.started(bad)
@@ -168,7 +168,7 @@ async def test_an_agent_that_comes_back_knows_its_own_and_finds_who_started_with
             other = await world.started(entered)
             assert int(world.runtime.cgroup_value("cpu.shares", other)) == 512
             async with world.agent() as agent:
-                assert int(world.runtime.cgroup_value("cpu.shares", other)) == cgroups.shares(400), "entered, late"
+                assert world.runtime.cgroup_value("cpu.shares", other) == cgroups.scaled(512, 400), "entered, late"
                 assert agent.hooks.holders.get(one) is not None
                 assert agent.hooks.holders.used("blockio", "slow") == 1
                 assert agent.hooks.holders.get(late) is None

@@ -73,9 +73,31 @@ async def node(tmp_path: Path) -> Node:
 
 async def test_a_class_is_in_the_request_and_in_the_cgroup(node: Node) -> None:
     container, adjust = await node.run("cpu-class=high")
-    assert adjust.linux.resources.unified["cpu.weight"] == "400" or adjust.linux.resources.cpu.shares.value
+    assert adjust.linux.resources.cpu.shares.value == 2073  # of the weight 80
     assert MARK in adjust.annotations
-    assert node.weight(container) == "400"
+    assert node.weight(container) == "80"  # four times what 512 shares weigh
+
+
+async def test_an_update_is_scaled_from_what_is_asked_for_now(node: Node) -> None:
+    container, _ = await node.run("cpu-class=high")
+    asked = nri.LinuxResources()
+    asked.cpu.shares.value = 1024
+    await node.hooks.update_container(nri.UpdateContainerRequest(container=container, linux_resources=asked))
+    await node.hooks.post_update_container(nri.PostUpdateContainerRequest(container=container))
+    assert node.weight(container) == "156"
+
+
+async def test_what_was_scaled_before_a_restart_is_not_scaled_again(node: Node) -> None:
+    pod = node.pod("cpu-class=high")
+    container, adjust = await node.run("cpu-class=high")
+    container.annotations.update(adjust.annotations)
+    container.linux.resources.cpu.shares.value = adjust.linux.resources.cpu.shares.value
+    container.state, container.pid = nri.CONTAINER_RUNNING, 1
+    await node.hooks.synchronize([pod], [container])
+    assert node.weight(container) == "80"
+    container.linux.resources.cpu.shares.value = 1024  # an update came while nobody was here
+    await node.hooks.synchronize([pod], [container])
+    assert node.weight(container) == "156"
 
 
 async def test_room_is_given_back_when_a_container_ends(node: Node) -> None:
@@ -93,14 +115,14 @@ async def test_what_an_update_wrote_over_is_written_again(node: Node) -> None:
     container, _ = await node.run("cpu-class=high")
     (node.root / container.linux.cgroups_path.lstrip("/") / "cpu.weight").write_text("20")
     await node.hooks.post_update_container(nri.PostUpdateContainerRequest(container=container))
-    assert node.weight(container) == "400"
+    assert node.weight(container) == "80"
 
 
 async def test_what_others_wrote_is_put_right(node: Node) -> None:
     container, _ = await node.run("cpu-class=high")
     (node.root / container.linux.cgroups_path.lstrip("/") / "cpu.weight").write_text("20")
     await node.hooks.put_right()
-    assert node.weight(container) == "400"
+    assert node.weight(container) == "80"
 
 
 async def test_what_ran_already_is_brought_into_its_class_or_told_of(node: Node) -> None:
@@ -108,7 +130,7 @@ async def test_what_ran_already_is_brought_into_its_class_or_told_of(node: Node)
     running = {"state": nri.CONTAINER_RUNNING, "pid": 1}
     containers = [node.container(late, **running), node.container(never, **running)]
     await node.hooks.synchronize([late, never], containers)
-    assert node.weight(containers[0]) == "400"
+    assert node.weight(containers[0]) == "80"
     [(told, reason)] = node.broken
     assert told == "c-never"
     assert "started without its class ulimits=few-files" in reason

@@ -11,7 +11,7 @@ import glob
 import os
 import resource
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from kubeqos.cri.providers.effects import CgroupWrite, Effect, SetRlimit, holds
@@ -44,10 +44,20 @@ class Host:
         """Where the files of one controller are for this subject."""
         if not place.cgroup:
             raise RemoteError(
-                "the runtime did not tell the cgroup of the container",
-                remedy="use a runtime whose verbose ContainerStatus carries runtimeSpec.linux.cgroupsPath",
+                "the cgroup of the container is not known: the runtime did not tell its process",
+                remedy="use a runtime whose verbose ContainerStatus carries the pid",
             )
-        return self.cgroup_root / (controller if self.version == V1 else "") / place.cgroup.lstrip("/")
+        hierarchy = controller if self.version == V1 else ""
+        return self.cgroup_root / hierarchy / place.within(hierarchy).lstrip("/")
+
+    def located(self, pid: int) -> Place:
+        """Where a process is, from the process itself: what a runtime was asked for and what it did may differ."""
+        try:
+            text = Path(f"/proc/{pid}/cgroup").read_text()
+            mounts = Path("/proc/self/mountinfo").read_text()
+        except (FileNotFoundError, ProcessLookupError) as error:
+            raise SubjectGone(f"process {pid} has ended") from error
+        return placed(pid, cgroups_of(text, self.version), mount_roots(mounts, self.cgroup_root, self.version))
 
     def read(self, place: Place, controller: str, file: str) -> str:
         """What a control file of a subject says now; nothing when it is not there."""
@@ -178,6 +188,48 @@ def hugepage_sizes(root: Path, system: Path = Path("/sys")) -> tuple[int, ...]:
 def counts_swap(root: Path) -> bool:
     """Whether swap is limited by cgroup (v2); the root itself has no such file, every other cgroup has."""
     return any(root.glob("*/memory.swap.max"))
+
+
+def cgroups_of(text: str, version: int) -> dict[str, str]:
+    """The cgroups of a process by hierarchy, from its /proc/PID/cgroup (man 7 cgroups); on v2 there is one, unnamed.
+
+    On v1 what only has a name, such as systemd's, has no controller and is left out.
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if version == V1:
+            found |= {name: path for name in names.split(",") if name and not name.startswith("name=")}
+        elif number == "0":
+            found[""] = path
+    return found
+
+
+def mount_roots(mountinfo: str, cgroup_root: Path, version: int) -> dict[str, str]:
+    """Which cgroup each hierarchy is mounted from: in a container without a namespace of cgroups, not the root."""
+    roots: dict[str, str] = {}
+    for line in mountinfo.splitlines():
+        _, _, _, root, point, *_ = line.split(" ")
+        if version == V1 and Path(point).parent == cgroup_root:
+            roots |= dict.fromkeys(Path(point).name.split(","), root)
+        elif version != V1 and Path(point) == cgroup_root:
+            roots[""] = root
+    return roots
+
+
+def placed(pid: int, cgroups: Mapping[str, str], roots: Mapping[str, str]) -> Place:
+    """A process and its cgroups below where hierarchies are mounted; the path that most have stands for all."""
+    below = {name: _below(path, roots.get(name, "/")) for name, path in cgroups.items()}
+    common = below.get("cpu") or next(iter(below.values()), "")
+    return Place(pid, common, tuple(sorted((name, path) for name, path in below.items() if path != common)))
+
+
+def _below(path: str, root: str) -> str:
+    """A path as it is below the mounted cgroup."""
+    if root != "/" and (path == root or path.startswith(f"{root}/")):
+        return path.removeprefix(root) or "/"
+    return path
 
 
 def cgroup_path(cgroups_path: str) -> str:

@@ -49,11 +49,11 @@ class PodCgroups:
     """The cgroups above containers, as far as classes have a say in them."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self.host = host
 
     def settle(self, cgroup: str, sandbox_id: str, about: Collection[str]) -> None:
         """Bring a pod's cgroup to what its containers' classes are `about`; nothing of them is left without any."""
-        if self._host.version == V1:
+        if self.host.version == V1:
             for kind, hierarchy in _HIERARCHY.items():
                 self._settle(self._folder(cgroup, hierarchy), sandbox_id, {kind} & set(about))
             return
@@ -72,13 +72,13 @@ class PodCgroups:
             for child in folder.iterdir()
             if child.is_dir() and sandbox_id not in child.name
         ]
-        wanted = podlevel.pod_contents(children, about, self._host.version)
+        wanted = podlevel.pod_contents(children, about, self.host.version)
         there = {name: text for name, text in wanted.items() if (folder / name).exists()}
         # A cgroup that is idle loses its weight, so that is noted although it is not set.
-        self._put(folder, there, [name for kind in about for name in podlevel.FILES[self._host.version].get(kind, ())])
+        self._put(folder, there, [name for kind in about for name in podlevel.FILES[self.host.version].get(kind, ())])
 
     def _read(self, folder: Path, kind: str) -> Iterator[tuple[str, str]]:
-        for name in podlevel.FILES[self._host.version].get(kind, ()):
+        for name in podlevel.FILES[self.host.version].get(kind, ()):
             with contextlib.suppress(OSError):  # this kernel lacks it, or the container has just gone
                 yield name, (folder / name).read_text().strip()
 
@@ -99,7 +99,7 @@ class PodCgroups:
             text = max(text, floor, key=podlevel.amount) if name in PROTECTIONS else text
             if _text(folder / name) != text:
                 write_lines(folder / name, text)
-                self._host.written(f"/{folder.relative_to(self._host.cgroup_root)}", name, text)
+                self.host.written(f"/{folder.relative_to(self.host.cgroup_root)}", name, text)
 
     # ---- Protection
 
@@ -131,7 +131,7 @@ class PodCgroups:
         return podlevel.effective_protection(levels)
 
     def _folder(self, cgroup: str, hierarchy: str = "") -> Path:
-        return self._host.cgroup_root / ("" if self._host.version == V2 else hierarchy) / cgroup.lstrip("/")
+        return self.host.cgroup_root / ("" if self.host.version == V2 else hierarchy) / cgroup.lstrip("/")
 
 
 def _text(path: Path) -> str:

@@ -182,6 +182,7 @@ def _preset(name: str, doc: Doc, fields: Mapping[str, Doc], kind: presets.Kind, 
         for class_name, child in _required(doc, fields, "classes").items().items()
     }
     offer = _offer(name, doc, fields, list(classes), kind.level, kind.mutable)
+    offer = dataclasses.replace(offer, scales_shares=kind is presets.CPU)
     return ResourceSpec(offer, PresetSpec(kind, classes), doc.where)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kubeqos.codec import JsonObject
@@ -96,7 +96,7 @@ class ClassHolders:
                 "subject": {**dataclasses.asdict(h.subject), "level": h.subject.level.value},
                 "classes": {name: [a.class_name, a.explicit] for name, a in h.classes.items()},
                 "alive": h.alive,
-                "place": [h.place.pid, h.place.cgroup] if h.place else None,
+                "place": [h.place.pid, h.place.cgroup, [list(one) for one in h.place.elsewhere]] if h.place else None,
             }
             for key, h in self._holders.items()
             if ":" not in key
@@ -108,6 +108,11 @@ class ClassHolders:
         for key, item in data.items():
             subject = Subject(**{**item["subject"], "level": Level(item["subject"]["level"])})
             classes = {name: Assignment(c, explicit) for name, (c, explicit) in item["classes"].items()}
-            place = Place(*item["place"]) if item["place"] else None
+            place = _place(*item["place"]) if item["place"] else None
             holders.put(key, Holder(subject, classes, item["alive"], place))
         return holders
+
+
+def _place(pid: int, cgroup: str, elsewhere: Sequence[Sequence[str]] = ()) -> Place:
+    """A saved place; older files know of one path for all hierarchies."""
+    return Place(pid, cgroup, tuple((name, path) for name, path in elsewhere))

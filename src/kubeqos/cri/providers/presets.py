@@ -16,6 +16,9 @@ from kubeqos.document import Doc
 from kubeqos.model.reading import amount
 
 UNLIMITED = -1
+KERNEL_SHARES = 1024
+MIN_SHARES, MAX_SHARES = 2, 262144
+MAX_WEIGHT = 10000
 RLIMITS = (
     *("as", "core", "cpu", "data", "fsize", "memlock", "msgqueue", "nice", "nofile", "nproc"),
     *("rss", "rtprio", "rttime", "sigpending", "stack"),
@@ -38,7 +41,7 @@ class File:
 
     controller: str
     name: str
-    render: Callable[[int], str]
+    render: Callable[[int, Subject], str]
     neutral: Callable[[Subject], str]
 
 
@@ -51,7 +54,8 @@ class Setting:
     v1: File | None = None
     v2: File | None = None
     rlimit: bool = False
-    request_field: Callable[[int], tuple[str, int]] | None = None
+    request_field: Callable[[int, Subject, int], tuple[str, int]] | None = None
+    """The field of the request that carries the value, for this subject and this version of cgroups."""
     annotation: str = ""
 
 
@@ -112,11 +116,11 @@ def _bandwidth(doc: Doc) -> Value:
     return Value(text=doc.text())
 
 
-def _decimal(number: int) -> str:
+def _decimal(number: int, _subject: Subject) -> str:
     return "max" if number == UNLIMITED else str(number)
 
 
-def _v1_bytes(number: int) -> str:
+def _plain(number: int, _subject: Subject) -> str:
     return str(number)
 
 
@@ -129,12 +133,31 @@ def weight_of_shares(shares: int) -> int:
     return 1 + (max(shares, 2) - 2) * 9999 // 262142
 
 
+def scaled_shares(percent: int, subject: Subject) -> int:
+    """The CPU shares of a container in a class (v1): so many per cent of those that its own request makes.
+
+    Two pods of one class share a CPU as they would without classes.
+    """
+    return min(max((subject.cpu_shares or KERNEL_SHARES) * percent // 100, MIN_SHARES), MAX_SHARES)
+
+
+def scaled_weight(percent: int, subject: Subject) -> int:
+    """The same as a weight (v2), of which a small request has few: it is the weight that is scaled there."""
+    return min(max(int(_own_weight(subject)) * percent // 100, 1), MAX_WEIGHT)
+
+
+def _scaled_request(percent: int, subject: Subject, cgroup_version: int) -> tuple[str, int]:
+    if cgroup_version == V1:
+        return "cpu_shares", scaled_shares(percent, subject)
+    return "cpu_shares", shares_of_weight(scaled_weight(percent, subject))
+
+
 def _fixed(value: str) -> Callable[[Subject], str]:
     return lambda _subject: value
 
 
 def _own_shares(subject: Subject) -> str:
-    return str(subject.cpu_shares or 1024)
+    return str(subject.cpu_shares or KERNEL_SHARES)
 
 
 def _own_weight(subject: Subject) -> str:
@@ -150,12 +173,12 @@ MEMORY = Kind(
         Setting(
             "low",
             _bytes,
-            v1=File("memory", "memory.soft_limit_in_bytes", _v1_bytes, _fixed("-1")),
+            v1=File("memory", "memory.soft_limit_in_bytes", _plain, _fixed("-1")),
             v2=File("", "memory.low", _decimal, _fixed("0")),
         ),
         Setting("high", _bytes, v2=File("", "memory.high", _decimal, _fixed("max"))),
         Setting("swap", _bytes, v2=File("", "memory.swap.max", _decimal, _fixed("max"))),
-        Setting("oomGroup", _flag, v2=File("", "memory.oom.group", str, _fixed("0"))),
+        Setting("oomGroup", _flag, v2=File("", "memory.oom.group", _plain, _fixed("0"))),
     ),
 )
 
@@ -166,18 +189,20 @@ CPU = Kind(
     settings=(
         Setting(
             "weight",
-            _number(1, 10000),
-            v1=File("cpu", "cpu.shares", lambda w: str(shares_of_weight(w)), _own_shares),
-            v2=File("", "cpu.weight", str, _own_weight),
-            request_field=lambda w: ("cpu_shares", shares_of_weight(w)),
+            _number(1, MAX_WEIGHT),
+            v1=File("cpu", "cpu.shares", lambda w, subject: str(scaled_shares(w, subject)), _own_shares),
+            v2=File("", "cpu.weight", lambda w, subject: str(scaled_weight(w, subject)), _own_weight),
+            request_field=_scaled_request,
         ),
         Setting(
             "burstMicroseconds",
             _number(0, 10**9),
-            v1=File("cpu", "cpu.cfs_burst_us", str, _fixed("0")),
-            v2=File("", "cpu.max.burst", str, _fixed("0")),
+            v1=File("cpu", "cpu.cfs_burst_us", _plain, _fixed("0")),
+            v2=File("", "cpu.max.burst", _plain, _fixed("0")),
         ),
-        Setting("idle", _flag, v1=File("cpu", "cpu.idle", str, _fixed("0")), v2=File("", "cpu.idle", str, _fixed("0"))),
+        Setting(
+            "idle", _flag, v1=File("cpu", "cpu.idle", _plain, _fixed("0")), v2=File("", "cpu.idle", _plain, _fixed("0"))
+        ),
     ),
 )
 
@@ -251,10 +276,10 @@ def edit_for(kind: Kind, preset: Preset, subject: Subject, cgroup_version: int) 
         if setting.annotation:
             annotations[setting.annotation] = value.text or str(value.number)
         if setting.request_field:
-            name, number = setting.request_field(value.number)
+            name, number = setting.request_field(value.number, subject, cgroup_version)
             resources[name] = number
         elif setting.v2 and cgroup_version != V1:
-            unified[setting.v2.name] = setting.v2.render(number_for(value, subject))
+            unified[setting.v2.name] = setting.v2.render(number_for(value, subject), subject)
     return Edit(annotations, resources, unified)
 
 
@@ -267,7 +292,7 @@ def transition(kind: Kind, old: Preset, new: Preset, subject: Subject, cgroup_ve
         if setting.rlimit and value:
             effects.append(SetRlimit(setting.key, value.number, value.hard))
         elif file and value:
-            effects.append(write(file.controller, file.name, file.render(number_for(value, subject))))
+            effects.append(write(file.controller, file.name, file.render(number_for(value, subject), subject)))
         elif file and setting.key in old:
             effects.append(_cleared(file, subject))
     return tuple(sorted(effects, key=_idle_first))

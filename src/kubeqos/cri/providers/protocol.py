@@ -52,6 +52,9 @@ class Advertisement:
     retired: frozenset[str] = frozenset()
     """Classes that nobody new gets and no status names: who has one keeps it, over restarts of its container too."""
 
+    scales_shares: bool = False
+    """Its classes scale the CPU shares that a container asked for; a status shows those that it asked for."""
+
     def current(self) -> tuple[ClassInfo, ...]:
         """The classes that are open to everybody."""
         return tuple(c for c in self.classes if c.name not in self.retired) if self.retired else self.classes
@@ -87,6 +90,13 @@ class Place:
 
     pid: int = 0
     cgroup: str = ""
+    elsewhere: tuple[tuple[str, str], ...] = ()
+    """(hierarchy, path) of cgroup v1 hierarchies that have it at another path: a runtime that is given a relative path
+    goes from its own cgroup, which may differ between them."""
+
+    def within(self, hierarchy: str) -> str:
+        """The subject's cgroup in one hierarchy."""
+        return next((path for name, path in self.elsewhere if name == hierarchy), self.cgroup)
 
 
 @dataclass(frozen=True, slots=True)

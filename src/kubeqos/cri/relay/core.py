@@ -97,6 +97,35 @@ def annotation_wishes(
     return wishes
 
 
+def unanswered(
+    offers: Offers, annotations: Mapping[str, str], pod_annotations: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """(annotation, why) of what asks for classes in the words of stock kubelets and is answered by nobody here."""
+    stems = {offer.annotation_stem: offer for offer in offers.values() if offer.annotation_stem}
+    found = []
+    for key, value in {**pod_annotations, **annotations}.items():
+        stem, where = _asks(key)
+        if not stem or not value:
+            continue
+        offer = stems.get(stem)
+        if offer is None:
+            found.append((key, f"no resource here is asked for with annotations of {stem!r}"))
+        elif not offer.by_annotation:
+            found.append((key, f"{offer.name!r} gives no class to annotations; name some under `annotations`"))
+        elif where != "pod" and not where.startswith("container."):
+            found.append((key, f"it names neither pod nor container.NAME: {where!r}"))
+    return found
+
+
+def _asks(key: str) -> tuple[str, str]:
+    """What an annotation asks a class of, and for whom; nothing for any other annotation."""
+    prefix, _, name = key.partition("/")
+    if key.startswith("io.kubernetes.cri.") and key.endswith("-class"):
+        return key.removeprefix("io.kubernetes.cri.").removesuffix("-class"), "pod"
+    suffix = ".resources.beta.kubernetes.io"
+    return (prefix.removesuffix(suffix), name) if prefix.endswith(suffix) else ("", "")
+
+
 def annotation_keys(stem: str, container: str) -> tuple[str, str, str]:
     base = f"{stem}.resources.beta.kubernetes.io"
     return f"io.kubernetes.cri.{stem}-class", f"{base}/container.{container}", f"{base}/pod"

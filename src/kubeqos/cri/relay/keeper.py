@@ -17,8 +17,8 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.config import RdtSpec
 from kubeqos.cri.providers.holders import ClassHolders, Holder
-from kubeqos.cri.providers.protocol import Level, Place, Subject
-from kubeqos.cri.relay import core, enforce, messages
+from kubeqos.cri.providers.protocol import Level, Place, Subject, SubjectGone
+from kubeqos.cri.relay import core, enforce, messages, undo
 from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import ConfigurationError, KubeqosError
 from kubeqos.logs import logger
@@ -47,6 +47,8 @@ class Keeper:
         self._locks: dict[str, asyncio.Lock] = {}
         self.drifts = 0
         """How many values of classes somebody else had changed."""
+        self.unanswered = 0
+        """How many annotations asked for a class that nobody here gives."""
         self._rounds = 0
         self.doubtful = False
         """A call was cut off and the runtime may have done more than we know: look again soon."""
@@ -105,11 +107,21 @@ class Keeper:
     # ---- the runtime
 
     async def place(self, subject: Subject) -> Place | None:
-        """Where a subject runs, or None when it does not run yet."""
+        """Where a subject runs, or None when it does not run yet; raises SubjectGone when it has just ended."""
         if subject.level is Level.POD:
-            return messages.place_of((await self.runtime.pod_sandbox_status(subject.id, verbose=True)).info)
+            place = messages.place_of((await self.runtime.pod_sandbox_status(subject.id, verbose=True)).info)
+            return self._whole(place)
         place = messages.place_of((await self.runtime.container_status(subject.id, verbose=True)).info)
-        return place if place.pid or place.cgroup else None
+        return self._whole(place) if place.pid or place.cgroup else None
+
+    def _whole(self, place: Place) -> Place:
+        """With the cgroup, which the process knows."""
+        return self.pods.host.located(place.pid) if place.pid and not place.cgroup else place
+
+    async def held_back(self, subject: Subject, pid: int) -> Place:
+        """Where a container is that the OCI hook holds back; the runtime may not know its first process yet."""
+        told = messages.place_of((await self.runtime.container_status(subject.id, verbose=True)).info)
+        return self._whole(dataclasses.replace(told, pid=pid))
 
     async def resync(self) -> None:
         """Make the holders agree with what the runtime has: exits we did not see, creates we did not save."""
@@ -129,6 +141,7 @@ class Keeper:
         for key in known:
             if key not in there:
                 await self.forget(key)
+        await self._learn(adopted)
         await self._enforce(adopted)
         await self.save_if_changed()
         self.ready.set()
@@ -153,6 +166,23 @@ class Keeper:
             self.holders.put(key, dataclasses.replace(marked, classes=classes, alive=alive))
             self._version += 1
             adopted.append(key)
+
+    async def _learn(self, keys: list[str]) -> None:
+        """What containers have that were made without us: classes go from there."""
+        for key in keys:
+            holder = self.holders.get(key)
+            if holder is None or holder.subject.level is Level.POD or holder.subject.cpu_shares:
+                continue
+            try:
+                response = await self.runtime.container_status(key, verbose=True)
+            except CallError as error:
+                if error.code is Code.NOT_FOUND:
+                    continue
+                raise
+            had = undo.in_status(response) or undo.in_spec(response)
+            limit = max(had.memory_limit_in_bytes, 0)
+            subject = dataclasses.replace(holder.subject, cpu_shares=had.cpu_shares, memory_limit_bytes=limit)
+            self.holders.put(key, dataclasses.replace(holder, subject=subject))
 
     async def restore(self) -> None:
         """After a start: agree with the runtime, then enforce again what running subjects were promised."""
@@ -275,6 +305,8 @@ class Keeper:
             if error.code is Code.NOT_FOUND:
                 return holder  # being removed at this moment: nothing is left to follow
             raise
+        except SubjectGone:
+            return holder
         return dataclasses.replace(holder, place=place) if place is not None and place.pid else holder
 
     def lock(self, key: str) -> asyncio.Lock:

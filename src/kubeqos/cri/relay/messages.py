@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 from kubeqos.codec import JsonError, decode_json, encode_json_sorted
-from kubeqos.cri.enforcing.host import cgroup_path
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.holders import Assignment, Holder
 from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject
@@ -105,7 +104,7 @@ def _take_annotations(request: cri.CreateContainerRequest, stem: str) -> None:
 def _mark(annotations: MutableMapping[str, str], holder: Holder) -> None:
     annotations.pop(ASSIGNED, None)
     classes = {name: a.class_name for name, a in holder.classes.items() if a.explicit}
-    if classes:
+    if any(a.class_name for a in holder.classes.values()):
         subject = holder.subject
         data = {"classes": classes, "cpuShares": subject.cpu_shares, "memoryLimit": subject.memory_limit_bytes}
         annotations[ASSIGNED] = encode_json_sorted(data).decode()
@@ -123,16 +122,18 @@ def holder_from_mark(annotations: Mapping[str, str], subject: Subject) -> Holder
 
 
 def place_of(info: Mapping[str, str]) -> Place:
-    """Where a container runs, from the verbose part of its status (containerd, CRI-O, our simulated runtime)."""
+    """The process of a container, from the verbose part of its status (containerd, CRI-O, our simulated runtime).
+
+    Its cgroup is not taken from the OCI spec in there: that says what the runtime was asked for, and which folder
+    comes of it is the OCI runtime's affair. Only the simulated runtime, which has no processes, tells it.
+    """
     try:
         data = decode_json(info.get("info", "{}").encode())
     except JsonError:
         return Place()
     if not isinstance(data, dict):
         return Place()
-    spec = data.get("runtimeSpec") or {}
-    path = (spec.get("linux") or {}).get("cgroupsPath") or data.get("cgroupsPath") or ""
-    return Place(int(data.get("pid") or 0), cgroup_path(path))
+    return Place(int(data.get("pid") or 0), data.get("cgroupsPath") or "")
 
 
 def offers_message(offers: Offers) -> cri.ResourcesInfo:
@@ -184,7 +185,12 @@ def patch_event(data: bytes, offers: Offers, find: FindHolder) -> bytes:
 
 
 def _fill_container(status: cri.ContainerStatus, offers: Offers, find: FindHolder) -> None:
-    entries = assigned(offers, Level.CONTAINER, find(status.id))
+    holder = find(status.id)
+    entries = assigned(offers, Level.CONTAINER, holder)
+    scaled = any(offers[name].scales_shares and class_name for name, class_name in entries)
+    if scaled and holder and holder.subject.cpu_shares and status.resources.linux.cpu_shares:
+        # A kubelet takes what it reads here for the container's request.
+        status.resources.linux.cpu_shares = holder.subject.cpu_shares
     if entries:
         del status.resources.qos_resources[:]
         for name, class_name in entries:

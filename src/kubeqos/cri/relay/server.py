@@ -283,7 +283,9 @@ class RelayCollector(Collector):
             room.add_metric((resource, name), capacity[resource, name])
         text = "Values of classes that somebody else had changed in a container's cgroup, put right."
         drifts = CounterMetricFamily("kubeqos_class_drifts", text, value=self.relay.keeper.drifts)
-        yield from (in_use, room, drifts)
+        text = "Annotations of pods that asked for a class and were answered by nobody."
+        vain = CounterMetricFamily("kubeqos_class_annotations_unanswered", text, value=self.relay.keeper.unanswered)
+        yield from (in_use, room, drifts, vain)
         yield from _families(samples)
 
     async def _look(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int], list[Sample]]:

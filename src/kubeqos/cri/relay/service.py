@@ -15,7 +15,7 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import Holder
-from kubeqos.cri.providers.protocol import ClassRefusal, Level, Place, Subject
+from kubeqos.cri.providers.protocol import ClassRefusal, Level, Place, Subject, SubjectGone
 from kubeqos.cri.relay import core, enforce, messages, undo
 from kubeqos.cri.relay.core import Denied, Wish
 from kubeqos.cri.relay.keeper import Keeper
@@ -47,6 +47,8 @@ class ClassService:
         self.holders = keeper.holders
         self.runtime = keeper.runtime
         self._tickets = itertools.count(1)
+        self._told: dict[str, set[str]] = {}
+        """By sandbox: the annotations that nobody answers and that we have told of."""
 
     @property
     def catalog(self) -> Catalog:
@@ -121,6 +123,7 @@ class ClassService:
         if not messages.knows_classes(request):
             annotations, of_pod = request.config.annotations, request.sandbox_config.annotations
             fallback = core.annotation_wishes(offers, subject.container_name, annotations, of_pod)
+            self._tell_unanswered(subject, core.unanswered(offers, annotations, of_pod))
         if isinstance(fallback, Denied):
             raise CallDenied(fallback.code, fallback.message)
         ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources), fallback)
@@ -139,6 +142,16 @@ class ClassService:
             await self._undo(container_id, self.runtime.remove_container)
             raise denied(error) from error
         return answer
+
+    def _tell_unanswered(self, subject: Subject, found: Sequence[tuple[str, str]]) -> None:
+        """A pod that asked in vain runs all the same; its owner should hear of it, once."""
+        told = self._told.setdefault(subject.sandbox_id, set()) if found else set()
+        for key, why in found:
+            if key not in told:
+                told.add(key)
+                self.keeper.unanswered += 1
+                pod = f"{subject.pod_namespace}/{subject.pod_name}"
+                log.warning("an annotation asks for a class in vain", pod=pod, annotation=key, reason=why)
 
     async def _reserve(
         self, subject: Subject, wishes: Sequence[Wish], fallback: Sequence[Wish] = ()
@@ -295,6 +308,8 @@ class ClassService:
             place = await self.keeper.place(holder.subject)
         except CallError as error:
             raise CallDenied(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
+        except SubjectGone:
+            place = None
         return dataclasses.replace(holder, place=place if place and place.pid else None)
 
     # ---- ending
@@ -319,6 +334,7 @@ class ClassService:
     async def remove_pod_sandbox(self, data: bytes, forward: Forward) -> bytes:
         answer = await forward(data)
         sandbox_id = cri.RemovePodSandboxRequest.FromString(data).pod_sandbox_id
+        self._told.pop(sandbox_id, None)
         for key in [*self._containers_of(sandbox_id), sandbox_id]:
             await self.keeper.forget(key)
         return answer

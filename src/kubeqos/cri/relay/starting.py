@@ -76,8 +76,7 @@ class Starts:
             holder = self.keeper.holders.get(container_id)
             if holder is None or not enforce.acts_in_place(self.keeper.catalog, holder.classes):
                 return
-            place = await self._place_of(holder.subject)
-            await self.enter(container_id, holder.subject, dataclasses.replace(place, pid=pid))
+            await self.enter(container_id, holder.subject, await self.keeper.held_back(holder.subject, pid))
         except (CallDenied, KubeqosError) as error:
             reason = error if isinstance(error, KubeqosError) else RemoteError(error.message)
             if start is not None:

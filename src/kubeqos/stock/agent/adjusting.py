@@ -17,6 +17,8 @@ _FIELDS = {
     "memory_swap_limit_in_bytes": ("memory", "swap"),
 }
 """Fields of CRI's LinuxContainerResources that providers may set, and where NRI has them."""
+SHARES = "qos.kubeqos.io.cpu-shares"
+"""The annotation of a container whose class scales its CPU shares: those that it asked for and those that it got."""
 
 
 def pod_subject(pod: nri.PodSandbox) -> Subject:
@@ -33,9 +35,22 @@ def container_subject(pod: nri.PodSandbox, container: nri.Container) -> Subject:
         pod.namespace,
         pod.name,
         container.name,
-        cpu_shares=resources.cpu.shares.value,
+        cpu_shares=asked_shares(resources.cpu.shares.value, container.annotations.get(SHARES, "")),
         memory_limit_bytes=max(0, resources.memory.limit.value),
     )
+
+
+def asked_shares(shares: int, noted: str) -> int:
+    """The CPU shares that a container asked for; what the runtime tells are those that it was given at its creation,
+    unless an update has come since, which says what is asked for now."""
+    asked, _, given = noted.partition(" ")
+    return int(asked) if given == str(shares) and asked.isdecimal() else shares
+
+
+def noted_shares(edit: Edit, subject: Subject) -> dict[str, str]:
+    """What is noted of CPU shares that a class scales, so that they are not scaled again."""
+    given = edit.resources.get("cpu_shares")
+    return {} if given is None else {SHARES: f"{subject.cpu_shares} {given}"}
 
 
 def place_of(container: nri.Container) -> Place:

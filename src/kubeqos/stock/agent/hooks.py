@@ -28,6 +28,7 @@ from kubeqos.stock.agent.adjusting import (
     container_subject,
     found_container,
     found_pod,
+    noted_shares,
     place_of,
     pod_place,
     pod_subject,
@@ -111,7 +112,7 @@ class ClassHooks(Plugin):
         self.holders.put(subject.id, holder)
         try:
             edit = await self._in_time(enforce.edits(self.catalog, subject, holder.classes))
-            adjust = adjustment(edit, {MARK: mark(holder.classes)})
+            adjust = adjustment(edit, {MARK: mark(holder.classes), **noted_shares(edit, subject)})
         except BaseException:
             self.holders.remove(subject.id)
             raise
@@ -122,6 +123,13 @@ class ClassHooks(Plugin):
         holder = self.holders.get(request.container.id)
         if holder is not None:
             await self._enter(request.container.id, holder, place_of(request.container))
+
+    async def update_container(self, request: nri.UpdateContainerRequest) -> None:
+        """What a container asks for from now on; its classes scale that."""
+        holder, shares = self.holders.get(request.container.id), request.linux_resources.cpu.shares.value
+        if holder is not None and shares:
+            subject = dataclasses.replace(holder.subject, cpu_shares=shares)
+            self.holders.put(request.container.id, dataclasses.replace(holder, subject=subject))
 
     async def post_update_container(self, request: nri.PostUpdateContainerRequest) -> None:
         """The runtime wrote its own values; those of the classes stand above them."""
@@ -186,9 +194,15 @@ class ClassHooks(Plugin):
         self._weigh(holder.subject)
 
     def _located(self, place: Place) -> Place:
-        """With its first process, which stands in its cgroup before the runtime tells of it."""
-        if place.pid or not place.cgroup:
+        """With its first process, which stands in its cgroup before the runtime tells of it, and with where that is.
+
+        Until the runtime tells a process there is only the cgroup that it was asked for; where that is not what came of
+        it, the process knows.
+        """
+        if not place.cgroup:
             return place
+        if place.pid:
+            return place if self._host.directory(place, "cpu").exists() else self._host.located(place.pid)
         return Place(next(iter(self._host.contained(place)), 0), place.cgroup)
 
     def _weigh(self, subject: Subject) -> None:

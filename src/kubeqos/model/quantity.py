@@ -109,6 +109,11 @@ class Quantity:
         return Quantity(value, 0, format)
 
     @staticmethod
+    def from_bytes(amount: int) -> Quantity:
+        """Memory and disk as nodes write them: in Ki where it can be."""
+        return Quantity.from_int(amount, Format.BINARY_SI)
+
+    @staticmethod
     def from_milli(value: int, format: Format = Format.DECIMAL_SI) -> Quantity:
         return Quantity(value, _MILLI, format)
 

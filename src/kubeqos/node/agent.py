@@ -15,21 +15,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.clock import NS, Timer, WallClock
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.relist import Seen
 from kubeqos.errors import KubeqosError, StateError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
 from kubeqos.logs import logger
-from kubeqos.model.annotations.published import Kept
-from kubeqos.model.annotations.wellknown import SERVING_CERTIFICATE_ANNOTATION
-from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.admission.managers import Reconciles
 from kubeqos.node.admission.transaction import Admission, TopologySettings
 from kubeqos.node.api import nodestatus
 from kubeqos.node.api.podwriter import PodWriter
-from kubeqos.node.api.registration import Registration, known_classes
+from kubeqos.node.api.registration import known_classes
 from kubeqos.node.api.sources import LocalPods, PodSink
 from kubeqos.node.api.staticpods import Mirrors, StaticFolder
 from kubeqos.node.cgroups.files import CgroupFiles
@@ -39,6 +35,7 @@ from kubeqos.node.cgroups.unsupported import UnsupportedFiles
 from kubeqos.node.config.driver import driver_of, mismatch
 from kubeqos.node.cri.observer import live_containers
 from kubeqos.node.decided import NodeDecisions
+from kubeqos.node.nodekeeper import NodeKeeper
 from kubeqos.node.parts import AgentCounters, NodeParts
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.machine import Core, admitted_pods, describe
@@ -48,12 +45,11 @@ from kubeqos.node.runtime.follower import RuntimeWatch
 from kubeqos.node.runtime.prober import Prober
 from kubeqos.node.updates.books import Books
 from kubeqos.node.updates.updater import ContainerUpdater
-from kubeqos.plugins.managers import NodeResource
 from kubeqos.rules.qos.classes import Catalog, catalog, has_class_annotations, translate_annotations
 from kubeqos.supervision import Supervisor, Work
 
 log = logger(__name__)
-SYNC_SECONDS, RETRY_SECONDS, SOON_SECONDS = 10.0, 1.0, 1.0
+SYNC_SECONDS, RETRY_SECONDS = 10.0, 1.0
 Answer = TypeVar("Answer")
 
 
@@ -84,7 +80,9 @@ class NodeAgent:
         """The transaction over all managers, what carries effects out, and what keeps an eye on the runtime."""
         parts, settings = self.parts, self.settings
         topology = TopologySettings(settings.topology_policy, settings.topology_scope, settings.prefer_closest_numa)
-        self.admission = Admission(self.machine, self.managers, parts.ledger, self._fit, topology, parts.refuses)
+        self.admission = Admission(
+            self.machine, self.managers, parts.ledger, lambda: self.node.fit(), topology, parts.refuses
+        )
         self.cgroups = self._cgroup_keeper()
         core, runtime, tell = self.core, self.runtime, parts.events.node
         self.updater = ContainerUpdater(core, runtime, self.admission, lambda: self.context, self._act, tell)
@@ -118,7 +116,7 @@ class NodeAgent:
 
     def _make_reports(self) -> None:
         """Where pods come from, and where everything about them and about the node is told."""
-        api, settings = self.parts.api, self.settings
+        api = self.parts.api
         self.record_node = self.parts.events.node
         self.supervisor = Supervisor(self.clock, self.record_node)
         self.unsupported = UnsupportedFiles(self.admission.grant, lambda: self.context, self.parts.events.pod)
@@ -127,16 +125,7 @@ class NodeAgent:
         self.writer = PodWriter(api, self._spawn, self.parts.events.pod, self.decisions.status) if api else None
         self._sink: PodSink = self.writer or cast(LocalPods, self.pods)
         self._mirrors = Mirrors(api, self.writer, self._spawn) if api and self.writer else None
-        self._registration: Registration | None = None
-        if api and settings.register:
-            taints = [dict(taint) for taint in settings.taints]
-            name, seconds = settings.node_name, settings.lease_seconds
-            self._registration = Registration(api, name, self.clock, lease_seconds=seconds, taints=taints)
-        self.labels = nodestatus.node_labels(settings)
-        self.runtime_facts = nodestatus.RuntimeFacts(problem="the container runtime was not asked yet")
-        self._writing = asyncio.Lock()
-        self._writing_soon, self._written_ns = False, 0
-        self._known_fit: tuple[tuple[Any, ...], NodeFit] | None = None
+        self.node = NodeKeeper(self.parts, self.core.pods, self.admission, self.books, self.cgroups)
 
     # ---- Running
 
@@ -276,9 +265,8 @@ class NodeAgent:
             if isinstance(effect, fx.Release):
                 await self.executor.keep_cgroups()  # tiers are as large as the pods that are left
                 await self.update_containers()
-            if isinstance(effect, fx.Admit | fx.Release) and not self._writing_soon:
-                self._writing_soon = True
-                self._spawn(self._write_soon())
+            if isinstance(effect, fx.Admit | fx.Release):
+                self._spawn(self.node.write_soon())
 
     def _fail(self, failure: fx.Failed) -> None:
         self.counters.failures[type(failure.effect).__name__] += 1
@@ -399,17 +387,17 @@ class NodeAgent:
 
     async def refresh_runtime(self) -> None:
         """Ask the runtime how it is and what classes it offers; both may change at any time."""
-        if not self.runtime_facts.name:
+        if not self.node.runtime.name:
             version = await self.runtime.version()
             name, driver = version.runtime_name, await driver_of(self.runtime)
-            self.runtime_facts = nodestatus.RuntimeFacts(name, version.runtime_version, cgroup_driver=driver)
+            self.node.runtime = nodestatus.RuntimeFacts(name, version.runtime_version, cgroup_driver=driver)
             self.core.facts = replace(self.core.facts, runtime_name=name)
-        status, before = (await self.runtime.status()).status, self.runtime_facts
-        self.runtime_facts = before.asked(status, mismatch(self.settings.cgroup_driver, before.cgroup_driver))
-        if self.runtime_facts.absent != before.absent:
-            self.record_node("QOSProvidersChanged", self.runtime_facts.providers)
+        status, before = (await self.runtime.status()).status, self.node.runtime
+        self.node.runtime = before.asked(status, mismatch(self.settings.cgroup_driver, before.cgroup_driver))
+        if self.node.runtime.absent != before.absent:
+            self.record_node("QOSProvidersChanged", self.node.runtime.providers)
         if self.classes is not None:
-            known = known_classes(self._registration, strict := self.settings.gates.enabled(STRICT_NAMES))
+            known = known_classes(self.node.registration, strict := self.settings.gates.enabled(STRICT_NAMES))
             self._set_catalog(catalog(nodestatus.advertised(status.resources), strict_names=strict, known=known))
 
     def _set_catalog(self, found: Catalog) -> None:
@@ -437,62 +425,9 @@ class NodeAgent:
             try:
                 await self.refresh_runtime()
             except CallError as error:
-                self.runtime_facts = replace(self.runtime_facts, problem=f"container runtime is down: {error.details}")
-            await self.write_node()
+                self.node.runtime = replace(self.node.runtime, problem=f"container runtime is down: {error.details}")
+            await self.node.write()
             await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.status_seconds * NS))
-
-    async def _write_soon(self) -> None:
-        """The node's summary has changed: one pod is shown at once, many that come together are shown together."""
-        await self.clock.sleep_until(self._written_ns + round(SOON_SECONDS * NS))
-        self._writing_soon = False
-        self._written_ns = self.clock.now_ns()
-        await self.write_node()
-
-    async def write_node(self) -> None:
-        """Bring the Node object and the lease up to date."""
-        if self._registration is None:
-            return
-        try:
-            pods = [pod.admitted for pod in self.core.pods.values()]
-            found = nodestatus.node_annotations(self.settings, self.managers, self.parts.plugins.drivers())
-            kept = self.cgroups.kept if self.cgroups is not None else Kept()
-            found |= nodestatus.map_annotations(self.machine, self.managers, pods, kept, self.admission.grant)
-            if self.parts.serving.ca_pem:
-                found[SERVING_CERTIFICATE_ANNOTATION] = self.parts.serving.ca_pem
-            async with self._writing:
-                await self._registration.keep(self.labels, found, self._node_status)
-        except (ApiError, Unreachable) as error:
-            log.warning("cannot write node %s: %s", self.settings.node_name, error)
-
-    def _node_resources(self) -> list[NodeResource]:
-        return [one for manager in self.managers for one in manager.node_resources()]
-
-    def _node_status(self, known: list[Any], now: str) -> dict[str, Any]:
-        extra, told = self._node_resources(), {**self.parts.conditions(), **self.books.conditions()}
-        addresses = [{"type": "InternalIP", "address": ip} for ip in self.settings.addresses]
-        status: dict[str, Any] = {
-            "capacity": nodestatus.texts(nodestatus.capacity(self.machine, self.settings, extra)),
-            "allocatable": nodestatus.texts(nodestatus.allocatable(self.machine, self.settings, extra)),
-            "conditions": nodestatus.conditions(self.runtime_facts, told, known, now),
-            "addresses": [*addresses, {"type": "Hostname", "address": self.settings.node_name}],
-            "nodeInfo": nodestatus.node_info(self.runtime_facts),
-        }
-        if self.parts.serving.port:
-            status |= nodestatus.serving(self.parts.serving.port)
-        if self.classes is not None and (offered := nodestatus.qos_resources(self.classes.catalog)):
-            status["qosResources"] = offered
-        return status
-
-    def _fit(self) -> NodeFit:
-        node = (self._registration.node if self._registration is not None else None) or {}
-        labels = {**((node.get("metadata") or {}).get("labels") or {}), **self.labels}
-        taints = (node.get("spec") or {}).get("taints") or ()
-        asked = labels, taints, self._node_resources()
-        # Every admission asks, and the answer changes a few times in a node's life.
-        if self._known_fit is None or self._known_fit[0] != asked:
-            amounts = nodestatus.fit_amounts(self.machine, self.settings, asked[2])
-            self._known_fit = asked, NodeFit.of(self.settings.node_name, labels, amounts, taints)
-        return self._known_fit[1]
 
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""

@@ -21,7 +21,7 @@ from kubeqos.model.decisions import (
     RankedPod,
     Restart,
 )
-from kubeqos.model.quantity import Format, Quantity
+from kubeqos.model.quantity import Quantity
 from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.parts import NodeParts
 from kubeqos.node.pod.preemption import MESSAGE as FOR_CRITICAL
@@ -145,7 +145,7 @@ def reference(raw: Raw) -> PodRef:
 
 def _shown(size: int) -> str:
     """Bytes as people read them: a measure is not worth more than its megabytes."""
-    return str(Quantity.from_int(size >> 20 << 20 if size >= 1 << 20 else size, Format.BINARY_SI))
+    return str(Quantity.from_bytes(size >> 20 << 20 if size >= 1 << 20 else size))
 
 
 def _statuses(status: Raw) -> Iterable[Raw]:

@@ -83,7 +83,7 @@ class AgentView:
         self.agent.feed(fx.Evict(effect.uid, REASON, effect.message, grace, condition, effect.annotations))
 
     async def show_conditions(self, _conditions: Conditions) -> None:
-        await self.agent.write_node()  # which asks the same `Pressure`
+        await self.agent.node.write()  # which asks the same `Pressure`
 
     def record_node(self, reason: str, message: str) -> None:
         self.agent.record_node(reason, message)
@@ -175,7 +175,7 @@ async def _publish_plugins(agent: NodeAgent) -> None:
         shown = plugins.conditions(), (qrm.node_resources(), qrm.divisions()) if qrm is not None else None
         found = sorted(plugins.registered()), shown
         if found != told and agent.ready.is_set():
-            await agent.write_node()
+            await agent.node.write()
             told = found
 
 

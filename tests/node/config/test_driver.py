@@ -58,7 +58,7 @@ async def test_a_node_with_another_driver_than_its_runtime_is_not_ready(
 ) -> None:
     agent = NodeAgent(assemble(NodeSettings("n1", tmp_path), runtime(laptop8()), laptop8()))
     await agent.refresh_runtime()
-    told = agent.runtime_facts.problem
+    told = agent.node.runtime.problem
     assert (told == "") is ready
     assert ready or told == mismatch("cgroupfs", "systemd")
     assert ready or "set cgroupDriver: systemd" in told

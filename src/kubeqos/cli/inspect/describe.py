@@ -16,7 +16,7 @@ from kubeqos.client.errors import ApiError
 from kubeqos.model.annotations.published import decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, DRIVERS_ANNOTATION, PROFILE_LABEL
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.model.quantity import Format, Quantity
+from kubeqos.model.quantity import Quantity
 from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, ResourceType, catalog, requested
 from kubeqos.rules.qos.podqos import effective_requests, qos_class
 from kubeqos.views.usage import pod_holdings, running_on, used_classes
@@ -119,12 +119,11 @@ def _protected(node: NodeView) -> str:
     """Whose memory the kernel does not reclaim, and how much of what was asked for that is."""
     published = node.metadata.annotations.get(ASSIGNMENTS_ANNOTATION)
     found = decode_assignments(published).protected if published else {}
-    rows = [[name, _memory(one.asked_bytes), _memory(one.effective_bytes), one.because] for name, one in found.items()]
+    rows = [
+        [name, Quantity.from_bytes(one.asked_bytes), Quantity.from_bytes(one.effective_bytes), one.because]
+        for name, one in found.items()
+    ]
     return table(["pod", "asked", "effective", "because"], rows) if rows else ""
-
-
-def _memory(size: int) -> Quantity:
-    return Quantity.from_int(size, Format.BINARY_SI)
 
 
 def _classes(offered: Catalog, level: Level, used: dict[ClassKey, int]) -> str:

@@ -11,7 +11,7 @@ from kubeqos.cli.connection import Target, cluster_options
 from kubeqos.cli.inspect import pending, recorded
 from kubeqos.cli.output import emit, is_data, wide_output_option
 from kubeqos.client.errors import ApiError
-from kubeqos.model.quantity import Format, Quantity
+from kubeqos.model.quantity import Quantity
 from kubeqos.views import decided
 from kubeqos.views.why import departed, gone, moment, story
 
@@ -114,7 +114,7 @@ def as_text(facts: dict[str, Any]) -> str:
 
 def protection(memory: dict[str, Any]) -> str:
     """How much of a pod's memory the kernel leaves alone, and why not more; `describe pod` says it, too."""
-    asked, effective = (Quantity.from_int(memory[key], Format.BINARY_SI) for key in ("asked", "effective"))
+    asked, effective = (Quantity.from_bytes(memory[key]) for key in ("asked", "effective"))
     short = f" of {asked} asked: {memory['because']}" if memory["because"] else ""
     return f"{effective} protected from reclaim{short}"
 

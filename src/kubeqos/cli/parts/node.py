@@ -127,7 +127,7 @@ async def _follow_classes(agent: NodeAgent, runtime: Any, classes: ClassFile | N
                 await agent.refresh_runtime()
             except CallError as error:
                 click.echo(f"the runtime does not answer: {error.details}", err=True)
-            await agent.write_node()
+            await agent.node.write()
 
 
 def _authority(kubeconfig: Path | None, state: Path) -> Path | None:

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kubeqos.checkpoint import Checkpoint, canonical
+from kubeqos.model.objects import PodView
+from kubeqos.plugins.managers import AdmittedPod
+from kubeqos.rules.qos.podqos import effective_class
 
 FORMAT, VERSION = "kubeqos-node-ledger", 1
 
@@ -26,6 +29,16 @@ class LedgerEntry:
     resources: Mapping[str, Any]
     untold: tuple[str, ...] = ()
     """Containers that run with what they had before a resize."""
+
+    def shadow(self, uid: str) -> AdmittedPod:
+        """A pod of which only the ledger is left, until it is known to be gone."""
+        containers = [{"name": name, "resources": resources} for name, resources in self.resources.items() if name]
+        raw = {
+            "metadata": {"uid": uid, "namespace": self.namespace, "name": self.name},
+            "spec": {"containers": containers, **self.resources.get("", {})},
+        }
+        view = PodView.of(raw)
+        return AdmittedPod(view, raw, effective_class(view))
 
 
 @dataclass(slots=True)

@@ -17,8 +17,7 @@ from kubeqos.errors import KubeqosError, StateError
 from kubeqos.logs import logger
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.model.objects import PodView
-from kubeqos.node.admission.fit import NodeFit, Occupancy, occupant_of, refuse, shortage
+from kubeqos.node.admission.fit import NodeFit, Occupancy, Occupant, occupant_of, refuse, shortage
 from kubeqos.node.admission.grants import Conflict, combine
 from kubeqos.node.admission.ledger import LedgerEntry, NodeLedger
 from kubeqos.node.admission.managers import Adopts, OffersForPods, Resizes, Settles
@@ -39,7 +38,6 @@ from kubeqos.plugins.managers import (
     Refusal,
     ResourceManager,
 )
-from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Policy, Scope
 from kubeqos.topology.alignment.merge import merge
 
@@ -137,11 +135,11 @@ class Admission:
         if refusal is not None:
             return refusal
         with mine.holding():
-            self._held.reserved[pod.uid] = occupant_of(pod.view.spec)
+            self._held.reserved[pod.uid] = takes = occupant_of(pod.view.spec)
             try:
                 refusal = await self._guarded(self._allocate(pod))
                 if refusal is None:
-                    self._enter(pod)
+                    self._enter(pod, takes)
                 elif pod.uid not in self._adopted:  # what runs keeps what it has, whoever cannot serve it for now
                     await self._undo(pod.uid)
             finally:
@@ -186,13 +184,14 @@ class Admission:
                 never = shortage(new.view, self._node(), Occupancy()) is not None
                 return Refusal("Infeasible" if never else "Deferred", short.message, retry=not never)
             with mine.holding():
-                self._held.reserved[new.uid] = occupant_of(new.view.spec).at_most(occupant_of(old.view.spec))
+                takes = occupant_of(new.view.spec)
+                self._held.reserved[new.uid] = takes.at_most(occupant_of(old.view.spec))
                 try:
                     refusal = await self._resize_all(old, new)
                     if refusal is not None:
                         return refusal
                     untold = {*changed_containers(old.raw, new.raw), *self.entries[new.uid].untold}
-                    self._enter(new, tuple(sorted(untold)))
+                    self._enter(new, takes, tuple(sorted(untold)))
                 finally:
                     del self._held.reserved[new.uid]
         await self._save()
@@ -427,10 +426,10 @@ class Admission:
         for task in self._late_releases:
             task.cancel()
 
-    def _enter(self, pod: AdmittedPod, untold: tuple[str, ...] = ()) -> None:
+    def _enter(self, pod: AdmittedPod, holds: Occupant, untold: tuple[str, ...] = ()) -> None:
         metadata = pod.view.metadata
         self.entries[pod.uid] = LedgerEntry(metadata.namespace, metadata.name, resources_of(pod.raw), untold)
-        self._held.pods[pod.uid] = occupant_of(pod.view.spec)
+        self._held.pods[pod.uid] = holds
         self._held.promised.pop(pod.uid, None)
         self._adopted.discard(pod.uid)
 
@@ -453,8 +452,8 @@ class Admission:
         containers that do, from which what a lost ledger said is found again."""
         loaded = self._ledger.load()
         out = Restored(damaged=loaded.damaged)
-        known = {uid: pods.get(uid) or _shadow(uid, entry) for uid, entry in loaded.entries.items()}
-        cut_short = {uid: _shadow(uid, LedgerEntry("", "", {})) for uid in loaded.reserved if uid not in known}
+        known = {uid: pods.get(uid) or entry.shadow(uid) for uid, entry in loaded.entries.items()}
+        cut_short = {uid: LedgerEntry("", "", {}).shadow(uid) for uid in loaded.reserved if uid not in known}
         for manager in self.managers:
             try:
                 out.repairs += await manager.restore(loaded.managers.get(manager.name), known | cut_short)
@@ -487,14 +486,3 @@ class Admission:
         if self.entries.keys() != self._held.pods.keys():
             wrong.append("the ledger and what pods hold speak of different pods")
         return wrong + self._pending.validate(self._held.reserved)
-
-
-def _shadow(uid: str, entry: LedgerEntry) -> AdmittedPod:
-    """A pod of which only the ledger is left, until it is known to be gone."""
-    containers = [{"name": name, "resources": resources} for name, resources in entry.resources.items() if name]
-    raw = {
-        "metadata": {"uid": uid, "namespace": entry.namespace, "name": entry.name},
-        "spec": {"containers": containers, **entry.resources.get("", {})},
-    }
-    view = PodView.of(raw)
-    return AdmittedPod(view, raw, effective_class(view))

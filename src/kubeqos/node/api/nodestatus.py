@@ -33,7 +33,7 @@ from kubeqos.model.annotations.wellknown import (
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeQosResources, ResourceList
-from kubeqos.model.quantity import Format, Quantity
+from kubeqos.model.quantity import Quantity
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.plugins.managers import (
     AdmittedPod,
@@ -113,29 +113,37 @@ def capacity(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResou
     """Everything the node has."""
     found: ResourceList = {
         "cpu": Quantity.from_int(len(machine.online)),
-        "memory": _bytes(sum(node.memory_bytes for node in machine.nodes)),
-        "ephemeral-storage": _bytes(settings.disk_bytes),
+        "memory": Quantity.from_bytes(sum(node.memory_bytes for node in machine.nodes)),
+        "ephemeral-storage": Quantity.from_bytes(settings.disk_bytes),
         "pods": Quantity.from_int(settings.max_pods),
     }
     pages: dict[int, int] = {}
     for node in machine.nodes:
         for size, count in node.hugepages.items():
             pages[size] = pages.get(size, 0) + size * count
-    found |= {hugepage_resource(size): _bytes(total) for size, total in sorted(pages.items())}
+    found |= {hugepage_resource(size): Quantity.from_bytes(total) for size, total in sorted(pages.items())}
     return found | {one.name: Quantity.from_milli(round(one.capacity * 1000)) for one in extra}
 
 
 def allocatable(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()) -> ResourceList:
-    """What pods may use: capacity without what is reserved, the hard eviction thresholds and huge pages."""
+    """What pods may use of the node's capacity."""
     extra = tuple(extra)
-    found = capacity(machine, settings, extra)
+    return usable(capacity(machine, settings, extra), machine, settings, extra)
+
+
+def usable(
+    has: ResourceList, machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()
+) -> ResourceList:
+    """What is left of a capacity without what is reserved, the hard eviction thresholds and huge pages."""
+    found = dict(has)
     for name, amount in found.items():
         if name == "cpu":
             found[name] = settings.allocatable_cpu(machine)
             continue
         left = amount
         for reserved in (settings.system_reserved, settings.kube_reserved):
-            left -= reserved.get(name, Quantity.ZERO)
+            if name in reserved:
+                left -= reserved[name]
         if name == "ephemeral-storage":
             left -= settings.eviction_hard_disk
         if name == "memory":
@@ -153,11 +161,6 @@ def fit_amounts(machine: Machine, settings: NodeSettings, extra: Iterable[NodeRe
         name: amount.milli() if name == "cpu" else amount.value()
         for name, amount in allocatable(machine, settings, extra).items()
     }
-
-
-def _bytes(amount: int) -> Quantity:
-    """Memory as the kubelet writes it: in Ki where it can be."""
-    return Quantity.from_int(amount, Format.BINARY_SI)
 
 
 def node_labels(settings: NodeSettings) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import MEMORY_QOS, QOS_RESOURCES
 from kubeqos.model.machine import Machine
-from kubeqos.model.quantity import Format, Quantity
+from kubeqos.model.quantity import Quantity
 from kubeqos.node.config.contradictions import Contradiction, ManagerChoices, contradictions, gate
 from kubeqos.node.config.readers import CPU_OPTIONS
 from kubeqos.rules.qos.cgroups import MemoryPolicy
@@ -190,12 +190,8 @@ def _reserved_memory(config: NodeConfiguration, machine: Machine) -> Iterator[Co
     found = sum(limits.get("memory", Quantity.ZERO).value() for limits in config.reserved_memory.values())
     if found != wanted:
         yield Contradiction(
-            f"reservedMemory adds up to {_bytes(found)}, but kubeReserved + systemReserved + evictionHard "
-            f"memory.available are {_bytes(wanted)}",
+            f"reservedMemory adds up to {Quantity.from_bytes(found)}, but kubeReserved + systemReserved + evictionHard "
+            f"memory.available are {Quantity.from_bytes(wanted)}",
             ("reservedMemory",),
             "make both sums equal",
         )
-
-
-def _bytes(count: int) -> Quantity:
-    return Quantity.from_int(count, Format.BINARY_SI)

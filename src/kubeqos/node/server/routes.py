@@ -90,5 +90,5 @@ async def serving_https(server: NodeServer, address: str, port: int, client_auth
     serving.port, serving.ca_pem = listener.getsockname()[1], pki.ca_pem.decode()
     async with serve(Endpoint(server), listener, server_context(certificate, key, client_authority)):
         if agent.ready.is_set():
-            await agent.write_node()
+            await agent.node.write()
         yield serving.port

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeqos.model.cpuset import NumaSet
+from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.hardware.named import kep80
 from kubeqos.model.quantity import Quantity
 from kubeqos.plugins.managers import Refusal
@@ -397,6 +397,18 @@ def test_any_capacity_is_refused_or_fit_for_a_node(sent: Any) -> None:
     for name, one in found.items():
         assert 0 <= one.allocatable <= one.capacity + 0.001 and str(Quantity.from_milli(round(one.capacity * 1000)))
         assert name == "cpu" or not one.shown or one.capacity == round(one.capacity)
+        assert one.division is None or CpuSet.parse(one.division.free) <= MACHINE.online
+
+
+@pytest.mark.parametrize("free", ["0-4000", "some"])
+def test_free_cpus_that_the_machine_has_not_are_refused(free: str) -> None:
+    sent = pb.GetTopologyAwareAllocatableResourcesResponse()
+    told = sent.allocatable_resources["cpu"]
+    told.aggregated_capacity_quantity = told.aggregated_allocatable_quantity = 2.0
+    told.division.free = free
+    assert isinstance(edge.read_capacity(sent, MACHINE), Nonsense)
+    told.division.free = str(MACHINE.online)
+    assert not isinstance(edge.read_capacity(sent, MACHINE), Nonsense)
 
 
 @given(filled(pb.GetTopologyAwareResourcesResponse))

@@ -83,6 +83,7 @@ ONLINE = {
     "simulate-scale-up": f"simulate scale-up --node-group {SIMULATE}/groups.yaml",
     "simulate-scale-up-name": f"simulate scale-up --node-group {SIMULATE}/groups.yaml -o name",
     "simulate-fit-cluster": f"simulate fit -f {SIMULATE}/deployment.yaml",
+    "defrag": "defrag node-a",
     "import-cluster": "import -o json",
     "not-found": "why nobody",
     "edit": "edit quota nobody",

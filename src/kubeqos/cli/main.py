@@ -49,6 +49,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "top": ("kubeqos.cli.inspect.top", "Show what nodes, pods and classes use."),
     "simulate": ("kubeqos.cli.rehearse.simulate", "Rehearse a change on a copy of the cluster."),
     "import": ("kubeqos.cli.rehearse.importing", "Turn the nodes and pods of a real cluster into a scenario."),
+    "defrag": ("kubeqos.cli.change.defrag", "Plan which pods to move so that a node's free CPUs lie together."),
     "edit": ("kubeqos.cli.change.edit", "Edit an object in your editor; keeps the fields that kubectl does not know."),
     "rollout": ("kubeqos.cli.change.rollout", "Roll a deployment back to an earlier revision, classes included."),
     "bench": ("kubeqos.cli.bench", "Measure this machine, beside the targets."),
@@ -76,7 +77,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 TASKS: Mapping[str, tuple[str, ...]] = {
     "A cluster on this machine": ("up", "status", "demo", "down"),
     "Ask a cluster": ("why", "story", "describe", "top", "map", "podresources", "classes", "quota", "dashboard"),
-    "Change a cluster": ("edit", "rollout"),
+    "Change a cluster": ("edit", "rollout", "defrag"),
     "Try before you apply": ("check", "classify", "convert", "simulate", "import"),
     "Run a part alone": ("apiserver", "controllers", "scheduler", "node", "relay", "relay-hook", "runtime"),
     "Use a Kubernetes cluster": ("doctor", "install", "uninstall", "controller", "agent"),

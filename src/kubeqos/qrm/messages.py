@@ -209,6 +209,7 @@ def division_to_wire(division: Division, requested: Mapping[str, float]) -> pb.D
         carved=division.carved,
         owned=division.owned,
         open={role: pb.NumaAmounts(amounts=free) for role, free in division.open.items()},
+        free=division.free,
     )
 
 
@@ -229,5 +230,6 @@ def division_from_wire(sent: pb.Division) -> tuple[Division, dict[str, float]]:
         carved=sent.carved,
         owned=dict(sorted(sent.owned.items())),
         open={role: _by_numa(free) for role, free in sorted(sent.open.items())},
+        free=sent.free,
     )
     return division, dict(sorted(sent.requested.items()))

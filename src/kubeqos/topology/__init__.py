@@ -10,6 +10,7 @@ The doors, by question:
   who has what?            `pools.Pools`, drawn by `map.render_map`
   in which order to write? `changes.plan_changes`
   how scattered is the rest? `fragmentation.fragmentation`
+  who should move then?    `defragment.defragment`
 
 Behind them, on int masks: `packed`, `distributed`, `wholecores`, `masks`, `andsets`, `numeric`.
 """

@@ -4,7 +4,7 @@ Writing one container's set is atomic; writing several is not. `plan_changes` or
 container is ever left without CPUs and no CPU is ever given to an exclusive owner while somebody else still
 holds it: whoever gives something up is narrowed before whoever receives it is widened. Almost always each
 container is written once; rings of owners that swap CPUs get a step in between. Who becomes an owner does so when
-everybody else has left; who was one shares from its first write on. Used by `node.updates` and by rebalancing.
+everybody else has left; who was one shares from its first write on. Used by `node.updates`.
 """
 
 from __future__ import annotations

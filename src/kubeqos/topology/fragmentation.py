@@ -1,6 +1,6 @@
 """How scattered the free CPUs of a machine are: the largest aligned blocks that are still free.
 
-Called by `kubeqos simulate`, which says how a policy leaves the nodes behind.
+Called by `kubeqos simulate`, which says how a policy leaves the nodes behind, and by `topology.defragment`.
 """
 
 from __future__ import annotations

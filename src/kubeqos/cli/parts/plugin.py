@@ -152,7 +152,7 @@ def socket_options(command: Command) -> Command:
     """Which plugin is meant, by its socket or by a node of the local cluster; the command gets one `socket`."""
 
     def found(*words: Any, socket: Path, node: str | None, data_dir: Path, **more: Any) -> Any:
-        return command(*words, socket=_beside(node, data_dir) if node else socket, **more)
+        return command(*words, socket=cpu_socket(node, data_dir) if node else socket, **more)
 
     found.__doc__ = command.__doc__
     wrapped: Command = found
@@ -180,7 +180,8 @@ def registry_of(node: str, data_dir: Path) -> Path:
     return running.registry(node)
 
 
-def _beside(node: str, data_dir: Path) -> Path:
+def cpu_socket(node: str, data_dir: Path) -> Path:
+    """The CPU plugin's socket of a node of the cluster on this machine."""
     socket = registry_of(node, data_dir) / "cpu.sock"
     if not socket.exists():
         raise InputError(f"node {node!r} has no CPU plugin", where=str(socket), remedy="name a node of profile qrm")
@@ -194,7 +195,7 @@ def pools(socket: Path, form: str) -> None:
     """Show the CPU plugin's pools."""
     from kubeqos.qrm.proto import cpupools_pb2 as pb
 
-    _show(_ask(socket, "GetPools", pb.GetPoolsRequest()), form)
+    _show(ask_cpu_plugin(socket, "GetPools", pb.GetPoolsRequest()), form)
 
 
 @cpu.command("set-pool")
@@ -214,10 +215,11 @@ def set_pool(sizes: tuple[str, ...], socket: Path, form: str) -> None:
             request.pools[name].count = int(wanted)
         else:
             request.pools[name].cpus = str(CpuSet.parse(wanted))
-    _show(_ask(socket, "SetPools", request), form)
+    _show(ask_cpu_plugin(socket, "SetPools", request), form)
 
 
-def _ask(socket: Path, method: str, request: Any) -> Any:
+def ask_cpu_plugin(socket: Path, method: str, request: Any) -> Any:
+    """Call the pools API of a CPU plugin."""
     import asyncio
 
     from kubeqos.plugins.sockets import call, dial

@@ -64,6 +64,8 @@ class Division(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whole units by pod uid."""
     open: dict[str, ByNuma] = {}
     """Role → what is free on the NUMA nodes that its pods may still be bound to."""
+    free: str = ""
+    """Of units with numbers: those that can still be somebody's own, as the kernel writes lists of CPUs."""
 
 
 class TopologySummary(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from kubeqos.errors import InputError
 from kubeqos.model.annotations.topologysummary import Division
+from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.qrm.answers import Nonsense
 from kubeqos.qrm.edge.values import ITEMS, TEXT_BYTES, amount_wrong, name_wrong, numa_wrong, shown
@@ -97,8 +99,19 @@ def _division_wrongs(sent: pb.Division, machine: Machine | None) -> Iterator[str
         complaints = [numa_wrong(free.amounts, machine), *map(amount_wrong, free.amounts.values())]
         for complaint in filter(None, complaints):
             yield f"division, role {shown(role)}: {complaint}"
+    if complaint := _free_wrong(sent.free, machine):
+        yield f"division, free: {complaint}"
     if sent.ByteSize() > TEXT_BYTES * 4:
         yield f"a division of {sent.ByteSize()} bytes is more than a Node can be told"
+
+
+def _free_wrong(text: str, machine: Machine | None) -> str:
+    """Why these are no units of the machine; empty if they can be."""
+    try:
+        free = CpuSet.parse(text)
+    except InputError as error:
+        return error.what
+    return f"the machine has no {free - machine.online}" if machine is not None and free - machine.online else ""
 
 
 def capacities(

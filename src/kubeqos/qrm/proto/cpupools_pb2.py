@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n kubeqos/qrm/proto/cpupools.proto\x12\x17kubeqos.qrm.cpupools.v1\"\x11\n\x0fGetPoolsRequest\"X\n\x04Pool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x63pus\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x11\n\trequested\x18\x04 \x01(\x01\x12\x12\n\ncontainers\x18\x05 \x03(\t\"=\n\rPoolsResponse\x12,\n\x05pools\x18\x01 \x03(\x0b\x32\x1d.kubeqos.qrm.cpupools.v1.Pool\"1\n\x04Size\x12\x0e\n\x04\x63pus\x18\x01 \x01(\tH\x00\x12\x0f\n\x05\x63ount\x18\x02 \x01(\rH\x00\x42\x08\n\x06wanted\"\xa2\x01\n\x0fSetPoolsRequest\x12\x42\n\x05pools\x18\x01 \x03(\x0b\x32\x33.kubeqos.qrm.cpupools.v1.SetPoolsRequest.PoolsEntry\x1aK\n\nPoolsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.kubeqos.qrm.cpupools.v1.Size:\x02\x38\x01\x32\xc6\x01\n\x08\x43puPools\x12\\\n\x08GetPools\x12(.kubeqos.qrm.cpupools.v1.GetPoolsRequest\x1a&.kubeqos.qrm.cpupools.v1.PoolsResponse\x12\\\n\x08SetPools\x12(.kubeqos.qrm.cpupools.v1.SetPoolsRequest\x1a&.kubeqos.qrm.cpupools.v1.PoolsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n kubeqos/qrm/proto/cpupools.proto\x12\x17kubeqos.qrm.cpupools.v1\"\x11\n\x0fGetPoolsRequest\"X\n\x04Pool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x63pus\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x11\n\trequested\x18\x04 \x01(\x01\x12\x12\n\ncontainers\x18\x05 \x03(\t\"=\n\rPoolsResponse\x12,\n\x05pools\x18\x01 \x03(\x0b\x32\x1d.kubeqos.qrm.cpupools.v1.Pool\"1\n\x04Size\x12\x0e\n\x04\x63pus\x18\x01 \x01(\tH\x00\x12\x0f\n\x05\x63ount\x18\x02 \x01(\rH\x00\x42\x08\n\x06wanted\"\xa2\x01\n\x0fSetPoolsRequest\x12\x42\n\x05pools\x18\x01 \x03(\x0b\x32\x33.kubeqos.qrm.cpupools.v1.SetPoolsRequest.PoolsEntry\x1aK\n\nPoolsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.kubeqos.qrm.cpupools.v1.Size:\x02\x38\x01\"%\n\x04Move\x12\x0e\n\x06\x62\x65\x66ore\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\t\"\xa9\x01\n\x11MoveOwnersRequest\x12\x46\n\x06owners\x18\x01 \x03(\x0b\x32\x36.kubeqos.qrm.cpupools.v1.MoveOwnersRequest.OwnersEntry\x1aL\n\x0bOwnersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.kubeqos.qrm.cpupools.v1.Move:\x02\x38\x01\x32\xa8\x02\n\x08\x43puPools\x12\\\n\x08GetPools\x12(.kubeqos.qrm.cpupools.v1.GetPoolsRequest\x1a&.kubeqos.qrm.cpupools.v1.PoolsResponse\x12\\\n\x08SetPools\x12(.kubeqos.qrm.cpupools.v1.SetPoolsRequest\x1a&.kubeqos.qrm.cpupools.v1.PoolsResponse\x12`\n\nMoveOwners\x12*.kubeqos.qrm.cpupools.v1.MoveOwnersRequest\x1a&.kubeqos.qrm.cpupools.v1.PoolsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,6 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SETPOOLSREQUEST_POOLSENTRY']._loaded_options = None
   _globals['_SETPOOLSREQUEST_POOLSENTRY']._serialized_options = b'8\001'
+  _globals['_MOVEOWNERSREQUEST_OWNERSENTRY']._loaded_options = None
+  _globals['_MOVEOWNERSREQUEST_OWNERSENTRY']._serialized_options = b'8\001'
   _globals['_GETPOOLSREQUEST']._serialized_start=61
   _globals['_GETPOOLSREQUEST']._serialized_end=78
   _globals['_POOL']._serialized_start=80
@@ -45,6 +47,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETPOOLSREQUEST']._serialized_end=447
   _globals['_SETPOOLSREQUEST_POOLSENTRY']._serialized_start=372
   _globals['_SETPOOLSREQUEST_POOLSENTRY']._serialized_end=447
-  _globals['_CPUPOOLS']._serialized_start=450
-  _globals['_CPUPOOLS']._serialized_end=648
+  _globals['_MOVE']._serialized_start=449
+  _globals['_MOVE']._serialized_end=486
+  _globals['_MOVEOWNERSREQUEST']._serialized_start=489
+  _globals['_MOVEOWNERSREQUEST']._serialized_end=658
+  _globals['_MOVEOWNERSREQUEST_OWNERSENTRY']._serialized_start=582
+  _globals['_MOVEOWNERSREQUEST_OWNERSENTRY']._serialized_end=658
+  _globals['_CPUPOOLS']._serialized_start=661
+  _globals['_CPUPOOLS']._serialized_end=957
 # @@protoc_insertion_point(module_scope)

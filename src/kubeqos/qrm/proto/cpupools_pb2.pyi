@@ -129,3 +129,58 @@ class SetPoolsRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["pools", b"pools"]) -> None: ...
 
 Global___SetPoolsRequest: typing_extensions.TypeAlias = SetPoolsRequest
+
+@typing.final
+class Move(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BEFORE_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    before: builtins.str
+    """What the owner has; refused when it has something else by now."""
+    after: builtins.str
+    def __init__(
+        self,
+        *,
+        before: builtins.str = ...,
+        after: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "before", b"before"]) -> None: ...
+
+Global___Move: typing_extensions.TypeAlias = Move
+
+@typing.final
+class MoveOwnersRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class OwnersEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___Move: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___Move | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    OWNERS_FIELD_NUMBER: builtins.int
+    @property
+    def owners(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Move]:
+        """By pool name, which is pod uid/container."""
+
+    def __init__(
+        self,
+        *,
+        owners: collections.abc.Mapping[builtins.str, Global___Move] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["owners", b"owners"]) -> None: ...
+
+Global___MoveOwnersRequest: typing_extensions.TypeAlias = MoveOwnersRequest

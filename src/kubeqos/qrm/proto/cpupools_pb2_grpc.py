@@ -44,6 +44,11 @@ class CpuPoolsStub(object):
                 request_serializer=kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.SetPoolsRequest.SerializeToString,
                 response_deserializer=kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.PoolsResponse.FromString,
                 _registered_method=True)
+        self.MoveOwners = channel.unary_unary(
+                '/kubeqos.qrm.cpupools.v1.CpuPools/MoveOwners',
+                request_serializer=kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.MoveOwnersRequest.SerializeToString,
+                response_deserializer=kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.PoolsResponse.FromString,
+                _registered_method=True)
 
 
 class CpuPoolsServicer(object):
@@ -62,6 +67,13 @@ class CpuPoolsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MoveOwners(self, request, context):
+        """Containers with CPUs of their own get others, all of them or none; the node moves them while they run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CpuPoolsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -73,6 +85,11 @@ def add_CpuPoolsServicer_to_server(servicer, server):
             'SetPools': grpc.unary_unary_rpc_method_handler(
                     servicer.SetPools,
                     request_deserializer=kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.SetPoolsRequest.FromString,
+                    response_serializer=kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.PoolsResponse.SerializeToString,
+            ),
+            'MoveOwners': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveOwners,
+                    request_deserializer=kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.MoveOwnersRequest.FromString,
                     response_serializer=kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.PoolsResponse.SerializeToString,
             ),
     }
@@ -129,6 +146,33 @@ class CpuPools(object):
             target,
             '/kubeqos.qrm.cpupools.v1.CpuPools/SetPools',
             kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.SetPoolsRequest.SerializeToString,
+            kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.PoolsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveOwners(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kubeqos.qrm.cpupools.v1.CpuPools/MoveOwners',
+            kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.MoveOwnersRequest.SerializeToString,
             kubeqos_dot_qrm_dot_proto_dot_cpupools__pb2.PoolsResponse.FromString,
             options,
             channel_credentials,

@@ -59,7 +59,23 @@ _CpuPoolsSetPoolsType = typing_extensions.TypeVar(
     ],
 )
 
-class CpuPoolsStub(typing.Generic[_CpuPoolsGetPoolsType, _CpuPoolsSetPoolsType]):
+_CpuPoolsMoveOwnersType = typing_extensions.TypeVar(
+    '_CpuPoolsMoveOwnersType',
+    grpc.UnaryUnaryMultiCallable[
+        kubeqos.qrm.proto.cpupools_pb2.MoveOwnersRequest,
+        kubeqos.qrm.proto.cpupools_pb2.PoolsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        kubeqos.qrm.proto.cpupools_pb2.MoveOwnersRequest,
+        kubeqos.qrm.proto.cpupools_pb2.PoolsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        kubeqos.qrm.proto.cpupools_pb2.MoveOwnersRequest,
+        kubeqos.qrm.proto.cpupools_pb2.PoolsResponse,
+    ],
+)
+
+class CpuPoolsStub(typing.Generic[_CpuPoolsGetPoolsType, _CpuPoolsSetPoolsType, _CpuPoolsMoveOwnersType]):
     @typing.overload
     def __init__(self: CpuPoolsStub[
         grpc.UnaryUnaryMultiCallable[
@@ -68,6 +84,10 @@ class CpuPoolsStub(typing.Generic[_CpuPoolsGetPoolsType, _CpuPoolsSetPoolsType])
         ],
         grpc.UnaryUnaryMultiCallable[
             kubeqos.qrm.proto.cpupools_pb2.SetPoolsRequest,
+            kubeqos.qrm.proto.cpupools_pb2.PoolsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            kubeqos.qrm.proto.cpupools_pb2.MoveOwnersRequest,
             kubeqos.qrm.proto.cpupools_pb2.PoolsResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
@@ -82,12 +102,19 @@ class CpuPoolsStub(typing.Generic[_CpuPoolsGetPoolsType, _CpuPoolsSetPoolsType])
             kubeqos.qrm.proto.cpupools_pb2.SetPoolsRequest,
             kubeqos.qrm.proto.cpupools_pb2.PoolsResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            kubeqos.qrm.proto.cpupools_pb2.MoveOwnersRequest,
+            kubeqos.qrm.proto.cpupools_pb2.PoolsResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     GetPools: _CpuPoolsGetPoolsType
 
     SetPools: _CpuPoolsSetPoolsType
     """All of it or nothing: the new pools are checked together before the first CPU moves."""
+
+    MoveOwners: _CpuPoolsMoveOwnersType
+    """Containers with CPUs of their own get others, all of them or none; the node moves them while they run."""
 
 CpuPoolsAsyncStub: typing_extensions.TypeAlias = CpuPoolsStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -96,6 +123,10 @@ CpuPoolsAsyncStub: typing_extensions.TypeAlias = CpuPoolsStub[
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         kubeqos.qrm.proto.cpupools_pb2.SetPoolsRequest,
+        kubeqos.qrm.proto.cpupools_pb2.PoolsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        kubeqos.qrm.proto.cpupools_pb2.MoveOwnersRequest,
         kubeqos.qrm.proto.cpupools_pb2.PoolsResponse,
     ],
 ]
@@ -115,5 +146,13 @@ class CpuPoolsServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[kubeqos.qrm.proto.cpupools_pb2.PoolsResponse, collections.abc.Awaitable[kubeqos.qrm.proto.cpupools_pb2.PoolsResponse]]:
         """All of it or nothing: the new pools are checked together before the first CPU moves."""
+
+    @abc.abstractmethod
+    def MoveOwners(
+        self,
+        request: kubeqos.qrm.proto.cpupools_pb2.MoveOwnersRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[kubeqos.qrm.proto.cpupools_pb2.PoolsResponse, collections.abc.Awaitable[kubeqos.qrm.proto.cpupools_pb2.PoolsResponse]]:
+        """Containers with CPUs of their own get others, all of them or none; the node moves them while they run."""
 
 def add_CpuPoolsServicer_to_server(servicer: CpuPoolsServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

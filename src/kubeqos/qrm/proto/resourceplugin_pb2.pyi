@@ -1270,6 +1270,7 @@ class Division(google.protobuf.message.Message):
     CARVED_FIELD_NUMBER: builtins.int
     OWNED_FIELD_NUMBER: builtins.int
     OPEN_FIELD_NUMBER: builtins.int
+    FREE_FIELD_NUMBER: builtins.int
     default_pool: builtins.str
     """The pool of pods whose role is not named below."""
     one_pool: builtins.bool
@@ -1277,6 +1278,8 @@ class Division(google.protobuf.message.Message):
     whole: builtins.float
     """Units that can be somebody's own, if nobody had any yet, and the pool that they are taken out of."""
     carved: builtins.str
+    free: builtins.str
+    """Of units with numbers: those that can still be somebody's own, as the kernel writes lists of CPUs."""
     @property
     def roles(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___RoleRule]: ...
     @property
@@ -1307,8 +1310,9 @@ class Division(google.protobuf.message.Message):
         carved: builtins.str = ...,
         owned: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
         open: collections.abc.Mapping[builtins.str, Global___NumaAmounts] | None = ...,
+        free: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["carved", b"carved", "default_pool", b"default_pool", "one_pool", b"one_pool", "open", b"open", "owned", b"owned", "pools", b"pools", "requested", b"requested", "roles", b"roles", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["carved", b"carved", "default_pool", b"default_pool", "free", b"free", "one_pool", b"one_pool", "open", b"open", "owned", b"owned", "pools", b"pools", "requested", b"requested", "roles", b"roles", "whole", b"whole"]) -> None: ...
 
 Global___Division: typing_extensions.TypeAlias = Division
 

@@ -36,6 +36,7 @@ def division(state: CpuState) -> Division:
         carved=SHARED,
         owned=owned,
         open={name: state.open_to(name, role) for name, role in bound.items()},
+        free=str(pools.available),
     )
 
 

@@ -18,6 +18,7 @@ from kubeqos.qrm.messages import Allocation
 from kubeqos.qrm.plugins.cpu.advisor import PoolFacts, advise
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.dividing import division, requested
+from kubeqos.qrm.plugins.cpu.moving import Moved, moved
 from kubeqos.qrm.plugins.cpu.state import CpuState
 from kubeqos.qrm.plugins.cpu.statefile import from_json, to_json
 from kubeqos.qrm.plugins.cpu.usage import UsageReader
@@ -33,6 +34,7 @@ POOLS_SERVICE = "kubeqos.qrm.cpupools.v1.CpuPools"
 POOLS_METHODS = (
     ("GetPools", pb.GetPoolsRequest, pb.PoolsResponse),
     ("SetPools", pb.SetPoolsRequest, pb.PoolsResponse),
+    ("MoveOwners", pb.MoveOwnersRequest, pb.PoolsResponse),
 )
 
 
@@ -94,11 +96,22 @@ class CpuPlugin:
 
     def resize(self, wanted: Mapping[str, CpuSet | int]) -> CpuState | Unsatisfiable:
         """Change pools, all or nothing; the manager learns of it at its next look."""
-        after = self.state.resize(wanted)
+        after = self._taken_over(self.state.resize(wanted))
+        if not isinstance(after, Unsatisfiable):
+            log.info("pools changed", pools={name: str(cpus) for name, cpus in after.pools.named.items()})
+        return after
+
+    def move(self, wanted: Mapping[str, Moved]) -> CpuState | Unsatisfiable:
+        """Give owners other CPUs, all or nothing; the manager learns of it at its next look."""
+        after = self._taken_over(moved(self.state, wanted))
+        if not isinstance(after, Unsatisfiable):
+            log.info("owners moved", owners={name: str(one.after) for name, one in wanted.items()})
+        return after
+
+    def _taken_over(self, after: CpuState | Unsatisfiable) -> CpuState | Unsatisfiable:
         if not isinstance(after, Unsatisfiable):
             self.state = after
             self.saved()
-            log.info("pools changed", pools={name: str(cpus) for name, cpus in after.pools.named.items()})
         return after
 
     async def run(self) -> None:
@@ -155,10 +168,24 @@ class _PoolsServicer:
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.what)
             raise
-        outcome = self.plugin.resize(wanted)
-        if isinstance(outcome, Unsatisfiable):
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(outcome))
-        return _pools_message(self.plugin.state)
+        return await _answered(self.plugin.resize(wanted), context)
+
+    async def MoveOwners(self, request: pb.MoveOwnersRequest, context: Any) -> pb.PoolsResponse:
+        try:
+            wanted = {
+                name: Moved(CpuSet.parse(one.before), CpuSet.parse(one.after)) for name, one in request.owners.items()
+            }
+        except InputError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.what)
+            raise
+        return await _answered(self.plugin.move(wanted), context)
+
+
+async def _answered(outcome: CpuState | Unsatisfiable, context: Any) -> pb.PoolsResponse:
+    if isinstance(outcome, Unsatisfiable):
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(outcome))
+        raise AssertionError("abort does not return")
+    return _pools_message(outcome)
 
 
 def _size(name: str, size: pb.Size) -> CpuSet | int:

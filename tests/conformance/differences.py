@@ -6,6 +6,7 @@ the table never outlives its reason.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 # (recorded file, key of the case as its test names it) → why the answer differs
@@ -31,3 +32,63 @@ def different_on_purpose(recording: str, step: dict[str, Any]) -> str | None:
     if "Basic " in (request.get("headers") or {}).get("Authorization", ""):
         return "anonymous requests are refused with 401 before anything is looked at"
     return None
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where ours lets somebody in (`more`), or does not, and a real server answers the other way."""
+
+    why: str
+    more: bool
+    who: tuple[str, ...]
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...] = ()
+
+    def covers(self, cell: tuple[str, str, str, str], verb: str, *, more: bool) -> bool:
+        who, _, group, resource = cell
+        return (
+            (more, group) == (self.more, self.group)
+            and who in self.who
+            and resource in self.resources
+            and (not self.verbs or verb in self.verbs)
+        )
+
+
+_NODES = ("own node", "other node")
+_EDITORS = ("admin", "edit", "account that edits")
+ACCESS = (
+    Access(
+        "decisions are a kind of ours: nodes and the scheduler report them",
+        *(True, (*_NODES, "scheduler"), "decisions.kubeqos.io", ("decisionbatches",)),
+    ),
+    Access(
+        "decisions are a kind of ours: who sees a pod sees what was decided about it",
+        *(True, (*_EDITORS, "view"), "decisions.kubeqos.io", ("poddecisions",)),
+    ),
+    Access(
+        "as metrics-server aggregates it to these roles where it is installed",
+        *(True, (*_EDITORS, "view"), "metrics.k8s.io", ("pods",)),
+    ),
+    Access(
+        "who may delete and create a pod may resize it: quota and admission look at that as at a create",
+        *(True, _EDITORS, "", ("pods/resize",)),
+    ),
+    Access(
+        "KEP-3675: an agent resolves the classes of claims; Kubernetes has no such kind any more",
+        *(True, _NODES, "resource.k8s.io", ("resourceclasses",)),
+    ),
+    Access(
+        "a pod that does not exist: an agent that looks for its mirror pod is told that there is none",
+        *(True, _NODES, "", ("pods",), ("get",)),
+    ),
+    Access(
+        "what NodeRestriction refuses once it knows the object, the node rule refuses at once",
+        *(False, _NODES, "", ("nodes", "nodes/status", "pods", "pods/status", "pods/eviction")),
+    ),
+)
+
+
+def access_differs(cell: tuple[str, str, str, str], verb: str, *, more: bool) -> Access | None:
+    """The entry that says why ours answers differently here."""
+    return next((one for one in ACCESS if one.covers(cell, verb, more=more)), None)

@@ -24,8 +24,11 @@ ADMINISTRATORS = "kubeadm:cluster-admins"
 
 
 @contextmanager
-def kube_apiserver(folder: Path) -> Iterator[Path]:
-    """The kubeconfig of an administrator of a stock cluster without controllers, scheduler or nodes."""
+def kube_apiserver(folder: Path, modes: str = "RBAC") -> Iterator[Path]:
+    """The kubeconfig of an administrator of a stock cluster without controllers, scheduler or nodes.
+
+    `modes` says who decides on what callers may do. A cluster with nodes has `Node` there, and NodeRestriction with it.
+    """
     found = find("kube-apiserver", "etcd")
     assert found is not None, "see needs_stock"
     apiserver, etcd_program = map(str, found)
@@ -47,7 +50,9 @@ def kube_apiserver(folder: Path) -> Iterator[Path]:
     server += ["--secure-port", str(secure), "--bind-address", "127.0.0.1", "--token-auth-file", "tokens.csv"]
     server += ["--service-account-issuer", "https://stock", "--service-account-key-file", "sa.key"]
     server += ["--service-account-signing-key-file", "sa.key", "--disable-admission-plugins", "ServiceAccount"]
-    server += ["--authorization-mode", "RBAC", "--kubelet-preferred-address-types", "InternalIP"]
+    server += ["--authorization-mode", modes, "--kubelet-preferred-address-types", "InternalIP"]
+    if "Node" in modes:
+        server += ["--enable-admission-plugins", "NodeRestriction"]
     pki = Pki(folder / "cluster-pki")
     server += files("--tls-cert-file", "--tls-private-key-file", pki.server_files())
     server += ["--client-ca-file", str(pki.ca_file)]

@@ -17,6 +17,7 @@ import msgspec
 
 from kubeqos.apiserver.auth import Attributes
 from kubeqos.apiserver.auth.access import Access, attributes
+from kubeqos.apiserver.auth.impersonate import IMPERSONATE
 from kubeqos.apiserver.auth.reviews import Reviews
 from kubeqos.apiserver.decisions.answers import Decisions
 from kubeqos.apiserver.handlers import Handlers
@@ -220,10 +221,10 @@ def _paths(catalog: Catalog) -> list[str]:
 
 
 def _headers(raw: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Names are lower case already; only the repeatable Impersonate-Group keeps more than its last value."""
+    """Names are lower case already; only what says whom to act as keeps more than its last value."""
     found: dict[bytes, bytes] = {}
     for name, value in raw:
-        if name == b"impersonate-group" and name in found:
+        if name in found and name.startswith(IMPERSONATE):
             found[name] += b"\n" + value
         else:
             found[name] = value

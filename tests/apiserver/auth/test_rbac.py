@@ -147,7 +147,7 @@ def test_a_refusal_reads_as_in_kubernetes(wanted: Attributes, message: str) -> N
 
 
 class NoFacts:
-    def node_of_pod(self, namespace: str, name: str) -> str | None:
+    def node_of(self, group: str, resource: str, namespace: str, name: str) -> str | None:
         return None
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
@@ -173,6 +173,7 @@ def role_ref(name: str) -> dict[str, Any]:
         ("edit", Attributes("get", "", "secrets", namespace="default", name="a"), True),
         ("edit", Attributes("patch", "", "pods", "resize", "default", "a"), True),
         ("edit", Attributes("create", "rbac.authorization.k8s.io", "roles", namespace="default"), False),
+        ("edit", Attributes("create", "", "endpoints", namespace="default"), False),  # CVE-2021-25740
         ("edit", Attributes("update", "", "resourcequotas", namespace="default", name="q"), False),
         ("admin", Attributes("create", "rbac.authorization.k8s.io", "roles", namespace="default"), True),
         ("cluster-admin", Attributes("delete", "", "nodes", name="n"), True),

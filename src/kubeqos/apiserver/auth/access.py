@@ -6,26 +6,32 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from kubeqos.apiserver.auth import (
     Attributes,
     Authenticator,
     Authorizer,
+    ImpersonationRefused,
     NodeRule,
     Policy,
     Unauthenticated,
-    forbidden_message,
+    impersonate,
 )
+from kubeqos.apiserver.auth.authorize import refusal
+from kubeqos.apiserver.auth.impersonate import IMPERSONATE
 from kubeqos.apiserver.auth.references import referenced
 from kubeqos.apiserver.auth.tokens import Exists
 from kubeqos.apiserver.nodes.podindex import PodIndex
-from kubeqos.apiserver.registry.kinds import kind_named
+from kubeqos.apiserver.registry.kinds import KINDS, kind_named
 from kubeqos.apiserver.requests import Route
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model.kinds import RBAC
+from kubeqos.model.selectors import FieldSelector, SelectorError
 from kubeqos.store import Store, Stored
 from kubeqos.web.identity import MASTERS, Identity
 from kubeqos.web.messages import NO_QUERY, Query
-from kubeqos.web.status import ApiError, forbidden, unauthorized
+from kubeqos.web.status import forbidden, unauthorized
 
 RBAC_PREFIX = f"/registry/{RBAC}/"
 
@@ -42,30 +48,22 @@ class Access:
         identity = self.authenticator.identify(peer, headers.get(b"authorization"))
         if isinstance(identity, Unauthenticated):
             raise unauthorized()
-        wanted = headers.get(b"impersonate-user")
-        return identity if wanted is None else self._impersonate(identity, wanted.decode("latin-1"), headers)
-
-    def _impersonate(self, identity: Identity, user: str, headers: Mapping[bytes, bytes]) -> Identity:
-        self.check(identity, Attributes("impersonate", resource="users", name=user))
-        groups = [g for g in headers.get(b"impersonate-group", b"").decode("latin-1").split("\n") if g]
-        for group in groups:
-            self.check(identity, Attributes("impersonate", resource="groups", name=group))
-        return Identity.authenticated(user, groups, headers.get(b"impersonate-uid", b"").decode("latin-1"))
+        asked = [
+            (name, value)
+            for name, values in headers.items()
+            if name.startswith(IMPERSONATE)
+            for value in values.split(b"\n")
+        ]
+        found = impersonate(identity, asked, self.authorizer) if asked else identity
+        if isinstance(found, ImpersonationRefused):
+            raise found.error
+        return found
 
     def check(self, identity: Identity, wanted: Attributes) -> None:
         """403 unless allowed."""
         decision = self.authorizer.decide(identity, wanted)
-        if decision.allowed:
-            return
-        details: JsonObject = {}
-        if wanted.name and wanted.resource:
-            details["name"] = wanted.name
-        if wanted.group:
-            details["group"] = wanted.group
-        if wanted.resource:
-            details["kind"] = wanted.resource
-        message = forbidden_message(identity, wanted, decision.because)
-        raise ApiError(403, "Forbidden", message, details=details)
+        if not decision.allowed:
+            raise refusal(identity, wanted, decision.because)
 
     def check_write(self, identity: Identity, wanted: Attributes, body: JsonObject) -> None:
         """What only the object tells: a node creates itself and nobody else; nobody grants more than they have."""
@@ -79,14 +77,17 @@ class Access:
             self._check_escalation(identity, wanted, body)
 
     def _check_escalation(self, identity: Identity, wanted: Attributes, body: JsonObject) -> None:
+        """Who may `escalate` a role or `bind` it has been trusted with more than they hold."""
         if "rules" in body:
-            rules = body["rules"] or []
+            rules, trusted = body["rules"] or [], msgspec.structs.replace(wanted, verb="escalate")
         else:
             role = body.get("roleRef") or {}
+            named = f"{role.get('kind', '')}s".lower(), "", wanted.namespace, role.get("name", "")
+            trusted = Attributes("bind", RBAC, *named)
             found = self.authorizer.policy.rules_of(role.get("kind", ""), wanted.namespace, role.get("name", ""))
             rules = found or []
         beyond = self.authorizer.escalates(identity, wanted.namespace, rules)
-        if beyond:
+        if beyond and not self.authorizer.decide(identity, trusted).allowed:
             name = (body.get("metadata") or {}).get("name", "")
             listed = "; ".join(f"{a.verb} {a.combined or a.path}" for a in beyond)
             why = f'user "{identity.user}" is attempting to grant RBAC permissions not currently held: {listed}'
@@ -98,18 +99,27 @@ _MANY = ("list", "watch", "deletecollection")
 
 def attributes(route: Route, query: Query = NO_QUERY) -> Attributes:
     """What a request wants. Who lists one object by its name wants that one (kubelets watch a pod's Secrets so)."""
-    name = route.name
-    if not name and route.verb in _MANY and "fieldSelector" in query:
-        name = _selected_name(query["fieldSelector"][0])
-    return Attributes(route.verb, route.group, route.resource, route.subresource, route.namespace, name)
+    name, on_node = route.name, ""
+    if route.verb in _MANY and "fieldSelector" in query:
+        chosen, on_node = selected(query["fieldSelector"][0])
+        name = name or chosen
+    return Attributes(
+        route.verb, route.group, route.resource, route.subresource, route.namespace, name, on_node=on_node
+    )
 
 
-def _selected_name(selector: str) -> str:
-    field, _, value = selector.partition("=")
-    return value.removeprefix("=") if field == "metadata.name" and "," not in value else ""
+def selected(text: str) -> tuple[str, str]:
+    """The one object and the one node that a field selector asks for; what cannot be read asks for nothing."""
+    try:
+        found = FieldSelector.parse(text)
+    except SelectorError:
+        return "", ""
+    name = found.exact("metadata.name") or "" if len(found.terms) == 1 else ""
+    return name, found.exact("spec.nodeName") or ""
 
 
 _RESOURCE_GROUP = "resource.k8s.io"
+_BY_RESOURCE = {(kind.group, kind.plural): kind for kind in KINDS}
 
 
 class StoredFacts:
@@ -120,11 +130,16 @@ class StoredFacts:
         self._pod_index = pod_index
         self._pods = kind_named("Pod")
 
-    def node_of_pod(self, namespace: str, name: str) -> str | None:
-        stored = self._store.get(self._pods.key(namespace, name))
-        return (decode_json(stored.value).get("spec") or {}).get("nodeName") if stored else None
+    def node_of(self, group: str, resource: str, namespace: str, name: str) -> str | None:
+        stored = self._store.get(_BY_RESOURCE[group, resource].key(namespace, name))
+        return str((decode_json(stored.value).get("spec") or {}).get("nodeName") or "") if stored else None
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        if resource == "persistentvolumes":
+            stored = self._store.get(kind_named("PersistentVolume").key("", name))
+            claim = (decode_json(stored.value).get("spec") or {}).get("claimRef") or {} if stored else {}
+            namespace, name = str(claim.get("namespace", "")), str(claim.get("name", ""))
+            return bool(name) and self.uses(node, "persistentvolumeclaims", namespace, name)
         prefix = self._pods.range_prefix(namespace)
         if any(self._refers(stored, node, resource, namespace, name) for stored in self._pod_index.pods(node, prefix)):
             return True

@@ -6,6 +6,7 @@ from kubeqos.apiserver.auth.noderule import NodeRule
 from kubeqos.apiserver.auth.rbac import Attributes, Decision, Policy
 from kubeqos.codec import JsonObject
 from kubeqos.web.identity import MASTERS, Identity
+from kubeqos.web.status import ApiError
 
 ALLOWED_MASTERS = Decision(True, f'"{MASTERS}" may do everything')
 
@@ -32,6 +33,18 @@ class Authorizer:
     def escalates(self, identity: Identity, namespace: str, rules: list[JsonObject]) -> list[Attributes]:
         """What writing a role with these rules, or binding one, would grant beyond the writer's own permissions."""
         return [] if MASTERS in identity.groups else self.policy.exceeds(identity, namespace, rules)
+
+
+def refusal(identity: Identity, wanted: Attributes, because: str) -> ApiError:
+    """The 403."""
+    details: JsonObject = {}
+    if wanted.name and wanted.resource:
+        details["name"] = wanted.name
+    if wanted.group:
+        details["group"] = wanted.group
+    if wanted.resource:
+        details["kind"] = wanted.resource
+    return ApiError(403, "Forbidden", forbidden_message(identity, wanted, because), details=details)
 
 
 def forbidden_message(identity: Identity, wanted: Attributes, because: str = "") -> str:

@@ -12,20 +12,21 @@ from typing import Any
 
 from kubeqos.apiserver.auth.rbac import GROUP, rule
 from kubeqos.codec import JsonObject
-from kubeqos.web.identity import AUTHENTICATED, MASTERS
+from kubeqos.web.identity import AUTHENTICATED, MASTERS, SERVICE_ACCOUNTS
 
 READ = "get,list,watch"
 WRITE = "create,delete,deletecollection,patch,update"
 CONTROLLERS = "replicationcontrollers,replicationcontrollers/scale"
-WORKLOADS = f"configmaps,endpoints,persistentvolumeclaims,pods,{CONTROLLERS},serviceaccounts,services"
+WORKLOADS = f"configmaps,persistentvolumeclaims,pods,{CONTROLLERS},serviceaccounts,services"
 STATUSES = "persistentvolumeclaims/status,pods/log,pods/status,replicationcontrollers/status,services/status"
-SCOPING = "bindings,events,limitranges,namespaces,namespaces/status,resourcequotas,resourcequotas/status"
+SCOPING = "bindings,endpoints,events,limitranges,namespaces,namespaces/status,resourcequotas,resourcequotas/status"
 APPS = "daemonsets,deployments,deployments/scale,replicasets,replicasets/scale,statefulsets,statefulsets/scale"
 APP_STATUSES = "controllerrevisions,daemonsets/status,deployments/status,replicasets/status,statefulsets/status"
 OTHERS = {  # group → what its editors write, what its viewers see beside that
     "autoscaling": ("horizontalpodautoscalers", "horizontalpodautoscalers/status"),
     "batch": ("cronjobs,jobs", "cronjobs/status,jobs/status"),
     "discovery.k8s.io": ("", "endpointslices"),
+    "events.k8s.io": ("events", ""),
     "networking.k8s.io": ("ingresses,networkpolicies", "ingresses/status"),
     "policy": ("poddisruptionbudgets", "poddisruptionbudgets/status"),
 }
@@ -43,14 +44,15 @@ EDIT = [
     *VIEW,
     rule(f"{READ},{WRITE}", "", "secrets,pods/attach,pods/exec,pods/portforward,pods/proxy,services/proxy"),
     rule(WRITE, "", WORKLOADS),
-    rule("patch,update", "", "pods/resize"),
+    rule("patch,update", "", "pods/resize"),  # who may replace a pod may resize it; Kubernetes leaves it to nobody
     rule("create", "", "pods/eviction"),
-    rule("create,patch,update", "", "events"),
+    rule(WRITE, "", "events"),
     rule("create", "", "serviceaccounts/token"),
     rule("impersonate", "", "serviceaccounts"),
     rule(WRITE, "apps", APPS),
     *(rule(WRITE, group, names[0]) for group, names in OTHERS.items() if names[0]),
     rule(WRITE, "resource.k8s.io", CLAIMS),
+    rule(f"{READ},{WRITE}", "coordination.k8s.io", "leases"),
 ]
 ADMIN = [
     *EDIT,
@@ -59,6 +61,9 @@ ADMIN = [
 ]
 DISCOVERY = rule("get", urls="/api,/api/*,/apis,/apis/*,/healthz,/livez,/openapi,/openapi/*,/readyz,/version,/version/")
 PUBLIC_INFO = rule("get", urls="/healthz,/livez,/readyz,/version,/version/")
+ISSUER = rule(
+    "get", urls="/.well-known/openid-configuration,/.well-known/openid-configuration/,/openid/v1/jwks,/openid/v1/jwks/"
+)
 REVIEWS = [
     rule("create", "authorization.k8s.io", "selfsubjectaccessreviews,selfsubjectrulesreviews"),
     rule("create", "authentication.k8s.io", "selfsubjectreviews"),
@@ -72,12 +77,16 @@ ROLES: dict[str, list[JsonObject]] = {
     "system:basic-user": REVIEWS,
     "system:discovery": [DISCOVERY],
     "system:public-info-viewer": [PUBLIC_INFO],
+    "system:service-account-issuer-discovery": [ISSUER],
+    "system:cluster-trust-bundle-discovery": [rule(READ, "certificates.k8s.io", "clustertrustbundles")],
 }
 BINDINGS: dict[str, tuple[str, list[str]]] = {  # name → role, groups
     "cluster-admin": ("cluster-admin", [MASTERS]),
     "system:basic-user": ("system:basic-user", [AUTHENTICATED]),
     "system:discovery": ("system:discovery", [AUTHENTICATED]),
     "system:public-info-viewer": ("system:public-info-viewer", [AUTHENTICATED, "system:unauthenticated"]),
+    "system:service-account-issuer-discovery": ("system:service-account-issuer-discovery", [SERVICE_ACCOUNTS]),
+    "system:cluster-trust-bundle-discovery": ("system:cluster-trust-bundle-discovery", [SERVICE_ACCOUNTS]),
 }
 
 

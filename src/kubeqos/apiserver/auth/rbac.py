@@ -30,6 +30,8 @@ class Attributes(msgspec.Struct, frozen=True, gc=False):
     namespace: str = ""
     name: str = ""
     path: str = ""
+    on_node: str = ""
+    """Of a list or watch: the node that its field selector asks for."""
 
     @property
     def combined(self) -> str:

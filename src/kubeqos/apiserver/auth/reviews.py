@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kubeqos.apiserver.auth import Attributes, Unauthenticated
-from kubeqos.apiserver.auth.access import Access
+from kubeqos.apiserver.auth.access import Access, selected
 from kubeqos.apiserver.auth.tokens import AUDIENCE, TokenSigner
 from kubeqos.apiserver.present.bodies import object_body
 from kubeqos.apiserver.registry.kinds import Kind
@@ -68,7 +68,7 @@ class Reviews:
             identity = Identity(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
         if kind.kind == "LocalSubjectAccessReview" and (resource or {}).get("namespace") != route.namespace:
             raise bad_request(f"spec.resourceAttributes.namespace must match namespace: {route.namespace}")
-        decision = self.access.authorizer.decide(identity, _attributes(resource, path))
+        decision = self.access.authorizer.decide(identity, asked_attributes(spec))
         status: JsonObject = {"allowed": decision.allowed}
         if decision.because:
             status["reason"] = decision.because
@@ -108,9 +108,11 @@ def _named(metadata: JsonObject, kind: Kind) -> JsonObject:
     return {name: value for name, value in metadata.items() if value and name not in ("managedFields", *where)}
 
 
-def _attributes(resource: JsonObject | None, path: JsonObject | None) -> Attributes:
+def asked_attributes(spec: JsonObject) -> Attributes:
+    """What a review asks about."""
+    resource = spec.get("resourceAttributes")
     if resource is None:
-        found = path or {}
+        found = spec.get("nonResourceAttributes") or {}
         return Attributes(found.get("verb", ""), path=found.get("path", ""))
     return Attributes(
         resource.get("verb", ""),
@@ -119,7 +121,18 @@ def _attributes(resource: JsonObject | None, path: JsonObject | None) -> Attribu
         resource.get("subresource", ""),
         resource.get("namespace", ""),
         resource.get("name", ""),
+        on_node=_node_selected(resource.get("fieldSelector") or {}),
     )
+
+
+def _node_selected(selector: JsonObject) -> str:
+    """The node that a list would be restricted to."""
+    if selector.get("rawSelector"):
+        return selected(str(selector["rawSelector"]))[1]
+    for term in selector.get("requirements") or ():
+        if (term.get("key"), term.get("operator")) == ("spec.nodeName", "In") and len(term.get("values") or ()) == 1:
+            return str(term["values"][0])
+    return ""
 
 
 def user_info(identity: Identity) -> JsonObject:

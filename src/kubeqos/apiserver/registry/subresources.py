@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kubeqos.apiserver.auth import TokenSigner
+from kubeqos.apiserver.auth.noderule import unbound
 from kubeqos.apiserver.auth.tokens import AUDIENCE, BOUND_KINDS, Bound
 from kubeqos.apiserver.nodes.proxy import NodeProxy
 from kubeqos.apiserver.present.bodies import object_body, read_object
@@ -41,6 +42,7 @@ from kubeqos.web.status import (
     bad_request,
     cause,
     conflict,
+    forbidden,
     invalid,
     method_not_allowed,
     success,
@@ -173,13 +175,16 @@ class Subresources:
         spec = asked.get("spec") or {}
         seconds = _token_seconds(spec)
         audiences = spec.get("audiences") or [AUDIENCE]
+        bound, until = self._bound(route.namespace, spec.get("boundObjectRef"))
+        if request.identity.node is not None and (why := unbound(request.identity.node, until)):
+            raise forbidden(kind.plural, kind.group, route.name, why)
         token = self.tokens.issue(
             route.namespace,
             route.name,
             uid=account["metadata"]["uid"],
             seconds=seconds,
             audiences=audiences,
-            bound=self._bound(route.namespace, spec.get("boundObjectRef")),
+            bound=bound,
         )
         expires = timestamp(self.core.clock() + seconds)
         asked["metadata"].update({"name": route.name, "namespace": route.namespace})
@@ -188,10 +193,10 @@ class Subresources:
         asked["status"] = {"token": token, "expirationTimestamp": expires}
         return Response(201, encode_json(asked))
 
-    def _bound(self, namespace: str, reference: JsonObject | None) -> Bound | None:
-        """What a token is to end with, as it is stored."""
+    def _bound(self, namespace: str, reference: JsonObject | None) -> tuple[Bound | None, JsonObject | None]:
+        """What a token is to end with; where that is a pod, the pod as it is stored."""
         if not reference:
-            return None
+            return None, None
         name, wanted = str(reference.get("name", "")), reference.get("kind")
         if wanted not in BOUND_KINDS or reference.get("apiVersion", "v1") != "v1":
             why = f"cannot bind token for serviceaccount to object type {reference.get('apiVersion')}/{wanted}"
@@ -204,7 +209,7 @@ class Subresources:
             raise conflict(
                 kind.plural, kind.group, name, f"{why} The object might have been deleted and then recreated"
             )
-        return Bound(wanted, name, uid)
+        return Bound(wanted, name, uid), found if wanted == "Pod" else None
 
     # node side
 

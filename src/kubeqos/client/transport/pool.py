@@ -20,7 +20,7 @@ from kubeqos.client.transport.dialing import NotSent
 MOST = 32
 OPENING = 4  # at the same time, once there is a session to go on with
 IDLE_SECONDS = 80.0  # servers close idle connections, Kubernetes' after 90 s; one that may be closing is not used
-FEW, SPARE_SECONDS = 4, 20.0  # as many stay, and more only as long as they were in use at once (each has 300 KB)
+FEW, SPARE_SECONDS = 4, 10.0  # as many stay, and more only as long as they were in use at once (each has 300 KB)
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0
 Lost = Callable[[Connection], None]
 Dial = Callable[[Lost], Coroutine[Any, Any, Connection]]

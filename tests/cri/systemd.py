@@ -18,9 +18,11 @@ import pytest
 from dbus_fast import ErrorType, Message, MessageType, Variant
 from dbus_fast.aio import MessageBus
 
-from kubeqos.cri.enforcing.systemd import ABSENT, EXISTS, MANAGER, NAME, PATH, Systemd
+from kubeqos.cri.enforcing.systemd import ABSENT, EXISTS, MANAGER, NAME, PATH, Systemd, kept_tree
 from kubeqos.rules.qos.unitproperties import INFINITY, slice_path
 
+V1_DEFAULTS = {"CPUShares": INFINITY, "MemoryLimit": INFINITY}
+V1_FILES = {"CPUShares": "cpu/cpu.shares", "MemoryLimit": "memory/memory.limit_in_bytes"}
 DEFAULTS = {"CPUWeight": INFINITY, "MemoryMin": 0, "MemoryLow": 0, "MemoryHigh": INFINITY, "MemoryMax": INFINITY}
 FILES = {
     "CPUWeight": "cpu.weight",
@@ -37,6 +39,8 @@ class SimulatedSystemd:
     def __init__(self, root: Path, version: str = "252.39-1~deb12u1") -> None:
         self.root = root
         self.version = version
+        self.v1 = False
+        """Whether the tree is one of cgroup v1, with a hierarchy for each controller."""
         self.units: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[str, str]] = []
         self.called = asyncio.Event()
@@ -70,7 +74,7 @@ class SimulatedSystemd:
                 if not there:
                     return Message.new_error(message, ABSENT, f"Unit {unit} not loaded")
                 del self.units[unit]
-                shutil.rmtree(self.root / slice_path(unit).strip("/"))
+                shutil.rmtree(kept_tree(self.root) / slice_path(unit).strip("/"))
             case _:
                 return Message.new_error(message, ErrorType.UNKNOWN_METHOD, message.member)
         return self._queued(message, unit)
@@ -84,13 +88,25 @@ class SimulatedSystemd:
         return Message.new_method_return(message, "o", [job])
 
     def _set(self, unit: str, properties: list[Any]) -> None:
-        known = self.units.setdefault(unit, dict(DEFAULTS))
+        known = self.units.setdefault(unit, V1_DEFAULTS | DEFAULTS)
         known.update({name: variant.value for name, variant in properties})
+        if self.v1:
+            self._write_v1(unit, known)
+            return
         folder = self.root / slice_path(unit).strip("/")
         folder.mkdir(parents=True, exist_ok=True)
         for name, file in FILES.items():
             value = known[name]
             (folder / file).write_text(("100" if name == "CPUWeight" else "max") if value == INFINITY else str(value))
+
+    def _write_v1(self, unit: str, known: dict[str, Any]) -> None:
+        (self.root / "systemd" / slice_path(unit).strip("/")).mkdir(parents=True, exist_ok=True)
+        for name, file in V1_FILES.items():
+            controller, _, own = file.partition("/")
+            folder = self.root / controller / slice_path(unit).strip("/")
+            folder.mkdir(parents=True, exist_ok=True)
+            normal = "1024" if name == "CPUShares" else "-1"
+            (folder / own).write_text(normal if known[name] == INFINITY else str(known[name]))
 
     def reload(self) -> None:
         """`systemctl daemon-reload`: every unit's own values are written again."""

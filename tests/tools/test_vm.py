@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.vm import images
+from tools.vm import __main__, backports, images
 from tools.vm.machines import MACHINES, Machine
 
 
@@ -33,3 +33,24 @@ def test_images_are_kept_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tm
 def test_without_root_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert "needs root" in (images.missing() or "")
+
+
+def test_modules_of_a_newer_kernel_come_after_what_they_need() -> None:
+    dependencies = """\
+kernel/fs/overlayfs/overlay.ko.xz:
+kernel/fs/ext4/ext4.ko.xz: kernel/fs/jbd2/jbd2.ko.xz kernel/fs/mbcache.ko.xz kernel/lib/crc16.ko.xz
+kernel/fs/jbd2/jbd2.ko.xz: kernel/lib/crc16.ko.xz
+kernel/drivers/net/dummy.ko.xz:
+"""
+    order = [Path(path).name for path in backports._in_order(dependencies)]
+    assert order == ["crc16.ko.xz", "mbcache.ko.xz", "jbd2.ko.xz", "ext4.ko.xz", "overlay.ko.xz"]
+
+
+def test_the_table_says_what_no_machine_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["vm"])
+    assert __main__.main() == 2
+    said = capsys.readouterr().out
+    assert all(name in said for name in MACHINES)
+    assert "efficiency cores: no qemu to date shows CPUID leaf 0x1A" in said

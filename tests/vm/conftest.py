@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tools.vm import images
+from tools.vm import backports, images
+from tools.vm.machines import MACHINES
 from tools.vm.vm import Vm, booted
 
 from tests.vm.node import CLASSES, SETTINGS, Node
@@ -23,6 +24,9 @@ class Machines:
         self._vm: Vm | None = None
 
     def get(self, name: str) -> Vm:
+        why = backports.missing() if MACHINES[name].backports else None
+        if why is not None:
+            pytest.skip(why)
         if self._vm is None or self._vm.machine.name != name:
             self.stop()
             self._vm = self._stack.enter_context(booted(name))
@@ -48,11 +52,11 @@ NodeMaker = Callable[..., Node]
 
 @pytest.fixture(scope="session")
 def node_of(machines: Machines) -> Iterator[NodeMaker]:
-    """Start a node with these settings on two sockets; the one that runs is taken if its settings are the same."""
+    """Start a node with these settings; the one that runs is taken if its machine and settings are the same."""
     running: list[Node] = []
 
-    def start(driver: str, classes: str = "", **settings: Any) -> Node:
-        vm = machines.get("two-sockets")
+    def start(driver: str, classes: str = "", machine: str = "two-sockets", **settings: Any) -> Node:
+        vm = machines.get(machine)
         if running and (running[0].vm, running[0].driver, running[0].settings) == (vm, driver, settings):
             return running[0]
         while running:

@@ -1,7 +1,8 @@
 """Runs in a container of the guest, on the guest's Python seen through a volume: takes what it is told, and keeps it.
 
 `cpu NUMBER` burns that CPU. `memory MIB` touches memory and holds it. `cache FILE` reads a file into the page cache,
-once. `huge BYTES PAGES` maps huge pages and says how many it could touch. `read FILE` reads a disk, past the cache.
+once. `huge BYTES PAGES` maps huge pages and says how many it could touch. `read FILE` reads a disk, past the cache,
+with several processes, so that the disk has always something to do for it.
 Each prints a word when it is set, and stays.
 """
 
@@ -14,6 +15,7 @@ import sys
 import time
 
 MAP_HUGETLB = 0x40000
+READERS = 4
 
 
 def cpu(where: str) -> None:
@@ -64,6 +66,9 @@ def huge(page_bytes: str, pages: str) -> None:
 
 def read(file: str) -> None:
     print("reading", flush=True)
+    for _ in range(READERS - 1):
+        if os.fork() == 0:
+            break
     buffer = mmap.mmap(-1, 1 << 17)
     stream = os.open(file, os.O_RDONLY | os.O_DIRECT)
     while True:

@@ -50,7 +50,9 @@ for name, command in ((PAUSE_IMAGE, ["sleep", "1000000000"]), (BUSYBOX_IMAGE, ["
 Path("/run/image.tar").unlink()
 """
 PODS = "/api/v1/namespaces/default/pods"
-UNITS = ("kq-node", "kq-cpu", "kq-controllers", "kq-relay", "kq-api", "kq-containerd")
+GATES = "QOSResources=true,QoSResourceManager=true,CCIResourceManager=true"
+UNITS = ("kq-node", "kq-cpu", "kq-memory", "kq-driver", "kq-relay", "kq-api", "kq-containerd")
+REGISTRY = "/run/node/plugins_registry"
 SETTINGS = {
     "cpuManagerPolicy": "static",
     "memoryManagerPolicy": "Static",
@@ -91,9 +93,7 @@ class Node:
 
     def start(self) -> None:
         self._containerd()
-        self.unit(
-            "kq-api", "kubeqos", "apiserver", "--data-dir", "/run/cluster", "--feature-gates", "QOSResources=true"
-        )
+        self.unit("kq-api", "kubeqos", "apiserver", "--data-dir", "/run/cluster", "--feature-gates", GATES)
         if self.classes:
             self.vm.write("/run/relay/classes.yaml", self.classes)
             words = ["--listen", RELAY, "--runtime", SOCKET, "--config", "/run/relay/classes.yaml"]

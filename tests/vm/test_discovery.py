@@ -46,7 +46,9 @@ def groups(pairs: dict[str, object]) -> set[frozenset[str]]:
 
 
 @pytest.mark.proves("discovery")
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one.name, marks=[] if one.core else [pytest.mark.slow]) for one in MACHINES.values()]
+)
 def test_the_machine_is_what_lscpu_and_numactl_say(machines: Machines, name: str) -> None:
     vm = machines.get(name)
     truth = says(vm, "python3", "-I", CHECKER, "hardware")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from tools.vm import images
-from tools.vm.machines import MACHINES
+from tools.vm.machines import MACHINES, NOT_SHOWN
 from tools.vm.vm import booted
 
 
@@ -14,6 +14,8 @@ def main() -> int:
         print("usage: python -m tools.vm MACHINE COMMAND…\n")
         for machine in MACHINES.values():
             print(f"{machine.name:14} {machine.about}")
+        for what, why in NOT_SHOWN.items():
+            print(f"{'(none)':14} {what}: {why}")
         return 2
     why = images.missing()
     if why is not None:

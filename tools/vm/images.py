@@ -16,6 +16,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 TREE = Path(__file__).parents[2]
@@ -117,6 +118,19 @@ def kernel() -> str | None:
     ]
     usable = [version for version in found if Path("/lib/modules", version).is_dir()]
     return max(usable, key=_numbers, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What qemu boots."""
+
+    kernel: Path
+    initrd: Path
+
+
+def boot() -> Boot:
+    """The installed kernel."""
+    return Boot(Path(f"/boot/vmlinuz-{kernel()}"), Path(f"/boot/initrd.img-{kernel()}"))
 
 
 def _numbers(version: str) -> list[int]:

@@ -8,6 +8,9 @@ MIB = 1 << 20
 CPU = "Haswell-noTSX,+pdpe1gb"
 """EPYC shows one thread per core under emulation; pdpe1gb lets the kernel have pages of 1 GiB."""
 
+NEWER = ",-cx16"
+"""qemu 7.2 spoils the flags of cmpxchg16b, which newer kernels allocate memory by if there is one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Numa:
@@ -19,7 +22,9 @@ class Numa:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is booted. `kernel` is added to the kernel's command line; `distances` holds (from, to): distance."""
+    """What is booted. `kernel` is added to the kernel's command line; `distances` holds (from, to): distance;
+    `backports` boots the newer kernel of Debian's backports (`tools.vm.backports`); `core` machines boot in CI, too.
+    """
 
     name: str
     about: str
@@ -29,6 +34,8 @@ class Machine:
     nodes: tuple[Numa, ...]
     distances: dict[tuple[int, int], int] = field(default_factory=dict)
     kernel: tuple[str, ...] = ()
+    backports: bool = False
+    core: bool = True
 
     @property
     def memory_mib(self) -> int:
@@ -37,7 +44,7 @@ class Machine:
     def hardware(self) -> list[str]:
         """qemu's words for processors and memory."""
         count = self.sockets * self.cores * self.threads
-        words = ["-cpu", CPU, "-m", str(self.memory_mib)]
+        words = ["-cpu", CPU + (NEWER if self.backports else ""), "-m", str(self.memory_mib)]
         words += ["-smp", f"{count},sockets={self.sockets},cores={self.cores},threads={self.threads}"]
         for number, node in enumerate(self.nodes):
             words += ["-object", f"memory-backend-ram,id=ram{number},size={node.memory_mib}M"]
@@ -62,6 +69,17 @@ MACHINES = {
             kernel=("hugepagesz=2M", "hugepages=0:24,1:24", "hugepagesz=1G", "hugepages=1:1"),
         ),
         Machine(
+            "newer-kernel",
+            "as two-sockets without huge pages, with the kernel of Debian's backports: partitions of CPUs below pods",
+            sockets=2,
+            cores=2,
+            threads=2,
+            nodes=(Numa("0-3", 2048), Numa("4-7", 2048)),
+            distances={(0, 1): 21},
+            backports=True,
+            core=False,
+        ),
+        Machine(
             "four-nodes",
             "4 NUMA nodes of uneven memory, at uneven distances, the last without CPUs; one thread per core",
             sockets=4,
@@ -79,6 +97,19 @@ MACHINES = {
             nodes=(Numa("0-3", 1536),),
             kernel=("maxcpus=3",),
         ),
+        Machine(
+            "cgroup-v1",
+            "1 socket of 2 cores of 2 threads, with the older cgroups, which systemd keeps as well",
+            sockets=1,
+            cores=2,
+            threads=2,
+            nodes=(Numa("0-3", 1536),),
+            kernel=("systemd.unified_cgroup_hierarchy=0",),
+            core=False,
+        ),
     )
 }
-"""P and E cores are not among them: no qemu to date shows CPUID leaf 0x1A, so a guest cannot tell them apart."""
+NOT_SHOWN = {
+    "performance and efficiency cores": "no qemu to date shows CPUID leaf 0x1A, so a guest cannot tell its cores apart",
+}
+"""Machines that nobody can boot here, and why; `python -m tools.vm` lists them beside the others."""

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.vm import images
+from tools.vm import backports, images
 from tools.vm.machines import MACHINES, Machine
 
 PATIENCE = float(os.environ.get("KUBEQOS_VM_PATIENCE") or 1)
 """Factor of every wait: emulation is ten to thirty times slower than this machine, more where that is busy."""
 BOOT_SECONDS = 240.0
 SCRATCH_MIB = 512
+SCRATCH_RATE = 8 << 20
+"""Bytes that may be read from the scratch disk each second: readers are to wait for it, not for the processor."""
 
 
 class VmError(Exception):
@@ -45,7 +47,7 @@ class Vm:
         with scratch.open("wb") as file:
             file.truncate(SCRATCH_MIB << 20)
         disks = [(images.root(), "snapshot=on"), (images.wheels(), "readonly=on"), (project, "readonly=on")]
-        words = self._words([*disks, (scratch, "cache=none")])
+        words = self._words([*disks, (scratch, f"cache=none,throttling.bps-read={SCRATCH_RATE}")])
         with (self.folder / "qemu.log").open("wb") as log:
             began = time.monotonic()
             # It goes with its parent, however that ends: an emulator left alone eats every processor there is.
@@ -55,7 +57,7 @@ class Vm:
         self.boot_seconds = time.monotonic() - began
 
     def _words(self, disks: list[tuple[Path, str]]) -> list[str]:
-        version = images.kernel()
+        boot = backports.boot() if self.machine.backports else images.boot()
         append = ["root=/dev/vda", "rw", "console=ttyS0", "quiet", "panic=-1", "mitigations=off", *self.machine.kernel]
         words = [
             "qemu-system-x86_64",
@@ -68,7 +70,7 @@ class Vm:
             "-no-reboot",
         ]
         words += [*self.machine.hardware(), "-nic", "none", "-serial", f"file:{self.console}"]
-        words += ["-kernel", f"/boot/vmlinuz-{version}", "-initrd", f"/boot/initrd.img-{version}"]
+        words += ["-kernel", str(boot.kernel), "-initrd", str(boot.initrd)]
         words += ["-append", " ".join(append)]
         for number, (path, option) in enumerate(disks):
             words += ["-drive", f"file={path},if=none,id=disk{number},format=raw,{option}"]

@@ -20,8 +20,8 @@ POD = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podb.slice"
 class Node:
     """What a keeper does, without the pods."""
 
-    def __init__(self, tree: Path, systemd: Systemd) -> None:
-        self.files = CgroupFiles(tree, version=2)
+    def __init__(self, tree: Path, systemd: Systemd, version: int = 2) -> None:
+        self.files = CgroupFiles(tree, version)
         self.units = SystemdUnits(systemd, tree)
         self.problems: list[str] = []
 
@@ -87,6 +87,29 @@ async def test_slices_of_an_earlier_life_are_taken_over(tmp_path: Path) -> None:
         await later.reconcile()
         assert later.problems == []
         assert read(peer.root, "kubepods.slice/memory.max") == str(7 * GIB)
+
+
+@pytest.mark.proves("systemd-driver")
+async def test_slices_of_cgroup_v1_are_systemds_too(tmp_path: Path) -> None:
+    async with simulated_systemd(tmp_path) as (peer, systemd):
+        peer.v1 = True
+        for controller in ("systemd", "cpu", "memory", "hugetlb"):
+            (peer.root / controller).mkdir(parents=True)
+        node = Node(peer.root, systemd, version=1)
+        beside = await node.reconcile(hugepage_sizes=(1 << 21,))
+        assert node.problems == []
+        assert set(beside) == {"cpu.cfs_period_us", "cpu.cfs_quota_us", "hugetlb.2MB.limit_in_bytes"}
+        unit = peer.units["kubepods-burstable-podb.slice"]
+        assert (unit["CPUQuotaPerSecUSec"], unit["MemoryLimit"]) == (1_000_000, 2 * GIB)
+        before = read(peer.root, f"cpu/{POD}/cpu.shares")
+        assert before == str(unit["CPUShares"]) != "1024"
+        peer.reload()
+        await node.units.reloaded()
+        assert read(peer.root, f"cpu/{POD}/cpu.shares") == before
+        assert read(peer.root, f"memory/{POD}/memory.limit_in_bytes") == str(2 * GIB)
+        peer.calls.clear()
+        await node.reconcile(hugepage_sizes=(1 << 21,))
+        assert peer.calls == [], "an unchanged plan costs nothing"
 
 
 async def test_without_a_bus_the_values_are_in_the_files_and_the_reason_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeqos.rules.qos.unitproperties import INFINITY, quota_as_kept, slice_path, translated, unit_of
+from kubeqos.rules.qos.unitproperties import INFINITY, quota_as_kept, slice_path, translated, unit_of, v1_quota_as_kept
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,10 @@ from kubeqos.rules.qos.unitproperties import INFINITY, quota_as_kept, slice_path
                 "IOWriteIOPSMax": ("a(st)", [["/dev/block/8:16", 120]]),
             },
         ),
+        ("cpu.shares", "512", {"CPUShares": ("t", 512)}),
+        ("cpu.cfs_quota_us", "-1", {"CPUQuotaPerSecUSec": ("t", INFINITY), "CPUQuotaPeriodUSec": ("t", 100_000)}),
+        ("memory.limit_in_bytes", "8192", {"MemoryLimit": ("t", 8192)}),
+        ("memory.limit_in_bytes", "-1", {"MemoryLimit": ("t", INFINITY)}),
         ("cpuset.cpus", "0-3,9", {"AllowedCPUs": ("ay", b"\x0f\x02")}),
         ("cpuset.mems", "1", {"AllowedMemoryNodes": ("ay", b"\x02")}),
     ],
@@ -44,6 +48,12 @@ from kubeqos.rules.qos.unitproperties import INFINITY, quota_as_kept, slice_path
 def test_a_file_has_these_properties(file: str, text: str, properties: dict[str, object]) -> None:
     found = translated({file: text}, 252)
     assert found.properties == properties and not found.beside
+
+
+def test_quota_and_period_of_version_1_are_one_property() -> None:
+    found = translated({"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "25000"}, 252)
+    assert found.properties == {"CPUQuotaPerSecUSec": ("t", 500_000), "CPUQuotaPeriodUSec": ("t", 50_000)}
+    assert v1_quota_as_kept("12340", "100000") == "13000" and v1_quota_as_kept("-1", "100000") == "-1"
 
 
 def test_what_systemd_has_no_property_for_stays_a_file() -> None:

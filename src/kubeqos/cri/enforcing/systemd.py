@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubeqos.cri.enforcing.host import write_lines
+from kubeqos.cri.enforcing.host import V1, cgroup_version, write_lines
 from kubeqos.errors import RemoteError
 from kubeqos.logs import logger
 from kubeqos.rules.qos.unitproperties import Properties, translated, unit_of
@@ -204,9 +204,9 @@ class UnitValues:
                     wanted = translated(files, await self._systemd.version())
                     await self._systemd.set_properties(unit_of(cgroup), wanted.properties)
                     for name in wanted.beside:  # systemd derives some from a property, such as bfq's weight
-                        write_lines(self._root / cgroup.strip("/") / name, files[name])
+                        write_lines(_file(self._root, cgroup, name), files[name])
                 except RemoteError as error:
-                    if getattr(error, "name", "") != ABSENT and (self._root / cgroup.strip("/")).is_dir():
+                    if getattr(error, "name", "") != ABSENT and (kept_tree(self._root) / cgroup.strip("/")).is_dir():
                         log.warning("systemd may take back what a class has set", cgroup=cgroup, error=error.what)
 
     async def _follow(self, again: Callable[[], Awaitable[None]]) -> None:
@@ -223,5 +223,16 @@ def _variants(properties: Properties) -> list[list[Any]]:
 
 
 def is_systemds(root: Path) -> bool:
-    """Whether the cgroups under a root (version 2) are kept by a systemd that runs here."""
-    return BOOTED.is_dir() and (root / "cgroup.procs").exists() and os.path.ismount(root)
+    """Whether the cgroups under a root are kept by a systemd that runs here."""
+    own = kept_tree(root)
+    return BOOTED.is_dir() and (own / "cgroup.procs").exists() and os.path.ismount(own)
+
+
+def kept_tree(root: Path) -> Path:
+    """Where systemd has a folder for every unit: the one tree of version 2, its own hierarchy of version 1."""
+    return root / "systemd" if cgroup_version(root) == V1 else root
+
+
+def _file(root: Path, cgroup: str, name: str) -> Path:
+    controller = name.partition(".")[0] if cgroup_version(root) == V1 else ""
+    return root / controller / cgroup.strip("/") / name

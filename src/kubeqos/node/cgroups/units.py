@@ -10,9 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kubeqos.cri.enforcing.systemd import Systemd, SystemdError, is_systemds
+from kubeqos.cri.enforcing.systemd import Systemd, SystemdError, is_systemds, kept_tree
 from kubeqos.node.cgroups.classes import Files
-from kubeqos.rules.qos.unitproperties import Properties, quota_as_kept, translated, unit_of
+from kubeqos.rules.qos.unitproperties import (
+    V1_PERIOD,
+    V1_QUOTA,
+    Properties,
+    quota_as_kept,
+    translated,
+    unit_of,
+    v1_quota_as_kept,
+)
 
 
 class SystemdUnits:
@@ -20,7 +28,7 @@ class SystemdUnits:
 
     def __init__(self, systemd: Systemd, root: Path) -> None:
         self._systemd = systemd
-        self._root = root
+        self._tree = kept_tree(root)
         self._told: dict[str, Properties] = {}
 
     async def settle(self, contents: Mapping[str, Files]) -> tuple[dict[str, Files], list[str]]:
@@ -45,7 +53,7 @@ class SystemdUnits:
     async def _settle(self, unit: str, path: str, files: Mapping[str, str]) -> None:
         wanted = translated(files, await self._systemd.version()).properties
         told = self._told.get(unit)
-        if told is None or not (self._root / path.strip("/")).is_dir():
+        if told is None or not (self._tree / path.strip("/")).is_dir():
             await self._systemd.start_slice(unit, wanted)
         else:
             await self._systemd.set_properties(
@@ -74,7 +82,11 @@ class SystemdUnits:
 
 
 def _as_kept(files: Files) -> Files:
-    return {key: quota_as_kept(text) if key[1] == "cpu.max" else text for key, text in files.items()}
+    kept = {key: quota_as_kept(text) if key[1] == "cpu.max" else text for key, text in files.items()}
+    quota, period = ("cpu", V1_QUOTA), ("cpu", V1_PERIOD)
+    if quota in kept and period in kept:
+        kept[quota] = v1_quota_as_kept(kept[quota], kept[period])
+    return kept
 
 
 def units_of(driver: str, root: Path) -> SystemdUnits | None:

@@ -2,8 +2,8 @@
 
 A value that is only written to a file is lost when systemd writes its own again: when the unit is made, when another
 value of it changes, and after `systemctl daemon-reload`. So it is set as a property of the unit, as far as there is
-one; the rest is written to the file beside (`Translated.beside`). Called by the node's keeper of cgroups and
-by the relay.
+one; the rest is written to the file beside (`Translated.beside`). Both versions of cgroups have their properties:
+systemd keeps version 1 as well, up to its release 257. Called by the node's keeper of cgroups and by the relay.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ INFINITY = (1 << 64) - 1
 IDLE_SINCE = 252
 """The first systemd whose CPUWeight knows `idle`."""
 PERCENT = 100
+V1_QUOTA, V1_PERIOD, V1_DEFAULT_PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us", "100000"
+NO_LIMIT = ("max", "-1")
+"""As versions 2 and 1 write it."""
 
 Value = int | str | bytes | list[list[str | int]]
 Properties = dict[str, tuple[str, Value]]
@@ -36,7 +39,7 @@ def translated(files: Mapping[str, str], systemd: int) -> Translated:
     """The properties of a unit whose cgroup is to have these files, for this version of systemd."""
     found: Properties = {}
     beside = set()
-    for name, text in files.items():
+    for name, text in _with_quota(files).items():
         if name == "cpu.idle":
             if text == "1" and systemd >= IDLE_SINCE:
                 found["CPUWeight"] = "t", 0
@@ -76,8 +79,22 @@ def quota_as_kept(text: str) -> str:
     return f"{percents * int(period) // PERCENT} {period}"
 
 
+def v1_quota_as_kept(quota_us: str, period_us: str) -> str:
+    """The same of version 1, where quota and period are files of their own and no quota is -1."""
+    return quota_us if int(quota_us) <= 0 else quota_as_kept(f"{quota_us} {period_us}").partition(" ")[0]
+
+
+def _with_quota(files: Mapping[str, str]) -> dict[str, str]:
+    """The files, with version 1's two files of one quota as the one that version 2 has for it."""
+    found = {name: text for name, text in files.items() if name not in (V1_QUOTA, V1_PERIOD)}
+    if V1_QUOTA in files:
+        quota = files[V1_QUOTA] if int(files[V1_QUOTA]) > 0 else "max"
+        found["cpu.max"] = f"{quota} {files.get(V1_PERIOD, V1_DEFAULT_PERIOD)}"
+    return found
+
+
 def _amount(prop: str) -> Callable[[str], Properties]:
-    return lambda text: {prop: ("t", INFINITY if text == "max" else int(text))}
+    return lambda text: {prop: ("t", INFINITY if text in NO_LIMIT else int(text))}
 
 
 def _quota(text: str) -> Properties:
@@ -144,4 +161,6 @@ _BY_FILE: Mapping[str, Callable[[str], Properties]] = {
     "memory.max": _amount("MemoryMax"),
     "memory.swap.max": _amount("MemorySwapMax"),
     "pids.max": _amount("TasksMax"),
+    "cpu.shares": _amount("CPUShares"),
+    "memory.limit_in_bytes": _amount("MemoryLimit"),
 }

@@ -12,9 +12,12 @@ from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import PODS, resource_named
 from kubeqos.model import decisions as d
+from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import laptop8
+from kubeqos.node.api.events import NodeEvents
 from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.run import serve_node
+from kubeqos.topology.alignment.hints import Policy
 from tests.apiserver.live import LiveServer, live_server
 from tests.node.pods import container, resources
 from tests.node.test_live import bound, running_agent, until
@@ -43,6 +46,19 @@ async def told(api: HttpApi, name: str, kind: type[d.Decision]) -> Any:
         return found[-1] if found else None
 
     return await until(f"{kind.__name__} of {name}", look)
+
+
+async def test_hints_and_who_chose_what(server: LiveServer, tmp_path: Path) -> None:
+    policies = {"cpu_manager_policy": "static", "topology_policy": Policy.RESTRICTED}
+    async with running_agent(server, tmp_path, reserved_cpus=CpuSet.of(0), **policies) as (_, api):
+        await api.create(PODS, bound("pinned", container(resources=resources(cpu="2", memory="64Mi"))))
+        pinned = await told(api, "pinned", d.NodeAdmission)
+        (merge,) = pinned.hints
+        assert (merge.containers, merge.result, merge.preferred) == (("main",), "0", True)
+        assert merge.offers == (d.HintOffer("cpu", "cpu", ("0",)),)
+        (given,) = pinned.containers[0].resources
+        assert (given.resource, given.by) == ("cpu", "the cpu manager") and given.given.startswith("exclusive CPUs")
+        await api.delete(PODS, "pinned", "default", grace_seconds=0)  # room for those below
 
 
 async def test_admission_and_refusal(server: LiveServer, tmp_path: Path) -> None:
@@ -99,3 +115,11 @@ async def test_a_restart_tells_the_limit_and_the_use(server: LiveServer, tmp_pat
         ended = await told(api, "grows", d.Restart)
         assert (ended.container, ended.reason, ended.exit_code) == ("main", "OOMKilled", 137)
         assert ended.memory_limit == "64Mi" and ended.memory_use
+
+
+def test_people_are_told_names_where_others_say_uids() -> None:
+    heard: list[tuple[str, str]] = []
+    events = NodeEvents(None, "n1", lambda reason, message: heard.append((reason, message)))
+    events.name_of = {"2f0e3f1c-98a1-4a53-9c9c-3b1b8a6ad0aa": "default/web"}.get  # type: ignore[assignment]
+    events.node("Drift", "pod 2f0e3f1c-98a1-4a53-9c9c-3b1b8a6ad0aa container app: what 2f0e3f1c-98a1-4a53-9c9c-x holds")
+    assert heard == [("Drift", "pod default/web container app: what 2f0e3f1c-98a1-4a53-9c9c-x holds")]

@@ -74,7 +74,30 @@ def test_a_node_that_took_it_in_and_one_that_did_not() -> None:
     assert decided.on_node(facts(refused, took)) == [
         "  node       n2 refused it, OutOfcpu: not enough",
         "  node       n1 took it in: policy restricted",
-        "             c: 4 CPUs of its own on NUMA 0",
+        "  given      c: 4 CPUs of its own on NUMA 0",
+    ]
+
+
+def test_hints_their_merge_and_who_chose_what() -> None:
+    offers = (
+        d.HintOffer("cpu", "plugin cpu", ("0", "1"), ("0-1",)),
+        d.HintOffer("NIC", "plugin NIC", ("1",), more=3),
+        d.HintOffer("memory", "memory", indifferent=True),
+        d.HintOffer("gpu", "plugin gpu"),
+    )
+    merge = d.HintMerge(("app", "log"), "best-effort", "1", False, True, offers, {"cpu": "0"})
+    resources = (d.GivenResource("cpu", "0-3", "plugin cpu"), d.GivenResource("NIC", "eth1", "plugin NIC"))
+    given = (d.ContainerGrant("app", "0-3", resources=resources),)
+    told = d.NodeAdmission(node="n1", admitted=True, alignment="policy best-effort", hints=(merge,), containers=given)
+    assert decided.on_node(facts(told)) == [
+        "  node       n1 took it in: policy best-effort",
+        "  hints      app, log: cpu by plugin cpu: prefers NUMA 0 or NUMA 1, could be NUMA 0-1, gets NUMA 0",
+        "             app, log: NIC by plugin NIC: prefers NUMA 1 or 3 wider sets",
+        "             app, log: memory by memory: no preference",
+        "             app, log: gpu by plugin gpu: nowhere",
+        "             app, log: merged to NUMA 1, not preferred by all",
+        "  given      app: cpu: 0-3, chosen by plugin cpu",
+        "             app: NIC: eth1, chosen by plugin NIC",
     ]
 
 

@@ -47,7 +47,7 @@ from kubeqos.topology.alignment.hints import Hint, Offer
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.claims.asks import Wrong, asks_of
 from kubeqos.topology.claims.holdings import Holding, Key, StoredContainer
-from kubeqos.topology.claims.sharing import because, memory_nodes, place, pool_of, running_on
+from kubeqos.topology.claims.sharing import because, memory_nodes, place, pool_of, running_on, said
 
 NOT_STORED = "CCIStateError"
 CONDITION = "ComputeDriversReady"
@@ -361,6 +361,15 @@ class CciManager:
         """The health of all drivers as one condition of the Node: type → (status, reason, message)."""
         found = self.drivers.condition()
         return {CONDITION: found} if found else {}
+
+    def given(self, container: ContainerRef) -> list[tuple[str, str, str]]:
+        entry = self.store.entries.get((container.pod_uid, container.name))
+        if entry is None or entry.standard:
+            return [("cpu", because(entry), "the cci manager")] if entry is not None else []
+        return [
+            (f"claim {one.claim_name}", " and ".join(map(said, one.sets)), f"driver {one.driver}")
+            for one in entry.holdings
+        ]
 
     def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
         entry = self.store.entries.get((container.pod_uid, container.name))

@@ -22,6 +22,8 @@ MOST_DECISIONS = 64
 """Of one pod. Of more the oldest go, but never the first of a type."""
 MOST_NAMED = 100
 """Pods in a ranking: a node has seldom more."""
+MOST_HINTS, MOST_MERGES = 16, 8
+"""Sets of NUMA nodes of one offer, and merges of one pod: a machine of eight NUMA nodes has 255 sets."""
 LONGEST = 16 << 10
 """Bytes of one decision."""
 
@@ -152,6 +154,45 @@ class Preempted(Decision, frozen=True):
 # ---- The node
 
 
+class HintOffer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a manager of a node could give a resource: sets of NUMA nodes, `anywhere` for all of them alike."""
+
+    resource: str
+    by: str
+    """The manager, or `plugin NAME`."""
+    preferred: tuple[str, ...] = ()
+    possible: tuple[str, ...] = ()
+    """Where it could be given, too, but less well."""
+    more: int = 0
+    """How many wider sets were offered beside these."""
+    indifferent: bool = False
+    """It does not care; without this, no set at all means that no placement is possible."""
+
+
+class HintMerge(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One merge of hints by the topology policy: for which containers, from what, with which result."""
+
+    containers: tuple[str, ...]
+    policy: str
+    result: str
+    """The NUMA nodes that everything is to be given on, or `anywhere`."""
+    preferred: bool = False
+    admitted: bool = True
+    offers: tuple[HintOffer, ...] = ()
+    by_resource: dict[str, str] = {}
+    """Policy numeric gives each resource a result of its own."""
+    forced: tuple[str, ...] = ()
+    """Who kept it from a better one, and how."""
+
+
+class GivenResource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One resource of a container: what it was given, and who chose that."""
+
+    resource: str
+    given: str
+    by: str
+
+
 class ContainerGrant(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the managers of a node gave a container."""
 
@@ -160,6 +201,7 @@ class ContainerGrant(msgspec.Struct, frozen=True, omit_defaults=True):
     exclusive: str = ""
     mems: str = ""
     because: str = ""
+    resources: tuple[GivenResource, ...] = ()
 
 
 class NodeAdmission(Decision, frozen=True, omit_defaults=True):
@@ -171,6 +213,7 @@ class NodeAdmission(Decision, frozen=True, omit_defaults=True):
     message: str = ""
     alignment: str = ""
     """What the topology policy found."""
+    hints: tuple[HintMerge, ...] = ()
     containers: tuple[ContainerGrant, ...] = ()
 
 

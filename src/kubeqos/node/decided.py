@@ -22,6 +22,7 @@ from kubeqos.model.decisions import (
     Restart,
 )
 from kubeqos.model.quantity import Quantity
+from kubeqos.node.admission.hinted import because, given, merges
 from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.parts import NodeParts
 from kubeqos.node.pod.preemption import MESSAGE as FOR_CRITICAL
@@ -31,6 +32,7 @@ from kubeqos.plugins.managers import Refusal
 
 Raw = Mapping[str, Any]
 _COMPLETED = "Completed"
+MOST_NAMES = 1024
 
 
 class NodeDecisions:
@@ -44,26 +46,43 @@ class NodeDecisions:
         self._pod_of = pod_of
         self._ends: dict[str, dict[str, int]] = {}
         """Of each pod how many ends of each container were told."""
+        self._names: dict[str, str] = {}
+        """Of the last pods that came: what they held may be given back late, and then they are spoken of."""
+        self._events.name_of = self._name_of
 
     def forget(self, uid: str) -> None:
         """The pod is gone from this node."""
         self._ends.pop(uid, None)
+        self._admission.aligned.pop(uid, None)
+
+    def _name_of(self, uid: str) -> str:
+        """A pod's name, for messages of those who know only its uid; empty for one that nobody knows."""
+        entry = self._admission.entries.get(uid)
+        return f"{entry.namespace}/{entry.name}" if entry is not None else self._names.get(uid, "")
 
     def admission(self, pod: PodRecord, result: object) -> None:
         """The managers were asked; `pod` is as the answer left it."""
+        self._names[pod.uid] = f"{pod.view.metadata.namespace}/{pod.view.metadata.name}"
+        if len(self._names) > MOST_NAMES:
+            del self._names[next(iter(self._names))]
         if not self._events.listening:
             return
         if isinstance(result, Refusal) and pod.room_from:
             self._makes_room(pod)
         elif isinstance(result, Refusal):
-            told = NodeAdmission(node=self._node, admitted=False, reason=result.reason, message=result.message)
+            why, hints = result.reason, merges(self._admission.aligned.get(pod.uid, ()))
+            told = NodeAdmission(node=self._node, admitted=False, reason=why, message=result.message, hints=hints)
             self._events.decided(reference(pod.raw), told)
         elif pod.allocated is not None:
-            why = self._admission.why.get(pod.uid, "")
-            granted = tuple(self._granted(pod))
-            self._events.decided(
-                reference(pod.raw), NodeAdmission(node=self._node, admitted=True, alignment=why, containers=granted)
+            aligned = self._admission.aligned.get(pod.uid, ())
+            told = NodeAdmission(
+                node=self._node,
+                admitted=True,
+                alignment=because(aligned),
+                hints=merges(aligned),
+                containers=tuple(self._granted(pod)),
             )
+            self._events.decided(reference(pod.raw), told)
 
     def _granted(self, pod: PodRecord) -> Iterator[ContainerGrant]:
         for name, ref in pod.admitted.refs.items():
@@ -74,7 +93,8 @@ class NodeDecisions:
             cpus, mems = (str(grant.properties.get(key, "")) for key in ("cpuset_cpus", "cpuset_mems"))
             own = str(grant.exclusive) if grant.exclusive else ""
             if cpus or mems or grant.because:
-                yield ContainerGrant(name, cpus, own, mems, grant.because)
+                resources = tuple(given(self._admission.managers, ref))
+                yield ContainerGrant(name, cpus, own, mems, grant.because, resources)
 
     def _makes_room(self, pod: PodRecord) -> None:
         """A critical pod waits for others to leave: both sides are told."""
@@ -101,9 +121,9 @@ class NodeDecisions:
         self._events.decided(reference(pod.raw), told)
 
     def _ranked(self, effect: EvictPod) -> Iterator[RankedPod]:
-        for uid, place, because in effect.ranking:
+        for uid, place, why in effect.ranking:
             if (pod := self._pod_of(uid)) is not None:
-                yield RankedPod(reference(pod.raw), because, place)
+                yield RankedPod(reference(pod.raw), why, place)
 
     def status(self, pod: Raw, status: Raw) -> None:
         """A status is written: containers that ended since the last one are told, with their limit and use."""

@@ -98,7 +98,9 @@ class NodeParts:
 
     def conditions(self) -> Conditions:
         """The Node's conditions beside Ready: pressure, and the health of plugins."""
-        return {**self.pressure.shown(), **self.plugins.conditions()}
+        named = self.events.named
+        told = {kind: (*one[:2], named(one[2])) for kind, one in self.plugins.conditions().items()}
+        return {**self.pressure.shown(), **told}
 
     def refuses(self, pod: AdmittedPod, static: bool) -> Refusal | None:
         """Asked first: promises that the node cannot keep, and pods that it cannot take under pressure."""

@@ -241,6 +241,14 @@ class AlignsByNode(Protocol):
 
 
 @runtime_checkable
+class TellsResources(Protocol):
+    """A manager of several resources, which others choose for it: it can tell who chose what."""
+
+    def given(self, container: ContainerRef) -> Sequence[tuple[str, str, str]]:
+        """Of each resource that the container has: its name, what of it, and who chose that."""
+
+
+@runtime_checkable
 class Divides(Protocol):
     """A manager whose resources are divided among pods by their role."""
 

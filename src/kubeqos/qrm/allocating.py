@@ -122,7 +122,7 @@ class Allocator:
         if holding and _serves(holding, question, wire_kind(pod, ref)):
             return self._offer_again(holding, question)
         offer = await self._hints(pod.uid, ref.name, question, request_for(pod, ref, question, None))
-        return offer or Offer(self.name, question.resource, None)
+        return offer or Offer(self.name, question.resource, None, question.plugin)
 
     async def _pod_offer(self, pod: AdmittedPod, question: Question) -> Offer | None:
         holdings = [one for one in self.allocations.of_pod(pod.uid) if question.plugin in one.whole]
@@ -134,7 +134,8 @@ class Allocator:
         """What is held already stays where it is."""
         held = own_of(question, holding.resources)
         hints = tuple(hint.value for hint in held.hints) if held else ()
-        return Offer(self.name, question.resource, hints or (holding.placement.of(question.resource),))
+        at = hints or (holding.placement.of(question.resource),)
+        return Offer(self.name, question.resource, at, question.plugin)
 
     async def _hints(self, uid: str, container: str, question: Question, request: Any) -> Offer | None:
         """One plugin's hints; None when it does not know such a call."""
@@ -152,14 +153,14 @@ class Allocator:
                 return None
             # Only `allocate` can say why, and that it may be tried again; so there is no opinion until then.
             self._unheard[uid, container, question.resource] = error
-            return Offer(self.name, question.resource, None)
+            return Offer(self.name, question.resource, None, question.plugin)
         found = read_hints(request, question, answer, self.machine)
         if isinstance(found, Nonsense):
             self.endpoints.refused.refuse(endpoint.name, method, str(found))
             self._unheard[uid, container, question.resource] = WrongAnswer(endpoint.name, found)
-            return Offer(self.name, question.resource, None)
+            return Offer(self.name, question.resource, None, question.plugin)
         self.endpoints.refused.accept(endpoint.name, method)
-        return Offer(self.name, question.resource, found)
+        return Offer(self.name, question.resource, found, question.plugin)
 
     # ---- Allocation
 

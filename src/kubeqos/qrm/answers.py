@@ -45,6 +45,8 @@ def _properties(message: Any) -> dict[str, FieldDescriptor]:
 
 PROPERTIES: Mapping[str, FieldDescriptor] = _properties(cri.LinuxContainerResources)
 
+_PLACES = ("CpusetCpus", "CpusetMems")
+
 
 @dataclass(frozen=True, slots=True)
 class Nonsense:
@@ -151,9 +153,19 @@ def grant_of(resources: Mapping[str, Allocation]) -> Grant | Nonsense:
         annotations=setters.of("annotation"),
         mounts=tuple(mounts.values()),
         devices=tuple(devices.values()),
-        because=", ".join(f"{name}={given.result or given.quantity:}" for name, given in sorted(resources.items())),
+        because=", ".join(f"{name}={told(given)}" for name, given in sorted(resources.items())),
         unthrottled=(placed := cpus_of(resources.values())) is not None and placed[1],
     )
+
+
+def told(given: Allocation) -> str:
+    """What a plugin gave of a resource, for people: its value, and what it brings along."""
+    value = given.result or (f"{given.quantity:g}" if given.quantity else "")
+    along = [f"{name}={text}" for name, text in sorted(given.envs.items())]
+    along += [*(one.host_path for one in given.devices), *(one.host_path for one in given.mounts)]
+    where = "" if given.property in _PLACES else " or ".join(str(one.value.numa) for one in given.hints if one.nodes)
+    said = [*([value] if value else []), *along, *([f"NUMA {where}"] if where else [])]
+    return ", ".join(said) + (" (its own)" if given.exclusive else "") or "0"
 
 
 class _Once:

@@ -30,7 +30,7 @@ from kubeqos.plugins.managers import (
 )
 from kubeqos.qrm.allocating import REASON, Allocator, Unit
 from kubeqos.qrm.allocations import Allocations
-from kubeqos.qrm.answers import CPUS, Nonsense
+from kubeqos.qrm.answers import CPUS, Nonsense, told
 from kubeqos.qrm.asking import Placement, marks_of, why_skipped, with_marks, wrong_annotation
 from kubeqos.qrm.edge.capacity import Capacity
 from kubeqos.qrm.endpoint import options_from_json
@@ -241,6 +241,12 @@ class QosResourceManager:
         if known is None or known[0] is not grant or known[1].properties[CPUS] != rest:
             known = self._kept_off[key] = grant, replace(grant, properties={**grant.properties, CPUS: rest})
         return known[1]
+
+    def given(self, container: ContainerRef) -> list[tuple[str, str, str]]:
+        holding = self.allocations.get(container.pod_uid, container.name)
+        if holding is None:
+            return []
+        return [(name, told(one), f"plugin {holding.plugins[name]}") for name, one in sorted(holding.resources.items())]
 
     def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
         holding = self.allocations.get(container.pod_uid, container.name)

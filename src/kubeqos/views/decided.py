@@ -105,11 +105,46 @@ def _of_server(one: d.Admission | d.Refusal) -> Iterator[str]:
 def _admission(one: d.NodeAdmission) -> Iterator[str]:
     if not one.admitted:
         yield _line("node", f"{one.node} refused it, {one.reason}: {one.message}{_times(one)}")
-        return
-    yield _line("node", f"{one.node} took it in" + _because(one.alignment.removeprefix("admitted: ")))
-    for grant in one.containers:
-        if grant.because:
-            yield _line("", f"{grant.name}: {grant.because}")
+    else:
+        yield _line("node", f"{one.node} took it in" + _because(one.alignment.removeprefix("admitted: ")))
+    hints = [text for merge in one.hints for text in _hints(merge)]
+    yield from (_line("" if number else "hints", text) for number, text in enumerate(hints))
+    given = [text for grant in one.containers for text in _given(grant)]
+    yield from (_line("" if number else "given", text) for number, text in enumerate(given))
+
+
+def _hints(merge: d.HintMerge) -> Iterator[str]:
+    """What was offered for which containers, and what came of it."""
+    whose = ", ".join(merge.containers)
+    for offer in merge.offers:
+        own = merge.by_resource.get(offer.resource)
+        result = f", gets {_numa(own)}" if own is not None else ""
+        yield f"{whose}: {offer.resource} by {offer.by}: {offered(offer)}{result}"
+    verdict = "preferred by all" if merge.preferred else "not preferred by all"
+    yield f"{whose}: merged to {_numa(merge.result)}, {verdict}" + ("" if merge.admitted else ", which is refused")
+
+
+def offered(offer: d.HintOffer) -> str:
+    """One row of the table of hints, in words."""
+    if offer.indifferent:
+        return "no preference"
+    if not offer.preferred and not offer.possible:
+        return "nowhere"
+    said = [f"prefers {' or '.join(map(_numa, offer.preferred))}"] if offer.preferred else []
+    said += [f"could be {' or '.join(map(_numa, offer.possible))}"] if offer.possible else []
+    return ", ".join(said) + (f" or {offer.more} wider sets" if offer.more else "")
+
+
+def _numa(where: str) -> str:
+    return where if where == "anywhere" else f"NUMA {where}"
+
+
+def _given(grant: d.ContainerGrant) -> Iterator[str]:
+    """What a container got, and who chose it; a node of an earlier version says it in one line."""
+    if not grant.resources and grant.because:
+        yield f"{grant.name}: {grant.because}"
+    for one in grant.resources:
+        yield f"{grant.name}: {one.resource}: {one.given}, chosen by {one.by}"
 
 
 def _restart(one: d.Restart) -> str:

@@ -38,7 +38,7 @@ from kubeqos.plugins.managers import (
     Refusal,
     ResourceManager,
 )
-from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Policy, Scope
+from kubeqos.topology.alignment.hints import Alignment, Hint, Merged, Offer, Policy, Scope
 from kubeqos.topology.alignment.merge import merge
 
 log = logger(__name__)
@@ -82,7 +82,8 @@ class Admission:
         self.machine = machine
         self.managers = tuple(managers)
         self.entries: dict[str, LedgerEntry] = {}
-        self.why: dict[str, str] = {}
+        self.aligned: dict[str, list[Alignment]] = {}
+        """Every merge of the last attempt of each pod, refused ones included."""
         self._gate = gate
         self._ledger = ledger
         self._node = node
@@ -294,19 +295,18 @@ class Admission:
     async def _allocate(self, pod: AdmittedPod) -> Refusal | None:
         containers = pod.containers()
         by_name = {ref.name: ref for ref, _ in containers}
-        why = []
+        aligned = self.aligned[pod.uid] = list[Alignment]()
         for unit in self._topology.scope.units([ref.name for ref, _ in containers]):
             refs = [by_name[name] for name in unit]
             heard = await self._hear(pod, refs)
             # From here to the first peer nobody else is asked anything, so that all of it rests on one state.
             merged, offers = await self._merge(pod, refs, heard)
+            aligned.append(Alignment(unit, offers, merged))
             if not merged.admitted:
                 return Refusal(TOPOLOGY_REASON, merged.because.replace("admitted: ", ""))
-            why.append(merged.because)
             refusal = await self._allocate_unit(pod, refs, merged, offers)
             if refusal is not None:
                 return refusal
-        self.why[pod.uid] = "; ".join(dict.fromkeys(why))
         return None
 
     async def _hear(self, pod: AdmittedPod, refs: Sequence[ContainerRef]) -> dict[str, list[Offer]]:
@@ -393,7 +393,6 @@ class Admission:
         """Give everything back. The room is free at once; a manager whose peers do not answer is asked again later."""
         self.entries.pop(uid, None)
         self._adopted.discard(uid)
-        self.why.pop(uid, None)
         self._held.pods.pop(uid, None)
         everywhere = {(manager.name, uid) for manager in self.managers}
         self._unreleased |= everywhere

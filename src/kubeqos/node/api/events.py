@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 
 from kubeqos.client.api import Api
@@ -14,6 +15,7 @@ from kubeqos.model.decisions import AnyDecision, PodRef
 from kubeqos.node.pod.effects import Raw, Record
 
 log = logger(__name__)
+_WORD = re.compile(r"[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
 
 
 class NodeEvents:
@@ -24,6 +26,8 @@ class NodeEvents:
         self._listener = listener
         self._recorder = EventRecorder(api, "kubelet", host=node_name) if api is not None else None
         self._decisions = DecisionRecorder(api, f"node {node_name}")
+        self.name_of: Callable[[str], str] = lambda _uid: ""
+        """The name of the pod of a uid, or nothing; said by the agent, who knows its pods."""
 
     async def run(self) -> None:
         """Write what is told, until cancelled."""
@@ -54,12 +58,17 @@ class NodeEvents:
 
     def node(self, reason: str, message: str) -> None:
         """A warning about the node itself."""
+        message = self.named(message)
         log.warning("%s: %s", reason, message)
         if self._listener is not None:
             self._listener(reason, message)
         if self._recorder is not None:
             node = {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": self._node_name}
             self._recorder.record(node, reason, message, "Warning")
+
+    def named(self, message: str) -> str:
+        """What plugins, drivers and books say of pods by uid, with the pods' names, which people know."""
+        return _WORD.sub(lambda found: self.name_of(found[0]) or found[0], message)
 
 
 def _list_of(raw: Raw, container: str) -> str:

@@ -62,6 +62,8 @@ class Offer:
     provider: str
     resource: str
     hints: Sequence[Hint] | None
+    peer: str = ""
+    """Whom the provider asked: QRM's plugin; empty where the hints are its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,15 @@ class Forced:
 
     def __str__(self) -> str:
         return f"{self.resource} ({self.provider}): {self.how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """One merge, for people to see: whose containers, what was offered, what came of it."""
+
+    containers: tuple[str, ...]
+    offers: Sequence[Offer]
+    merged: Merged
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,11 @@ def because(entry: StoredContainer) -> str:
     """Why a container has the CPUs that it has."""
     if entry.standard:
         return "no claim: all CPUs that nobody holds exclusively"
-    said = []
-    for holding in entry.holdings:
-        sets = " and ".join(f"{'exclusive' if one.exclusive else 'shared'} {one.cpus}" for one in holding.sets)
-        said.append(f"claim {holding.claim_name} by driver {holding.driver}: {sets}")
-    return "; ".join(said)
+    return "; ".join(
+        f"claim {one.claim_name} by driver {one.driver}: {' and '.join(map(said, one.sets))}" for one in entry.holdings
+    )
+
+
+def said(held: ResourceSet) -> str:
+    """One set of CPUs, for people."""
+    return f"{'exclusive' if held.exclusive else 'shared'} {held.cpus}"

@@ -152,6 +152,8 @@ def _forms(*forms: str, templates: bool = False) -> Callable[[_F], _F]:
 output_option = _forms("table", "json", "yaml")
 wide_output_option = _forms("table", "wide", "json", "yaml", "name", templates=True)
 """As kubectl has them, where objects are shown; `wide` is the table where there is no more to say."""
+picture_output_option = _forms("table", "wide", "json", "yaml", "name", "svg", "png", templates=True)
+"""Beside these, a drawing."""
 file_option = click.option(
     "-f",
     "--filename",

@@ -27,7 +27,7 @@ WIDTH = 100
 def render_map(machine: Machine, owners: Mapping[str, CpuSet] | None = None, *, width: int = WIDTH) -> str:
     """Draw the machine with its owners (for example `Pools.partition`); CPUs of nobody count as shared."""
     owners = {name: cpus & machine.online for name, cpus in (owners or {}).items()}
-    signs = _signs(owners)
+    signs = owner_signs(owners)
     of_cpu = {cpu: signs[name] for name, cpus in owners.items() for cpu in cpus}
     lines = [_title(machine)]
     digits = len(str(max(machine.uncores, default=0)))
@@ -36,9 +36,9 @@ def render_map(machine: Machine, owners: Mapping[str, CpuSet] | None = None, *, 
         for node in machine.nodes:
             inside = [c for c in machine.cpus if c.socket == socket and c.numa == node.id]
             if inside:
-                lines.append("  " + _node_line(machine, node))
+                lines.append("  " + node_line(machine, node))
                 lines += _core_lines(inside, of_cpu, digits, width)
-    lines += _memory_only(machine)
+    lines += memory_only(machine)
     lines += _legend(owners, signs)
     return "\n".join(lines) + "\n"
 
@@ -58,7 +58,8 @@ def _title(machine: Machine) -> str:
     return (f"{machine.name}: " if machine.name else "") + text + extra
 
 
-def _node_line(machine: Machine, node: NumaNode) -> str:
+def node_line(machine: Machine, node: NumaNode) -> str:
+    """A NUMA node in one line: its memory, huge pages and devices."""
     devices = [f"{device.kind} {device.name}" for device in machine.devices if device.numa == node.id]
     pages = [f"{count} x {_size(page)} pages" for page, count in sorted(node.hugepages.items()) if count]
     return "  ".join([f"NUMA {node.id}", _size(node.memory_bytes), *pages, *devices])
@@ -81,20 +82,20 @@ def _core_lines(cpus: list[Cpu], of_cpu: Mapping[int, str], digits: int, width: 
             yield f"{label if not start else ' ' * len(label)}  {drawn}  {numbers}"
 
 
-def _memory_only(machine: Machine) -> Iterator[str]:
+def memory_only(machine: Machine) -> Iterator[str]:
     """Nodes without CPUs, those of equal size on one line."""
     bare = [node for node in machine.nodes if node.id not in machine.cpu_numa]
     for size, group in groupby(bare, key=lambda node: node.memory_bytes):
         nodes = list(group)
         if len(nodes) == 1:
-            yield f"{_node_line(machine, nodes[0])}  memory only"
+            yield f"{node_line(machine, nodes[0])}  memory only"
             continue
         ids = NumaSet.from_ids(node.id for node in nodes)
         devices = [f"{d.kind} {d.name}" for d in machine.devices if d.numa is not None and d.numa in ids]
         yield "  ".join([f"NUMA {ids}", f"{_size(size)} each", "memory only", *devices])
 
 
-def _signs(owners: Mapping[str, CpuSet]) -> dict[str, str]:
+def owner_signs(owners: Mapping[str, CpuSet]) -> dict[str, str]:
     """A character for each owner, letters in the order of their first CPUs."""
     signs = {name: FIXED[name] for name in owners if name in FIXED}
     rest = sorted((name for name in owners if name not in FIXED), key=lambda n: (_first(owners[n]), n))

@@ -11,7 +11,7 @@ import click
 
 from kubeqos.cli import names
 from kubeqos.cli.connection import Target, cluster_options
-from kubeqos.cli.output import coloured, columns, emit, is_data, paint, table, wide_output_option
+from kubeqos.cli.output import coloured, columns, emit, is_data, paint, picture_output_option, table
 from kubeqos.errors import KubeqosError
 from kubeqos.model.annotations.published import Assignments, assignments_to_dict
 from kubeqos.model.hardware.loading import load_machine
@@ -21,6 +21,7 @@ from kubeqos.topology.map import LETTERS, render_map
 from kubeqos.topology.pools import Pools
 from kubeqos.views.machine import owners, published
 
+PICTURES = ("svg", "png")
 _CLEAR = "\x1b[H\x1b[J"
 _ROUND_SECONDS = 25  # below the connection's own deadline
 _COLOURS = ("green", "yellow", "blue", "magenta", "cyan", "bright_green", "bright_yellow", "bright_blue")
@@ -33,17 +34,19 @@ _LEGEND = re.compile(r"^(?P<label>)(?P<cores>\S)(?P<rest> .*)$")
 @click.option("--machine", "machine_file", help="Draw the machine of this file (or of this name), without a cluster.")
 @click.option("--all", "every", is_flag=True, help="Draw every node; with -l those with these labels.")
 @click.option("-w", "--watch", is_flag=True, help="Draw again whenever something moves.")
-@wide_output_option
+@picture_output_option
 @click.argument("node", required=False, shell_complete=names.complete("node"))
 def command(target: Target, machine_file: str | None, every: bool, watch: bool, form: str, node: str | None) -> None:
     """Draw the NUMA nodes, caches and cores of a NODE, and who owns each.
 
-    One character is one thread, one group of characters one core.
+    One character is one thread, one group of characters one core. With -o svg or png it is a coloured picture.
     """
     if [node is not None, machine_file is not None, every].count(True) != 1:
         raise click.UsageError("name a node, all of them with --all, or a machine with --machine")
-    if every and watch:
-        raise click.UsageError("one node can be watched at a time")
+    if every and (watch or form in PICTURES):
+        raise click.UsageError("one node can be watched or drawn at a time")
+    if watch and form != "table":
+        raise click.UsageError("-w draws text; take -o without it")
     if every:
         show_all(target.api.items("/api/v1/nodes", **target.query), form)
     elif machine_file is not None:
@@ -78,8 +81,26 @@ def show(name: str, machine: Machine, assignments: Assignments, form: str) -> No
     """Print once."""
     if is_data(form):
         emit(_data(machine, assignments), form)
+    elif form in PICTURES:
+        draw(name, machine, assignments, form)
     else:
         click.echo(name if form == "name" else drawn(machine, assignments))
+
+
+def draw(name: str, machine: Machine, assignments: Assignments, form: str) -> None:
+    """Print the drawing."""
+    from kubeqos.views.machinepicture import machine_picture
+    from kubeqos.views.picture import svg
+
+    picture = machine_picture(machine, owners(machine, assignments), name.replace("/", " ", 1))
+    if form == "svg":
+        click.echo(svg(picture), nl=False)
+        return
+    from kubeqos.cli.inspect.pixels import png
+
+    if sys.stdout.isatty():
+        raise click.UsageError("a PNG is no text; write it to a file with `> map.png`")
+    click.echo(png(picture), nl=False)
 
 
 def show_all(nodes: list[dict[str, Any]], form: str) -> None:

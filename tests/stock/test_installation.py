@@ -14,10 +14,11 @@ from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import EVENTS, NODES, PODS, SECRETS
 from kubeqos.codec import decode_json
 from kubeqos.cri.providers.protocol import Level, Subject
+from kubeqos.node.api.sources import ApiPods
 from kubeqos.stock.agent.report import Reporter
 from kubeqos.stock.cluster import CLASSES, QUOTAS
 from kubeqos.stock.control.registration import MUTATING, published
-from kubeqos.stock.installation import objects
+from kubeqos.stock.installation import EMPTY, objects
 from kubeqos.stock.installer import install, uninstall
 from tests.apiserver.live import LiveServer, live_server
 from tests.qrm.harness import until
@@ -34,11 +35,11 @@ def test_both_ways_install_the_same() -> None:
     home = files("kubeqos.stock")
     listed = yaml.safe_load((home / "kustomization.yaml").read_text())["resources"]
     named = [raw["metadata"]["name"] for path in listed for raw in yaml.safe_load_all((home / path).read_text())]
-    assert sorted(named) == sorted(raw["metadata"]["name"] for raw in objects("x", "resources: {}"))
+    assert sorted(named) == sorted(raw["metadata"]["name"] for raw in objects("x", EMPTY))
 
 
 def test_the_image_and_the_classes_are_those_that_were_said() -> None:
-    made = objects("registry.example/kubeqos:1", "resources: {a: {}}\n")
+    made = objects("registry.example/kubeqos:1", {"kubeqos-classes": "resources: {a: {}}\n"})
     images = {
         container["image"]
         for raw in made
@@ -47,7 +48,7 @@ def test_the_image_and_the_classes_are_those_that_were_said() -> None:
     }
     assert images == {"registry.example/kubeqos:1"}
     assert [raw["data"]["classes.yaml"] for raw in made if raw["kind"] == "ConfigMap"] == ["resources: {a: {}}\n"]
-    assert not [raw for raw in objects("x", None) if raw["kind"] == "ConfigMap"], "those of the cluster stay"
+    assert not [raw for raw in objects("x", {}) if raw["kind"] == "ConfigMap"], "those of the cluster stay"
 
 
 async def test_every_right_is_needed_and_enough(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ async def test_every_right_is_needed_and_enough(tmp_path: Path) -> None:
             HttpApi.from_kubeconfig(acting_as(live.kubeconfig, f"kubeqos-{part}")) for part in ("controller", "agent")
         )
         try:
-            said = [line async for line in install(admin, "kubeqos:test", None)]
+            said = [line async for line in install(admin, "kubeqos:test", {})]
             assert "configmap/kubeqos-classes applied" in said
             await story(admin, controller, agent)
             for part in ("controller", "agent"):
@@ -77,6 +78,9 @@ async def story(admin: HttpApi, controller: HttpApi, agent: HttpApi) -> None:
     offered = dict(SLOW)
     reporter = Reporter(agent, "n1", lambda before, now: {"classes": [dict(offered)], "classCount": 1})
     reporting = asyncio.create_task(reporter.run())
+    bound = ApiPods(agent, "n1")
+    following = asyncio.create_task(bound.run())
+    await bound.synced.wait()
     async with replica(controller, "a") as running:
         await until("described", lambda: _has(admin, CLASSES))
         quota = {"container": [{"name": "blockio", "classes": [{"name": "slow", "capacity": 1}]}]}
@@ -116,7 +120,8 @@ async def story(admin: HttpApi, controller: HttpApi, agent: HttpApi) -> None:
             await until("evicted", lambda: not reporter._broken)
         await until("told", lambda: _patched_event(admin))
     reporting.cancel()
-    await asyncio.gather(reporting, return_exceptions=True)
+    following.cancel()
+    await asyncio.gather(reporting, following, return_exceptions=True)
 
 
 async def _has(api: HttpApi, resource: Any) -> bool:
@@ -130,7 +135,7 @@ async def _patched_event(api: HttpApi) -> bool:
 def granted(part: str) -> set[tuple[str, str]]:
     """What the roles of a part give it; `list` stands for `watch` too."""
     found = set()
-    for raw in objects("x", None):
+    for raw in objects("x", {}):
         if raw["kind"] in ("Role", "ClusterRole") and raw["metadata"]["name"] == f"kubeqos-{part}":
             for rule in raw["rules"]:
                 verbs = {"list" if verb == "watch" else verb for verb in rule["verbs"]}

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kubeqos.cci.drivers import PLUGIN_TYPE as CCI_TYPE
-from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.quantity import Quantity
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.cri.configs import volume_paths
+from kubeqos.node.meeting import meeting_plugins
 from kubeqos.node.parts import NodeParts
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import ACTIVE, PodState
@@ -34,9 +33,6 @@ from kubeqos.node.server.endpoint import NodeServer
 from kubeqos.node.server.holdings import GrantView
 from kubeqos.node.server.podresources import PodResourcesServicer
 from kubeqos.node.server.routes import serving_https
-from kubeqos.plugins.registration import Handler, Watcher
-from kubeqos.qrm.messages import PLUGIN_TYPE as QRM_TYPE
-from kubeqos.qrm.registry import LegacyRegistry, ResourcePluginHandler, serve_legacy
 from kubeqos.web.garbage import freeze_loaded
 
 _NS = 1_000_000_000
@@ -139,30 +135,13 @@ async def running_plugins(agent: NodeAgent) -> AsyncIterator[None]:
     if not plugins.managers:
         yield
         return
-    handlers: dict[str, Handler] = {}
-    async with contextlib.AsyncExitStack() as stack:
-        if plugins.qrm is not None:
-            handlers[QRM_TYPE] = ResourcePluginHandler(plugins.qrm)
-            stack.push_async_callback(plugins.qrm.close)
-            if plugins.legacy_folder is not None:
-                await stack.enter_async_context(serve_legacy(LegacyRegistry(plugins.qrm, plugins.legacy_folder)))
-        if plugins.cci is not None:
-            handlers[CCI_TYPE] = plugins.cci.drivers
-            await stack.enter_async_context(plugins.cci.running(agent.supervisor))
-            await stack.enter_async_context(serve_state(plugins.cci.store, plugins.folder.parent / SOCKET_NAME))
-        keep = agent.supervisor.keep
-        tasks = [
-            asyncio.create_task(keep("plugin watcher", Watcher([plugins.folder], handlers).run)),
-            asyncio.create_task(keep("plugin publisher", partial(_publish_plugins, agent))),
-        ]
+    async with meeting_plugins(plugins, agent.supervisor):
+        task = asyncio.create_task(agent.supervisor.keep("plugin publisher", partial(_publish_plugins, agent)))
         try:
             yield
         finally:
-            if plugins.cci is not None:
-                plugins.cci.leave()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def _publish_plugins(agent: NodeAgent) -> None:

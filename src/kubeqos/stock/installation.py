@@ -14,20 +14,23 @@ from kubeqos.manifests import read
 
 Raw = dict[str, Any]
 NAMESPACE = "kubeqos-system"
-CLASSES = "kubeqos-classes"
+SETTINGS = {"kubeqos-classes": "classes.yaml", "kubeqos-node-configuration": "node.yaml"}
+"""What agents are told: ConfigMaps, and the file in each."""
+EMPTY = {"kubeqos-classes": "resources: {}\n", "kubeqos-node-configuration": ""}
 _FOLDERS = ("crds", "deploy/namespace.yaml", "deploy/rbac.yaml", "deploy/controller.yaml", "deploy/agent.yaml")
 
 
-def objects(image: str, classes: str | None) -> list[Raw]:
-    """Every object, in the order in which it can be applied; without `classes` those of the cluster stay."""
+def objects(image: str, settings: Mapping[str, str]) -> list[Raw]:
+    """Every object, in the order in which it can be applied; settings that are not given stay as they are."""
     home = files("kubeqos.stock")
     found = [manifest.raw for name in _FOLDERS for manifest in read([str(home / name)])]
-    return [_set(raw, image, classes) for raw in found if classes is not None or not _is_classes(raw)]
+    named = [(raw, _settings(raw)) for raw in found]
+    return [_set(raw, image, settings.get(name, "")) for raw, name in named if not name or name in settings]
 
 
-def first_classes() -> Raw:
-    """The ConfigMap that agents need to start, empty."""
-    return next(raw for raw in objects("", "resources: {}\n") if _is_classes(raw))
+def first_settings() -> list[Raw]:
+    """The ConfigMaps that agents need to start, empty."""
+    return [raw for raw in objects("", EMPTY) if _settings(raw)]
 
 
 def resource_for(raw: Raw) -> Resource:
@@ -39,7 +42,7 @@ def resource_for(raw: Raw) -> Resource:
 
 def removals() -> Iterator[tuple[Resource, Mapping[str, Any]]]:
     """Every object, last first: what works before what it may do, definitions before the namespace."""
-    made = objects("", "")
+    made = objects("", EMPTY)
     definitions = [raw for raw in made if raw["kind"] == "CustomResourceDefinition"]
     namespaces = [raw for raw in made if raw["kind"] == "Namespace"]
     rest: Sequence[Raw] = [raw for raw in made if raw not in definitions and raw not in namespaces]
@@ -47,13 +50,15 @@ def removals() -> Iterator[tuple[Resource, Mapping[str, Any]]]:
         yield resource_for(raw), raw["metadata"]
 
 
-def _is_classes(raw: Raw) -> bool:
-    return bool(raw["kind"] == "ConfigMap" and raw["metadata"]["name"] == CLASSES)
+def _settings(raw: Raw) -> str:
+    """The name of a ConfigMap that tells agents something."""
+    name = str(raw["metadata"]["name"])
+    return name if raw["kind"] == "ConfigMap" and name in SETTINGS else ""
 
 
-def _set(raw: Raw, image: str, classes: str | None) -> Raw:
-    if _is_classes(raw):
-        return {**raw, "data": {"classes.yaml": classes}}
+def _set(raw: Raw, image: str, text: str) -> Raw:
+    if name := _settings(raw):
+        return {**raw, "data": {SETTINGS[name]: text}}
     if raw["kind"] in ("Deployment", "DaemonSet"):
         for container in raw["spec"]["template"]["spec"]["containers"]:
             container["image"] = image

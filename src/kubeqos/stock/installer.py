@@ -6,7 +6,7 @@ works; then what stands on Nodes; then our kinds with their objects.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from kubeqos.client import Api, ApiError, PatchType
@@ -21,13 +21,12 @@ MANAGER = "kubeqos-install"
 _NOTHING = Offer({}, {})
 
 
-async def install(api: Api, image: str, classes: str | None) -> AsyncIterator[str]:
+async def install(api: Api, image: str, settings: Mapping[str, str]) -> AsyncIterator[str]:
     """Apply everything; again after a change, or to a newer version, does the same."""
-    for raw in installation.objects(image, classes):
+    for raw in installation.objects(image, settings):
         yield await _applied(api, raw)
-    if classes is None:
-        raw = installation.first_classes()
-        if await _existing(api, CONFIG_MAPS, raw["metadata"]) is None:
+    for raw in installation.first_settings():
+        if raw["metadata"]["name"] not in settings and await _existing(api, CONFIG_MAPS, raw["metadata"]) is None:
             yield await _applied(api, raw)
 
 

@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     help="The node's classes (classes.yaml), as for the relay.",
 )
 @click.option(
+    "--node-config",
+    "cores",
+    type=click.Path(path_type=Path),
+    help="A NodeConfiguration: hand out cores, too, by resource plugins or compute drivers.",
+)
+@click.option(
+    "--kubelet-dir",
+    "kubelet",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/kubelet"),
+    show_default=True,
+    help="Where the kubelet keeps its state; its own CPU and memory managers must be off.",
+)
+@click.option(
     "--nri-socket",
     type=click.Path(path_type=Path),
     default=Path("/var/run/nri/nri.sock"),
@@ -39,6 +53,8 @@ def command(
     context: str | None,
     node_name: str,
     classes: Path,
+    cores: Path | None,
+    kubelet: Path,
     nri_socket: Path,
     cgroup_root: Path,
     resctrl_root: Path,
@@ -56,7 +72,7 @@ def command(
     from kubeqos.stock.agent.agent import Settings
 
     node = node_name or socket.gethostname().lower()
-    settings = Settings(node, classes, Machine(Host(cgroup_root), resctrl_root), nri_socket)
+    settings = Settings(node, classes, Machine(Host(cgroup_root), resctrl_root), nri_socket, cores, kubelet)
     uvloop.run(_run(settings, kubeconfig, context, bind_address, port))
 
 

@@ -14,42 +14,62 @@ from kubeqos import __version__
 @click.option("--context", help="The context of the kubeconfig to use.")
 @click.option("--image", default=f"kubeqos:{__version__}", show_default=True, help="The image of the Containerfile.")
 @click.option("--classes", type=click.Path(path_type=Path), help="The classes of the nodes (classes.yaml).")
+@click.option("--node-config", type=click.Path(path_type=Path), help="A NodeConfiguration: nodes hand out cores, too.")
 @click.option("--dry-run", is_flag=True, help="Print the manifests and change nothing.")
-def command(kubeconfig: Path | None, context: str | None, image: str, classes: Path | None, dry_run: bool) -> None:
+def command(
+    kubeconfig: Path | None,
+    context: str | None,
+    image: str,
+    classes: Path | None,
+    node_config: Path | None,
+    dry_run: bool,
+) -> None:
     """Install kubeqos into a Kubernetes cluster, or bring it up to date.
 
     Our kinds, a controller (Deployment) and an agent on each node (DaemonSet), in the namespace kubeqos-system.
     """
     from kubeqos.codec import encode_yaml
-    from kubeqos.errors import InputError
     from kubeqos.stock import installation
 
-    text = None
+    # What no node could take is not given to any.
+    settings = {}
     if classes is not None:
         from kubeqos.cri.enforcing.host import V2
         from kubeqos.cri.providers.config import parse_classes
 
-        try:
-            text = classes.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read the classes: {error}", where=str(classes)) from error
-        parse_classes(text, str(classes), V2)  # what no node could take is not given to any
+        settings["kubeqos-classes"] = _text(classes)
+        parse_classes(settings["kubeqos-classes"], str(classes), V2)
+    if node_config is not None:
+        from kubeqos.stock.cores.assembly import read_configuration
+
+        settings["kubeqos-node-configuration"] = _text(node_config)
+        read_configuration(node_config, "any")
     if dry_run:
-        click.echo("---\n".join(map(encode_yaml, installation.objects(image, text or "resources: {}\n"))), nl=False)
+        made = installation.objects(image, {**installation.EMPTY, **settings})
+        click.echo("---\n".join(map(encode_yaml, made)), nl=False)
         return
 
     import asyncio
 
-    asyncio.run(_install(kubeconfig, context, image, text))
+    asyncio.run(_install(kubeconfig, context, image, settings))
 
 
-async def _install(kubeconfig: Path | None, context: str | None, image: str, classes: str | None) -> None:
+def _text(path: Path) -> str:
+    from kubeqos.errors import InputError
+
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path.name}: {error}", where=str(path)) from error
+
+
+async def _install(kubeconfig: Path | None, context: str | None, image: str, settings: dict[str, str]) -> None:
     from kubeqos.client.http import HttpApi
     from kubeqos.stock.installer import install
 
     api = HttpApi.from_kubeconfig(kubeconfig, context)
     try:
-        async for said in install(api, image, classes):
+        async for said in install(api, image, settings):
             click.echo(said)
     finally:
         await api.close()

@@ -81,9 +81,14 @@ def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 def refuse(
-    pod: PodView, node: NodeFit, held: Occupancy, *, static: bool = False, critical: bool = False
+    pod: PodView, node: NodeFit | None, held: Occupancy, *, static: bool = False, critical: bool = False
 ) -> Refusal | None:
-    """The first reason why the pod cannot run here, or None. For a critical pod others can go: shortage comes last."""
+    """The first reason why the pod cannot run here, or None. For a critical pod others can go: shortage comes last.
+
+    Without `node` somebody else has judged that: a kubelet, beside which only cores are handed out.
+    """
+    if node is None:
+        return None
     short, other = shortage(pod, node, held), _mismatch(pod, node, held, static=static)
     return other or short if critical else short or other
 
@@ -102,8 +107,10 @@ def _mismatch(pod: PodView, node: NodeFit, held: Occupancy, *, static: bool) -> 
     return None
 
 
-def shortage(pod: PodView, node: NodeFit, held: Occupancy) -> Shortage | None:
+def shortage(pod: PodView, node: NodeFit | None, held: Occupancy) -> Shortage | None:
     """The resources of which the node has too little left, in the words of the first."""
+    if node is None:
+        return None
     others = held.others(pod.metadata.uid)
     wanted = {"pods": 1, **{name: amount for name, amount in pod_amounts(pod.spec).items() if amount}}
     used = dict.fromkeys(wanted, 0) | {"pods": len(others)}

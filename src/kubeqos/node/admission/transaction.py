@@ -74,7 +74,7 @@ class Admission:
         machine: Machine,
         managers: Sequence[ResourceManager],
         ledger: NodeLedger,
-        node: Callable[[], NodeFit],
+        node: Callable[[], NodeFit | None],
         topology: TopologySettings | None = None,
         gate: Callable[[AdmittedPod, bool], Refusal | None] = lambda _pod, _static: None,
     ) -> None:

@@ -21,10 +21,16 @@ _WORD = re.compile(r"[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
 class NodeEvents:
     """Events of one node. Without an API they are only passed to `listener`."""
 
-    def __init__(self, api: Api | None, node_name: str, listener: Callable[[str, str], None] | None = None) -> None:
+    def __init__(
+        self,
+        api: Api | None,
+        node_name: str,
+        listener: Callable[[str, str], None] | None = None,
+        component: str = "kubelet",
+    ) -> None:
         self._node_name = node_name
         self._listener = listener
-        self._recorder = EventRecorder(api, "kubelet", host=node_name) if api is not None else None
+        self._recorder = EventRecorder(api, component, host=node_name) if api is not None else None
         self._decisions = DecisionRecorder(api, f"node {node_name}")
         self.name_of: Callable[[str], str] = lambda _uid: ""
         """The name of the pod of a uid, or nothing; said by the agent, who knows its pods."""

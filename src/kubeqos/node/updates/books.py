@@ -18,8 +18,7 @@ from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
 from kubeqos.node.cri.observer import POD_UID_LABEL
-from kubeqos.node.pod.machine import Core
-from kubeqos.node.updates.updater import ContainerUpdater, DeclaresGrants, RecordNode
+from kubeqos.node.updates.updater import ContainerUpdater, DeclaresGrants, FollowsPods, RecordNode
 from kubeqos.plugins.managers import AdmittedPod, ContainerKey, Grant
 
 CONDITION = "CpusetsAsGranted"
@@ -86,7 +85,7 @@ class Books:
 
     def __init__(
         self,
-        core: Core,
+        core: FollowsPods,
         runtime: Runtime,
         admission: DeclaresGrants,
         updater: ContainerUpdater,

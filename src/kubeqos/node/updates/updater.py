@@ -19,10 +19,10 @@ from kubeqos.logs import logger
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.node.cri.configs import Context, apply_grant, has_grant
-from kubeqos.node.pod.machine import Core
+from kubeqos.node.pod.observed import SeenPod
 from kubeqos.node.updates.pending import PendingUpdate, PendingUpdates
 from kubeqos.node.updates.plan import Update, same_for_running
-from kubeqos.plugins.managers import ContainerKey, ContainerRef, Grant
+from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerRef, Grant
 
 log = logger(__name__)
 ROOM_SECONDS = 5.0
@@ -49,12 +49,32 @@ class DeclaresGrants(Protocol):
     async def recorded(self) -> None: ...
 
 
+class FollowedPod(Protocol):
+    """A pod of this node: who it is, and what the runtime has of it."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def admitted(self) -> AdmittedPod: ...
+
+    @property
+    def seen(self) -> SeenPod: ...
+
+
+class FollowsPods(Protocol):
+    """Who knows the pods of this node: the machine of its agent, or the table of one beside a kubelet."""
+
+    @property
+    def pods(self) -> Mapping[str, FollowedPod]: ...
+
+
 class ContainerUpdater:
     """One node's updates of running containers."""
 
     def __init__(
         self,
-        core: Core,
+        core: FollowsPods,
         runtime: Runtime,
         admission: DeclaresGrants,
         context: Callable[[], Context],
@@ -206,20 +226,26 @@ class ContainerUpdater:
         """
         key = ref.pod_uid, ref.name
         await self._wait(lambda: self.pending.before_start(key), lambda one: f"is still to be told of CPUs {one.cpus}")
-        self.pending.pause(key)
+        self.hold(ref)
         try:
             yield
         finally:
-            self.pending.resume(key)
-            self._push([key])
+            self.resume(ref)
+
+    def hold(self, ref: ContainerRef) -> None:
+        """Tell a container nothing until `resume`: the runtime is about to start it."""
+        self.pending.pause((ref.pod_uid, ref.name))
+
+    def resume(self, ref: ContainerRef) -> None:
+        key = ref.pod_uid, ref.name
+        self.pending.resume(key)
+        self._push([key])
 
     async def room(self, ref: ContainerRef, cpus: CpuSet) -> None:
         """Wait until the containers of other pods have left these CPUs of a container."""
-        await self._wait(
-            lambda: self._in_the_way(ref, cpus), lambda one: f"has not left CPUs {one.gives_up & cpus} yet"
-        )
+        await self._wait(lambda: self.in_the_way(ref, cpus), lambda one: f"has not left CPUs {one.gives_up & cpus} yet")
 
-    def _in_the_way(self, ref: ContainerRef, cpus: CpuSet) -> list[PendingUpdate]:
+    def in_the_way(self, ref: ContainerRef, cpus: CpuSet) -> list[PendingUpdate]:
         """Who is to own CPUs waits also for those whose pods are to be admitted again: only then they make room."""
         found = self.pending.in_the_way(ref.pod_uid, cpus)
         if not self._found:

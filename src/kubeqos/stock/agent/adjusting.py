@@ -1,12 +1,19 @@
-"""What class providers and we say of containers, in the words of NRI. Pure."""
+"""What class providers and we say of containers, in the words of NRI."""
 
 from __future__ import annotations
 
+import os
+import stat
+
 from kubeqos.cri.enforcing.host import cgroup_path
+from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject
 from kubeqos.errors import RemoteError
+from kubeqos.node.cri.configs import apply_grant
 from kubeqos.nri.proto import nri_pb2 as nri
+from kubeqos.plugins.managers import Grant
 from kubeqos.stock.agent.core import Found
+from kubeqos.stock.cores.nriruntime import nri_resources
 
 _RUNS = (nri.CONTAINER_CREATED, nri.CONTAINER_PAUSED, nri.CONTAINER_RUNNING)
 _FIELDS = {
@@ -92,3 +99,32 @@ def adjustment(edit: Edit, marks: dict[str, str]) -> nri.ContainerAdjustment:
             raise RemoteError(f"a class sets {name}, which NRI cannot change", remedy="use the relay for this class")
     resources.unified.update(edit.unified)
     return out
+
+
+def add_grant(out: nri.ContainerAdjustment, grant: Grant, cgroup_version: int) -> None:
+    """Lay upon a create request what managers grant; a class that sets the same differently is a contradiction."""
+    wanted = cri.LinuxContainerResources()
+    apply_grant(wanted, grant, cgroup_version)
+    for kind in ("cpus", "mems"):
+        by_class, own = getattr(out.linux.resources.cpu, kind), getattr(wanted, f"cpuset_{kind}")
+        if by_class and own and by_class != own:
+            what = f"a class sets cpuset_{kind} to {by_class}, and the node's managers to {own}"
+            raise RemoteError(what, remedy="leave it out of the class on nodes that hand out cores")
+    out.linux.resources.MergeFrom(nri_resources(wanted))
+    out.annotations.update(grant.annotations)
+    for name, value in grant.envs.items():
+        out.env.add(key=name, value=value)
+    for mount in grant.mounts:
+        options = ["rbind", "ro" if mount.read_only else "rw"]
+        out.mounts.add(source=mount.host_path, destination=mount.container_path, type="bind", options=options)
+    for device in grant.devices:
+        out.linux.devices.append(_device(device.host_path, device.container_path))
+
+
+def _device(host_path: str, container_path: str) -> nri.LinuxDevice:
+    try:
+        found = os.stat(host_path)
+    except OSError as error:
+        raise RemoteError(f"a plugin gives the device {host_path}, which is not there: {error.strerror}") from error
+    kind = "b" if stat.S_ISBLK(found.st_mode) else "c"
+    return nri.LinuxDevice(path=container_path, type=kind, major=os.major(found.st_rdev), minor=os.minor(found.st_rdev))

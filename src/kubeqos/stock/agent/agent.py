@@ -1,15 +1,16 @@
 """One node's agent: classes read from its file, the NRI plugin, and what the cluster is told. Composition only.
 
-Started by `kubeqos agent`. It keeps no file: what runs, and which classes it was given, the runtime tells after every
-(re)connection.
+Started by `kubeqos agent`. Of classes it keeps no file: what runs, and which it was given, the runtime tells after
+every (re)connection. Cores have the ledger of the embedded home.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -19,9 +20,13 @@ from kubeqos.cri.providers.catalog import Machine
 from kubeqos.cri.providers.reading import read_catalog
 from kubeqos.errors import KubeqosError
 from kubeqos.logs import logger
+from kubeqos.model.hardware.sysfs import read_machine
+from kubeqos.model.machine import Machine as Hardware
 from kubeqos.nri.plugin import SOCKET, serve
 from kubeqos.stock.agent.hooks import ClassHooks, without_unreachable
-from kubeqos.stock.agent.report import Reporter, status_of
+from kubeqos.stock.agent.report import Reporter, cores_told, status_of
+from kubeqos.stock.cores.assembly import KUBELET_DIR, is_empty, make_keeper, read_configuration, refuse_kubelet
+from kubeqos.stock.cores.keeper import CoreKeeper
 
 TEND_SECONDS, COMPARE_SECONDS = 1.0, 10.0
 log = logger("kubeqos.agent")
@@ -35,17 +40,23 @@ class Settings:
     classes: Path
     machine: Machine
     nri: Path = SOCKET
+    cores: Path | None = None
+    """A NodeConfiguration; without one the node hands out no cores."""
+    kubelet: Path = KUBELET_DIR
+    hardware: Hardware | None = None
+    """The machine whose cores are handed out; this one, unless given."""
 
 
 class StockAgent:
     """Everything that runs on one node."""
 
-    def __init__(self, hooks: ClassHooks, reporter: Reporter, settings: Settings) -> None:
+    def __init__(self, hooks: ClassHooks, reporter: Reporter, settings: Settings, troubles: Sequence[str]) -> None:
         self.hooks = hooks
         self.reporter = reporter
         self.ready = reporter.published
         self.registry = CollectorRegistry()
         self._settings = settings
+        self._troubles = troubles
 
     @classmethod
     async def start(cls, api: Api, settings: Settings) -> StockAgent:
@@ -54,20 +65,40 @@ class StockAgent:
         for trouble in troubles:
             log.warning("a resource is not offered", reason=trouble)
         catalog.install()
-        reporter = Reporter(
-            api, settings.node, lambda before, now: status_of(hooks.catalog, hooks.holders, troubles, before, now)
-        )
-        hooks = ClassHooks(catalog, settings.machine.host, reporter.broken, reporter.changed)
-        return cls(hooks, reporter, settings)
+        reporter = Reporter(api, settings.node, lambda before, now: agent.told(before, now))
+        cores = cls._cores(api, settings, reporter.changed)
+        hooks = ClassHooks(catalog, settings.machine.host, reporter.broken, reporter.changed, cores)
+        agent = cls(hooks, reporter, settings, troubles)
+        return agent
+
+    @staticmethod
+    def _cores(api: Api, settings: Settings, changed: Callable[[], None]) -> CoreKeeper | None:
+        if settings.cores is None or is_empty(settings.cores):
+            return None
+        config = read_configuration(settings.cores, settings.node)
+        refuse_kubelet(settings.kubelet)
+        hardware = settings.hardware or read_machine(Path("/sys"), name=settings.node)
+        return make_keeper(config, hardware, settings.machine.host, api, changed)
+
+    def told(self, before: dict[str, Any] | None, now: float) -> dict[str, Any]:
+        """What the node's NodeQOS is to say."""
+        cores = cores_told(self.hooks.cores) if self.hooks.cores is not None else None
+        return status_of(self.hooks.catalog, self.hooks.holders, self._troubles, before, now, cores)
 
     async def run(self) -> None:
         """Work until cancelled. Nothing is offered before the runtime has told what runs."""
+        cores = self.hooks.cores
         async with asyncio.TaskGroup() as tasks:
+            if cores is not None:
+                tasks.create_task(cores.run())
+                await cores.listed()
             tasks.create_task(serve(self.hooks, self._settings.nri))
             tasks.create_task(self._tend(TEND_SECONDS, self.hooks.tend))
             tasks.create_task(self._tend(COMPARE_SECONDS, self.hooks.put_right))
             tasks.create_task(self._inform())
             await self.hooks.synchronized.wait()
+            if cores is not None:
+                await cores.ready.wait()
             tasks.create_task(self.reporter.run())
 
     async def _inform(self) -> None:

@@ -24,6 +24,7 @@ from kubeqos.logs import logger
 from kubeqos.nri.plugin import Plugin
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.stock.agent.adjusting import (
+    add_grant,
     adjustment,
     container_subject,
     found_container,
@@ -34,6 +35,7 @@ from kubeqos.stock.agent.adjusting import (
     pod_subject,
 )
 from kubeqos.stock.agent.core import MARK, decide, mark, take
+from kubeqos.stock.cores.keeper import CoreKeeper
 from kubeqos.stock.names import PLUGIN
 
 INDEX = "90"
@@ -53,10 +55,21 @@ Broken = Callable[[Subject, str], None]
 
 
 class ClassHooks(Plugin):
-    """Classes for the pods of one node."""
+    """Classes, and cores, for the pods of one node."""
 
-    def __init__(self, catalog: Catalog, host: Host, broken: Broken, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        host: Host,
+        broken: Broken,
+        changed: Callable[[], None],
+        cores: CoreKeeper | None = None,
+    ) -> None:
+        """`cores` is asked, too, on nodes that hand out cores."""
         super().__init__(PLUGIN, INDEX)
+        self.cores = cores
+        if cores is not None:
+            cores.runtime.update = self.update
         self.catalog = catalog
         self.holders = ClassHolders()
         self._host = host
@@ -87,6 +100,8 @@ class ClassHooks(Plugin):
                 self._broken(holder.subject, error.what)
         for subject, reason in taken.broken:
             self._broken(subject, reason)
+        if self.cores is not None:
+            self.cores.synchronize(pods, containers)
         self._changed()
         return ()
 
@@ -107,12 +122,17 @@ class ClassHooks(Plugin):
     async def create_container(self, request: nri.CreateContainerRequest) -> nri.CreateContainerResponse | None:
         subject = container_subject(request.pod, request.container)
         holder = await self._decided(subject, dict(request.pod.annotations))
-        if not holder.classes:
+        if not holder.classes and self.cores is None:
             return None
-        self.holders.put(subject.id, holder)
+        if holder.classes:
+            self.holders.put(subject.id, holder)
         try:
             edit = await self._in_time(enforce.edits(self.catalog, subject, holder.classes))
-            adjust = adjustment(edit, {MARK: mark(holder.classes), **noted_shares(edit, subject)})
+            marks = {MARK: mark(holder.classes), **noted_shares(edit, subject)} if holder.classes else {}
+            adjust = adjustment(edit, marks)
+            if self.cores is not None:
+                grant = await self._in_time(self.cores.create(request.pod, request.container))
+                add_grant(adjust, grant, self._host.version)
         except BaseException:
             self.holders.remove(subject.id)
             raise
@@ -123,6 +143,12 @@ class ClassHooks(Plugin):
         holder = self.holders.get(request.container.id)
         if holder is not None:
             await self._enter(request.container.id, holder, place_of(request.container))
+        if self.cores is not None:
+            await self._in_time(self.cores.start(request.pod, request.container))
+
+    async def post_start_container(self, request: nri.PostStartContainerRequest) -> None:
+        if self.cores is not None:
+            self.cores.started(request.pod, request.container)
 
     async def update_container(self, request: nri.UpdateContainerRequest) -> None:
         """What a container asks for from now on; its classes scale that."""
@@ -141,11 +167,15 @@ class ClassHooks(Plugin):
 
     async def stop_container(self, request: nri.StopContainerRequest) -> None:
         self._ended(request.container.id)
+        if self.cores is not None:
+            self.cores.ended(request.container.id)
 
     async def stop_pod_sandbox(self, request: nri.StopPodSandboxRequest) -> None:
         self._ended(request.pod.id)
 
     async def remove_container(self, request: nri.RemoveContainerRequest) -> None:
+        if self.cores is not None:
+            self.cores.ended(request.container.id)
         await self._forgotten(request.container.id)
 
     async def remove_pod_sandbox(self, request: nri.RemovePodSandboxRequest) -> None:
@@ -236,7 +266,9 @@ class ClassHooks(Plugin):
             async with asyncio.timeout(HOOK_SECONDS):
                 return await call
         except TimeoutError as error:
-            raise RemoteError("a class provider did not answer in the time that the runtime gives") from error
+            raise RemoteError(
+                "a provider, plugin or driver did not answer in the time that the runtime gives"
+            ) from error
 
 
 async def without_unreachable(catalog: Catalog) -> tuple[Catalog, list[str]]:

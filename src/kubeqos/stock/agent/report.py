@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.client import Api, ApiError, EventRecorder, Unreachable
@@ -16,8 +17,12 @@ from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import ClassHolders
 from kubeqos.cri.providers.protocol import Subject
 from kubeqos.logs import logger
+from kubeqos.model.annotations.published import Kept
 from kubeqos.model.timestamps import timestamp
+from kubeqos.node.api.nodestatus import map_annotations, node_annotations
+from kubeqos.plugins.managers import PlacesOnCpus
 from kubeqos.stock.cluster import NODE_QOSES
+from kubeqos.stock.cores.keeper import CoreKeeper
 from kubeqos.stock.names import API_VERSION, NODE
 
 Raw = dict[str, Any]
@@ -28,7 +33,46 @@ RETRY_SECONDS = 2.0
 log = logger("kubeqos.agent")
 
 
-def status_of(catalog: Catalog, holders: ClassHolders, troubles: Sequence[str], before: Raw | None, now: float) -> Raw:
+@dataclass(frozen=True, slots=True)
+class CoresTold:
+    """What a NodeQOS says of cores."""
+
+    free: str
+    pools: Mapping[str, str]
+    topology: Raw
+    plugins: Sequence[Raw]
+    conditions: Mapping[str, tuple[str, str, str]]
+
+
+def cores_told(keeper: CoreKeeper) -> CoresTold:
+    """The node's machine, who runs where on it, and how its plugins and drivers are."""
+    parts, plugins = keeper.parts, keeper.parts.plugins
+    texts = node_annotations(parts.settings, parts.managers, plugins.drivers())
+    texts |= map_annotations(parts.machine, parts.managers, keeper.shown(), Kept(), keeper.shared.grant)
+    rows: list[Raw] = []
+    for endpoint in plugins.qrm.endpoints if plugins.qrm is not None else ():
+        row: Raw = {"name": endpoint.name, "kind": "ResourcePlugin", "healthy": not endpoint.trouble}
+        rows.append({**row, "message": endpoint.trouble} if endpoint.trouble else row)
+    rows += [{"name": name, "kind": "ComputeDriver", "healthy": True} for name in plugins.drivers()]
+    pools = {
+        name: str(cpus)
+        for one in parts.managers
+        if isinstance(one, PlacesOnCpus)
+        for name, cpus in one.cpu_pools().items()
+    }
+    free = str(parts.machine.online - parts.settings.reserved_cpus - keeper.shared.owned())
+    conditions = {**plugins.conditions(), **keeper.books.conditions()}
+    return CoresTold(free, pools, dict(texts), rows, conditions)
+
+
+def status_of(
+    catalog: Catalog,
+    holders: ClassHolders,
+    troubles: Sequence[str],
+    before: Raw | None,
+    now: float,
+    cores: CoresTold | None = None,
+) -> Raw:
     """The status of a NodeQOS; `before` is the one that is stored."""
     classes = []
     for name, offer in sorted(catalog.offers.items()):
@@ -41,16 +85,33 @@ def status_of(catalog: Catalog, holders: ClassHolders, troubles: Sequence[str], 
         for name, reason in sorted(catalog.absent.items())
     ]
     wrong = [*troubles, *(f"{one['name']}: {one['message']}" for one in plugins)]
-    condition: Raw = {
-        "type": "Healthy",
-        "status": "False" if wrong else "True",
-        "reason": "ProviderAway" if wrong else "Answering",
-        "message": "; ".join(wrong),
-    }
-    known: Raw = next((one for one in (before or {}).get("conditions") or () if one["type"] == "Healthy"), {})
-    same = known.get("status") == condition["status"] and known.get("lastTransitionTime")
-    condition["lastTransitionTime"] = known["lastTransitionTime"] if same else timestamp(now)
-    return {"classCount": len(classes), "classes": classes, "plugins": plugins, "conditions": [condition]}
+    said = {"Healthy": ("False", "ProviderAway", "; ".join(wrong)) if wrong else ("True", "Answering", "")}
+    status: Raw = {"classCount": len(classes), "classes": classes, "plugins": plugins}
+    if cores is not None:
+        said |= cores.conditions
+        status |= {"plugins": [*plugins, *cores.plugins], "freeCPUs": cores.free}
+        status |= {"pools": dict(cores.pools), "topology": cores.topology}
+    known = {one["type"]: one for one in (before or {}).get("conditions") or ()}
+    return {**status, "conditions": [_condition(name, *one, known.get(name, {}), now) for name, one in said.items()]}
+
+
+def _condition(name: str, status: str, reason: str, message: str, known: Raw, now: float) -> Raw:
+    same = known.get("status") == status and known.get("lastTransitionTime")
+    since = known["lastTransitionTime"] if same else timestamp(now)
+    return {"type": name, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+def patch_between(before: Raw, now: Raw) -> Raw:
+    """The merge patch that leads from one status to the other: what is not there any more is null."""
+    patch: Raw = {name: None for name in before if name not in now}
+    for name, value in now.items():
+        had = before.get(name)
+        if isinstance(value, dict) and isinstance(had, dict):
+            if inner := patch_between(had, value):
+                patch[name] = inner
+        elif had != value:
+            patch[name] = value
+    return patch
 
 
 class Reporter:
@@ -103,9 +164,8 @@ class Reporter:
                 raise
             stored = await self._api.create(NODE_QOSES, await self._object())
         before = stored.get("status") or {}
-        status = self._status(before, time.time())
-        if any(before.get(name) != value for name, value in status.items()):
-            await self._api.patch(NODE_QOSES, self._node, {"status": status}, subresource="status")
+        if patch := patch_between(before, self._status(before, time.time())):
+            await self._api.patch(NODE_QOSES, self._node, {"status": patch}, subresource="status")
 
     async def _object(self) -> Raw:
         node = await self._api.get(NODES, self._node)

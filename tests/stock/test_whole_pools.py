@@ -1,0 +1,104 @@
+"""Resource plugins on a stock node: the kubelet runs the pods, our agent and the CPU plugin say on which CPUs.
+
+Nothing of Kubernetes modified. The machine has two CPUs at least; the pool `online` has the first of them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.stock.kube_apiserver import process
+from tests.stock.kubelet import NODE
+from tests.stock.needs import needs_stock
+from tests.stock.whole import PARTS, ROOT, Whole, stock_cluster
+
+pytestmark = [*needs_stock(*PARTS, root=True), pytest.mark.kubectl]
+INSTALL = "kubeqos install --image registry.example/kubeqos:1"
+ROLES = {"web": {"pool": "online"}, "storage": {"dedicated": True}}
+HALF = {"requests": {"cpu": "500m"}}
+WEB = {"kubernetes.io/pod-role": "web"}
+
+
+class Pools(Whole):
+    def set_pool(self, *sizes: str) -> None:
+        socket = self.folder / "cores" / "plugins_registry" / "cpu.sock"
+        words = [sys.executable, "-m", "kubeqos.cli.main", "plugin", "cpu", "set-pool", "--socket", str(socket), *sizes]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self) -> None:
+        self.start_agent("--node-config", str(self.folder / "node.yaml"))
+
+    def told(self) -> dict[str, str]:
+        found: dict[str, str] = (self.get("nodeqos", NODE).get("status") or {}).get("topology") or {}
+        return found
+
+    def plugins(self) -> list[str]:
+        status = self.get("nodeqos", NODE).get("status") or {}
+        return [one["name"] for one in status.get("plugins", ()) if one["healthy"]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Pools]:
+    with stock_cluster(Pools) as made, ExitStack() as stack:
+        made.run(INSTALL)
+        made.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        made.kubectl("create", "namespace", "team")
+        state, config = made.folder / "cores", made.folder / "cpu.json"
+        registry = state / "plugins_registry"
+        registry.mkdir(parents=True)
+        (made.folder / "node.yaml").write_text(
+            f"apiVersion: kubeqos.io/v1alpha1\nkind: NodeConfiguration\nprofile: qrm\nstateDir: {state}\n"
+            "qosResourcePlugins: [cpu]\nqosResourceManagerReconcilePeriod: 1s\n"
+        )
+        config.write_text(json.dumps({"pools": {"online": {"cpus": "0"}}, "roles": ROLES}))
+        words = [sys.executable, "-m", "kubeqos.cli.main", "plugin", "cpu", "--registry", str(registry)]
+        words += ["--config", str(config), "--state", str(made.folder / "cpu-state.json")]
+        stack.enter_context(process(words, made.folder, "plugin"))
+        made.start()
+        made.eventually("a NodeQOS", lambda: made.get("nodeqoses")["items"])
+        made.eventually("the plugin is known", lambda: made.plugins() == ["cpu"])
+        yield made
+        made.kubectl("delete", "pods", "--all", "-n", "team", "--now")
+
+
+def test_pools_move_running_pods(cluster: Pools) -> None:
+    cluster.pod("web", WEB, HALF)
+    cluster.pod("other", {}, HALF)
+    cluster.eventually("web is in its pool", lambda: cluster.cpus("web") == "0")
+    cluster.eventually("other is in what is left", lambda: cluster.cpus("other") == "1")
+    cluster.set_pool("online=1-1")
+    cluster.eventually("web is moved", lambda: cluster.cpus("web") == "1")
+    cluster.eventually("other is moved", lambda: cluster.cpus("other") == "0")
+    said = cluster.eventually("told", lambda: cluster.told().get("kubeqos.io/assignments"))
+    assert "team/web/c" in said
+
+
+def test_what_was_decided_outlives_the_agent(cluster: Pools) -> None:
+    cluster.agent.close()
+    cluster.agent = ExitStack()
+    assert cluster.cpus("web") == "1"
+    cluster.start()
+    cluster.eventually("known again", lambda: cluster.plugins() == ["cpu"])
+    assert cluster.cpus("web") == "1"
+    cluster.set_pool("online=0-0")
+    cluster.eventually("web is moved", lambda: cluster.cpus("web") == "0")
+
+
+def test_who_asks_for_cores_of_its_own_is_told_why_it_waits_and_gets_them(cluster: Pools) -> None:
+    cluster.kubectl("delete", "pod", "other", "web", "-n", "team", "--now")
+    cluster.pod("plain", {})
+    cluster.eventually("plain has what is left", lambda: cluster.cpus("plain") == "1")
+    cluster.pod("storage", {"kubernetes.io/pod-role": "storage"}, {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}})
+    cluster.eventually("refused", lambda: "runs in shared, which has no CPUs" in cluster.said_of("storage"))
+    assert "running" not in cluster.pods("storage")["status"]["containerStatuses"][0]["state"]
+    cluster.kubectl("delete", "pod", "plain", "-n", "team", "--now")
+    assert cluster.cpus("storage") == "1"
+    cluster.pod("late", {})
+    assert cluster.cpus("late") == "0", "nobody runs on CPUs that somebody owns"

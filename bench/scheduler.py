@@ -8,7 +8,8 @@ import time
 from bench.machine import describe
 from kubeqos.codec import encode_json
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
+from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.shape import Shape, compile_shape

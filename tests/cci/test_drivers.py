@@ -13,6 +13,7 @@ from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, Drivers, negotiat
 from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sdk import Ask, Driver, Held, Refuse, Servicer, running
+from kubeqos.model.annotations.topologysummary import Down
 from kubeqos.model.hardware.named import kep80, laptop8
 from kubeqos.plugins.registration import Introduction, Plugin, serve_registration
 from kubeqos.plugins.sockets import services
@@ -89,8 +90,10 @@ async def test_a_driver_that_says_it_is_not_serving_is_not_called(tmp_path: Path
                 "ComputeDriverNotReady",
                 f"driver {DRIVER} is unhealthy: it says: no access to the cores",
             )
+            assert node.manager.down() == [Down(DRIVER, "it says: no access to the cores", driver=True)]
             moody.trouble = ""
             await node.driver_up()
+            assert node.manager.down() == []
             assert await node.start(pod("two", exclusive(1))) is None
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
+from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.fit import FILTERS, NO_LABELS
+from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.rows import EVERY_ROW
 from kubeqos.placement.shape import compile_shape
 from tests.conformance.recorded import cases

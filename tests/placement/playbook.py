@@ -15,8 +15,9 @@ from typing import Any
 
 from kubeqos.model.annotations.topologysummary import NO_SUMMARY, TopologySummary
 from kubeqos.model.objects import LabelSelectorView, NodeView, PodView
-from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
+from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.fit import Explanation
+from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
@@ -237,8 +238,8 @@ class World:
         assert isinstance(answer, Unplaced), answer
         return answer.message
 
-    def waits_for(self, raw: Raw) -> set[object]:
-        return set(self.explain(raw).waits_for)
+    def waits_for(self, raw: Raw, **more: Any) -> set[object]:
+        return set(self.explain(raw, **more).waits_for)
 
     def preempts(self, raw: Raw, *budgets: DisruptionBudget) -> tuple[str, list[str]] | str:
         """The node and whom to evict there, or why that does not help."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kubeqos.errors import KubeqosError
-from kubeqos.placement.cluster import NO_CLASS, Cluster, PlacedPod
+from kubeqos.placement.cluster import NO_CLASS, Cluster
 from kubeqos.placement.indexes import Interner, LabelIndex
+from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.rows import EVERY_ROW
 from tests.placement.playbook import World, classes, given, node, pod
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kubeqos.model.annotations.topologysummary import Down, TopologySummary
+from kubeqos.placement.findings import DOWN
 from kubeqos.placement.fit import FILTERS, STANDING, counted_message, freed_by
 from tests.placement.playbook import PREFERRED, REQUIRED, Raw, classes, container, given, node, pod
 
@@ -302,6 +304,41 @@ class TestClaims:
         assert world.now(node("a", drivers=["x"])).goes_to(pod(), claim_drivers=["x"]) == "a"
 
 
+class TestPeersThatAreDown:
+    """Pods that would have to wait for a plugin or driver on a node go elsewhere, and are told why."""
+
+    def test_a_sick_driver_keeps_its_claims_away(self) -> None:
+        sick = TopologySummary(down=(Down("x", "it says: no access", driver=True),))
+        world = given(node("a", drivers=["x"], topology=sick), node("b", drivers=["x"]))
+        assert world.goes_to(pod(), claim_drivers=["x"]) == "b"
+        reason = "node(s) whose compute driver x is down: it says: no access"
+        assert world.reasons(pod(), claim_drivers=["x"]) == {"a": [reason]}
+        assert world.reasons(pod(), claim_drivers=["*"]) == {"a": [reason]}
+        assert world.reasons(pod()) == {}
+
+    def test_until_it_is_back(self) -> None:
+        sick = TopologySummary(down=(Down("x", "hangs", driver=True),))
+        world = given(node("a", drivers=["x"], topology=sick))
+        assert world.goes_to(pod(), claim_drivers=["x"]) == ""
+        assert DOWN in world.waits_for(pod(), claim_drivers=["x"])
+        assert world.now(node("a", drivers=["x"])).goes_to(pod(), claim_drivers=["x"]) == "a"
+
+    def test_a_plugin_keeps_away_who_asks_for_its_resources(self) -> None:
+        away = TopologySummary(down=(Down("cpu", "is not connected", resources=("cpu", "example.com/gpu")),))
+        world = given(node("a", gpu="4", topology=away))
+        reason = "node(s) whose resource plugin cpu is down: is not connected"
+        assert world.reasons(pod(cpu="1")) == {"a": [reason]}
+        assert world.reasons(pod(gpu="1")) == {"a": [reason]}
+        assert world.reasons(pod(memory="1Gi")) == {}
+
+    def test_or_everybody_or_a_role(self) -> None:
+        for down, plain in ((Down("nic", "hangs", everybody=True), 1), (Down("nic", "hangs", roles=("ai",)), 0)):
+            world = given(node("a", topology=TopologySummary(down=(down,))))
+            marked = pod(memory="1Gi", role="ai")
+            assert len(world.reasons(pod(memory="1Gi"))) == plain
+            assert len(world.reasons(marked)) == 1
+
+
 class TestRefusals:
     def test_equal_pods_are_kept_off_a_node_that_refused_one(self) -> None:
         world = given(node("a"), node("b"))
@@ -364,6 +401,6 @@ class TestExplanations:
     def test_every_filter_says_when_it_looks_at_pods(self) -> None:
         by_pods = set(FILTERS) - set(STANDING)
         assert by_pods == {
-            *("NodePorts", "NodeResourcesFit", "QOSResources", "ResourcePools", "NUMATopology"),
+            *("NodePorts", "NodeResourcesFit", "QOSResources", "ResourcePools", "NUMATopology", "ComputeFit"),
             *("PodTopologySpread", "InterPodAffinity"),
         }

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement import placer as placing
-from kubeqos.placement.cluster import Cluster, PlacedPod
+from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.counted import COUNTED, counted_checks
 from kubeqos.placement.findings import COMPANY, Finding
+from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.rows import EVERY_ROW, ManyRows, OneRow
 from kubeqos.placement.shape import Shape, compile_shape

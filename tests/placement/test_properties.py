@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.placement.cluster import NO_CLASS, Cluster, PlacedPod
+from kubeqos.placement.cluster import NO_CLASS, Cluster
 from kubeqos.placement.counted import COUNTED, counted_checks, has_room
 from kubeqos.placement.fit import FILTERS, Explanation, feasible
+from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.rows import OneRow

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kubeqos.model.objects import LabelSelectorView, PodView
 from kubeqos.placement import placer as placing
-from kubeqos.placement.cluster import PlacedPod
+from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.score import Weights
 from kubeqos.placement.shape import Shape, compile_shape

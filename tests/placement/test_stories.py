@@ -6,7 +6,8 @@ from typing import Any
 
 from kubeqos.model.annotations.topologysummary import TopologySummary
 from kubeqos.model.objects import LabelSelectorView, NodeView, PodView
-from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
+from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.score import Weights

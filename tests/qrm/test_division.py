@@ -12,8 +12,9 @@ from kubeqos.codec import encode_json
 from kubeqos.model.annotations.topologysummary import TopologySummary, decode_topology, encode_topology
 from kubeqos.model.hardware.named import regular
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
+from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.fit import Explanation, feasible
+from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.shape import compile_shape
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.qrm.asking import Catalogue, Served, request_for

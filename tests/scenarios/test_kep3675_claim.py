@@ -146,21 +146,28 @@ async def test_a_claims_parameters_cannot_be_broken_later(cluster: Cluster) -> N
 
 @pytest.mark.proves("cci-claims")
 async def test_a_sick_driver_keeps_only_its_own_pods_waiting(cluster: Cluster) -> None:
-    """Figure 4 through kubectl: the pod says why it waits, and a standard pod runs."""
+    """Figure 4 through kubectl: the pod is not sent there and says why it waits, and a standard pod runs."""
     manager = cluster.manager
     assert manager is not None
-    manager.drivers.table[DRIVER].sick = "the test says so"
+    driver = manager.drivers.table[DRIVER]
     object.__setattr__(manager.drivers, "probe", _never)
+    await manager.drivers._fell_ill(driver, "the test says so")
+    told = "jsonpath={.metadata.annotations.kubeqos\\.io/topology}"
+    for _ in range(100):
+        if "the test says so" in await cluster.kubectl("get", "node", "cci", "-o", told):
+            break
+        await asyncio.sleep(0.1)
     await cluster.kubectl("apply", "--validate=false", "-f", str(EXAMPLE))
     await cluster.until("the standard pod runs", lambda: cluster.runs("web"))
     assert not cluster.runs("solver")
     for _ in range(100):
         events = await cluster.kubectl("get", "events", "-o", "jsonpath={.items[*].message}")
-        if "is unhealthy: the test says so" in events:
+        if "is down: the test says so" in events:
             break
         await asyncio.sleep(0.1)
-    assert f"compute driver {DRIVER} is unhealthy: the test says so" in events
-    manager.drivers.table[DRIVER].sick = ""
+    assert f"node(s) whose compute driver {DRIVER} is down: the test says so" in events
+    driver.sick = ""
+    await manager.drivers._tell(driver, True, "driver is healthy again")
     await cluster.until("the claim is served", lambda: cluster.runs("solver"), 60)
 
 

@@ -24,8 +24,9 @@ from kubeqos.node.admission.managers.memory import MemoryManager
 from kubeqos.node.admission.transaction import Admission, TopologySettings
 from kubeqos.node.api.nodestatus import allocatable, node_annotations, texts
 from kubeqos.node.config.settings import NodeSettings
-from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
+from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.fit import Explanation, feasible
+from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.shape import Shape, compile_shape
 from kubeqos.plugins.managers import AdmittedPod

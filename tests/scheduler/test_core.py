@@ -197,6 +197,10 @@ def test_gated_and_foreign_pods_are_left_alone() -> None:
     assert story.decide() == []
 
 
+TEMPLATE = {"spec": {"spec": {"resourceClassName": "cores", "parametersRef": {"kind": "ConfigMap", "name": "cfg"}}}}
+CONFIG = {"data": {"config.json": '{"cores": ["1"], "cpu attributes": [["EXCLUSIVE"]]}'}}
+
+
 def test_a_claim_waits_until_its_class_is_known_and_goes_to_the_driver() -> None:
     story = Story()
     story.core.node_changed(node("plain"), "plain", 0)
@@ -205,9 +209,15 @@ def test_a_claim_waits_until_its_class_is_known_and_goes_to_the_driver() -> None
     story.see(pod("p", resourceClaims=claims))
     (report,) = story.decide()
     assert isinstance(report, Report)
-    assert report.message == 'waiting for resource claim template "t"'
-    story.core.claims.template("default/t", "cores")
-    story.core.claims.resource_class("cores", "d")
+    assert report.message == 'waiting for claims: ResourceClaimTemplate "default/t" does not exist'
+    assert story.core.claims.seen("ResourceClaimTemplate", "default/t", TEMPLATE)
+    assert story.core.claims.seen("ResourceClass", "cores", {"driverName": "d"})
+    story.core.claims_changed(10)
+    (report,) = story.decide()
+    assert isinstance(report, Report)
+    assert report.message == 'waiting for claims: ConfigMap "default/cfg" does not exist'
+    assert story.core.claims.seen("ConfigMap", "default/cfg", CONFIG)
+    assert not story.core.claims.seen("ConfigMap", "default/cfg", {"data": {**CONFIG["data"], "more": "x"}})
     story.core.claims_changed(20)
     story.see(pod("p", resourceClaims=claims))
     assert brief(story.decide()) == [("bind", "p", "cci")]
@@ -223,11 +233,12 @@ def test_a_claim_that_comes_after_its_pods_sends_all_of_them_to_the_driver() -> 
     names = ("a", "b", "c")
     story.see(*(pod(name, resourceClaims=claims) for name in names))
     assert {one[0] for one in brief(story.decide())} == {"report"}
-    story.core.claims.template("default/t", "cores")
+    story.core.claims.seen("ResourceClaimTemplate", "default/t", TEMPLATE)
+    story.core.claims.seen("ConfigMap", "default/cfg", CONFIG)
     story.core.claims_changed(story.now)
     story.now = 30.0
     assert {one[0] for one in brief(story.decide())} == {"report"}  # its class is still to come
-    story.core.claims.resource_class("cores", "d")
+    story.core.claims.seen("ResourceClass", "cores", {"driverName": "d"})
     story.core.claims_changed(story.now)
     story.now = 60.0
     assert sorted(brief(story.decide())) == [("bind", name, "cci") for name in names]
@@ -238,14 +249,18 @@ def test_a_compute_policy_goes_where_one_driver_is() -> None:
     story.core.node_changed(node("plain"), "plain", 0)
     story.core.node_changed(node("both", **{"kubeqos.io/compute-drivers": "d,e"}), "both", 0)
     asked = pod("p")
-    asked["metadata"]["annotations"] = {"cci.resources.alpha.kubernetes.io/container.c": "cci-exclusive"}
+    asked["metadata"]["annotations"] = {"cci.resources.alpha.kubernetes.io/container.c": "cci-shared"}
+    wrong = pod("w")
+    wrong["metadata"]["annotations"] = {"cci.resources.alpha.kubernetes.io/container.c": "cci-exclusive"}
     usual = pod("q")
     usual["metadata"]["annotations"] = {"cci.resources.alpha.kubernetes.io/pod": "cci-default"}
-    story.see(asked, usual)
+    story.see(asked, wrong, usual)
     found = {effect.pod.name: effect for effect in story.decide() if isinstance(effect, Bind | Report)}
     assert isinstance(found["q"], Bind)
     report = found["p"]
     assert isinstance(report, Report) and "2 node(s) don't run one compute driver" in report.message
+    report = found["w"]  # 100m are no whole core: every node would refuse it
+    assert isinstance(report, Report) and report.message.startswith("claims that no node can serve: spec.containers[0]")
     story.now = 60.0
     story.core.node_changed(node("cci", **{"kubeqos.io/compute-drivers": "d"}), "cci", story.now)
     assert brief(story.decide()) == [("bind", "p", "cci")]
@@ -340,7 +355,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 def _use(cluster: Any, row: int, placed: Any) -> list[tuple[Any, int]]:
-    from kubeqos.placement.cluster import class_use
+    from kubeqos.placement.nodes import class_use
 
     return list(class_use(placed.shape, cluster.rows[row].classes))
 

@@ -18,6 +18,7 @@ from kubeqos.client.resources import NODES, PODS
 from kubeqos.codec import encode_json
 from kubeqos.model.objects import ContainerView, PodSpec
 from kubeqos.placement.shape import Shape
+from kubeqos.scheduler.claims import NO_CLAIMS, ClaimState
 from kubeqos.scheduler.core import Bind, PodKey, Scheduler
 from kubeqos.scheduler.reading import ENVELOPE, SpecValues
 from kubeqos.scheduler.service import binding_of
@@ -78,9 +79,9 @@ async def test_a_pod_has_the_same_shape_before_and_after_our_server_binds_it(api
     await api.create(PODS, web("web-new"), "default")
     (waiting,) = (await api.list(PODS, "default")).items
     memo = ShapeMemo()
-    first = memo.shape_of(waiting, ENVELOPE.decode(waiting), frozenset())
+    first = memo.shape_of(waiting, ENVELOPE.decode(waiting), NO_CLAIMS)
     for raw in await placed(api, 3):
-        assert memo.shape_of(raw, ENVELOPE.decode(raw), frozenset()) is first
+        assert memo.shape_of(raw, ENVELOPE.decode(raw), NO_CLAIMS) is first
     assert first.node_name == ""
     assert len(memo) == 1
 
@@ -107,15 +108,15 @@ async def test_what_the_scheduler_places_and_then_hears_of_is_charged_once(api: 
 async def test_a_resized_pod_gets_a_shape_of_its_own(api: TransportApi) -> None:
     one, two = await placed(api, 2)
     memo = ShapeMemo()
-    smaller = memo.shape_of(one, ENVELOPE.decode(one), frozenset())
+    smaller = memo.shape_of(one, ENVELOPE.decode(one), NO_CLAIMS)
     grown = one.replace(b'"cpu":"100m"', b'"cpu":"200m"')
-    assert memo.shape_of(grown, ENVELOPE.decode(grown), frozenset()).requests["cpu"] == 200
-    assert memo.shape_of(two, ENVELOPE.decode(two), frozenset()) is smaller
+    assert memo.shape_of(grown, ENVELOPE.decode(grown), NO_CLAIMS).requests["cpu"] == 200
+    assert memo.shape_of(two, ENVELOPE.decode(two), NO_CLAIMS) is smaller
 
 
-def shape_of(memo: ShapeMemo, raw: Raw, drivers: frozenset[str] = frozenset()) -> Shape:
+def shape_of(memo: ShapeMemo, raw: Raw, claims: ClaimState = NO_CLAIMS) -> Shape:
     encoded = encode_json(raw)
-    return memo.shape_of(encoded, ENVELOPE.decode(encoded), drivers)
+    return memo.shape_of(encoded, ENVELOPE.decode(encoded), claims)
 
 
 def with_token_volume(raw: Raw, suffix: str) -> Raw:
@@ -160,8 +161,8 @@ def test_what_placement_looks_at_makes_another_pod(change: Raw) -> None:
 
 def test_claim_drivers_make_another_pod() -> None:
     memo = ShapeMemo()
-    assert shape_of(memo, web("a"), frozenset({"cci"})) is not shape_of(memo, web("a"))
-    assert shape_of(memo, web("a"), frozenset({"cci"})).claim_drivers == ("cci",)
+    assert shape_of(memo, web("a"), ClaimState(frozenset({"cci"}))) is not shape_of(memo, web("a"))
+    assert shape_of(memo, web("a"), ClaimState(frozenset({"cci"}))).claim_drivers == ("cci",)
 
 
 def reordered(value: Any) -> Any:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from kubeqos.manifests import parse
+from kubeqos.model.hardware.named import kep80
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
+from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.shape import Shape, compile_shape
 from kubeqos.simulation.rehearsal import Rehearsed, rehearse_pods
 from kubeqos.simulation.scaleup import Waiting
+from kubeqos.simulation.snapshot import snapshot
+from kubeqos.views.fitting import claims_of, pods_of
+from kubeqos.views.pending import looked_at
+from tests.scheduler.test_claims import Node
 
 
 def shape(cpu: str, priority: int = 0, **spec: Any) -> Shape:
@@ -56,3 +64,66 @@ def test_a_pod_that_never_preempts_evicts_nobody() -> None:
     (answer,) = rehearse_pods(here, [waiting("new", "1", 9, preemptionPolicy="Never")])
     assert not answer.fits
     assert answer.evicts == ()
+
+
+CLAIMED = """
+apiVersion: resource.k8s.io/v1alpha1
+kind: ResourceClass
+metadata: {name: cores}
+driverName: reference.cci.kubeqos.io
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: cfg}
+data: {config.json: '{"cores": ["30"], "cpu attributes": [["EXCLUSIVE", "CORE-SIBLING-DENIED"]]}'}
+---
+apiVersion: resource.k8s.io/v1alpha1
+kind: ResourceClaimTemplate
+metadata: {name: denied}
+spec: {spec: {resourceClassName: cores, parametersRef: {kind: ConfigMap, name: cfg}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: hpc}
+spec:
+  replicas: 2
+  template:
+    spec:
+      resourceClaims: [{name: mine, resourceClaimTemplateName: denied}]
+      containers:
+      - name: main
+        resources: {requests: {cpu: "30"}, limits: {cpu: "30"}, claims: [{name: mine}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: large}
+spec: {containers: [{name: main, resources: {requests: {cpu: "45"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: policy, annotations: {cci.resources.alpha.kubernetes.io/pod: cci-exclusive}}
+spec: {containers: [{name: main, resources: {requests: {cpu: "20"}, limits: {cpu: "20"}}}]}
+"""
+
+
+def test_claims_are_rehearsed_as_the_node_admits_them(tmp_path: Path) -> None:
+    """30 cores without siblings keep 60 of 80 CPUs: one of two replicas fits, and no pod of 45 beside it."""
+    manifests = parse(CLAIMED, "claims.yaml")
+    nodes = [Node(kep80(), tmp_path).raw()]
+    found, _ = snapshot(nodes, [], claims_of(manifests, "default"))
+    answers = {one.pod: one for one in rehearse_pods(found, pods_of(manifests, [], "default"))}
+    assert {name: one.node for name, one in answers.items()} == {
+        "default/hpc-1": "n", "default/hpc-2": "", "default/large": "", "default/policy": ""}  # fmt: skip
+    assert "node(s) cannot serve the pod's claims (not enough cpus available" in answers["default/hpc-2"].because
+    assert "Insufficient cpu beside the cores that claims keep" in answers["default/large"].because
+
+
+def test_why_knows_what_claims_wait_for(tmp_path: Path) -> None:
+    manifests = parse(CLAIMED, "claims.yaml")
+    template = next(one.raw for one in manifests if one.kind == "Deployment")["spec"]["template"]
+    raw = {**template, "metadata": {"name": "hpc", "namespace": "default", "uid": "u"}}
+    nodes = [Node(kep80(), tmp_path).raw()]
+    assert looked_at(raw, nodes, [], {}, fix=True) == {
+        "waits": 'waiting for claims: ResourceClaimTemplate "default/denied" does not exist'
+    }
+    assert looked_at(raw, nodes, [], claims_of(manifests, "default"), fix=True) == {"now": "n would take it now"}

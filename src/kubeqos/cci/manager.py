@@ -28,6 +28,7 @@ from kubeqos.cci.store import FILE_NAME, Store
 from kubeqos.errors import RemoteError, StateError
 from kubeqos.logs import logger
 from kubeqos.model.annotations.computepolicies import compute_policy
+from kubeqos.model.annotations.topologysummary import ComputeSummary, Down
 from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, HOLDINGS_ANNOTATION
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
@@ -47,7 +48,9 @@ from kubeqos.topology.alignment.hints import Hint, Offer
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.claims.asks import Wrong, asks_of
 from kubeqos.topology.claims.holdings import Holding, Key, StoredContainer
+from kubeqos.topology.claims.serving import Terms
 from kubeqos.topology.claims.sharing import because, memory_nodes, place, pool_of, running_on, said
+from kubeqos.topology.claims.summary import summary_of
 
 NOT_STORED = "CCIStateError"
 CONDITION = "ComputeDriversReady"
@@ -348,10 +351,20 @@ class CciManager:
     def node_resources(self) -> Sequence[NodeResource]:
         """The CPUs that the scheduler may count on.
 
-        Claims repeat their cores as requests. Siblings that they keep idle are in nobody's requests, nor for anybody.
+        Claims repeat their cores as requests. What they keep beyond that (idle siblings) is in nobody's requests.
         """
         online = self.machine.online
-        return [NodeResource("cpu", len(online), max(0, len(online - self.settings.reserved) - self.store.idle))]
+        return [NodeResource("cpu", len(online), max(0, len(online - self.settings.reserved) - self.store.kept))]
+
+    def compute(self) -> ComputeSummary:
+        """What the scheduler has to know to decide as admission here does."""
+        return summary_of(self.store, Terms(self.settings.standard_minimum, self.settings.thread_granularity))
+
+    def down(self) -> Sequence[Down]:
+        """Drivers that are sick. Where the alpha rule holds their pods run all the same, and nobody is kept off."""
+        if self.settings.best_effort_without_driver:
+            return ()
+        return [Down(one.name, one.sick, driver=True) for one in self.drivers.table.values() if one.sick]
 
     def node_annotations(self) -> Mapping[str, str]:
         """What the scheduler reads to find nodes that run a claim's driver."""
@@ -442,6 +455,7 @@ class CciManager:
             self._emit("ComputeDriverUnavailable", f"{driver.name}: {message}")
         if well:
             await self._deliver_to(driver.name)
+        self._changed()  # the node says of itself who is away
 
     # ---- Details
 

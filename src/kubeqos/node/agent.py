@@ -383,6 +383,7 @@ class NodeAgent:
         while True:
             await changed.wait()
             changed.clear()
+            self._spawn(self.node.write_soon())
             await self.update_containers()
 
     async def refresh_runtime(self) -> None:

@@ -8,57 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
 from kubeqos.errors import KubeqosError
 from kubeqos.model.annotations.computepolicies import ANY_DRIVER
-from kubeqos.model.annotations.topologysummary import NO_SUMMARY, TopologySummary
-from kubeqos.model.objects import NodeView, Taint
+from kubeqos.model.objects import Taint
+from kubeqos.placement.computing import ServedMemo
 from kubeqos.placement.indexes import Bools, Floats, Interner, Ints, LabelIndex, PodGroups, Small, grown
-from kubeqos.placement.numa import Free, can_align, free_now
-from kubeqos.placement.pools import (
-    NO_RULES,
-    WHOLE,
-    Need,
-    PoolKey,
-    RuleSet,
-    amount_of,
-    is_short_of_open,
-    pool_need,
-    pool_use,
-    rule_set,
-    shares,
-)
-from kubeqos.placement.shape import HostPort, Shape
+from kubeqos.placement.nodes import NodeFacts, PlacedPod, Row, class_use
+from kubeqos.placement.pools import NO_RULES, WHOLE, PoolKey, RuleSet, amount_of, pool_use, rule_set
 from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, catalog
 
 NO_CLASS = -1
 LEVELS = {None: 0, Level.POD: 1, Level.CONTAINER: 2}
 SOFT_TAINT = "PreferNoSchedule"
 HOSTNAME = "kubernetes.io/hostname"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """A node as placement sees it: the API object, and what its agent publishes beside it."""
-
-    view: NodeView
-    drivers: frozenset[str] = frozenset()
-    topology: TopologySummary = NO_SUMMARY
-
-
-class PlacedPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod that holds resources on a node."""
-
-    uid: str
-    name: str
-    shape: Shape
-    started: float = 0.0
-    """Seconds; later pods are preempted first among equals."""
-    preemptible: bool = True
 
 
 class Column:
@@ -74,52 +39,6 @@ class Column:
         extra = rows - len(self.used)
         self.capacity = np.concatenate([self.capacity, np.full(extra, absent, dtype=np.int64)])
         self.used = np.concatenate([self.used, np.zeros(extra, dtype=np.int64)])
-
-
-@dataclass(slots=True)
-class Row:
-    """What a row holds that is no number."""
-
-    facts: NodeFacts
-    classes: Catalog
-    rules: dict[str, RuleSet] = field(default_factory=dict)
-    """How plugins divide each resource."""
-    pods: dict[str, PlacedPod] = field(default_factory=dict)
-    ports: list[HostPort] = field(default_factory=list)
-    aligned_free: Free | None = None
-    """What is free on each NUMA node; None when that has to be worked out anew."""
-
-    def can_align(self, shape: Shape) -> bool:
-        """Whether the node's topology manager would let the pod in."""
-        topology = self.facts.topology
-        if self.aligned_free is None:
-            self.aligned_free = free_now(topology, {uid: pod.shape for uid, pod in self.pods.items()})
-        return can_align(topology, self.aligned_free, shape)
-
-    def keys_of(self, pod: PlacedPod) -> Iterator[ClassKey | PoolKey]:
-        """The classes and pools that a pod holds here."""
-        for key, _ in class_use(pod.shape, self.classes):
-            yield key
-        for pool, _ in pool_use(pod.shape, self.facts.topology, self.rules, pod.uid):
-            yield pool
-
-    def would_starve(self, shape: Shape, resource: str) -> bool:
-        """Whether somebody needs at least one unit of the pool that a pod would carve up wholly."""
-        rules = self.rules[resource]
-        return any(shares(one, rules) for one in (shape, *(pod.shape for pod in self.pods.values())))
-
-    def is_short_of_open(self, shape: Shape, resource: str, need: Need, left: int) -> bool:
-        """Whether the NUMA nodes that a bound pod may use have too little; `left` is what nobody owns at all."""
-        starves = self.would_starve(shape, resource)
-        return is_short_of_open(shape, resource, self.facts.topology, need, left, starves)
-
-    def waits_to_hear(self, resource: str) -> bool:
-        """Whether a pod with units of its own is on its way here, so that where is not known yet."""
-        owned = self.facts.topology.pools[resource].owned
-        for uid, pod in self.pods.items():
-            if uid not in owned and (found := pool_need(pod.shape, resource, self.rules[resource])) and found.units:
-                return True
-        return False
 
 
 class Cluster:
@@ -140,6 +59,11 @@ class Cluster:
         self.divided: set[int] = set()
         self.aligning: set[int] = set()
         """Rows whose topology manager may refuse a pod."""
+        self.computing: set[int] = set()
+        """Rows that tell who holds which CPUs by claims."""
+        self.served = ServedMemo()
+        self.ailing: set[int] = set()
+        """Rows where a plugin or driver is down."""
         self.kept_off: dict[Hashable, dict[int, str]] = {}
         """What pods ask for → rows that refused such pods lately, and with which reason."""
         self.labels = LabelIndex(rows)
@@ -344,7 +268,9 @@ class Cluster:
         if row in self.divided:
             for pool, amount in pool_use(shape, held.facts.topology, held.rules, pod.uid):
                 self.pool_column(pool).used[row] += sign * amount
-        held.aligned_free = None
+        if shape.compute is not None:
+            (held.claimants.add if sign > 0 else held.claimants.discard)(pod.uid)
+        held.changed()
         self._weigh_load(row)
         for port in shape.host_ports:
             if sign > 0:
@@ -410,6 +336,10 @@ class Cluster:
     def _write_topology(self, row: int, held: Row) -> None:
         summary = held.facts.topology
         (self.aligning.add if summary.aligns else self.aligning.discard)(row)
+        computes = summary.compute is not None and held.facts.machine is not None
+        (self.computing.add if computes else self.computing.discard)(row)
+        (self.ailing.add if summary.down else self.ailing.discard)(row)
+        held.changed()
         self._clear_pools(row)
         held.rules = {resource: rule_set(division, summary) for resource, division in summary.pools.items()}
         for resource, division in summary.pools.items():
@@ -436,6 +366,8 @@ class Cluster:
             column.used[row] = 0
         self._clear_pools(row)
         self.aligning.discard(row)
+        self.computing.discard(row)
+        self.ailing.discard(row)
         self.labels.write(row, {})
         self.taint_set[row] = self.taint_sets.number(())
         self.unschedulable[row] = False
@@ -478,17 +410,3 @@ class Cluster:
 
 def _add(column: Ints, row: int, amount: int) -> None:
     column[row] = column.item(row) + amount  # plain numbers: half the time of `+=` on one element
-
-
-def class_use(shape: Shape, offered: Catalog) -> Iterator[tuple[ClassKey, int]]:
-    """The class assignments a pod of this shape takes on a node with these classes."""
-    for need in shape.class_needs:
-        kind = offered.types.get(need.resource)
-        if kind is None:
-            continue
-        if kind.level is Level.CONTAINER:
-            for cls, count in need.container_classes.items():
-                yield (Level.CONTAINER, need.resource, cls), count
-        else:
-            for cls in need.pod_classes:
-                yield (Level.POD, need.resource, cls), 1

@@ -8,15 +8,18 @@ as long as no node divides its resources in a new way (`Cluster.divisions`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kubeqos.placement.cluster import LEVELS, Cluster, Column
-from kubeqos.placement.findings import NUMA, Finding
+from kubeqos.placement.computing import Answer
+from kubeqos.placement.findings import COMPUTE, NUMA, Finding
 from kubeqos.placement.indexes import Ints
 from kubeqos.placement.pools import WHOLE, Need, amount_of, pool_need
 from kubeqos.placement.rows import At, ManyRows, Number, OneRow, Truth
 from kubeqos.placement.shape import ClassNeed, Shape
 from kubeqos.rules.qos.classes import ClassKey, Level
+from kubeqos.topology.answers import Unsatisfiable
+from kubeqos.topology.claims.serving import Served
 
 _NATIVE_ORDER = {"cpu": 0, "memory": 1, "ephemeral-storage": 2}
 
@@ -273,12 +276,80 @@ def numa_checks(cluster: Cluster, shape: Shape) -> Iterator[Check]:
     )
 
 
+# -- claims (KEP-3675) ---------------------------------------------------------------------------------------------
+
+
+def compute_checks(cluster: Cluster, shape: Shape) -> Iterator[Check]:
+    """Claims that the node's drivers could not serve, attribute by attribute; and CPUs that claims keep idle."""
+    checks = _ComputeChecks(cluster, shape)
+    if shape.compute is not None:
+        yield checks.served()
+    if shape.requests.get("cpu"):
+        yield checks.room()
+
+
+@dataclass(frozen=True, slots=True)
+class _ComputeChecks:
+    """What a pod asks of rows that tell who holds which CPUs by claims."""
+
+    cluster: Cluster
+    shape: Shape
+    words: dict[str, int] = field(default_factory=dict)
+    """Why claims cannot be served, numbered: findings tell texts by numbers."""
+
+    def concerned(self, at: At) -> Truth:
+        return at.among(self.cluster.computing)
+
+    def answer(self, row: int) -> Answer | None:
+        found = self.cluster.rows[row].compute()
+        assert self.shape.compute is not None
+        return found.answer(self.shape.compute, self.cluster.served) if found is not None else None
+
+    def served(self) -> Check:
+        """The check that the allocators of `topology` find CPUs for every group."""
+
+        def unserved(row: int) -> bool:
+            return isinstance(self.answer(row), Unsatisfiable)
+
+        def because(row: int) -> int:
+            return self.words.setdefault(str(self.answer(row)), len(self.words)) if unserved(row) else 0
+
+        return Check(
+            lambda at: at.ask(self.concerned(at), unserved),
+            lambda number: f"node(s) cannot serve the pod's claims ({list(self.words)[number]})",
+            lambda at: (at.count(self.concerned(at), because),),
+            resolvable=_always,
+            waits_for=COMPUTE,
+            comes_by_itself=True,
+        )
+
+    def room(self) -> Check:
+        """CPUs that are nobody's request and yet nobody's: kept by this pod's claims, or by some on their way."""
+        wanted = self.shape.requests["cpu"]
+
+        def is_short(row: int) -> bool:
+            more = self.cluster.rows[row].unforeseen()
+            if self.shape.compute is not None:
+                answer = self.answer(row)
+                more += 1000 * answer.kept if isinstance(answer, Served) else 0
+            return bool(more and wanted + more > _free(self.cluster.cpu, OneRow(row)))
+
+        return Check(
+            lambda at: at.ask(self.concerned(at), is_short),
+            "Insufficient cpu beside the cores that claims keep",
+            resolvable=_always,
+            waits_for="cpu",
+            comes_by_itself=True,
+        )
+
+
 COUNTED = {
     "NodePorts": port_checks,
     "NodeResourcesFit": resource_checks,
     "QOSResources": class_checks,
     "ResourcePools": pool_checks,
     "NUMATopology": numa_checks,
+    "ComputeFit": compute_checks,
 }
 
 

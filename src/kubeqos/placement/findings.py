@@ -14,6 +14,12 @@ COMPANY: Final = "company"
 NUMA: Final = "numa"
 """What pods wait for that find no NUMA node with room for all that they want on one."""
 
+COMPUTE: Final = "compute"
+"""What pods wait for whose claims no node can serve."""
+
+DOWN: Final = "down"
+"""What pods wait for on nodes whose plugin or driver is down."""
+
 
 class Finding:
     """One reason, for the rows it holds for. Texts are made only when somebody asks.

@@ -15,19 +15,21 @@ from functools import cached_property
 import numpy as np
 
 from kubeqos.model.annotations.computepolicies import ANY_DRIVER
+from kubeqos.model.annotations.topologysummary import Down
 from kubeqos.model.objects import Taint
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.counted import (
     COUNTED,
     Check,
     class_checks,
+    compute_checks,
     numa_checks,
     pool_checks,
     port_checks,
     resource_checks,
 )
 from kubeqos.placement.domains import affinity_findings, spread_findings
-from kubeqos.placement.findings import COMPANY, NUMA, Finding
+from kubeqos.placement.findings import COMPANY, COMPUTE, DOWN, NUMA, Finding
 from kubeqos.placement.indexes import Bools, Rows
 from kubeqos.placement.pools import PoolKey
 from kubeqos.placement.rows import EVERY_ROW, ManyRows
@@ -90,6 +92,26 @@ def claims(cluster: Cluster, shape: Shape, rows: Rows, _: NamespaceLabels) -> It
         yield Finding(~cluster.driver_column(driver)[rows], f"node(s) don't run {named}")
 
 
+def peers_down(cluster: Cluster, shape: Shape, rows: Rows, _: NamespaceLabels) -> Iterator[Finding]:
+    """Nodes whose resource plugin or compute driver is down, if the pod would have to wait for it there."""
+    waiting: dict[str, list[int]] = {}
+    for row in cluster.ailing:
+        for down in cluster.rows[row].facts.topology.down:
+            if _waits_for(shape, down):
+                waiting.setdefault(str(down), []).append(row)
+    for text, ailing in sorted(waiting.items()):
+        refused = ManyRows(cluster, rows).among(ailing)
+        yield Finding(refused, f"node(s) whose {text}", waits_for=DOWN, comes_by_itself=True)
+
+
+def _waits_for(shape: Shape, down: Down) -> bool:
+    if down.driver:
+        return down.name in shape.claim_drivers or ANY_DRIVER in shape.claim_drivers
+    if shape.left_alone:
+        return False
+    return down.everybody or shape.marks.role in down.roles or any(shape.requests.get(one) for one in down.resources)
+
+
 def refusals(cluster: Cluster, shape: Shape, rows: Rows, _: NamespaceLabels) -> Iterator[Finding]:
     """Nodes that refused a pod that asks for the same, a short while ago."""
     refusing = cluster.kept_off.get(shape.asks)
@@ -130,8 +152,10 @@ FILTERS: Mapping[str, Filter] = {
     "NodeResourcesFit": _counted(resource_checks),
     "QOSResources": _counted(class_checks),
     "ComputeClaims": claims,
+    "PeersDown": peers_down,
     "ResourcePools": _counted(pool_checks),
     "NUMATopology": _counted(numa_checks),
+    "ComputeFit": _counted(compute_checks),
     "NodeRefusals": refusals,
     "PodTopologySpread": spread,
     "InterPodAffinity": pod_affinity,
@@ -255,6 +279,8 @@ def freed_by(shape: Shape, keys: Iterable[ClassKey | PoolKey] = ()) -> set[Hasha
     freed: set[Hashable] = {name for name, amount in shape.requests.items() if amount}
     if shape.aligned:
         freed.add(NUMA)
+    if shape.compute is not None:
+        freed.add(COMPUTE)
     freed.update(("pods", COMPANY), keys)
     if shape.host_ports:
         freed.add("ports")

@@ -41,6 +41,10 @@ class OneRow:
         """The answer to what no arithmetic on columns can tell, if the row is concerned."""
         return concerned and question(self.row)
 
+    def count(self, concerned: Truth, question: Callable[[int], int]) -> Number:
+        """A number that no arithmetic on columns can tell, if the row is concerned; else none."""
+        return question(self.row) if concerned else 0
+
     larger: Callable[..., Any] = staticmethod(max)
     smaller: Callable[..., Any] = staticmethod(min)
     whole: Callable[..., Any] = staticmethod(int)
@@ -71,6 +75,13 @@ class ManyRows:
         for index in np.flatnonzero(concerned).tolist():
             answers[index] = question(int(self.numbers[index]))
         return answers
+
+    def count(self, concerned: Truth, question: Callable[[int], int]) -> Number:
+        """The numbers of those rows that are concerned."""
+        numbers = np.zeros(len(concerned), dtype=np.int64)
+        for index in np.flatnonzero(concerned).tolist():
+            numbers[index] = question(int(self.numbers[index]))
+        return numbers
 
     larger: Callable[..., Any] = staticmethod(np.maximum)
     smaller: Callable[..., Any] = staticmethod(np.minimum)

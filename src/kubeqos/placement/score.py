@@ -19,6 +19,7 @@ from kubeqos.placement.selectors import NamespaceLabels, term_matches
 from kubeqos.placement.shape import Shape
 from kubeqos.placement.spreading import MAX_POINTS, spread_points
 from kubeqos.rules.taints import tolerates
+from kubeqos.topology.claims.serving import Served
 
 _MEGABYTE = 1 << 20
 _IMAGE_FLOOR, _IMAGE_CEILING = 23 * _MEGABYTE, 1000 * _MEGABYTE
@@ -42,6 +43,7 @@ class Weights:
     spread: int = 2
     pod_affinity: int = 2
     most_allocated: bool = False
+    claims: int = 2
 
 
 DEFAULT_WEIGHTS = Weights()
@@ -70,6 +72,17 @@ def class_availability(cluster: Cluster, shape: Shape, at: At, taken: bool = Fal
         part = used if taken else capacity - used
         points = points + (capacity == 0) * MAX_POINTS + (capacity > 0) * part * MAX_POINTS // at.larger(capacity, 1)
     return points // max(len(shape.class_keys), 1)
+
+
+def claims_met(cluster: Cluster, shape: Shape, at: At) -> Number:
+    """Prefer nodes that meet what claims wish for beside what they demand (KEP-3675: the attributes -PREFERRED)."""
+
+    def points(row: int) -> int:
+        found, need = cluster.rows[row].compute(), shape.compute
+        answer = found.answer(need, cluster.served) if found is not None and need is not None else None
+        return MAX_POINTS // (1 + len(answer.unmet)) if isinstance(answer, Served) else 0
+
+    return at.count(at.among(cluster.computing), points)
 
 
 def image_locality(cluster: Cluster, shape: Shape, rows: Rows) -> Ints:
@@ -116,11 +129,12 @@ def load_parts(cluster: Cluster, shape: Shape, at: At, weights: Weights) -> dict
     if weights.balance and not shape.best_effort:
         gained = balance(cpu / cpu_size, memory / memory_size, at.read(cluster.unevenness), at)
         parts["balance"] = weights.balance * gained
-    if shape.class_needs:
-        if weights.classes:
-            taken = weights.most_allocated
-            parts["classes"] = weights.classes * class_availability(cluster, shape, at, taken)
-    elif weights.keep_classes:
+    if shape.class_needs and weights.classes:
+        taken = weights.most_allocated
+        parts["classes"] = weights.classes * class_availability(cluster, shape, at, taken)
+    if shape.compute is not None and weights.claims:
+        parts["claims"] = weights.claims * claims_met(cluster, shape, at)
+    if weights.keep_classes and not shape.class_needs:
         parts["no scarce classes"] = weights.keep_classes * (MAX_POINTS - at.read(cluster.scarce_free))
     return parts
 

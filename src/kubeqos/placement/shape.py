@@ -24,6 +24,7 @@ from kubeqos.model.objects import (
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.qos.classes import ClassKey, Level, demand
 from kubeqos.rules.qos.podqos import QosClass, aggregate, effective_class, effective_requests
+from kubeqos.topology.claims.serving import ComputeNeed
 
 # What a container without a request counts for in scoring, so that a node full of such pods does not look empty.
 _SCORING_DEFAULTS = (("cpu", Quantity.from_milli(100)), ("memory", Quantity.from_int(200 << 20)))
@@ -121,6 +122,8 @@ class Shape:
     preferred_affinity: tuple[WeightedPodAffinityTerm, ...]
     preferred_anti_affinity: tuple[WeightedPodAffinityTerm, ...]
     claim_drivers: tuple[str, ...]
+    compute: ComputeNeed | None
+    """What it asks of compute drivers, by claims or by a policy."""
     exclusive_cpus: tuple[int, ...]
     """Whole CPUs each container of a Guaranteed pod wants for itself, largest first."""
     aligned: tuple[Unit, ...]
@@ -156,10 +159,11 @@ def compile_shape(
     *,
     classes: bool = True,
     claim_drivers: Collection[str] = (),
+    compute: ComputeNeed | None = None,
     ignored_resources: Collection[str] = (),
     ignored_groups: Collection[str] = (),
 ) -> Shape:
-    """The shape of a pod. `classes` is the gate QOSResources; `claim_drivers` are those of the pod's claims."""
+    """The shape of a pod. `classes` is the gate QOSResources; its claims ask `claim_drivers` for `compute`."""
     spec = pod.spec
     scoring_cpu, scoring_memory = scoring_amounts(spec)
     requests = pod_amounts(spec)
@@ -201,6 +205,7 @@ def compile_shape(
         preferred_affinity=tuple(pod_affinity.preferred) if pod_affinity else (),
         preferred_anti_affinity=tuple(pod_anti.preferred) if pod_anti else (),
         claim_drivers=tuple(sorted(claim_drivers)),
+        compute=compute,
         exclusive_cpus=_exclusive_cpus(spec) if guaranteed else (),
         aligned=aligned_units(spec) if guaranteed else (),
         aligned_pod=aligned_pod(spec) if guaranteed else NO_UNIT,
@@ -208,7 +213,7 @@ def compile_shape(
         marks=marks_of_pod(pod.metadata),
         left_alone=is_left_alone(pod.metadata),
         has_init=any(not one.is_sidecar for one in spec.init_containers),
-        asks=_asks(pod, qos, tuple(sorted(claim_drivers)), classes),
+        asks=_asks(pod, qos, (tuple(sorted(claim_drivers)), compute), classes),
         images=tuple(container.image for container in (*spec.init_containers, *spec.containers) if container.image),
         ignored=_ignored(requests, ignored_resources, ignored_groups),
         group=(pod.metadata.namespace, frozenset(pod.metadata.labels.items())),
@@ -334,16 +339,16 @@ def draws(pod: PodView) -> dict[str, Draw]:
     return found
 
 
-def with_drivers(shape: Shape, drivers: Collection[str]) -> Shape:
-    """The same shape, for a pod whose claims turned out to need these drivers."""
+def with_claims(shape: Shape, drivers: Collection[str], compute: ComputeNeed | None) -> Shape:
+    """The same shape, for a pod whose claims turned out to need these drivers, and this of them."""
     known = tuple(sorted(drivers))
-    if shape.claim_drivers == known:
+    if shape.claim_drivers == known and shape.compute == compute:
         return shape
     *others, _ = cast(tuple[Hashable, ...], shape.asks)
-    return replace(shape, claim_drivers=known, asks=(*others, known))
+    return replace(shape, claim_drivers=known, compute=compute, asks=(*others, (known, compute)))
 
 
-def _asks(pod: PodView, qos: QosClass, drivers: tuple[str, ...], classes: bool) -> Hashable:
+def _asks(pod: PodView, qos: QosClass, claims: Hashable, classes: bool) -> Hashable:
     meta, spec = pod.metadata, pod.spec
     containers = tuple(
         (
@@ -355,7 +360,7 @@ def _asks(pod: PodView, qos: QosClass, drivers: tuple[str, ...], classes: bool) 
     )
     marked = tuple(sorted({**only_marks(meta.labels), **only_marks(meta.annotations)}.items()))
     pod_wide = tuple((each.name, each.class_) for each in spec.qos_resources) if classes else ()
-    return (qos, containers, pod_wide, marked, drivers)
+    return (qos, containers, pod_wide, marked, claims)
 
 
 def _ignored(requests: Mapping[str, int], names: Collection[str], groups: Collection[str]) -> frozenset[str]:

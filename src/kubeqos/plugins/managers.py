@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from kubeqos.model.annotations.topologysummary import ByNuma, Division
+from kubeqos.model.annotations.topologysummary import ByNuma, ComputeSummary, Division, Down
 from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.rules.qos.podqos import QosClass
@@ -254,6 +254,22 @@ class Divides(Protocol):
 
     def divisions(self) -> Mapping[str, tuple[Division, Mapping[str, float]]]:
         """Resource → how it is divided, and what the containers of each pool request."""
+
+
+@runtime_checkable
+class ServesClaims(Protocol):
+    """A manager that gives CPUs by claims, and can tell who holds what."""
+
+    def compute(self) -> ComputeSummary:
+        """What the scheduler has to know to decide as admission here does."""
+
+
+@runtime_checkable
+class DependsOnPeers(Protocol):
+    """A manager that cannot serve some pods while a peer of its own is away."""
+
+    def down(self) -> Sequence[Down]:
+        """The peers that cannot be asked now, and whom that concerns."""
 
 
 @runtime_checkable

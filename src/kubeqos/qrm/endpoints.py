@@ -7,6 +7,7 @@ the releases that it missed, and compared with the allocations.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 
 from kubeqos.errors import RemoteError
 from kubeqos.logs import logger
+from kubeqos.model.annotations.topologysummary import Down
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.distrust import RefusedAnswers
 from kubeqos.plugins.managers import NodeResource
@@ -165,11 +167,16 @@ class Endpoints:
         self.refused.forget(name)
         return True
 
-    def expect(self, name: str, capacity: dict[str, Capacity], options: pb.ResourcePluginOptions) -> None:
-        """A plugin that was there before a restart: what it serves is known, and its grace begins now."""
+    def expect(
+        self, name: str, capacity: dict[str, Capacity], options: pb.ResourcePluginOptions, *, expired: bool = False
+    ) -> None:
+        """A plugin that was there before a restart: what it serves is known, and its grace begins now.
+
+        Unless it was over already: a restart of the agent is no news of a plugin that is gone.
+        """
         endpoint = Endpoint(name, Path(), self.metrics, deadline=self.settings.deadline_seconds, clock=self.clock)
         endpoint.capacity, endpoint.options = capacity, options
-        endpoint.stopped_at = self.clock()
+        endpoint.stopped_at = -math.inf if expired else self.clock()
         self._by_name.setdefault(name, endpoint)
 
     async def close(self) -> None:
@@ -303,12 +310,30 @@ class Endpoints:
             if one.division is not None and endpoint.live
         }
 
+    def down(self) -> list[Down]:
+        """Who cannot be asked now, and which pods would have to wait for it."""
+        found = []
+        for endpoint in self:
+            if why := endpoint.trouble:
+                served = self._served(endpoint.name)
+                resources = {endpoint.name, *served.extra}
+                resources |= {spelled for spelled, meant in self.settings.names.items() if meant in resources}
+                roles = tuple(sorted(served.roles)) if served.implicit else ()
+                everybody = served.implicit and not roles
+                found.append(Down(endpoint.name, why, False, tuple(sorted(resources)), everybody, roles))
+        return found
+
+    def expired(self) -> frozenset[str]:
+        """Plugins that have been away longer than their grace."""
+        grace, now = self.settings.stop_grace_seconds, self.clock()
+        return frozenset(one.name for one in self if one.stopped_at is not None and now - one.stopped_at > grace)
+
     def node_resources(self) -> list[NodeResource]:
         """What plugins add to Node status; 0 for one that has been away longer than its grace."""
         found = []
+        over = self.expired()
         for endpoint in self:
-            away = endpoint.stopped_at is not None and self.clock() - endpoint.stopped_at
-            expired = away is not False and away > self.settings.stop_grace_seconds
+            expired = endpoint.name in over
             for name, one in sorted(endpoint.capacity.items()):
                 if one.shown:
                     amounts = (0.0, 0.0) if expired else (one.capacity, one.allocatable)

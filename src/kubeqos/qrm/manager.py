@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from kubeqos.errors import RemoteError
-from kubeqos.model.annotations.topologysummary import Division
+from kubeqos.model.annotations.topologysummary import Division, Down
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.distrust import RefusedAnswers
@@ -72,8 +72,8 @@ class QosResourceManager:
         self._pods: dict[str, AdmittedPod] = {}
         self._kept_off: dict[ContainerKey, tuple[Grant, Grant]] = {}
         """Grants without CPUs, and the same with those that nobody owns."""
-        self._reconciled = -1
-        """The ledger's revision after the last period."""
+        self._reconciled: tuple[int, frozenset[str]] = -1, frozenset()
+        """The ledger's revision after the last period, and whose grace was over then."""
         self._admitting: dict[str, int] = {}
         self._retired: set[str] = set()
         """Plugins that nobody waits for although the settings expect them; one that comes back is like any other."""
@@ -265,8 +265,8 @@ class QosResourceManager:
                 self.endpoints.release_later(plugin, pod_uid)
         with self.metrics.reconciles.time():
             await self.reconciler.round()
-        before, self._reconciled = self._reconciled, self.allocations.revision
-        return self.allocations.revision != before
+        before, self._reconciled = self._reconciled, (self.allocations.revision, self.endpoints.expired())
+        return self._reconciled != before
 
     # ---- State
 
@@ -277,6 +277,7 @@ class QosResourceManager:
                 uid: marks_of(self._pods[uid].view.metadata) for uid in self.allocations.pods if uid in self._pods
             },
             "owed": self.endpoints.unreleased,
+            "expired": sorted(self.endpoints.expired()),
             "options": {endpoint.name: endpoint.saved_options() for endpoint in self.endpoints},
             "plugins": {
                 endpoint.name: {
@@ -293,7 +294,8 @@ class QosResourceManager:
         for name, capacities in (state.get("plugins") or {}).items():
             if name not in self.settings.built_in:
                 known = {resource: Capacity(*one) for resource, one in capacities.items()}
-                self.endpoints.expect(name, known, options_from_json(options.get(name)))
+                expired = name in (state.get("expired") or ())
+                self.endpoints.expect(name, known, options_from_json(options.get(name)), expired=expired)
         for name, pods in (state.get("owed") or {}).items():
             for uid in pods:
                 self.endpoints.release_later(name, uid)
@@ -323,6 +325,12 @@ class QosResourceManager:
     def divisions(self) -> Mapping[str, tuple[Division, Mapping[str, float]]]:
         found = self.endpoints.divided()
         return {name: (one.division, one.requested) for name, one in found.items() if one.division is not None}
+
+    def down(self) -> Sequence[Down]:
+        """Plugins that are away, hang or have still to come back after a restart."""
+        absent = self.settings.expected - self._retired - {endpoint.name for endpoint in self.endpoints}
+        yet = [Down(name, "is not registered yet", resources=(name,)) for name in sorted(absent)]
+        return [*self.endpoints.down(), *yet]
 
     def conditions(self) -> dict[str, tuple[str, str, str]]:
         """The health of all plugins as one condition of the Node: type → (status, reason, message)."""

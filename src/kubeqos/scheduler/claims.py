@@ -1,91 +1,124 @@
-"""Which compute driver a pod's claims need (KEP-3675): pod → claim or template → ResourceClass → driver."""
+"""What a pod's claims need (KEP-3675): pod → claim or template → class and ConfigMap → driver and parameters. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from kubeqos.model.annotations.computepolicies import ANY_DRIVER
+from kubeqos.model.annotations.computepolicies import ANY_DRIVER, any_policy
+from kubeqos.model.objects import PodView
+from kubeqos.topology.claims.asks import Wrong
+from kubeqos.topology.claims.parameters import CONFIG_KEY
+from kubeqos.topology.claims.resolving import (
+    CONFIG_MAPS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLASSES,
+    Key,
+    Raw,
+    Unresolved,
+    resolve,
+)
+from kubeqos.topology.claims.serving import ComputeNeed, need_of
 
-_NO_DRIVERS: frozenset[str] = frozenset()
-_BY_POLICY = frozenset({ANY_DRIVER})
+
+@dataclass(frozen=True, slots=True)
+class ClaimState:
+    """What is known of a pod's claims."""
+
+    drivers: frozenset[str] = frozenset()
+    need: ComputeNeed | None = None
+    waits: str = ""
+    """What stands in the way of a decision, in words."""
 
 
-class NamedClaim(Protocol):
-    """A pod's claim in either of its forms."""
+NO_CLAIMS = ClaimState()
+Claimed = Mapping[Key, Raw | None]
+"""Claims, templates, classes and parameters by kind, namespace and name."""
+_NO_PARAMETERS: Raw = {"data": {}}
 
-    name: str
-    source: dict[str, str]
-    resource_claim_name: str | None
-    resource_claim_template_name: str | None
+
+class _Known(dict[Key, Raw | None]):
+    """Everything that there is: what is not in it does not exist."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: Key) -> None:
+        return None
 
 
 class ClaimIndex:
-    """Claims, templates and classes as informers see them."""
+    """Claims, templates, classes and parameters as informers see them, and the pods that name them."""
 
     def __init__(self) -> None:
-        self._class_of_claim: dict[str, str] = {}
-        self._class_of_template: dict[str, str] = {}
-        self._driver_of_class: dict[str, str] = {}
-        self._pods: dict[str, list[tuple[str, str]]] = {}
-        self._by_policy: set[str] = set()
+        self._objects = _Known()
+        self._pods: dict[str, PodView] = {}
+        self._states: dict[str, ClaimState] = {}
 
-    def claim(self, key: str, resource_class: str | None) -> None:
-        """A claim `namespace/name` and its class; None when it is gone."""
-        _set(self._class_of_claim, key, resource_class)
+    def seen(self, kind: str, key: str, raw: dict[str, Any] | None) -> bool:
+        """An object `namespace/name` or `name` is as given, or gone; says whether that matters to anybody."""
+        namespace, _, name = key.rpartition("/")
+        at = kind, namespace, name
+        if kind == CONFIG_MAPS and raw is not None:  # of all that people keep in them, parameters of claims stay
+            text = (raw.get("data") or {}).get(CONFIG_KEY)
+            raw = _NO_PARAMETERS if text is None else {"data": {CONFIG_KEY: text}}
+        if self._objects.get(at) == raw:
+            return False
+        if raw is None:
+            del self._objects[at]
+        else:
+            self._objects[at] = raw
+        self._states.clear()
+        return True
 
-    def template(self, key: str, resource_class: str | None) -> None:
-        _set(self._class_of_template, key, resource_class)
-
-    def resource_class(self, name: str, driver: str | None) -> None:
-        _set(self._driver_of_class, name, driver)
-
-    def pod_names(self, uid: str, namespace: str, claims: Iterable[NamedClaim], *, policy: bool = False) -> None:
-        """Remember which claims a pod names, and whether an annotation gives it to whichever driver a node has."""
-        if policy:
-            self._by_policy.add(uid)
-        named: list[tuple[str, str]] = []
-        for claim in claims:
-            existing = claim.source.get("resourceClaimName") or claim.resource_claim_name
-            template = claim.source.get("resourceClaimTemplateName") or claim.resource_claim_template_name
-            if existing:
-                named.append(("claim", f"{namespace}/{existing}"))
-            elif template:
-                named.append(("template", f"{namespace}/{template}"))
-        if named:
-            self._pods[uid] = named
+    def pod_seen(self, uid: str, pod: PodView) -> None:
+        """A pod that names claims, or whose annotations give it to whichever driver a node has."""
+        self._pods[uid] = pod
+        self._states.pop(uid, None)
 
     def forget(self, uid: str) -> None:
         self._pods.pop(uid, None)
-        self._by_policy.discard(uid)
+        self._states.pop(uid, None)
 
-    def drivers(self, uid: str) -> frozenset[str]:
-        """The drivers that the pod's claims need, as far as they are known."""
-        named = self._pods.get(uid)
-        if not named:
-            return _BY_POLICY if uid in self._by_policy else _NO_DRIVERS
-        classes = (self._class_of(kind, key) for kind, key in named)
-        found = (self._driver_of_class.get(each) for each in classes if each is not None)
-        known = frozenset(driver for driver in found if driver is not None)
-        return known | _BY_POLICY if uid in self._by_policy else known
-
-    def missing(self, uid: str) -> str | None:
-        """What the pod's claims still lack, in words."""
-        for kind, key in self._pods.get(uid, ()):
-            resource_class = self._class_of(kind, key)
-            name = key.partition("/")[2]
-            if resource_class is None:
-                return f'resource claim "{name}"' if kind == "claim" else f'resource claim template "{name}"'
-            if resource_class not in self._driver_of_class:
-                return f'resource class "{resource_class}"'
-        return None
-
-    def _class_of(self, kind: str, key: str) -> str | None:
-        return (self._class_of_claim if kind == "claim" else self._class_of_template).get(key)
+    def state(self, uid: str) -> ClaimState:
+        """What the pod's claims need, as far as that is known."""
+        pod = self._pods.get(uid)
+        if pod is None:
+            return NO_CLAIMS
+        known = self._states.get(uid)
+        if known is None:
+            known = self._states[uid] = claim_state(pod, self._objects)
+        return known
 
 
-def _set(table: dict[str, str], key: str, value: str | None) -> None:
-    if value is None:
-        table.pop(key, None)
-    else:
-        table[key] = value
+def claim_state(pod: PodView, objects: Claimed) -> ClaimState:
+    """What a pod's claims need, given every object that there is."""
+    claims = resolve(pod, objects if isinstance(objects, _Known) else _Known(objects))
+    assert isinstance(claims, dict)  # nothing is left to be fetched
+    policy = any_policy(
+        pod.metadata.annotations, [one.name for one in (*pod.spec.init_containers, *pod.spec.containers)]
+    )
+    drivers = {one.driver for one in claims.values() if not isinstance(one, Unresolved)}
+    drivers |= {ANY_DRIVER} if policy else set()
+    for one in claims.values():
+        if isinstance(one, Unresolved):
+            return ClaimState(frozenset(drivers), None, f"waiting for claims: {one.message}")
+    need = need_of(pod, claims)
+    if isinstance(need, Wrong):
+        return ClaimState(frozenset(drivers), None, f"claims that no node can serve: {need}")
+    return ClaimState(frozenset(drivers), need)
+
+
+CLAIM_KINDS = (CONFIG_MAPS, RESOURCE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
+
+
+def claimed_in(objects: Iterable[tuple[str, dict[str, Any]]], namespace: str = "default") -> Claimed:
+    """Objects, each with its kind, as `claim_state` takes them; `namespace` is that of those without one."""
+    found: dict[Key, Raw | None] = {}
+    for kind, raw in objects:
+        meta = raw.get("metadata") or {}
+        home = "" if kind == RESOURCE_CLASSES else meta.get("namespace") or namespace
+        found[kind, home, meta.get("name", "")] = raw
+    return found

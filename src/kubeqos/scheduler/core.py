@@ -17,9 +17,10 @@ import msgspec
 from kubeqos.model.annotations.topologysummary import grown
 from kubeqos.model.decisions import NodeScore, Waiting
 from kubeqos.model.objects import NodeView, PodView
-from kubeqos.placement.cluster import Cluster, PlacedPod
-from kubeqos.placement.findings import COMPANY, NUMA
+from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.findings import COMPANY, COMPUTE, DOWN, NUMA
 from kubeqos.placement.fit import freed_by
+from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced, told
 from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
@@ -157,7 +158,7 @@ class Scheduler:
         if old is not None and same_but_topology(old, facts):
             if old.topology == facts.topology:
                 return  # heartbeats
-            freed: list[Hashable] = [NUMA, *grown(old.topology, facts.topology)]
+            freed: list[Hashable] = [NUMA, COMPUTE, DOWN, *grown(old.topology, facts.topology)]
         else:
             freed = [ANYTHING]
         self.cluster.set_node(facts)
@@ -193,7 +194,7 @@ class Scheduler:
         self._preemptor.budgets = budgets
 
     def claims_changed(self, now: float) -> None:
-        """Claims, templates or classes changed: pods that wait for one are tried again."""
+        """Claims, templates, classes or parameters changed: pods that wait for one are tried again."""
         self.queue.wake(["claims"], now)
 
     def bind_failed(self, pod: PodKey, why: str, now: float) -> None:
@@ -223,12 +224,12 @@ class Scheduler:
 
     def _decide(self, pod: QueuedPod, now: float) -> Iterator[Effect]:
         key = PodKey(pod.uid, pod.namespace, pod.name)
-        missing = self.claims.missing(pod.uid)
-        if missing is not None:
-            yield from self._unschedulable(pod, key, f"waiting for {missing}", frozenset({"claims"}), now)
+        claims = self.claims.state(pod.uid)
+        if claims.waits:
+            yield from self._unschedulable(pod, key, claims.waits, frozenset({"claims"}), now)
             return
         # The shape was made when the pod came; its claims, and so their drivers, may have come after it.
-        pod.shape = self._shapes.with_drivers(pod.shape, self.claims.drivers(pod.uid))
+        pod.shape = self._shapes.with_claims(pod.shape, claims)
         held = self._step_aside(pod.uid)
         placer, shape = self._placers[self._profile_of[pod.uid]], self.spreading.shape_of(pod.shape)
         answer = placer.place(shape)
@@ -406,7 +407,7 @@ class Scheduler:
         if pod_amounts(spec) == shape.requests and classes == shape.class_needs:
             return shape
         held = msgspec.structs.replace(view, spec=spec)
-        return self._shapes.compile(held, self.claims.drivers(envelope.metadata.uid))
+        return self._shapes.compile(held, self.claims.state(envelope.metadata.uid))
 
     def _runs(self, row: int, uid: str, node: str, now: float) -> None:
         known = self.refusals.runs(node, self.cluster.rows[row].pods[uid].shape.asks, uid)
@@ -418,8 +419,6 @@ class Scheduler:
         if (sent_off := self._sent_off.get(uid)) is not None:
             sent_off.shape = self._shape(raw, envelope)  # for another try, should the binding fail
             return
-        policy = envelope.has_compute_policy()
-        self.claims.pod_names(uid, envelope.metadata.namespace, envelope.spec.resource_claims, policy=policy)
         shape = self._shape(raw, envelope)
         if uid in self.queue and self._profile_of.get(uid) == envelope.spec.scheduler_name:
             known = self.queue.get(uid)
@@ -447,7 +446,9 @@ class Scheduler:
         self.queue.wake(freed_by(pod.shape, held.keys_of(pod)), now)
 
     def _shape(self, raw: bytes, envelope: Envelope) -> Shape:
-        return self._shapes.shape_of(raw, envelope, self.claims.drivers(envelope.metadata.uid))
+        if envelope.spec.resource_claims or envelope.has_compute_policy():
+            self.claims.pod_seen(envelope.metadata.uid, PodView.read(raw))
+        return self._shapes.shape_of(raw, envelope, self.claims.state(envelope.metadata.uid))
 
     # -- the story ---------------------------------------------------------------------------------------------------
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from kubeqos.codec import decode_json
+from kubeqos.errors import InputError
 from kubeqos.model.annotations.computepolicies import any_policy, may_have_policy
 from kubeqos.model.annotations.podmarks import may_be_marked, only_marks
+from kubeqos.model.annotations.published import decode_machine
 from kubeqos.model.annotations.topologysummary import NO_SUMMARY, decode_topology
-from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, TOPOLOGY_ANNOTATION
+from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, MACHINE_ANNOTATION, TOPOLOGY_ANNOTATION
+from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeView, OwnerReference
-from kubeqos.placement.cluster import NodeFacts
+from kubeqos.placement.nodes import NodeFacts
 
 
 class _Meta(msgspec.Struct, rename="camel", gc=False):
@@ -120,13 +124,25 @@ def node_facts(view: NodeView) -> NodeFacts:
     annotations = view.metadata.annotations
     drivers = frozenset(filter(None, annotations.get(DRIVERS_ANNOTATION, "").split(",")))
     published = annotations.get(TOPOLOGY_ANNOTATION)
-    return NodeFacts(view, drivers, decode_topology(published) if published else NO_SUMMARY)
+    topology = decode_topology(published) if published else NO_SUMMARY
+    machine = _machine(annotations.get(MACHINE_ANNOTATION, "")) if topology.compute is not None else None
+    return NodeFacts(view, drivers, topology, machine)
+
+
+@lru_cache(maxsize=512)  # nodes of one model say the same, and a node says it again with every heartbeat
+def _machine(text: str) -> Machine | None:
+    """What a node says of its machine; nothing in a form that cannot be read."""
+    try:
+        return decode_machine(text)
+    except InputError:
+        return None
 
 
 def same_but_topology(old: NodeFacts, new: NodeFacts) -> bool:
     """Whether nothing changed that placement looks at, but for what the node says of its inside."""
     return (
         old.drivers == new.drivers
+        and old.machine is new.machine
         and old.view.spec == new.view.spec
         and old.view.metadata.labels == new.view.metadata.labels
         and old.view.status.allocatable == new.view.status.allocatable

@@ -22,6 +22,7 @@ from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.events import EventRecorder
 from kubeqos.client.informer import Change, Informer
 from kubeqos.client.resources import (
+    CONFIG_MAPS,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
@@ -49,6 +50,8 @@ from kubeqos.web.garbage import freeze_loaded
 
 REPLICATED = known_resources(("ReplicationController", CORE), ("ReplicaSet", APPS), ("StatefulSet", APPS))
 """Whose pods are spread by default."""
+CLAIMING = (CONFIG_MAPS, RESOURCE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
+"""What says which cores a pod wants (KEP-3675)."""
 _CALLS_AT_ONCE = 128
 _FLUSH_SECONDS = 30.0
 _DECISIONS_PER_TURN = 64
@@ -80,9 +83,7 @@ class SchedulerService:
                 NAMESPACES,
                 SERVICES,
                 *REPLICATED,
-                RESOURCE_CLASSES,
-                RESOURCE_CLAIMS,
-                RESOURCE_CLAIM_TEMPLATES,
+                *CLAIMING,
                 POD_DISRUPTION_BUDGETS,
                 PODS,
             )
@@ -96,9 +97,7 @@ class SchedulerService:
             NAMESPACES: self._namespace,
             SERVICES: self._selecting_service,
             **{resource: partial(self._replicated, resource.kind) for resource in REPLICATED},
-            RESOURCE_CLASSES: self._resource_class,
-            RESOURCE_CLAIMS: self._claim,
-            RESOURCE_CLAIM_TEMPLATES: self._template,
+            **{resource: partial(self._claiming, resource.kind) for resource in CLAIMING},
             POD_DISRUPTION_BUDGETS: self._budget,
             PODS: self._pod,
         }
@@ -142,22 +141,10 @@ class SchedulerService:
         view = convert(selector, LabelSelectorView) if selector is not None else None
         self.core.spreading.controller(kind, change.key, view)
 
-    def _resource_class(self, change: Change) -> None:
-        driver = change.object().get("driverName") if change.new is not None else None
-        self.core.claims.resource_class(change.key, driver)
-        self._claims_changed()
-
-    def _claim(self, change: Change) -> None:
-        self.core.claims.claim(change.key, _class_name(change, "spec"))
-        self._claims_changed()
-
-    def _template(self, change: Change) -> None:
-        self.core.claims.template(change.key, _class_name(change, "spec", "spec"))
-        self._claims_changed()
-
-    def _claims_changed(self) -> None:
-        self.core.claims_changed(self._clock())
-        self._wake.set()
+    def _claiming(self, kind: str, change: Change) -> None:
+        if self.core.claims.seen(kind, change.key, change.object() if change.new is not None else None):
+            self.core.claims_changed(self._clock())
+            self._wake.set()
 
     def _budget(self, change: Change) -> None:
         if change.new is None:
@@ -323,13 +310,3 @@ def _pod(pod: PodKey) -> PodRef:
 def _uid(change: Change) -> str:
     raw: Any = decode_json(change.old or b"{}")
     return str(raw.get("metadata", {}).get("uid", ""))
-
-
-def _class_name(change: Change, *path: str) -> str | None:
-    if change.new is None:
-        return None
-    node: Any = change.object()
-    for part in path:
-        node = node.get(part) or {}
-    name = node.get("resourceClassName")
-    return str(name) if name else None

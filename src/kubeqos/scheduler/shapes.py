@@ -12,7 +12,8 @@ from collections.abc import Hashable
 import msgspec
 
 from kubeqos.model.objects import PodView
-from kubeqos.placement.shape import Shape, compile_shape, with_drivers
+from kubeqos.placement.shape import Shape, compile_shape, with_claims
+from kubeqos.scheduler.claims import ClaimState
 from kubeqos.scheduler.reading import Envelope
 
 _KEPT = 4096
@@ -24,38 +25,38 @@ class ShapeMemo:
     def __init__(self, *, classes: bool = True) -> None:
         self._classes = classes
         self._shapes: OrderedDict[Hashable, Shape] = OrderedDict()
-        self._completed: OrderedDict[tuple[Shape, frozenset[str]], Shape] = OrderedDict()
+        self._completed: OrderedDict[tuple[Shape, ClaimState], Shape] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._shapes)
 
-    def shape_of(self, raw: bytes, envelope: Envelope, drivers: frozenset[str]) -> Shape:
-        """The pod's shape: the same object for all pods with equal spec, labels, marks and claim drivers."""
+    def shape_of(self, raw: bytes, envelope: Envelope, claims: ClaimState) -> Shape:
+        """The pod's shape: the same object for all pods with equal spec, labels, marks and claims."""
         meta = envelope.metadata
         labels = frozenset(meta.labels.items()) if meta.labels else None
-        key = (meta.namespace, labels, meta.marks(), envelope.spec.key(), drivers)
+        key = (meta.namespace, labels, meta.marks(), envelope.spec.key(), claims)
         shape = self._shapes.get(key)
         if shape is not None:
             self._shapes.move_to_end(key)
             return shape
-        shape = self._shapes[key] = self.compile(PodView.read(raw), drivers)
+        shape = self._shapes[key] = self.compile(PodView.read(raw), claims)
         if len(self._shapes) > _KEPT:
             self._shapes.popitem(last=False)
         return shape
 
-    def with_drivers(self, shape: Shape, drivers: frozenset[str]) -> Shape:
+    def with_claims(self, shape: Shape, claims: ClaimState) -> Shape:
         """The shape for a pod whose claims came after it: again the same object for all such pods."""
-        if shape.claim_drivers == tuple(sorted(drivers)):
+        if shape.claim_drivers == tuple(sorted(claims.drivers)) and shape.compute == claims.need:
             return shape
-        found = self._completed.get((shape, drivers))
+        found = self._completed.get((shape, claims))
         if found is None:
-            found = self._completed[shape, drivers] = with_drivers(shape, drivers)
+            found = self._completed[shape, claims] = with_claims(shape, claims.drivers, claims.need)
             if len(self._completed) > _KEPT:
                 self._completed.popitem(last=False)
         return found
 
-    def compile(self, view: PodView, drivers: frozenset[str]) -> Shape:
+    def compile(self, view: PodView, claims: ClaimState) -> Shape:
         """A shape of its own, wherever the pod is: the node that it has is not one that it asks for."""
         if view.spec.node_name:
             view = msgspec.structs.replace(view, spec=msgspec.structs.replace(view.spec, node_name=""))
-        return compile_shape(view, classes=self._classes, claim_drivers=drivers)
+        return compile_shape(view, classes=self._classes, claim_drivers=claims.drivers, compute=claims.need)

@@ -10,7 +10,8 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubeqos.placement.cluster import Cluster, PlacedPod
+from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.preempt import NoPreemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
@@ -43,6 +44,8 @@ def rehearse_pods(cluster: Cluster, pods: Sequence[Waiting], weights: Weights = 
 
 
 def _decide(cluster: Cluster, pod: Waiting, placer: Placer, preemptor: Preemptor) -> Rehearsed:
+    if pod.waits:
+        return Rehearsed(pod.name, because=pod.waits)
     answer = placer.place(pod.shape)
     if isinstance(answer, Placed):
         because = placer.because(pod.shape, answer)

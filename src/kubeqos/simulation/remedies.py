@@ -6,8 +6,9 @@ Every change is tried on the placement engine before it is told. Used by `kubeqo
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from kubeqos.model.objects import PodView, Taint
 from kubeqos.model.quantity import Quantity
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.placer import Placed, Placer, Unplaced
-from kubeqos.placement.shape import Shape, compile_shape
+from kubeqos.placement.shape import Shape
 from kubeqos.rules.taints import untolerated
+from kubeqos.scheduler.claims import Claimed
 from kubeqos.scheduler.explaining import amount, class_holders, free_of, named, short_of
+from kubeqos.simulation.snapshot import shape_with_claims
 
 Raw = dict[str, Any]
 _TRIED_NODES = 8
@@ -53,22 +56,28 @@ def _most_first(item: tuple[str, list[str]]) -> tuple[int, str]:
     return -len(item[1]), item[0]
 
 
-def remedies(cluster: Cluster, pod: Raw) -> list[Remedy]:
+def remedies(cluster: Cluster, pod: Raw, claimed: Claimed | None = None) -> list[Remedy]:
     """Changes of the pod or around it, each of which alone would let it run now."""
-    shape = compile_shape(PodView.of(pod))
+    shape, _ = shape_with_claims(PodView.of(pod), claimed)
     if isinstance(Placer(cluster).place(shape), Placed):
         return []
-    return [*_smaller(cluster, pod, shape), *_elsewhere(cluster, pod), *_tolerating(cluster, pod, shape),
-            *_freed(cluster, shape)]  # fmt: skip
+    verified: Verified = partial(_verified, cluster, claimed)
+    return [*_smaller(cluster, pod, shape, verified), *_elsewhere(pod, verified),
+            *_tolerating(cluster, pod, shape, verified), *_freed(cluster, shape)]  # fmt: skip
 
 
-def _verified(cluster: Cluster, pod: Raw, change: str) -> Iterator[Remedy]:
-    answer = Placer(cluster).place(compile_shape(PodView.of(pod)))
+Verified = Callable[[Raw, str], Iterator[Remedy]]
+"""Tries a changed pod, and tells of the change if it helps."""
+
+
+def _verified(cluster: Cluster, claimed: Claimed | None, pod: Raw, change: str) -> Iterator[Remedy]:
+    shape, waits = shape_with_claims(PodView.of(pod), claimed)
+    answer = None if waits else Placer(cluster).place(shape)
     if isinstance(answer, Placed):
         yield Remedy(change, answer.node)
 
 
-def _smaller(cluster: Cluster, pod: Raw, shape: Shape) -> Iterator[Remedy]:
+def _smaller(cluster: Cluster, pod: Raw, shape: Shape, verified: Verified) -> Iterator[Remedy]:
     """Ask for as much as some node has free: the largest amount that works."""
     for name in short_of(cluster, shape):
         sizes = sorted({int(size) for size in free_of(cluster, name)[cluster.alive]}, reverse=True)
@@ -77,7 +86,7 @@ def _smaller(cluster: Cluster, pod: Raw, shape: Shape) -> Iterator[Remedy]:
             if lowered is None:
                 continue
             change = f"lower {name} from {amount(name, shape.requests[name])} to {amount(name, size)}"
-            found = list(_verified(cluster, lowered, change))
+            found = list(verified(lowered, change))
             if found:
                 yield found[0]
                 break
@@ -102,21 +111,21 @@ def _lowered(pod: Raw, name: str, less: int) -> Raw | None:
     return made
 
 
-def _elsewhere(cluster: Cluster, pod: Raw) -> Iterator[Remedy]:
+def _elsewhere(pod: Raw, verified: Verified) -> Iterator[Remedy]:
     """Let it run on nodes that its own selector or affinity leaves out."""
     for key, value in (pod["spec"].get("nodeSelector") or {}).items():
         made = copy.deepcopy(pod)
         del made["spec"]["nodeSelector"][key]
-        yield from _verified(cluster, made, f"remove {key}={value} from its nodeSelector")
+        yield from verified(made, f"remove {key}={value} from its nodeSelector")
     affinity = pod["spec"].get("affinity") or {}
     for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity"):
         if (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
             made = copy.deepcopy(pod)
             del made["spec"]["affinity"][kind]["requiredDuringSchedulingIgnoredDuringExecution"]
-            yield from _verified(cluster, made, f"make its required {kind} preferred")
+            yield from verified(made, f"make its required {kind} preferred")
 
 
-def _tolerating(cluster: Cluster, pod: Raw, shape: Shape) -> Iterator[Remedy]:
+def _tolerating(cluster: Cluster, pod: Raw, shape: Shape, verified: Verified) -> Iterator[Remedy]:
     """Let it run on nodes that a taint keeps it off."""
     seen: set[Taint] = set()
     for number in sorted({int(each) for each in cluster.taint_set[cluster.alive]}):
@@ -127,7 +136,7 @@ def _tolerating(cluster: Cluster, pod: Raw, shape: Shape) -> Iterator[Remedy]:
         made = copy.deepcopy(pod)
         tolerated = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
         made["spec"]["tolerations"] = [*(made["spec"].get("tolerations") or []), tolerated]
-        yield from _verified(cluster, made, f"tolerate the taint {taint.key}:{taint.effect}")
+        yield from verified(made, f"tolerate the taint {taint.key}:{taint.effect}")
 
 
 def _freed(cluster: Cluster, shape: Shape) -> Iterator[Remedy]:

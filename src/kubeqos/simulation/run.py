@@ -19,7 +19,7 @@ import msgspec
 from kubeqos.codec import encode_json
 from kubeqos.errors import InputError
 from kubeqos.model.objects import LabelSelectorView, NodeView, PodView
-from kubeqos.placement.cluster import class_use
+from kubeqos.placement.nodes import class_use
 from kubeqos.plugins.managers import AdmittedPod, Refusal
 from kubeqos.rules.qos.classes import Catalog, catalog
 from kubeqos.rules.qos.podqos import QosClass, effective_class

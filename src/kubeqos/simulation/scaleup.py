@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kubeqos.placement.cluster import Cluster, NodeFacts, PlacedPod
+from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.shape import Shape
 
@@ -35,6 +36,8 @@ class Waiting:
     uid: str
     name: str
     shape: Shape
+    waits: str = ""
+    """What it waits for beside a node, in words: its claims are not there, or cannot be served anywhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,26 +13,38 @@ import msgspec
 from kubeqos.errors import InputError
 from kubeqos.manifests import Manifest
 from kubeqos.model.objects import PodView
-from kubeqos.placement.shape import compile_shape
 from kubeqos.rules.priority import PriorityClasses, resolve_priority
 from kubeqos.rules.qos import podqos
+from kubeqos.scheduler.claims import CLAIM_KINDS, Claimed, claimed_in
 from kubeqos.simulation.rehearsal import Rehearsed
 from kubeqos.simulation.scaleup import Waiting
+from kubeqos.simulation.snapshot import shape_with_claims
 
 MOST_REPLICAS = 10_000
 _TEMPLATED = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "PodTemplate")
 
 
-def pods_of(manifests: Sequence[Manifest], priorities: Iterable[dict[str, Any]], namespace: str) -> list[Waiting]:
-    """Every pod that the manifests would make, with the priority classes of the cluster and their own."""
+def pods_of(
+    manifests: Sequence[Manifest],
+    priorities: Iterable[dict[str, Any]],
+    namespace: str,
+    claimed: Claimed | None = None,
+) -> list[Waiting]:
+    """Every pod that the manifests would make, with the priority classes and claims of the cluster and their own."""
+    with_own = {**(claimed or {}), **claims_of(manifests, namespace)}
     own = [manifest.raw for manifest in manifests if manifest.kind == "PriorityClass"]
     classes = PriorityClasses.of([*own, *priorities])
     return [
         pod
         for manifest in manifests
-        if manifest.kind not in ("PriorityClass", "Namespace")
-        for pod in _pods(manifest, classes, namespace)
+        if manifest.kind not in ("PriorityClass", "Namespace", *CLAIM_KINDS)
+        for pod in _pods(manifest, classes, namespace, with_own)
     ]
+
+
+def claims_of(manifests: Sequence[Manifest], namespace: str) -> Claimed:
+    """The claims, templates, classes and parameters among manifests."""
+    return claimed_in(((one.kind, one.raw) for one in manifests if one.kind in CLAIM_KINDS), namespace)
 
 
 def pod_of(manifest: Manifest) -> PodView:
@@ -41,7 +53,8 @@ def pod_of(manifest: Manifest) -> PodView:
     if manifest.kind in _TEMPLATED:
         holder = raw if manifest.kind == "PodTemplate" else raw.get("spec") or {}
         template = holder.get("template") or {}
-        raw = {"metadata": {"name": manifest.name}, "spec": template.get("spec") or {}}
+        annotations = (template.get("metadata") or {}).get("annotations") or {}
+        raw = {"metadata": {"name": manifest.name, "annotations": annotations}, "spec": template.get("spec") or {}}
     elif manifest.kind != "Pod":
         raise InputError(
             f"cannot classify a {manifest.kind}",
@@ -60,17 +73,17 @@ def pod_of(manifest: Manifest) -> PodView:
         raise InputError(f"{manifest.kind} {manifest.name!r} is not well-formed", where=manifest.source) from error
 
 
-def _pods(manifest: Manifest, classes: PriorityClasses, namespace: str) -> Iterator[Waiting]:
+def _pods(manifest: Manifest, classes: PriorityClasses, namespace: str, claimed: Claimed) -> Iterator[Waiting]:
     """The pods of one manifest, as many as it asks for."""
     view = pod_of(_with_priority(manifest, classes))
     home = str((manifest.raw.get("metadata") or {}).get("namespace") or namespace)
     labels = view.metadata.labels or _template(manifest).get("metadata", {}).get("labels") or {}
     raw_labels = {str(key): str(value) for key, value in labels.items()}
-    shape = compile_shape(_placed_in(view, home, raw_labels))
+    shape, waits = shape_with_claims(_placed_in(view, home, raw_labels), claimed)
     count = _replicas(manifest)
     for number in range(1, count + 1):
         name = f"{home}/{manifest.name}" + (f"-{number}" if count > 1 else "")
-        yield Waiting(f"new:{manifest.kind}:{name}", name, shape)
+        yield Waiting(f"new:{manifest.kind}:{name}", name, shape, waits)
 
 
 def _placed_in(view: PodView, namespace: str, labels: dict[str, str]) -> PodView:

@@ -9,25 +9,33 @@ from kubeqos.model.objects import PodView
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.shape import compile_shape
+from kubeqos.scheduler.claims import Claimed
 from kubeqos.scheduler.explaining import nearest_misses
 from kubeqos.simulation.quotaremedies import quota_remedies
 from kubeqos.simulation.remedies import refused_by, remedies
-from kubeqos.simulation.snapshot import snapshot
+from kubeqos.simulation.snapshot import shape_with_claims, snapshot
 
 UNREADABLE = "nodes, and with them the nearest miss: this user may not list nodes and pods of all namespaces"
 
 
 def looked_at(
-    raw: dict[str, Any], nodes: Iterable[dict[str, Any]], pods: Iterable[dict[str, Any]], *, fix: bool
+    raw: dict[str, Any],
+    nodes: Iterable[dict[str, Any]],
+    pods: Iterable[dict[str, Any]],
+    claimed: Claimed | None = None,
+    *,
+    fix: bool,
 ) -> dict[str, Any]:
-    """Reasons with their nodes, nearest misses and remedies."""
-    cluster, _ = snapshot(nodes, pods)
-    return looked_at_in(cluster, raw, fix=fix)
+    """Reasons with their nodes, nearest misses and remedies. `claimed`: what its claims refer to (KEP-3675)."""
+    cluster, _ = snapshot(nodes, pods, claimed)
+    return looked_at_in(cluster, raw, claimed, fix=fix)
 
 
-def looked_at_in(cluster: Cluster, raw: dict[str, Any], *, fix: bool) -> dict[str, Any]:
+def looked_at_in(cluster: Cluster, raw: dict[str, Any], claimed: Claimed | None = None, *, fix: bool) -> dict[str, Any]:
     """The same on a cluster that was taken in before, for many pods."""
-    shape = compile_shape(PodView.of(raw))
+    shape, waits = shape_with_claims(PodView.of(raw), claimed)
+    if waits:
+        return {"waits": waits}
     answer = Placer(cluster).place(shape)
     if isinstance(answer, Placed):
         return {"now": f"{answer.node} would take it now"}
@@ -36,7 +44,7 @@ def looked_at_in(cluster: Cluster, raw: dict[str, Any], *, fix: bool) -> dict[st
         "nearest": nearest_misses(cluster, shape),
     }
     if fix:
-        found["remedies"] = [{"change": one.change, "node": one.node} for one in remedies(cluster, raw)]
+        found["remedies"] = [{"change": one.change, "node": one.node} for one in remedies(cluster, raw, claimed)]
     return found
 
 

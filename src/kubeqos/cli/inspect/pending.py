@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kubeqos.cli.connection import Target
+from kubeqos.cli.rehearse.claimed import claimed_now
 from kubeqos.client.errors import ApiError
+from kubeqos.model.annotations.computepolicies import wanted_compute
+from kubeqos.model.objects import PodView
 
 _SHOWN_NODES = 3
 
@@ -16,16 +19,18 @@ def looked_at(target: Target, raw: dict[str, Any], *, fix: bool) -> dict[str, An
 
     try:
         nodes, pods = target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods")
+        claimed = claimed_now(target) if wanted_compute(PodView.of(raw)) else None
     except ApiError as error:
         if not error.forbidden:
             raise
         return {"leftOut": pending.UNREADABLE}
-    return pending.looked_at(raw, nodes, pods, fix=fix)
+    return pending.looked_at(raw, nodes, pods, claimed, fix=fix)
 
 
 def lines(facts: dict[str, Any]) -> list[str]:
     """The same as a person reads it."""
     found = [f"  now        {facts['now']}"] if "now" in facts else []
+    found += [f"  waits      {facts['waits']}"] if "waits" in facts else []
     for one in facts.get("refused", ()):
         names = one["nodes"]
         more = f" and {len(names) - _SHOWN_NODES} more" if len(names) > _SHOWN_NODES else ""

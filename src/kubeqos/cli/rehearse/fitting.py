@@ -7,11 +7,13 @@ from typing import Any
 
 from kubeqos.cli.connection import Target
 from kubeqos.cli.output import table
+from kubeqos.cli.rehearse.claimed import claimed_now
 from kubeqos.errors import InputError
 from kubeqos.manifests import Manifest, read
+from kubeqos.scheduler.claims import Claimed
 from kubeqos.simulation.rehearsal import Rehearsed, rehearse_pods
 from kubeqos.simulation.snapshot import snapshot
-from kubeqos.views.fitting import pods_of
+from kubeqos.views.fitting import claims_of, pods_of
 
 _PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
@@ -20,14 +22,17 @@ def rehearsed(target: Target, files: Sequence[str], node_files: Sequence[str]) -
     """The answer for every pod that the manifests would make."""
     manifests = read(files)
     priorities: list[dict[str, Any]] = []
+    claimed: Claimed = {}
     if node_files:
         nodes, pods, namespace = _offline(read(node_files))
+        claimed = claims_of(manifests, namespace)
     else:
         nodes, pods = target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods")
         priorities = target.api.items(_PRIORITIES)
         namespace = target.namespace
-    cluster, _ = snapshot(nodes, pods)
-    asked = pods_of(manifests, priorities, namespace)
+        claimed = claimed_now(target)
+    cluster, _ = snapshot(nodes, pods, claimed)
+    asked = pods_of(manifests, priorities, namespace, claimed)
     if not asked:
         raise InputError("no pods found", where=", ".join(files), remedy="give a Pod or a workload with a pod template")
     return rehearse_pods(cluster, asked)

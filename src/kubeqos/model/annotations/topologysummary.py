@@ -68,6 +68,58 @@ class Division(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of units with numbers: those that can still be somebody's own, as the kernel writes lists of CPUs."""
 
 
+class HeldClaim(msgspec.Struct, frozen=True, array_like=True):
+    """What one claim holds: the cores of its own that it requests, and for each group its CPUs and what it keeps."""
+
+    least: int
+    sets: tuple[tuple[str, str], ...]
+    """CPUs, and the CPUs that nobody else may use: none where they are shared."""
+    handle: str = ""
+    """Its parameters, where some of its CPUs are shared and may have to make room for others."""
+
+
+class HeldByContainer(msgspec.Struct, frozen=True, array_like=True):
+    """The claims of one container."""
+
+    transient: bool
+    claims: tuple[HeldClaim, ...]
+
+
+class ComputeSummary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node says of the CPUs that compute drivers hand out (KEP-3675): enough to decide attribute by attribute.
+
+    Which core is where the node says in `MACHINE_ANNOTATION`.
+    """
+
+    withheld: str = ""
+    """CPUs that nobody may have: reserved ones, and those of containers whose driver has not heard yet."""
+    minimum: int = 1
+    """CPUs that must stay for pods without claims."""
+    threads: bool = False
+    """EXCLUSIVE owns single threads instead of full cores."""
+    held: dict[str, tuple[HeldByContainer, ...]] = {}
+    """Pod uid → what its containers hold by claims."""
+    free: dict[int, dict[str, int]] = {}
+    """NUMA node → free CPUs, whole free cores, and those of a special sort; for people."""
+
+
+class Down(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A resource plugin or compute driver that cannot be asked now: pods that need it would wait on the node."""
+
+    name: str
+    why: str
+    driver: bool = False
+    resources: tuple[str, ...] = ()
+    """What a plugin serves, by the names under which pods ask for it."""
+    everybody: bool = False
+    """The plugin is asked about all pods, whatever they request."""
+    roles: tuple[str, ...] = ()
+    """And about pods of these roles."""
+
+    def __str__(self) -> str:
+        return f"{'compute driver' if self.driver else 'resource plugin'} {self.name} is down: {self.why}"
+
+
 class TopologySummary(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that a node says about its topology."""
 
@@ -79,6 +131,9 @@ class TopologySummary(msgspec.Struct, frozen=True, omit_defaults=True):
     """Pod uid → resource → what it holds on each NUMA node; together with `free` it is what there is."""
     pools: dict[str, Division] = {}
     """Resource → how a plugin divides it."""
+    compute: ComputeSummary | None = None
+    """Where compute drivers hand out CPUs."""
+    down: tuple[Down, ...] = ()
 
     @property
     def aligns(self) -> bool:

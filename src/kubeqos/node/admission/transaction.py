@@ -37,6 +37,7 @@ from kubeqos.plugins.managers import (
     PlacesOnCpus,
     Refusal,
     ResourceManager,
+    ServesClaims,
 )
 from kubeqos.topology.alignment.hints import Alignment, Hint, Merged, Offer, Policy, Scope
 from kubeqos.topology.alignment.merge import merge
@@ -92,6 +93,7 @@ class Admission:
         self._pending = Reservations()
         self._askers = tuple(manager for manager in self.managers if isinstance(manager, AsksPeers))
         self._placers = tuple(manager for manager in self.managers if isinstance(manager, PlacesOnCpus))
+        self._keepers = tuple(manager for manager in self.managers if isinstance(manager, ServesClaims))
         self._storing = asyncio.Lock()
         self._changes = self._stored = 0
         self._joined: dict[ContainerKey, tuple[Given, Grant | Conflict]] = {}
@@ -138,7 +140,7 @@ class Admission:
         with mine.holding():
             self._held.reserved[pod.uid] = takes = occupant_of(pod.view.spec)
             try:
-                refusal = await self._guarded(self._allocate(pod))
+                refusal = await self._guarded(self._allocate(pod)) or self._fits_no_more(pod)
                 if refusal is None:
                     self._enter(pod, takes)
                 elif pod.uid not in self._adopted:  # what runs keeps what it has, whoever cannot serve it for now
@@ -146,6 +148,12 @@ class Admission:
             finally:
                 del self._held.reserved[pod.uid]
         return refusal
+
+    def _fits_no_more(self, pod: AdmittedPod) -> Refusal | None:
+        """Claims may keep more than they request (KEP-3675, idle siblings): what is left has to hold all requests."""
+        if not self._keepers or pod.uid in self._adopted:
+            return None
+        return shortage(pod.view, self._node(), self._held)
 
     def _still_releasing(self, uid: str) -> Refusal | None:
         """What an earlier attempt took must not be given back out of what this one takes."""

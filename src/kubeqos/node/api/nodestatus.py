@@ -39,11 +39,13 @@ from kubeqos.plugins.managers import (
     AdmittedPod,
     AlignsByNode,
     ContainerRef,
+    DependsOnPeers,
     Divides,
     Grant,
     NodeResource,
     PlacesOnCpus,
     ResourceManager,
+    ServesClaims,
 )
 from kubeqos.rules.qos.classes import Catalog, Level
 from kubeqos.topology.memory import hugepage_resource
@@ -187,6 +189,8 @@ def node_annotations(
         settings.topology_scope.value,
         *_by_node([one for one in managers if isinstance(one, AlignsByNode)]),
         {resource: division for resource, (division, _) in divided.items()},
+        next((one.compute() for one in managers if isinstance(one, ServesClaims)), None),
+        tuple(down for one in managers if isinstance(one, DependsOnPeers) for down in one.down()),
     )
     requested = {resource: asked for resource, (_, asked) in divided.items() if asked}
     found = {TOPOLOGY_ANNOTATION: encode_topology(summary, requested)}

@@ -23,6 +23,9 @@ class Devices:
     named: tuple[str, ...] = ()
 
 
+NO_DEVICES = Devices()
+
+
 def devices_of(pod: PodView, container: ContainerView) -> Devices:
     """The devices of one container."""
     limits = container.resources.limits.items()

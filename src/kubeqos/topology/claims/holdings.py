@@ -46,6 +46,12 @@ class Holding:
         """The CPUs that it keeps from others."""
         return union(each.whole for each in self.sets)
 
+    @property
+    def kept(self) -> int:
+        """CPUs that it keeps from others beyond those that its container requests: idle siblings, more of a range."""
+        lent = union(each.cpus for each in self.sets if not each.exclusive) & self.whole
+        return max(0, len(self.whole) - len(lent) - self.parameters.least_exclusive) if self.whole else 0
+
     def pairs(self) -> Iterable[tuple[Group | None, ResourceSet]]:
         """Each set beside the group that it serves; None when a driver answered several groups with one set."""
         groups = self.parameters.groups
@@ -83,6 +89,11 @@ class StoredContainer:
         """The CPUs that it keeps from others."""
         return union(each.whole for holding in self.holdings for each in holding.sets)
 
+    @property
+    def kept(self) -> int:
+        """CPUs that it keeps from others and does not request."""
+        return sum(holding.kept for holding in self.holdings)
+
 
 class Holdings:
     """Everybody who holds something of a machine. Standard containers, which run on the rest, may be in it too."""
@@ -105,9 +116,9 @@ class Holdings:
         return CpuSet(self.machine.online.mask & ~taken)
 
     @property
-    def idle(self) -> int:
-        """Siblings that claims keep idle: they are in nobody's requests, nor for anybody."""
-        return sum(len(entry.whole - entry.cpus) for entry in self.entries.values() if not entry.transient)
+    def kept(self) -> int:
+        """CPUs that claims keep from others and that are in nobody's requests."""
+        return sum(entry.kept for entry in self.entries.values() if entry.holdings and not entry.transient)
 
 
 def exclusive_set(machine: Machine, group: Group | None, cpus: CpuSet, *, threads: bool = False) -> ResourceSet:

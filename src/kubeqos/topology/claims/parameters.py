@@ -118,6 +118,11 @@ class Parameters:
         return sum(group.least for group in self.groups)
 
     @property
+    def least_exclusive(self) -> int:
+        """What is requested of cores of its own; of a policy nobody but the driver knows, so all of it may be."""
+        return sum(group.least for group in self.groups if group.exclusive or self.policy)
+
+    @property
     def most(self) -> int:
         return sum(group.most for group in self.groups)
 

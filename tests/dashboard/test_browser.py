@@ -113,6 +113,23 @@ def test_a_scheduled_pod_lights_its_cores(visit: Visit, cluster: Cluster) -> Non
     gone(cluster, "lit")
 
 
+def test_hints_and_their_merge_stand_in_a_matrix(visit: Visit) -> None:
+    page = visit.show("pods/default/etl")
+    matrix = page.get_by_role("region", name="NUMA hints for app")
+    matrix.wait_for()
+    rows = [[cell.strip() for cell in row.split("\t")] for row in matrix.locator("table").inner_text().splitlines()]
+    told = {row[0]: row[1:] for row in rows if len(row) > 2}
+    assert next(row for row in rows if len(row) > 2)[:4] == ["Resource", "Offered by", "NUMA 0", "NUMA 1"]
+    assert told["NIC"][:3] == ["plugin NIC", "● prefers", "● prefers"]
+    assert told["cpu"][0] == "plugin cpu" and told["cpu"][-1] == "no preference"
+    assert told["merged"][0] == "policy best-effort" and "✔ chosen" in told["merged"]
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download hints-etl as CSV").click()
+    lines = Path(saved.value.path()).read_text().splitlines()
+    assert lines[0] == "Containers,Resource,Offered by,Prefers,Possible,Merged to"
+    assert lines[1].startswith("app,NIC,plugin NIC,0 or 1,,")
+
+
 def test_a_pool_that_is_resized_changes_the_map(visit: Visit, cluster: Cluster) -> None:
     visit.show("nodes/qrm")
     owner = "default/web/app"
@@ -174,6 +191,11 @@ def test_what_if(visit: Visit, cluster: Cluster) -> None:
     page.get_by_role("button", name="Compare the policies").click()
     page.get_by_role("region", name="The policies compared").wait_for()
     assert page.locator(".chart").count() == 2
+    page.get_by_role("button", name="Play the day once").click()
+    day = page.get_by_role("region", name="The day", exact=True)
+    day.wait_for()
+    assert day.locator("thead").inner_text().split() == ["Measure", "spread"]
+    assert page.get_by_role("button", name="Copy: kubeqos simulate run scenario.yaml").is_visible()
     assert "what-if" not in cluster.kubectl("get", "pods", "-A")
     visit.complaints = [one for one in visit.complaints if "422" not in one]  # the refused manifest
 
@@ -277,6 +299,7 @@ VIEWS = {
     "node": "nodes/cci",
     "pools": "nodes/qrm",
     "pod": "pods/default/hpc",
+    "hints": "pods/default/etl",
     "waiting": "pods/default/too-big",
     "pods": "pods",
     "whatif": "whatif",

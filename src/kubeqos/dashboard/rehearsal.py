@@ -63,9 +63,9 @@ async def fitted(
 
 
 async def compared(question: CompareQuestion) -> ComparisonData:
-    """How policies differ on the same day."""
-    if not 2 <= len(question.policies) <= MOST_POLICIES:
-        raise InputError(f"a comparison takes 2 to {MOST_POLICIES} policies, and {len(question.policies)} are given")
+    """How policies differ on the same day; one alone is that day played."""
+    if not 1 <= len(question.policies) <= MOST_POLICIES:
+        raise InputError(f"a day is played under 1 to {MOST_POLICIES} policies, and {len(question.policies)} are given")
     answer = (await _asked(Compare(question))).comparison
     assert answer is not None
     return answer
@@ -159,8 +159,9 @@ def _compare(question: CompareQuestion) -> ComparisonData:
         )
         for chart in outcomes.charts(results)
     ]
-    flags = " ".join(f"--policy {name}.yaml" for name in question.policies)
-    commands = {"comparison": f"kubeqos simulate compare scenario.yaml {flags}"}
+    flags = "".join(f" --policy {name}.yaml" for name, text in question.policies.items() if text.strip())
+    verb = "compare" if len(question.policies) > 1 else "run"
+    commands = {"comparison": f"kubeqos simulate {verb} scenario.yaml{flags}"}
     return ComparisonData(policies=list(question.policies), rows=rows, charts=charts, commands=commands)
 
 

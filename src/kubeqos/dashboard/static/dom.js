@@ -107,7 +107,7 @@ export class LiveTable {
 }
 
 export function csvButton(name, columns, rows) {
-  const saved = () => save(`${name}.csv`, "text/csv", csv(columns, rows()));
+  const saved = () => save(`${name}.csv`, "text/csv", csv(typeof columns === "function" ? columns() : columns, rows()));
   return h("button", { type: "button", class: "small", onclick: saved, "aria-label": `Download ${name} as CSV` }, "CSV");
 }
 

@@ -2,6 +2,7 @@
 
 import { badge, clock, copyable, csvButton, cpuList, h, leftOut, link, panel, phase, put, svgButton, table } from "./dom.js";
 import { HAPPENING_COLUMNS } from "./cluster.js";
+import { HINT_COLUMNS, hintRows, matrix, merges } from "./hints.js";
 import { follow } from "./live.js";
 import { legend, MachineMap } from "./map.js";
 
@@ -37,7 +38,8 @@ function decided(one) {
     ...(one.quotas ?? []).map((quota) => `quota ${quota.quota}: ${pairs(quota.charged)}${quota.left ? `, left ${pairs(quota.left)}` : ""}${quota.refuses ? `; refuses: ${quota.refuses}` : ""}`),
     ...(one.refused ?? []).map((each) => `${each.count} × ${each.reason}: ${(each.nodes ?? []).join(", ")}`),
     ...(one.nearest ?? []),
-    ...(one.containers ?? []).map((each) => `${each.name}: ${each.exclusive ? `own CPUs ${each.exclusive}` : each.cpus ? `CPUs ${each.cpus}` : "no CPUs of its own"}${each.because ? ` (${each.because})` : ""}`),
+    ...(one.containers ?? []).map((each) => `${each.name}: ${each.exclusive ? `own CPUs ${each.exclusive}` : each.cpus ? `CPUs ${each.cpus}` : "no CPUs of its own"}${each.because && !each.resources ? ` (${each.because})` : ""}`),
+    ...(one.containers ?? []).flatMap((each) => (each.resources ?? []).map((given) => `${each.name}: ${given.resource}: ${given.given}, chosen by ${given.by}`)),
     ...(one.ranking ?? []).map((each) => `${each.place || "stays"}: ${each.pod.namespace ?? "?"}/${each.pod.name ?? "a pod"}: ${each.because}`),
   ];
   const scores = one.best?.length ? scoreTable(one.best) : null;
@@ -52,7 +54,7 @@ function scoreTable(best) {
 }
 
 export function podView(place, namespace, name, at) {
-  const [head, notes, waits, why, classes, cpus, states, story, decisions, told] = Array.from({ length: 10 }, () => h("div"));
+  const [head, notes, waits, why, classes, cpus, states, hints, story, decisions, told] = Array.from({ length: 11 }, () => h("div"));
   const where = ` -n ${namespace}`;
   const map = new MachineMap(`${namespace}-${name}`.replaceAll(/[^a-z0-9-]/gi, "-"));
   let data = null;
@@ -61,9 +63,10 @@ export function podView(place, namespace, name, at) {
   let followed = "";
   const waiting = panel("Why it waits", { command: `kubeqos why ${name}${where} --fix`, wide: true }, waits);
   const placed = panel("Where it runs", { command: `kubeqos why ${name}${where}`, wide: true, tools: [svgButton(`map-${name}`, () => map.drawing), csvButton(`cpus-${name}`, CPU_COLUMNS, () => data.cpus)] }, cpus, map.element, legend());
+  const hinted = panel("NUMA hints", { command: `kubeqos why ${name}${where}`, wide: true, tools: [csvButton(`hints-${name}`, HINT_COLUMNS, () => hintRows(merges(data.decisions)))] }, hints);
   put(place,
     h("p", { class: "trail" }, link("cluster", "Cluster"), " / ", link("pods", "pods"), ` / ${namespace}`), h("h1", {}, name), head, notes,
-    h("div", { class: "grid" }, waiting, placed,
+    h("div", { class: "grid" }, waiting, placed, hinted,
       panel("Class", { command: `kubeqos why ${name}${where}` }, why),
       panel("QoS classes", { command: `kubeqos describe pod ${name}${where}`, tools: [csvButton(`classes-${name}`, CLASS_COLUMNS, () => data.classes)] }, classes),
       panel("Containers", { command: `kubectl get pod ${name}${where} -o yaml` }, states),
@@ -88,6 +91,9 @@ export function podView(place, namespace, name, at) {
     light();
     waiting.hidden = Boolean(data.node) || !["Pending"].includes(data.phase);
     placed.hidden = !data.node;
+    const found = merges(data.decisions);
+    hinted.hidden = !found.length;
+    put(hints, found.map(matrix));
     put(head, h("p", { class: "counts" }, phase(data.phase), h("span", { class: "count" }, h("b", {}, data.qosClass)), data.node && h("span", { class: "count" }, "on ", link(`nodes/${data.node}`, data.node))));
     put(notes, leftOut(data.leftOut));
     put(waits, reasons(data));

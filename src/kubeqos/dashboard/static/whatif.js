@@ -1,6 +1,6 @@
-// What if: where the pods of a manifest would go, and how two policies differ on the same day. Nothing is changed.
+// What if: where the pods of a manifest would go, how a day goes, and how two policies differ on it. Nothing is changed.
 
-import { badge, csvButton, h, link, panel, put, say, svgButton, table } from "./dom.js";
+import { badge, copyable, csvButton, h, link, panel, put, say, svgButton, table } from "./dom.js";
 import { chart } from "./chart.js";
 import { ask } from "./live.js";
 
@@ -74,6 +74,7 @@ export function whatIfView(place) {
   const [fitted, compared] = [h("div", { class: "answer" }), h("div", { class: "answer" })];
   const fit = h("button", { type: "submit" }, "Where would it go?");
   const compare = h("button", { type: "submit" }, "Compare the policies");
+  const play = h("button", { type: "button" }, "Play the day once");
   let answers = [];
   let rows = [];
   let names = [];
@@ -82,14 +83,16 @@ export function whatIfView(place) {
     answers = (await ask("whatif", { manifest: manifest.value })).answers;
     return table("Where the pods would go", COLUMNS, answers);
   });
-  const onCompare = asked(compare, compared, async () => {
-    const told = await ask("compare", { scenario: scenario.value, policies: { spread: first.value, pack: second.value } });
+  const played = (caption, policies) => async () => {
+    const told = await ask("compare", { scenario: scenario.value, policies: policies() });
     [rows, names] = [told.rows, told.policies];
-    return [h("div", { class: "charts" }, told.charts.map((one) => h("div", {}, chart(one)))), table("The policies compared", columns(), rows)];
-  });
+    return [h("div", { class: "charts" }, told.charts.map((one) => h("div", {}, chart(one)))), table(caption, columns(), rows), copyable(told.commands.comparison)];
+  };
+  const onCompare = asked(compare, compared, played("The policies compared", () => ({ spread: first.value, pack: second.value })));
+  play.addEventListener("click", asked(play, compared, played("The day", () => ({ spread: first.value }))));
   put(place, h("h1", {}, "What if"), h("p", {}, "Rehearsed on a copy. Nothing is changed."),
     h("div", { class: "grid" },
       panel("A manifest on this cluster", { command: "kubeqos simulate fit -f manifest.yaml -o wide", wide: true, tools: [csvButton("what-if", COLUMNS, () => answers)] }, h("form", { onsubmit: onFit }, manifestField, fit), fitted),
-      panel("Two policies on the same day", { command: "kubeqos simulate compare scenario.yaml --policy spread.yaml --policy pack.yaml", wide: true, tools: [csvButton("comparison", columns(), () => rows), svgButton("comparison", () => compared.querySelector("svg"))] },
-        h("form", { onsubmit: onCompare, class: "two" }, scenarioField, h("div", {}, firstField, secondField), compare), compared)));
+      panel("Two policies on the same day", { command: "kubeqos simulate compare scenario.yaml --policy spread.yaml --policy pack.yaml", wide: true, tools: [csvButton("comparison", () => columns(), () => rows), svgButton("comparison", () => compared.querySelector("svg"))] },
+        h("form", { onsubmit: onCompare, class: "two" }, scenarioField, h("div", {}, firstField, secondField), h("div", { class: "controls" }, compare, play)), compared)));
 }

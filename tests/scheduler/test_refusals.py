@@ -53,6 +53,43 @@ def test_after_a_refusal_equal_pods_wait_and_others_do_not() -> None:
     assert brief(story.decide()) == [("bind", "other", "n")]
 
 
+def noted(name: str, **annotations: str) -> dict[str, Any]:
+    raw = pod(name)
+    raw["metadata"]["annotations"] = {f"vendor.example.com/{key}": value for key, value in annotations.items()}
+    return raw
+
+
+def test_one_bad_annotation_keeps_no_good_pods_away() -> None:
+    """A plugin sees all annotations, whether placement knows them or not: only equal ones are one question."""
+    story = one_node()
+    bad = noted("bad", device="no-such")
+    story.see(bad)
+    assert brief(story.decide()) == [("bind", "bad", "n")]
+    placed = {"kubeqos.io/placement": "best of all", "kubectl.kubernetes.io/last-applied-configuration": "{}"}
+    failed = refused(bad, "n")
+    failed["metadata"] = {**failed["metadata"], "annotations": {**bad["metadata"]["annotations"], **placed}}
+    story.see(failed)
+    story.see(noted("again", device="no-such"), noted("good", device="eth0"), pod("plain"))
+    effects = story.decide()
+    assert sorted(one.pod.name for one in effects if isinstance(one, Bind)) == ["good", "plain"]
+    (told,) = [one for one in effects if isinstance(one, Report)]
+    assert told.pod.name == "again" and LATELY in told.message
+
+
+def test_a_trial_with_annotations_that_runs_ends_the_matter() -> None:
+    story = one_node()
+    story.see(noted("a", device="x"))
+    story.decide()
+    story.see(refused(noted("a", device="x"), "n"))
+    story.see(noted("b", device="x"), noted("c", device="x"))
+    assert [one for one in story.decide() if isinstance(one, Bind)] == []
+    story.now = 5.0
+    ((_, tried, _),) = [one for one in brief(story.decide()) if one[0] == "bind"]
+    story.see(running(noted(tried, device="x"), "n"))
+    assert len([one for one in story.decide() if isinstance(one, Bind)]) == 1
+    assert len(story.core.refusals) == 0 and not story.core.cluster.kept_off
+
+
 def test_one_is_sent_to_see_and_the_pause_doubles() -> None:
     story = one_node()
     send(story, "a")

@@ -29,7 +29,7 @@ from kubeqos.rules.qos.allocated import held_spec
 from kubeqos.scheduler.claims import ClaimIndex
 from kubeqos.scheduler.explaining import waiting
 from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue
-from kubeqos.scheduler.reading import ENVELOPE, Envelope, node_facts, same_but_topology
+from kubeqos.scheduler.reading import ENVELOPE, Envelope, node_facts, same_but_topology, seen_by_plugins
 from kubeqos.scheduler.refusals import NodeBackoff, NodeBackoffs, is_refusal
 from kubeqos.scheduler.shapes import ShapeMemo
 from kubeqos.scheduler.spreading import DefaultSpreading
@@ -231,7 +231,7 @@ class Scheduler:
         # The shape was made when the pod came; its claims, and so their drivers, may have come after it.
         pod.shape = self._shapes.with_claims(pod.shape, claims)
         held = self._step_aside(pod.uid)
-        placer, shape = self._placers[self._profile_of[pod.uid]], self.spreading.shape_of(pod.shape)
+        placer, shape = self._placers[self._profile_of[pod.uid]], self.spreading.shape_of(self._asking(pod))
         answer = placer.place(shape)
         if isinstance(answer, Placed):
             best = () if len(self.queue) > _BURST else placer.best(shape, answer)
@@ -332,20 +332,28 @@ class Scheduler:
         if row is None or self.cluster.node_name(row) != node:
             return  # known already, or from before this scheduler began
         shape = self.cluster.rows[row].pods[uid].shape
-        known, forgotten = self.refusals.refused(node, shape.asks, reason, uid, now)
+        asks = _asks(shape, envelope.metadata.annotations)
+        known, forgotten = self.refusals.refused(node, asks, reason, uid, now)
         for one in forgotten:
             self._let_in(one, now)
-        self.cluster.keep_off(shape.asks, node, reason)
+        self.cluster.keep_off(asks, node, reason)
         pause = max(0.0, known.due - now)
         self._tell_story(uid, now, f"refused by {node} ({reason}): equal pods are kept off it for {pause:.0f} s")
         self.cluster.remove_pod(uid)  # given back without a word: nothing was freed there
         self.queue.wake(freed_by(shape), now)
 
     def _sent(self, pod: QueuedPod, node: str, now: float) -> None:
-        trial = self.refusals.sent(node, pod.shape.asks, pod.uid, now)
+        trial = self.refusals.sent(node, _asks(pod.shape, pod.annotations), pod.uid, now)
         if trial is not None:
             self.cluster.keep_off(trial.asks, node, trial.reason)
             self._tell_story(pod.uid, now, f"sent to see whether {node} lets such pods in again")
+
+    def _asking(self, pod: QueuedPod) -> Shape:
+        """The pod's shape; one of its own while a node keeps off pods with its requests and annotations."""
+        if not self.cluster.kept_off:
+            return pod.shape
+        asks = _asks(pod.shape, pod.annotations)
+        return self._shapes.with_asks(pod.shape, asks) if asks in self.cluster.kept_off else pod.shape
 
     def _let_in(self, refusal: NodeBackoff, now: float) -> None:
         self.cluster.let_in(refusal.asks, refusal.node)
@@ -378,7 +386,7 @@ class Scheduler:
         if row is not None:
             if self.cluster.node_name(row) == node:
                 if envelope.status.phase == "Running" and len(self.refusals):
-                    self._runs(row, uid, node, now)
+                    self._runs(row, envelope, node, now)
                 if envelope.metadata.generation > 1:
                     self._recount(raw, envelope, row, now)
                 return
@@ -409,8 +417,9 @@ class Scheduler:
         held = msgspec.structs.replace(view, spec=spec)
         return self._shapes.compile(held, self.claims.state(envelope.metadata.uid))
 
-    def _runs(self, row: int, uid: str, node: str, now: float) -> None:
-        known = self.refusals.runs(node, self.cluster.rows[row].pods[uid].shape.asks, uid)
+    def _runs(self, row: int, envelope: Envelope, node: str, now: float) -> None:
+        meta = envelope.metadata
+        known = self.refusals.runs(node, _asks(self.cluster.rows[row].pods[meta.uid].shape, meta.annotations), meta.uid)
         if known is not None:
             self._let_in(known, now)
 
@@ -423,9 +432,12 @@ class Scheduler:
         if uid in self.queue and self._profile_of.get(uid) == envelope.spec.scheduler_name:
             known = self.queue.get(uid)
             if known is not None and known.shape is shape:
+                known.annotations = bytes(envelope.metadata.annotations)
                 return  # only its status changed, by ourselves most of the time
         self._profile_of[uid] = envelope.spec.scheduler_name
-        self.queue.add(QueuedPod(uid, envelope.metadata.namespace, envelope.metadata.name, shape, now))
+        meta = envelope.metadata
+        queued = QueuedPod(uid, meta.namespace, meta.name, shape, now, annotations=bytes(meta.annotations))
+        self.queue.add(queued)
 
     def _pod_gone(self, uid: str, now: float) -> None:
         self.queue.remove(uid)
@@ -479,3 +491,8 @@ class Scheduler:
             if (resource.used < 0).any():
                 wrong.append(f"resource {name} has negative use")
         return wrong
+
+
+def _asks(shape: Shape, annotations: bytes | msgspec.Raw) -> Hashable:
+    """What a node is asked with a pod, as far as its plugins and drivers can see."""
+    return shape.asks, seen_by_plugins(bytes(annotations))

@@ -36,6 +36,8 @@ class QueuedPod:
     ready_at: float = 0.0
     waits_for: frozenset[Hashable] = field(default=frozenset())
     waiting_since: float = 0.0
+    annotations: bytes = b"{}"
+    """As they were written: what plugins see of it beside its requests."""
 
     @property
     def key(self) -> tuple[int, float]:

@@ -14,7 +14,12 @@ from kubeqos.model.annotations.computepolicies import any_policy, may_have_polic
 from kubeqos.model.annotations.podmarks import may_be_marked, only_marks
 from kubeqos.model.annotations.published import decode_machine
 from kubeqos.model.annotations.topologysummary import NO_SUMMARY, decode_topology
-from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, MACHINE_ANNOTATION, TOPOLOGY_ANNOTATION
+from kubeqos.model.annotations.wellknown import (
+    DRIVERS_ANNOTATION,
+    MACHINE_ANNOTATION,
+    PLACEMENT_ANNOTATION,
+    TOPOLOGY_ANNOTATION,
+)
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeView, OwnerReference
 from kubeqos.placement.nodes import NodeFacts
@@ -45,6 +50,17 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
         """Whether an annotation gives one of its containers to a compute driver (KEP-3675, the form without claims)."""
         text = bytes(self.annotations)
         return may_have_policy(text) and any_policy(decode_json(text), containers) is not None
+
+
+_NOT_ASKED = ("kubectl.kubernetes.io/last-applied-configuration", PLACEMENT_ANNOTATION)
+
+
+def seen_by_plugins(annotations: bytes) -> Hashable:
+    """A pod's annotations, by value, as a node's plugins and drivers read them: any of them may be decisive."""
+    if len(annotations) <= 2:
+        return ()
+    found: dict[str, str] = decode_json(annotations)
+    return tuple(sorted((key, value) for key, value in (found or {}).items() if key not in _NOT_ASKED))
 
 
 class _Claim(msgspec.Struct, rename="camel"):

@@ -1,9 +1,10 @@
 """Nodes that refuse what the scheduler sends them: who is kept off which node, and for how long. Pure.
 
-A resource plugin of another maker decides by rules that nobody publishes. When a node refuses a pod, pods that ask for
-the same are kept off it for a pause that doubles with every refusal; then one of them may try, and when it is let in
-the matter is forgotten. What is freed there, or what the node says anew about itself, ends the pause early, though not
-sooner than a second after the last refusal: a node that always refuses gets a pod a second at the very most.
+A resource plugin of another maker decides by rules that nobody publishes, on anything that it sees of a pod. When a
+node refuses one, pods with the same requests and the same annotations are kept off it for a pause that doubles with
+every refusal; then one of them may try, and when it is let in the matter is forgotten. What is freed there, or what the
+node says anew about itself, ends the pause early, though not sooner than a second after the last refusal: a node that
+always refuses gets a pod a second at the very most.
 
     OFF (until due) → OPEN (one may try) → OFF, on trial → forgotten, when it runs
                                                ↘ OFF (longer), when it was refused

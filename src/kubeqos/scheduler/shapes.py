@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import replace
 
 import msgspec
 
@@ -25,6 +26,7 @@ class ShapeMemo:
     def __init__(self, *, classes: bool = True) -> None:
         self._classes = classes
         self._shapes: OrderedDict[Hashable, Shape] = OrderedDict()
+        self._kept_off: OrderedDict[tuple[Shape, Hashable], Shape] = OrderedDict()
         self._completed: OrderedDict[tuple[Shape, ClaimState], Shape] = OrderedDict()
 
     def __len__(self) -> int:
@@ -53,6 +55,15 @@ class ShapeMemo:
             found = self._completed[shape, claims] = with_claims(shape, claims.drivers, claims.need)
             if len(self._completed) > _KEPT:
                 self._completed.popitem(last=False)
+        return found
+
+    def with_asks(self, shape: Shape, asks: Hashable) -> Shape:
+        """The shape for pods that a node keeps off by more than placement reads of them, such as any annotation."""
+        found = self._kept_off.get((shape, asks))
+        if found is None:
+            found = self._kept_off[shape, asks] = replace(shape, asks=asks)
+            if len(self._kept_off) > _KEPT:
+                self._kept_off.popitem(last=False)
         return found
 
     def compile(self, view: PodView, claims: ClaimState) -> Shape:

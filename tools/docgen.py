@@ -21,6 +21,7 @@ import click
 
 from kubeqos.cli.main import COMMANDS
 from kubeqos.gates import GATES
+from tools.clusterpage import cluster_file
 from tools.decisionpage import decisions
 from tools.manpage import manual
 from tools.nodepage import node_configuration
@@ -303,6 +304,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "events": events,
     "names": names,
     "decisions": lambda: decisions(SOURCE / "model" / "decisions.py", table),
+    "cluster-file": lambda: cluster_file(table),
     "node-configuration": lambda: node_configuration(table),
     "proven-on": lambda: proven_on(ROOT / "tests", table),
 }

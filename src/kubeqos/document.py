@@ -87,6 +87,12 @@ class Doc:
         node = yaml.MappingNode(self.node.tag, [*self.node.value, *added], self.node.start_mark, self.node.end_mark)
         return replace(self, node=node)
 
+    def with_member(self, name: str, member: Doc) -> Doc:
+        """This mapping with another value of a key that it has."""
+        assert isinstance(self.node, yaml.MappingNode)
+        pairs = [(key, member.node if key.value == name else value) for key, value in self.node.value]
+        return replace(self, node=yaml.MappingNode(self.node.tag, pairs, self.node.start_mark, self.node.end_mark))
+
     def fields(self, known: Collection[str]) -> dict[str, Doc]:
         """A mapping with a fixed set of keys; any other key is an error with a suggestion."""
         out = self.items()

@@ -8,6 +8,9 @@ import msgspec
 import pytest
 
 from kubeqos.cluster.clusterfile import (
+    FIELDS,
+    NODE_FIELDS,
+    SERVER_GATES,
     ClusterPlan,
     NodePlan,
     beside_simulated,
@@ -154,3 +157,55 @@ def test_the_cpu_plugin_keeps_off_the_cpus_that_its_node_reserves() -> None:
     config = msgspec.yaml.decode(config_text(("plugin", "cpu"), plan), type=CpuConfig)
     assert initial_pools(plan.machine, config).reserved == plan.reserved_cpus
     assert "reserved" not in config_text(("plugin", "cpu"), NodePlan("n", kep80(), "qrm"))
+
+
+CLUSTER = """
+apiVersion: kubeqos.io/v1alpha1
+kind: ClusterConfiguration
+featureGates: {QOSResources: false, MemoryQoS: false}
+scheduler: {profiles: [{weights: {mostAllocated: true, classes: 7}}, {schedulerName: second}]}
+settings: {maxPods: 30, evictionHard: {memory.available: 10%}, featureGates: {TranslateQoSPodMetadata: false}}
+nodes:
+- {name: a, machine: tiny2}
+- {name: b, machine: laptop8, settings: {maxPods: 7, featureGates: {MemoryQoS: true}}}
+"""
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> ClusterPlan:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    return load_plan(tmp_path / "cluster.yaml")
+
+
+def test_a_file_sets_the_scheduler_and_gates_of_every_part(described: ClusterPlan) -> None:
+    assert [(one.scheduler_name, one.weights.classes, one.weights.most_allocated) for one in described.profiles] == [
+        ("default-scheduler", 7, True),
+        ("second", 2, False),
+    ]
+    server = SERVER_GATES.set(described.gates)
+    # What cannot do without a feature that is off is off as well, and nobody need say so.
+    assert not any(
+        map(server.enabled, ("QOSResources", "TranslateQoSPodMetadata", "QOSResourcesStrictNames", "MemoryQoS"))
+    )
+    assert server.enabled("CCIResourceManager")
+
+
+def test_settings_of_all_nodes_hold_where_a_node_says_nothing_else(described: ClusterPlan) -> None:
+    a, b = (configuration(node, STATE, SOCKETS, described.gates) for node in described.nodes)
+    assert (a.max_pods, b.max_pods) == (30, 7)
+    assert a.eviction_hard["memory.available"] == b.eviction_hard["memory.available"] == "10%"
+    assert (a.gates.enabled("MemoryQoS"), b.gates.enabled("MemoryQoS")) == (False, True)
+    assert not a.gates.enabled("QOSResources") and not b.gates.enabled("QOSResources")
+
+
+def test_gates_that_belong_to_a_profile_stay_with_it() -> None:
+    config = configuration(default_plan().nodes[0], STATE, SOCKETS, {QRM: False, "MemoryQoS": False})
+    assert config.gates.enabled(QRM) and not config.gates.enabled("MemoryQoS")
+
+
+def test_every_field_that_is_documented_is_read_and_the_other_way_round(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/cluster-file.md").read_text()
+    assert all(f"| `{key}` |" in page for key in (*FIELDS, *NODE_FIELDS))
+    (tmp_path / "c.yaml").write_text(CLUSTER.replace("scheduler:", "schedulr:"))
+    with pytest.raises(ConfigurationError, match="unknown key"):
+        load_plan(tmp_path / "c.yaml")

@@ -15,6 +15,11 @@ default.
         rdt: {provider: named, default: silver, capacity: {gold: 2}, classes: [gold, silver]}
       settings:                # anything else of a NodeConfiguration
         cgroupDriver: systemd
+    settings:                  # of every node that does not say otherwise itself
+      evictionHard: {memory.available: 10%}
+    featureGates: {QOSResourcesStrictNames: true}
+    scheduler:                 # as in a SchedulerConfiguration
+      profiles: [{schedulerName: default-scheduler, weights: {mostAllocated: true}}]
     manifests: [quotas.yaml]   # applied once the cluster runs
 """
 
@@ -30,6 +35,8 @@ from kubeqos.cri.providers.config import read_resources
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.simulated.classes import offered, read_classes
 from kubeqos.document import Doc, check_kind, read_document
+from kubeqos.errors import ConfigurationError
+from kubeqos.gates import GATES, MEMORY_QOS, QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA, FeatureGates
 from kubeqos.model.annotations.wellknown import REAL_MACHINE_TAINT
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.loading import load_machine
@@ -40,9 +47,13 @@ from kubeqos.model.reading import cpu_set
 from kubeqos.node.config.configuration import API_VERSION as NODE_API_VERSION
 from kubeqos.node.config.configuration import KIND as NODE_KIND
 from kubeqos.node.config.configuration import PROFILES, SETTINGS
+from kubeqos.scheduler.config import read_profiles
+from kubeqos.scheduler.core import Profile
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "ClusterConfiguration"
 _MOST_NODES = 10_000
+SERVER_GATES = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
+"""What the API server of `kubeqos up` has on, unless its file says otherwise."""
 REAL_MACHINE = {"key": REAL_MACHINE_TAINT, "value": "true", "effect": "NoSchedule"}
 
 DEFAULT_CLASSES = """
@@ -94,6 +105,35 @@ class ClusterPlan:
 
     nodes: tuple[NodePlan, ...]
     manifests: tuple[Path, ...] = ()
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    """Features that are on or off in every part of it, by name."""
+    profiles: tuple[Profile, ...] = (Profile(),)
+    """Of its scheduler."""
+
+
+FIELDS: Mapping[str, str] = {
+    "nodes": "The nodes, as below. Required.",
+    "settings": "Settings of every node that does not say otherwise itself, as in a NodeConfiguration.",
+    "featureGates": "Features that are on or off in every part: API server, scheduler and nodes. Whether a node has "
+    "resource plugins or compute drivers says its profile.",
+    "scheduler": "Profiles of the scheduler, as in a SchedulerConfiguration.",
+    "manifests": "Files with objects that are made once the cluster runs, beside this one; what is there stays.",
+}
+"""Members of the file, for reading it and for its reference page."""
+NODE_FIELDS: Mapping[str, str] = {
+    "name": "The node's name; with `count`, NAME-1, NAME-2 and so on. Required.",
+    "machine": "A simulated machine: a known one, or a machine file beside this one. Required without `runtime`.",
+    "runtime": "In place of `machine`: the CRI socket of a container runtime, which makes this very machine the node.",
+    "profile": "Which resource managers it has: `default`, `qrm` or `cci`.",
+    "count": "So many of them.",
+    "reservedCPUs": "CPUs that are nobody's; a node of the default profile then has a static CPU manager.",
+    "labels": "Labels of the Node.",
+    "classes": "The classes that a simulated runtime offers, as in a file of classes.",
+    "settings": "Anything else of a NodeConfiguration: eviction, reservations, policies, gates of this node.",
+}
+"""Members of a node."""
+NODE_GATES = (QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA, MEMORY_QOS)
+"""Gates of the file that nodes have too; the others follow from a node's profile."""
 
 
 def default_plan() -> ClusterPlan:
@@ -147,9 +187,14 @@ def beside_simulated(plan: ClusterPlan) -> ClusterPlan:
 def load_plan(path: Path) -> ClusterPlan:
     """Read a cluster configuration, strictly."""
     top = read_document(path, "cluster configuration")
-    fields = top.fields(("apiVersion", "kind", "nodes", "manifests"))
+    fields = top.fields(("apiVersion", "kind", *FIELDS))
     check_kind(top, fields, API_VERSION, KIND)
-    nodes = [plan for item in top.required(fields, "nodes").elements() for plan in _read_nodes(item, path.parent)]
+    common = fields.get("settings")
+    if common is not None:
+        _check_settings(common.fields(SETTINGS))
+    nodes = [
+        plan for item in top.required(fields, "nodes").elements() for plan in _read_nodes(item, path.parent, common)
+    ]
     names = [plan.name for plan in nodes]
     for name in names:
         if names.count(name) > 1:
@@ -158,12 +203,25 @@ def load_plan(path: Path) -> ClusterPlan:
     manifests = (
         tuple(path.parent / item.text() for item in fields["manifests"].elements()) if "manifests" in fields else ()
     )
-    return ClusterPlan(tuple(nodes), manifests)
+    gates = _read_gates(fields["featureGates"]) if "featureGates" in fields else {}
+    profiles = read_profiles(fields["scheduler"].fields(("profiles",))) if "scheduler" in fields else (Profile(),)
+    return ClusterPlan(tuple(nodes), manifests, gates, profiles)
 
 
-def _read_nodes(item: Doc, folder: Path) -> list[NodePlan]:
-    known = ("name", "machine", "runtime", "profile", "count", "reservedCPUs", "labels", "classes", "settings")
-    fields = item.fields(known)
+def _read_gates(doc: Doc) -> dict[str, bool]:
+    """What is said, and that whatever cannot do without a feature that is off is off too."""
+    said = {name: child.boolean() for name, child in doc.items().items()}
+    off = {name for name, on in said.items() if not on}
+    found = {gate.name: False for gate in GATES.values() if off.intersection(gate.needs)} | said
+    try:
+        SERVER_GATES.set(found)
+    except ConfigurationError as error:
+        doc.fail(error.what, error.remedy or "")
+    return found
+
+
+def _read_nodes(item: Doc, folder: Path, common: Doc | None) -> list[NodePlan]:
+    fields = item.fields(NODE_FIELDS)
     count = fields["count"].integer(1, _MOST_NODES) if "count" in fields else 1
     name = item.required(fields, "name").text()
     if "settings" in fields:
@@ -176,11 +234,19 @@ def _read_nodes(item: Doc, folder: Path) -> list[NodePlan]:
         cpu_set(fields["reservedCPUs"]) if "reservedCPUs" in fields else NO_CPUS,
         {key: value.text() for key, value in fields["labels"].items().items()} if "labels" in fields else {},
         fields["runtime"].text() if "runtime" in fields else "",
-        fields.get("settings"),
+        _settings(fields.get("settings"), common),
     )
     if count == 1:
         return [plan]
     return [replace(plan, name=f"{plan.name}-{number}") for number in range(1, count + 1)]
+
+
+def _settings(own: Doc | None, common: Doc | None) -> Doc | None:
+    """A node's own settings before those of all nodes; gates are put together, as they are named one by one."""
+    if own is None or common is None:
+        return own if common is None else common
+    gates = [doc.items()["featureGates"] for doc in (own, common) if "featureGates" in doc.items()]
+    return own.over(common) if len(gates) < 2 else own.over(common).with_member("featureGates", gates[0].over(gates[1]))
 
 
 def _machine_of(item: Doc, fields: dict[str, Doc], name: str, folder: Path) -> Machine:

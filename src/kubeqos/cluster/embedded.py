@@ -11,7 +11,7 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,17 +20,17 @@ from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.cci.claims.admission import check_claims
 from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import NODES as NODE_OBJECTS
-from kubeqos.client.resources import resource_of
-from kubeqos.cluster.clusterfile import ClusterPlan, NodePlan
+from kubeqos.client.resources import Resource, resource_of
+from kubeqos.cluster.clusterfile import SERVER_GATES, ClusterPlan, NodePlan
 from kubeqos.cluster.instance import SOCKETS_PREFIX, sockets_of
-from kubeqos.cluster.nodes import start_node
+from kubeqos.cluster.nodes import configuration, start_node
 from kubeqos.cluster.pluginprocesses import PROGRAMS
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.cri.simulated.views import RUNTIME_NAME
 from kubeqos.errors import InputError, KubeqosError
-from kubeqos.gates import FeatureGates
-from kubeqos.manifests import read
+from kubeqos.gates import QOS_RESOURCES
+from kubeqos.manifests import Manifest, read
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import SharedPods
 from kubeqos.scheduler.core import Scheduler
@@ -42,7 +42,6 @@ _FLEET = 50
 """Above this many nodes containers write no logs and have no folders, and no node has sockets of its own."""
 _PLUGIN_SECONDS = 20.0
 NODES = "nodes"
-SERVER_GATES = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
 
 Progress = Callable[[str], None]
 
@@ -82,11 +81,12 @@ async def running(
 ) -> AsyncIterator[Embedded]:
     """Start everything, in the order in which it depends on each other; stop it in reverse."""
     async with AsyncExitStack() as stack:
-        settings = Settings(data_dir, port=port, gates=SERVER_GATES, checks=(check_claims,), definitions=definitions)
+        gates = SERVER_GATES.set(plan.gates)
+        settings = Settings(data_dir, port=port, gates=gates, checks=(check_claims,), definitions=definitions)
         server = await stack.enter_async_context(ApiServer.start(settings))
         progress(f"API server on https://{server.application.address}")
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=SOCKETS_PREFIX)))
-        scheduler = SchedulerService(server.local(), Scheduler())
+        scheduler = SchedulerService(server.local(), Scheduler(plan.profiles, classes=gates.enabled(QOS_RESOURCES)))
         cluster = Embedded(server, scheduler, sockets, SharedPods(server.local()))
         try:
             await _forget(cluster, plan, data_dir / NODES)
@@ -97,7 +97,7 @@ async def running(
             _start(cluster, "controllers", controllers.run())
             _start(cluster, "pods of the nodes", cluster.pods.run())
             for node in plan.nodes:
-                await _start_node(cluster, stack, node, data_dir / NODES, folders=len(plan.nodes) <= _FLEET)
+                await _start_node(cluster, stack, node, plan.gates, data_dir / NODES, folders=len(plan.nodes) <= _FLEET)
             await _ready(cluster, "controllers", controllers.ready)
             progress("controllers")
             for name, agent in cluster.agents.items():
@@ -125,15 +125,27 @@ async def _forget(cluster: Embedded, plan: ClusterPlan, states: Path) -> None:
             shutil.rmtree(states / name)
 
 
+def check_plan(plan: ClusterPlan) -> None:
+    """Find out what is wrong with a plan before anything is made for it: settings that contradict each other, files."""
+    for node in plan.nodes:
+        configuration(node, Path(), Path(), plan.gates)
+    for path in plan.manifests:
+        for manifest in read([str(path)]):
+            _resource_of(manifest, path)
+
+
+def _resource_of(manifest: Manifest, path: Path) -> Resource:
+    version = str(manifest.raw.get("apiVersion", ""))
+    resource = resource_of(version, manifest.kind)
+    if resource is None:
+        raise InputError(f'no matches for kind "{manifest.kind}" in version "{version}"', where=str(path))
+    return resource
+
+
 async def _preload(cluster: Embedded, path: Path) -> None:
     """Create what a file holds; what is there already stays as it is."""
     for manifest in read([str(path)]):
-        raw = manifest.raw
-        resource = resource_of(str(raw.get("apiVersion", "")), manifest.kind)
-        if resource is None:
-            raise InputError(
-                f'no matches for kind "{manifest.kind}" in version "{raw.get("apiVersion")}"', where=str(path)
-            )
+        raw, resource = manifest.raw, _resource_of(manifest, path)
         namespace = (raw.get("metadata") or {}).get("namespace") or "default"
         try:
             await cluster.server.local().create(resource, raw, namespace if resource.namespaced else "")
@@ -192,12 +204,20 @@ async def _ready(cluster: Embedded, name: str, event: asyncio.Event) -> None:
         raise KubeqosError(f"{name} did not become ready within {_READY_SECONDS:.0f} s")
 
 
-async def _start_node(cluster: Embedded, stack: AsyncExitStack, plan: NodePlan, states: Path, *, folders: bool) -> None:
+async def _start_node(
+    cluster: Embedded,
+    stack: AsyncExitStack,
+    plan: NodePlan,
+    gates: Mapping[str, bool],
+    states: Path,
+    *,
+    folders: bool,
+) -> None:
     """A node as itself: what its agent may not write over a socket it may not write here either."""
     api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
     sockets = sockets_of(plan.name, cluster.sockets)
     agent, services = await start_node(
-        stack, plan, api, cluster.pods.of(plan.name), states / plan.name, sockets, folders=folders
+        stack, plan, gates, api, cluster.pods.of(plan.name), states / plan.name, sockets, folders=folders
     )
     cluster.agents[plan.name] = agent
     cluster.server.nodes.local[plan.name] = services.server

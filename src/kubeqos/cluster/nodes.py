@@ -6,12 +6,13 @@ Called by `cluster.embedded`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from kubeqos.client.api import Api
-from kubeqos.cluster.clusterfile import NodePlan
+from kubeqos.cluster.clusterfile import NODE_GATES, NodePlan
 from kubeqos.cluster.pluginprocesses import PROGRAMS, plugin_processes
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.runtime import Runtime
@@ -27,9 +28,12 @@ from kubeqos.node.run import NodeServices, running_node
 from kubeqos.plugins import REGISTRY
 
 _UNIX = "unix://"
+NO_GATES: Mapping[str, bool] = {}
 
 
-def configuration(plan: NodePlan, state: Path, sockets: Path) -> NodeConfiguration:
+def configuration(
+    plan: NodePlan, state: Path, sockets: Path, gates: Mapping[str, bool] = NO_GATES
+) -> NodeConfiguration:
     """The node as a `NodeConfiguration`: classes are on, hints used, and CPUs can be owned where some are reserved."""
     said: dict[str, Any] = {
         "nodeName": plan.name,
@@ -37,7 +41,8 @@ def configuration(plan: NodePlan, state: Path, sockets: Path) -> NodeConfigurati
         "stateDir": str(state),
         "podLogsDir": str(state / "pods"),
         "nodeLabels": dict(plan.labels),
-        "featureGates": {"QOSResources": True, "TranslateQoSPodMetadata": True},
+        "featureGates": {"QOSResources": True, "TranslateQoSPodMetadata": True}
+        | {name: on for name, on in gates.items() if name in NODE_GATES},
         "pluginRegistrationDir": str(sockets / REGISTRY),
         "qosResourcePluginDir": str(sockets / LEGACY_FOLDER),
         "podResourcesSocket": str(sockets / "pod-resources.sock"),
@@ -63,7 +68,15 @@ def configuration(plan: NodePlan, state: Path, sockets: Path) -> NodeConfigurati
 
 
 async def start_node(
-    stack: AsyncExitStack, plan: NodePlan, api: Api, pods: NodePods, state: Path, sockets: Path, *, folders: bool
+    stack: AsyncExitStack,
+    plan: NodePlan,
+    gates: Mapping[str, bool],
+    api: Api,
+    pods: NodePods,
+    state: Path,
+    sockets: Path,
+    *,
+    folders: bool,
 ) -> tuple[NodeAgent, NodeServices]:
     """The agent of a node and what runs around it, with the plugins of its profile as processes.
 
@@ -78,7 +91,7 @@ async def start_node(
     else:
         runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=folders)
     hosting = Hosting(api, pods, folders=folders or bool(plan.endpoint))
-    config = await detected(configuration(plan, state, sockets), runtime)
+    config = await detected(configuration(plan, state, sockets, gates), runtime)
     parts = node_parts(config, runtime, plan.machine, hosting)
     # Plugins outlive who watches for them: one that ends because everything does is no news.
     await stack.enter_async_context(plugin_processes(plan, state, sockets))

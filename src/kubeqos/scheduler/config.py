@@ -22,7 +22,7 @@ from kubeqos.placement.score import Weights
 from kubeqos.scheduler.core import Profile
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "SchedulerConfiguration"
-_WEIGHTS = {
+WEIGHTS = {
     field.name.split("_")[0] + "".join(part.title() for part in field.name.split("_")[1:]): field.name
     for field in dataclasses.fields(Weights)
 }
@@ -37,6 +37,11 @@ def parse(doc: Doc) -> tuple[Profile, ...]:
     """The profiles of a configuration document."""
     fields = doc.fields(("apiVersion", "kind", "profiles"))
     check_kind(doc, fields, API_VERSION, KIND)
+    return read_profiles(fields)
+
+
+def read_profiles(fields: dict[str, Doc]) -> tuple[Profile, ...]:
+    """The profiles in a document's members; the default one where there are none."""
     profiles: dict[str, Profile] = {}
     for each in fields["profiles"].elements() if "profiles" in fields else ():
         profile = _profile(each)
@@ -52,6 +57,6 @@ def _profile(doc: Doc) -> Profile:
     if not name:
         fields["schedulerName"].fail("must be a name")
     values: dict[str, Any] = {}
-    for key, child in fields["weights"].fields(_WEIGHTS).items() if "weights" in fields else ():
-        values[_WEIGHTS[key]] = child.boolean() if key == "mostAllocated" else child.integer(0, 100)
+    for key, child in fields["weights"].fields(WEIGHTS).items() if "weights" in fields else ():
+        values[WEIGHTS[key]] = child.boolean() if key == "mostAllocated" else child.integer(0, 100)
     return Profile(name, Weights(**values))

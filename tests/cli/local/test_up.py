@@ -98,6 +98,9 @@ def test_nodes_that_another_start_had_are_gone(data_dir: Path) -> None:
     assert not (data_dir / "nodes" / "node-3").exists()
 
 
+_OWN = "apiVersion: kubeqos.io/v1alpha1\nkind: ClusterConfiguration\nnodes: [{name: a, machine: tiny2}]\n"
+
+
 class TestWhatCanBeWrong:
     def refused(self, *words: str) -> str:
         done = kubeqos("up", *words, check=False)
@@ -141,6 +144,18 @@ class TestWhatCanBeWrong:
                 "- {name: a, machine: tiny2, classes: {rdt: {provider: nmaed, classes: [gold]}}}",
                 "did you mean 'named'?",
             ),
+            (_OWN + "featureGates: {QOSResource: true}", "unrecognized feature gate: QOSResource"),
+            (_OWN + "featureGates: {QOSResources: maybe}", "featureGates.QOSResources"),
+            (_OWN + "scheduler: {profiles: [{weights: {clases: 1}}]}", "did you mean 'classes'?"),
+            (_OWN + "settings: {evictionHard: {memory.availabel: 10%}}", "evictionHard"),
+            (_OWN + "settings: {cpuManagerPolicy: static}", "cpuManagerPolicy"),
+            (
+                _OWN + "settings: {featureGates: {QoSResourceManager: true}, topologyManagerPolicy: none}",
+                "topologyManagerPolicy",
+            ),
+            (_OWN + "settings: {nodeName: b}", "`kubeqos up` is told this elsewhere"),
+            (_OWN + "manifests: [nowhere.yaml]", "cannot read"),
+            (_OWN + "manifests: [cluster.yaml]", "no matches for kind"),
         ],
     )
     def test_a_wrong_configuration(self, tmp_path: Path, text: str, message: str) -> None:

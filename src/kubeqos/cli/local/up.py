@@ -109,7 +109,12 @@ def _plan(
             _check_runtime(node.endpoint, f"{config_file}: node {node.name!r}")
     if node_runtime is not None:
         plan = replace(plan, nodes=(*plan.nodes, local_node(node_runtime, node_config)))
-    return beside_simulated(plan)
+    plan = beside_simulated(plan)
+    if config_file is not None or node_config is not None:
+        from kubeqos.cluster.embedded import check_plan
+
+        check_plan(plan)
+    return plan
 
 
 async def _run(instance: Instance, plan: ClusterPlan, port: int, watch: _Stopwatch, *, dashboard: bool) -> None:

@@ -17,7 +17,7 @@ ROUNDS ?= 3
 SEED   ?=
 SEEDS  ?= 0-19
 
-.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak exclusive torture docs dist proto lock durations kubectl stock clean
+.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak exclusive torture badinput docs dist proto lock durations kubectl stock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -82,6 +82,11 @@ exclusive: $(DEV) ## ten minutes of kills, lies and lost state, while a stranger
 
 torture: $(DEV) ## a cluster in virtual time under drawn faults: SEEDS=0-99, MINUTES=…, RECORD=1 writes the figures down
 	@$(BIN)/python -m tests.torture $(SEEDS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RECORD),--record) $(ARGS)
+
+badinput: $(DEV) ## bad requests and messages: REQUESTS=1000000, MINUTES=…, RUNS=… messages for each edge, RECORD=1
+	@$(BIN)/python -m tests.badinput --requests $(or $(REQUESTS),20000) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RECORD),--record) $(ARGS)
+	@$(BIN)/python -m tests.badinput.messages --runs $(or $(RUNS),50000) $(if $(RECORD),--record)
+	@$(BIN)/python -m pytest -q -m explore tests/apiserver/test_generated.py
 
 docs: $(DEV) ## build the documentation as a site, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q

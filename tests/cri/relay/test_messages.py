@@ -156,6 +156,10 @@ def test_a_sandbox_is_edited_in_the_same_way():
         ({"info": '{"runtimeSpec": null}'}, Place()),
         ({"info": "not json"}, Place()),
         ({"info": "[]"}, Place()),
+        ({"info": '{"pid": "seven", "cgroupsPath": 5}'}, Place()),
+        ({"info": '{"pid": -1}'}, Place()),
+        ({"info": '{"pid": {}}'}, Place()),
+        ({"info": '{"pid": 1e30, "cgroupsPath": null}'}, Place()),
         ({}, Place()),
     ],
 )

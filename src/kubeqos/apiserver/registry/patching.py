@@ -153,7 +153,8 @@ async def _apply(core: Core, write: Write, request: Request) -> Written:
     if core.store.get(kind.key(write.namespace, write.name), pending=True) is None:
         if write.subresource:
             raise not_found(kind.plural, kind.group, write.name)
-        if (config.get("metadata") or {}).get("uid"):
+        metadata = config.get("metadata")
+        if isinstance(metadata, dict) and metadata.get("uid"):
             raise conflict(kind.plural, kind.group, write.name, "uid mismatch: the object does not exist")
         return await create(core, write, applied(None))
     return await update(core, write, applied)

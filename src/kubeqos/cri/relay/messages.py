@@ -16,6 +16,8 @@ from kubeqos.rules.qos.classes import POD_QOS
 ASSIGNED = "qos.kubeqos.io/assigned"
 """Annotation on what we created: the runtime keeps it, so an assignment survives a crash between create and save."""
 
+_MOST_PID = 1 << 31
+
 FindHolder = Callable[[str], Holder | None]
 Patch = Callable[[bytes, Offers, FindHolder], bytes]
 """A response as the client shall see it."""
@@ -131,9 +133,9 @@ def place_of(info: Mapping[str, str]) -> Place:
         data = decode_json(info.get("info", "{}").encode())
     except JsonError:
         return Place()
-    if not isinstance(data, dict):
-        return Place()
-    return Place(int(data.get("pid") or 0), data.get("cgroupsPath") or "")
+    pid, path = (data.get("pid"), data.get("cgroupsPath")) if isinstance(data, dict) else (0, "")
+    known = pid if isinstance(pid, int) and 0 < pid < _MOST_PID else 0
+    return Place(known, path if isinstance(path, str) else "")
 
 
 def offers_message(offers: Offers) -> cri.ResourcesInfo:

@@ -17,7 +17,7 @@ POD_NAMESPACE_LABEL = "io.kubernetes.pod.namespace"
 POD_UID_LABEL = "io.kubernetes.pod.uid"
 CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 
-STAGES = {
+STAGES: dict[int, Stage] = {
     cri.CONTAINER_CREATED: Stage.CREATED,
     cri.CONTAINER_RUNNING: Stage.RUNNING,
     cri.CONTAINER_EXITED: Stage.EXITED,
@@ -35,13 +35,18 @@ def _classes(resources: Iterable[_Named]) -> Classes:
     return tuple((resource.name, str(getattr(resource, "class"))) for resource in resources)
 
 
+def stage_of(state: int) -> Stage:
+    """A state that is new to us is no better than one that the runtime does not know itself."""
+    return STAGES.get(state, STAGES[cri.CONTAINER_UNKNOWN])
+
+
 def seen_container(status: cri.ContainerStatus) -> SeenContainer:
     """A container from its CRI status."""
     return SeenContainer(
         id=status.id,
         name=status.metadata.name,
         attempt=status.metadata.attempt,
-        stage=STAGES[status.state],
+        stage=stage_of(status.state),
         created=status.created_at / 1e9,
         started=status.started_at / 1e9,
         finished=status.finished_at / 1e9,

@@ -36,9 +36,9 @@ from kubeqos.node.cri.configs import (
 from kubeqos.node.cri.observer import (
     CONTAINER_NAME_LABEL,
     POD_UID_LABEL,
-    STAGES,
     seen_container,
     seen_sandbox,
+    stage_of,
 )
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.machine import Core
@@ -364,7 +364,7 @@ class Executor:
         for container in await self._runtime.list_containers():
             uid = container.labels.get(POD_UID_LABEL)
             if uid and CONTAINER_NAME_LABEL in container.labels:
-                found.setdefault(uid, {})[container.id] = STAGES[container.state].value
+                found.setdefault(uid, {})[container.id] = stage_of(container.state).value
         return found
 
 

@@ -27,6 +27,8 @@ _FIELDS = {
 SHARES = "qos.kubeqos.io.cpu-shares"
 """The annotation of a container whose class scales its CPU shares: those that it asked for and those that it got."""
 
+_MOST_DIGITS = 20
+
 
 def pod_subject(pod: nri.PodSandbox) -> Subject:
     return Subject(Level.POD, pod.id, "", pod.uid, pod.namespace, pod.name)
@@ -51,7 +53,7 @@ def asked_shares(shares: int, noted: str) -> int:
     """The CPU shares that a container asked for; what the runtime tells are those that it was given at its creation,
     unless an update has come since, which says what is asked for now."""
     asked, _, given = noted.partition(" ")
-    return int(asked) if given == str(shares) and asked.isdecimal() else shares
+    return int(asked) if given == str(shares) and asked.isdecimal() and len(asked) <= _MOST_DIGITS else shares
 
 
 def noted_shares(edit: Edit, subject: Subject) -> dict[str, str]:

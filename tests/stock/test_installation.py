@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import EVENTS, NODES, PODS, SECRETS
 from kubeqos.codec import decode_json
 from kubeqos.cri.providers.protocol import Level, Subject
+from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.model.hardware.loading import load_machine
 from kubeqos.node.api.sources import ApiPods
 from kubeqos.stock.agent.report import Reporter
 from kubeqos.stock.cluster import CLASSES, QUOTAS
 from kubeqos.stock.control.registration import MUTATING, published
+from kubeqos.stock.cores.dra import publish, stock_claims
 from kubeqos.stock.installation import EMPTY, objects
 from kubeqos.stock.installer import install, uninstall
 from tests.apiserver.live import LiveServer, live_server
@@ -27,7 +32,10 @@ from tests.stock.kube_apiserver import acting_as
 
 METHODS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
 # An object that an apply would make is created: kube-apiserver asks for that right too (test_stock_scheduler runs so).
-BY_APPLY = {("create", "mutatingwebhookconfigurations"), ("create", "validatingwebhookconfigurations")}
+BY_APPLY = {
+    "controller": {("create", "mutatingwebhookconfigurations"), ("create", "validatingwebhookconfigurations")},
+    "agent": {("create", "resourceslices")},
+}
 SLOW = {"resource": "blockio", "class": "slow", "level": "container", "capacity": 1}
 
 
@@ -63,7 +71,7 @@ async def test_every_right_is_needed_and_enough(tmp_path: Path) -> None:
             assert "configmap/kubeqos-classes applied" in said
             await story(admin, controller, agent)
             for part in ("controller", "agent"):
-                assert used(live, tmp_path, part) | (BY_APPLY if part == "controller" else set()) == granted(part)
+                assert used(live, tmp_path, part) | BY_APPLY[part] == granted(part)
             left = [line async for line in uninstall(admin)]
             assert {line.removesuffix(" applied") for line in said} <= {line.removesuffix(" deleted") for line in left}
             # Nobody empties namespaces here.
@@ -81,6 +89,11 @@ async def story(admin: HttpApi, controller: HttpApi, agent: HttpApi) -> None:
     bound = ApiPods(agent, "n1")
     following = asyncio.create_task(bound.run())
     await bound.synced.wait()
+    # Whether the server has Dynamic Resource Allocation or not: it is asked.
+    with suppress(ApiError):
+        await publish(agent, "n1", load_machine("laptop8"), NO_CPUS)
+    named = {"resourceClaims": [{"name": "compute", "resourceClaimName": "cores"}]}
+    await stock_claims(agent, load_machine("laptop8"))({"metadata": {"namespace": "default"}, "spec": named})
     async with replica(controller, "a") as running:
         await until("described", lambda: _has(admin, CLASSES))
         quota = {"container": [{"name": "blockio", "classes": [{"name": "slow", "capacity": 1}]}]}

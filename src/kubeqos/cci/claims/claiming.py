@@ -82,6 +82,8 @@ class Claiming:
                 text = f"compute driver {driver.name} did not confirm an earlier removal"
                 return Refusal(UNAVAILABLE, text, retry=True)
             available = offered(self.store.machine, parameters, self._available_to(pod, before))
+            if ask.within and all(group.exclusive for group in parameters.groups):
+                available &= ask.within
             sets = await self._sets_of(driver, _admit_request(pod, view.name, ask, parameters, available), holding)
             if isinstance(sets, Refusal):
                 return sets

@@ -26,6 +26,7 @@ from kubeqos.nri.plugin import SOCKET, serve
 from kubeqos.stock.agent.hooks import ClassHooks, without_unreachable
 from kubeqos.stock.agent.report import Reporter, cores_told, status_of
 from kubeqos.stock.cores.assembly import KUBELET_DIR, is_empty, make_keeper, read_configuration, refuse_kubelet
+from kubeqos.stock.cores.dra import DraDriver
 from kubeqos.stock.cores.keeper import CoreKeeper
 
 TEND_SECONDS, COMPARE_SECONDS = 1.0, 10.0
@@ -50,7 +51,10 @@ class Settings:
 class StockAgent:
     """Everything that runs on one node."""
 
-    def __init__(self, hooks: ClassHooks, reporter: Reporter, settings: Settings, troubles: Sequence[str]) -> None:
+    def __init__(
+        self, api: Api, hooks: ClassHooks, reporter: Reporter, settings: Settings, troubles: Sequence[str]
+    ) -> None:
+        self._api = api
         self.hooks = hooks
         self.reporter = reporter
         self.ready = reporter.published
@@ -68,7 +72,7 @@ class StockAgent:
         reporter = Reporter(api, settings.node, lambda before, now: agent.told(before, now))
         cores = cls._cores(api, settings, reporter.changed)
         hooks = ClassHooks(catalog, settings.machine.host, reporter.broken, reporter.changed, cores)
-        agent = cls(hooks, reporter, settings, troubles)
+        agent = cls(api, hooks, reporter, settings, troubles)
         return agent
 
     @staticmethod
@@ -91,6 +95,8 @@ class StockAgent:
         async with asyncio.TaskGroup() as tasks:
             if cores is not None:
                 tasks.create_task(cores.run())
+                if cores.parts.plugins.cci is not None:
+                    tasks.create_task(DraDriver(self._api, cores, self._settings.node, self._settings.kubelet).run())
                 await cores.listed()
             tasks.create_task(serve(self.hooks, self._settings.nri))
             tasks.create_task(self._tend(TEND_SECONDS, self.hooks.tend))

@@ -21,6 +21,8 @@ from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.checks import refuse_machine
 from kubeqos.node.config.configuration import NodeConfiguration, load
 from kubeqos.node.config.plugins import plugin_managers
+from kubeqos.node.runtime.executor import no_claims
+from kubeqos.stock.cores.dra import stock_claims
 from kubeqos.stock.cores.keeper import CoreKeeper
 from kubeqos.stock.cores.nriruntime import NriRuntime
 from kubeqos.stock.cores.pods import PodTable
@@ -84,8 +86,9 @@ def make_keeper(
         qrm=configured.qrm_settings(config),
         cci=configured.cci_settings(config),
     )
-    table = PodTable()
+    table = PodTable(takes_claims=plugins.cci is not None)
     runtime = NriRuntime(table)
+    claims = stock_claims(api, machine) if api is not None and plugins.cci is not None else no_claims
     settings.state_dir.mkdir(parents=True, exist_ok=True)
-    parts = assemble(settings, runtime, machine, Hosting(api=api), events=events, plugins=plugins)
+    parts = assemble(settings, runtime, machine, Hosting(api=api), events=events, plugins=plugins, claims=claims)
     return CoreKeeper(parts, table, runtime, host, changed)

@@ -22,6 +22,7 @@ from kubeqos.cri.providers.protocol import Place
 from kubeqos.errors import InputError, KubeqosError, StateError
 from kubeqos.logs import logger
 from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.model.objects import PodView
 from kubeqos.node.admission.managers import Reconciles
 from kubeqos.node.admission.transaction import Admission, TopologySettings
 from kubeqos.node.meeting import meeting_plugins
@@ -34,6 +35,7 @@ from kubeqos.node.updates.updater import ContainerUpdater
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, LiveContainer, Refusal, StartHook
 from kubeqos.rules.qos.podqos import QosClass
+from kubeqos.stock.cores.devices import only_claims
 from kubeqos.stock.cores.nriruntime import NriRuntime, cri_resources
 from kubeqos.stock.cores.pods import PodOnNode, PodTable, asks_by_annotation, identity
 from kubeqos.stock.cores.shared import SharedRest
@@ -45,6 +47,8 @@ LIST_SECONDS = 10.0
 EARLY_SECONDS = 1.0
 """How long a container of a pod that asks waits for the pod's admission, under the runtime's lock."""
 RETRY_SECONDS, LATER_SECONDS = 2.0, 10.0
+PREPARE_SECONDS, POLL_SECONDS = 20.0, 0.1
+"""How long the kubelet waits for the claims of a pod (it gives 45 s), and how often it is looked for them."""
 _LIVE = {
     nri.CONTAINER_CREATED: Stage.CREATED,
     nri.CONTAINER_PAUSED: Stage.RUNNING,
@@ -217,7 +221,8 @@ class CoreKeeper:
         claims = await self.parts.claims(known.raw)
         if isinstance(claims, Refusal):
             return claims
-        row.admitted = AdmittedPod(known.view, known.raw, known.qos, claims)
+        raw = only_claims(known.raw, claims)
+        row.admitted = AdmittedPod(PodView.of(raw), raw, known.qos, claims)
         refusal = await self.admission.admit(row.admitted)
         await self._update()
         if refusal is None:
@@ -259,6 +264,21 @@ class CoreKeeper:
         self.updater.removed(uid)
         await self._update()
         self._changed()
+
+    async def decided(self, uid: str) -> str:
+        """Wait until a pod is admitted; why it is not, after a while."""
+        row = self.table.pods.get(uid)
+        try:
+            async with asyncio.timeout(PREPARE_SECONDS):
+                while row is None or not row.is_admitted:
+                    if row is not None and row.refusal is not None and not row.refusal.retry:
+                        self._spawn(self._admit(row))  # others may have left: the next question gets the answer
+                        return self._why_not(row)
+                    await asyncio.sleep(POLL_SECONDS)
+                    row = self.table.pods.get(uid)
+        except TimeoutError:
+            return self._why_not(row) if row is not None else "the API server has not told of the pod yet"
+        return ""
 
     # ---- Containers: what the runtime asks
 

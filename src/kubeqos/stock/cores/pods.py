@@ -17,6 +17,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, Stage
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Refusal
 from kubeqos.rules.qos.podqos import effective_class
+from kubeqos.stock.cores.devices import only_claims
 
 Raw = Mapping[str, Any]
 MIRROR = "kubernetes.io/config.mirror"
@@ -90,16 +91,21 @@ class PodOnNode:
 
 
 class PodTable:
-    """All of them, by uid."""
+    """All of them, by uid. `takes_claims`: claims may be for cores of this node; elsewhere they are none of ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_claims: bool = False) -> None:
         self.pods: dict[str, PodOnNode] = {}
+        self._takes_claims = takes_claims
         self._made = 0
 
     def bind(self, raw: Raw) -> PodOnNode:
         """The API server has this pod for this node."""
-        pod = admitted(raw)
-        known = self.pods.setdefault(pod.uid, PodOnNode(pod))
+        known = self.pods.get(identity(raw))
+        ours = known.admitted.claims if known is not None and known.is_admitted else ()
+        settled = not self._takes_claims or (known is not None and known.is_admitted)
+        pod = admitted(only_claims(raw, ours) if settled else raw)
+        if known is None:
+            known = self.pods[pod.uid] = PodOnNode(pod)
         known.bound, known.api_uid = True, str(raw["metadata"]["uid"])
         known.admitted = AdmittedPod(pod.view, pod.raw, pod.qos, known.admitted.claims)
         known.over = (raw.get("status") or {}).get("phase") in ("Succeeded", "Failed")

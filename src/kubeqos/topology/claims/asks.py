@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.model.annotations.computepolicies import DEFAULT_POLICY, compute_policy
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.fielderror import FieldError, invalid, required
@@ -41,6 +42,8 @@ class Ask:
     parameters: Parameters
     driver: str = ""
     class_name: str = ""
+    within: CpuSet = NO_CPUS
+    """Where somebody has chosen its cores already: only from these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,9 @@ def asks_of(
         if isinstance(found, Problem):
             return Wrong((invalid(where, name, f"{claim.source}: {found.shown()}"),))
         asks.append(
-            Ask(claim.namespace, claim.claim_uid, claim.claim_name, found, claim.driver, claim.class_name),
+            Ask(
+                claim.namespace, claim.claim_uid, claim.claim_name, found, claim.driver, claim.class_name, claim.within
+            ),
         )
     wrong = disagreements(container, path, [ask.parameters for ask in asks]) if asks else ()
     return Wrong(wrong) if wrong else tuple(asks)

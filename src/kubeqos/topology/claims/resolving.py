@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.objects import (
     ParametersReference,
     PodResourceClaim,
@@ -41,6 +42,8 @@ class ResolvedClaim:
     driver: str
     parameters: str
     source: str
+    within: CpuSet = NO_CPUS
+    """The cores that a scheduler chose for it already; none where the driver chooses from all."""
 
 
 @dataclass(frozen=True, slots=True)

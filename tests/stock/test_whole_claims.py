@@ -1,0 +1,110 @@
+"""Claims for cores on a stock cluster: the scheduler allocates, the kubelet has them prepared, the kernel keeps them.
+
+Nothing of Kubernetes modified: Dynamic Resource Allocation in front, a compute driver of KEP-3675 behind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import yaml
+
+from kubeqos.model.cpuset import CpuSet
+from tests.shared import cgroups
+from tests.stock.kube_apiserver import process
+from tests.stock.kubelet import NODE
+from tests.stock.needs import needs_stock
+from tests.stock.whole import PARTS, ROOT, Whole, stock_cluster
+
+pytestmark = [*needs_stock(*PARTS, root=True), pytest.mark.kubectl]
+EXAMPLE = ROOT / "examples" / "stock" / "claim.yaml"
+
+
+class Claims(Whole):
+    def start(self) -> None:
+        self.start_agent("--node-config", str(self.folder / "node.yaml"))
+
+    def devices(self) -> list[Any]:
+        return [one for each in self.get("resourceslices")["items"] for one in each["spec"].get("devices") or ()]
+
+    def where(self, name: str, namespace: str = "default") -> str:
+        return cgroups.value(self.runs(name, namespace), "cpuset.cpus")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Claims]:
+    with stock_cluster(Claims) as made, ExitStack() as stack:
+        made.run("kubeqos install --image registry.example/kubeqos:1")
+        made.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        made.kubectl("create", "namespace", "team")
+        state = made.folder / "cores"
+        registry = state / "plugins_registry"
+        registry.mkdir(parents=True)
+        (made.folder / "node.yaml").write_text(
+            f"apiVersion: kubeqos.io/v1alpha1\nkind: NodeConfiguration\nprofile: cci\nstateDir: {state}\n"
+        )
+        words = [sys.executable, "-m", "kubeqos.cli.main", "driver", "reference", "--registry", str(registry)]
+        stack.enter_context(process(words, made.folder, "driver"))
+        made.start()
+        made.eventually("cores are published", made.devices)
+        made.kubelet.runtime.add_image("registry.k8s.io/pause:3.10", ["sleep", "1000000"])
+        yield made
+        made.kubectl("delete", "pods", "--all", "-n", "team", "--now")
+
+
+def test_cores_are_published_with_what_selectors_ask_of(cluster: Claims) -> None:
+    first = next(one for one in cluster.devices() if one["name"] == "core-0")
+    assert first["attributes"]["numaNode"] == {"int": 0}
+    assert first["attributes"]["cpus"] == {"string": "0"}
+    assert first["attributes"]["kind"] == {"string": "performance"}
+
+
+def test_a_claim_gets_cores_and_others_leave_them(cluster: Claims) -> None:
+    cluster.pod("plain", {})
+    everything = cluster.cpus("plain")
+    for raw in yaml.safe_load_all(EXAMPLE.read_text()):
+        if raw["kind"] == "Pod":
+            raw["spec"] |= {"hostNetwork": True, "terminationGracePeriodSeconds": 0}
+        cluster.kubectl("apply", "-f", "-", manifest=raw)
+    own = cluster.where("solver")
+    [result] = cluster.get("resourceclaim", "one-core")["status"]["allocation"]["devices"]["results"]
+    assert (result["driver"], result["device"]) == ("cci.kubeqos.io", f"core-{own}"), (
+        "the core that the scheduler chose"
+    )
+    assert f"core-{own}" in cluster.kubectl("describe", "resourceclaim", "one-core")
+    left = str(CpuSet.parse(everything) - CpuSet.parse(own))
+    assert cluster.cpus("plain") == left, "it had left before the other one started"
+    cluster.pod("late", {})
+    assert cluster.cpus("late") == left
+
+
+def test_a_restart_keeps_claims(cluster: Claims) -> None:
+    own, left = cluster.where("solver"), cluster.cpus("plain")
+    cluster.agent.close()
+    cluster.agent = ExitStack()
+    cluster.start()
+    cluster.pod("later", {})
+    # It may have started before the agent was back; then it is moved off.
+    cluster.eventually("later is off the claim's core", lambda: cluster.cpus("later") == left)
+    assert cluster.where("solver") == own
+
+
+def test_what_no_driver_gives_is_not_prepared_and_says_why(cluster: Claims) -> None:
+    claim = {"requests": [{"name": "cores", "exactly": {"deviceClassName": "cores.kubeqos.io"}}]}
+    raw = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "all"}}
+    cluster.kubectl("create", "-n", "team", "-f", "-", manifest={**raw, "spec": {"devices": claim}})
+    asked = {"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}, "claims": [{"name": "compute"}]}
+    cluster.pod("greedy", {}, asked, resourceClaims=[{"name": "compute", "resourceClaimName": "all"}])
+    cluster.eventually("refused", lambda: "must be 1, the cores of the container's claims" in cluster.said_of("greedy"))
+    assert "running" not in str(cluster.pods("greedy")["status"].get("containerStatuses"))
+    cluster.kubectl("delete", "pod", "greedy", "-n", "team", "--now")
+
+
+def test_cores_of_a_pod_that_is_gone_are_everybodys(cluster: Claims) -> None:
+    cluster.kubectl("delete", "pod", "solver", "--now")
+    cluster.eventually("plain is back", lambda: len(CpuSet.parse(cluster.cpus("plain"))) == len(cluster.devices()))
+    assert NODE in cluster.kubectl("get", "resourceslices")

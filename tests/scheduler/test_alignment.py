@@ -21,7 +21,7 @@ from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.admission.ledger import LocalLedger
 from kubeqos.node.admission.managers.cpu import CpuManager
 from kubeqos.node.admission.managers.memory import MemoryManager
-from kubeqos.node.admission.transaction import Admission, TopologySettings
+from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.api.nodestatus import allocatable, node_annotations, texts
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.placement.cluster import Cluster
@@ -31,7 +31,7 @@ from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.shape import Shape, compile_shape
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.qos.podqos import effective_class
-from kubeqos.topology.alignment.hints import Policy, Scope
+from kubeqos.topology.alignment.hints import Policy, Scope, TopologySettings
 
 GIB = 1 << 30
 MACHINE = regular(sockets=2, cores_per_uncore=4, threads=2, memory_bytes=8 * GIB, hugepages={2 * MIB: 512})

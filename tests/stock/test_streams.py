@@ -75,7 +75,10 @@ def test_every_stream_of_kubectl(server: object, tmp_path: Path) -> None:
     serve = f"echo started; echo hi > /tmp/index.html; busybox httpd -p 127.0.0.1:{port} -h /tmp; "
     script = f"trap 'exit 0' TERM; {serve} while true; do read line && echo got $line; done"
     container = {"name": "c", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", script], "stdin": True}
+    container["volumeMounts"] = [{"name": "tokens", "mountPath": "/tokens"}]
+    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
     spec = {"nodeName": "real", "hostNetwork": True, "containers": [container], "tolerations": [{"operator": "Exists"}]}
+    spec |= {"serviceAccountName": "default", "volumes": [{"name": "tokens", "projected": {"sources": [token]}}]}
     with (
         running_containerd2(tmp_path / "containerd") as runtime,
         server(tmp_path) as kubeconfig,  # type: ignore[operator]
@@ -85,6 +88,8 @@ def test_every_stream_of_kubectl(server: object, tmp_path: Path) -> None:
         while "real" not in kubectl(kubeconfig, "get", "nodes", "-o", "name"):
             assert time.monotonic() < deadline, (tmp_path / "node.log").read_text()
             time.sleep(0.3)
+        if "default" not in kubectl(kubeconfig, "get", "serviceaccounts", "-o", "name"):  # a controller's work
+            kubectl(kubeconfig, "create", "serviceaccount", "default")
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
         kubectl(kubeconfig, "create", "-f", "-", manifest=pod)
         kubectl(kubeconfig, "wait", "pod/web", "--for=condition=Ready", "--timeout=60s")
@@ -95,3 +100,16 @@ def test_every_stream_of_kubectl(server: object, tmp_path: Path) -> None:
         with forwarded(kubeconfig, "web", port) as local:
             page = urllib.request.urlopen(f"http://127.0.0.1:{local}/index.html").read()
         assert page == b"hi\n"
+        assert_debugged(kubeconfig)
+        assert kubectl(kubeconfig, "exec", "web", "--", "cat", "/tokens/token").count(".") == 2
+
+
+def assert_debugged(kubeconfig: Path) -> None:
+    """`kubectl debug`: a container of its own kind comes into a pod that runs, and sees another's processes."""
+    words = ["debug", "web", "--profile=general", f"--image={BUSYBOX_IMAGE}", "--target=c", "-c", "debugger", "-i"]
+    script = "while read line; do ps; echo got $line; done"
+    said = run(kubeconfig, *words, "--", "sh", "-c", script, stdin="typed\n", until="got typed\n")
+    assert "httpd -p" in said
+    path = "{.status.ephemeralContainerStatuses[0].state}"
+    assert kubectl(kubeconfig, "get", "pod", "web", "-o", f"jsonpath={path}")
+    assert kubectl(kubeconfig, "wait", "pod/web", "--for=condition=Ready", "--timeout=60s")

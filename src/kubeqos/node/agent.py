@@ -22,7 +22,7 @@ from kubeqos.errors import KubeqosError, StateError
 from kubeqos.gates import QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA
 from kubeqos.logs import logger
 from kubeqos.node.admission.managers import Reconciles
-from kubeqos.node.admission.transaction import Admission, TopologySettings
+from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.api import nodestatus
 from kubeqos.node.api.podwriter import PodWriter
 from kubeqos.node.api.registration import known_classes
@@ -47,6 +47,7 @@ from kubeqos.node.updates.books import Books
 from kubeqos.node.updates.updater import ContainerUpdater
 from kubeqos.rules.qos.classes import Catalog, catalog, has_class_annotations, translate_annotations
 from kubeqos.supervision import Supervisor, Work
+from kubeqos.topology.alignment.hints import TopologySettings
 
 log = logger(__name__)
 SYNC_SECONDS, RETRY_SECONDS = 10.0, 1.0
@@ -146,6 +147,7 @@ class NodeAgent:
                 if isinstance(manager, Reconciles):
                     self._keep(f"reconcile {manager.name}", partial(self._reconcile, manager))
             self._keep("node status", self._keep_node)
+            self._keep("tokens", self.executor.keep_tokens)
             if self.cgroups is not None:
                 self._keep("cgroups", partial(self.cgroups.run, self.clock))
                 self._keep("reloads of systemd", self.cgroups.follow_reloads)

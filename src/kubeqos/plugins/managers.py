@@ -25,11 +25,15 @@ ContainerKey = tuple[str, str]
 
 
 class ContainerKind(enum.StrEnum):
-    """When a container runs: once before the others, beside them from before, or as the pod's purpose."""
+    """When a container runs: once before the others, beside them from before, as the pod's purpose, or when asked to.
+
+    An ephemeral container (`kubectl debug`) has no resources of its own: managers never hear of it.
+    """
 
     INIT = "init"
     SIDECAR = "sidecar"
     APP = "app"
+    EPHEMERAL = "ephemeral"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class ContainerRef:
     name: str
     kind: ContainerKind
     index: int
-    """Position in its list: initContainers for INIT and SIDECAR, containers for APP."""
+    """Position in its list: initContainers for INIT and SIDECAR, containers for APP, ephemeralContainers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,8 @@ class AdmittedPod:
     def __post_init__(self) -> None:
         # Worked out once: everybody who has to do with the pod asks for both again and again.
         object.__setattr__(self, "uid", self.view.metadata.uid)
-        object.__setattr__(self, "refs", {ref.name: ref for ref, _ in self.containers()})
+        found = [*(ref for ref, _ in self.containers()), *self._ephemeral()]
+        object.__setattr__(self, "refs", {ref.name: ref for ref in found})
 
     def containers(self) -> list[tuple[ContainerRef, ContainerView]]:
         """Every container in the order in which it starts: init containers, then app containers."""
@@ -71,6 +76,10 @@ class AdmittedPod:
         for index, container in enumerate(spec.containers):
             found.append((ContainerRef(self.uid, container.name, ContainerKind.APP, index), container))
         return found
+
+    def _ephemeral(self) -> list[ContainerRef]:
+        listed = enumerate(self.view.spec.ephemeral_containers)
+        return [ContainerRef(self.uid, one.name, ContainerKind.EPHEMERAL, index) for index, one in listed]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.admission.ledger import LocalLedger
 from kubeqos.node.admission.managers.classes import ClassManager
 from kubeqos.node.admission.managers.cpu import CpuManager
-from kubeqos.node.admission.transaction import Admission, TopologySettings
+from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.api.nodestatus import node_annotations
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.plugins.managers import AdmittedPod, Refusal, ResourceManager
 from kubeqos.rules.qos.classes import catalog
 from kubeqos.simulation.scenario import SimulatedNode
-from kubeqos.topology.alignment.hints import Policy
+from kubeqos.topology.alignment.hints import Policy, TopologySettings
 from kubeqos.topology.fragmentation import fragmentation
 
 

@@ -213,6 +213,8 @@ async def test_images_that_cannot_be_pulled_back_off(tmp_path: Path) -> None:
         assert node.container(uid)["state"]["waiting"] == {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "example.org/app:1"'}  # fmt: skip  # noqa: E501
         assert node.status(uid)["phase"] == "Pending"
         assert ("Failed", 'Error: Failed to pull image "example.org/app:1": no such image') in node.events
+        assert node.events.count(("BackOff", 'Back-off pulling image "example.org/app:1"')) == 1
+        assert ("Failed", "Error: ImagePullBackOff") in node.events
 
 
 async def test_a_refused_container_says_so_and_is_tried_again(tmp_path: Path) -> None:
@@ -224,6 +226,17 @@ async def test_a_refused_container_says_so_and_is_tried_again(tmp_path: Path) ->
         assert 'kubeqos_node_effect_failures_total{kind="CreateContainer"} 1.0' in await node.metrics()
         await node.advance(10)
         assert node.status(uid)["phase"] == "Running"
+
+
+async def test_a_container_that_is_refused_again_and_again_backs_off(tmp_path: Path) -> None:
+    async with World(tmp_path) as node:
+        fault = {"simulate.kubeqos.io/fail.main": "CreateContainer code=UNKNOWN message='disk on fire'"}
+        await node.start(pod("web", annotations=fault))
+        tries = []
+        for _ in range(4):
+            await node.advance(60)
+            tries.append(node.events.count(("Failed", "Error: disk on fire")))
+        assert tries[0] <= 8 and [b - a for a, b in itertools.pairwise(tries)] == [2, 2, 2]  # every 30 s
 
 
 async def test_a_dead_sandbox_is_replaced(tmp_path: Path) -> None:

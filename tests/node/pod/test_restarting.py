@@ -12,6 +12,7 @@ from tests.node.pod.playbook import (
     StopSandbox,
     after,
     ended,
+    event,
     machine,
     pod,
     running,
@@ -63,6 +64,9 @@ def test_a_failed_init_container_fails_a_pod_that_never_restarts() -> None:
     assert book.container("web", "setup")["state"]["terminated"]["exitCode"] == 3
 
 
+BACK_OFF = event("BackOff", "Back-off restarting failed container main in pod web_default(web)")
+
+
 def crash(book: Playbook) -> None:
     book.answer = None
     book >> ended("web", code=1)
@@ -103,8 +107,19 @@ def test_while_it_waits_the_status_says_why_and_how_it_ended() -> None:
         "message": "back-off 10s restarting failed container=main pod=web_default(web)",
     }
     last = {"terminated": {"exitCode": 3, "reason": "Error", "message": "out of ideas"}}
-    assert book << [status(containerStatuses=[{"state": {"waiting": waiting}, "lastState": last}])]
+    assert book << [BACK_OFF, status(containerStatuses=[{"state": {"waiting": waiting}, "lastState": last}])]
     assert book.status("web")["phase"] == "Running" and book.condition("web", "Ready")["status"] == "False"
+
+
+def test_people_hear_once_of_every_back_off() -> None:
+    book = running(pod("web"))
+    crash(book)
+    book.succeed()
+    assert book >> ended("web", code=1) << BACK_OFF
+    assert book >> after(4) << wakes(6)
+    book >> after(6)
+    book.succeed()
+    assert book >> ended("web", code=1) << BACK_OFF
 
 
 def test_ten_good_minutes_clear_the_record() -> None:

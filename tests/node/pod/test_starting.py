@@ -109,7 +109,7 @@ def test_a_failed_init_container_is_tried_again_after_a_while() -> None:
     book = Playbook(machine()).start(STAGED)
     assert book >> ended("web", "first", 1) << EnsureImage("web", "first")  # the first restart is immediate
     book.succeed()
-    assert book >> ended("web", "first", 1) << [status(phase="Pending"), wakes(10)]
+    assert book >> ended("web", "first", 1) << [event("BackOff"), status(phase="Pending"), wakes(10)]
     assert book.container("web", "first")["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert book.container("web", "first")["restartCount"] == 1
 
@@ -201,6 +201,8 @@ def test_an_image_that_cannot_be_pulled_backs_off_and_says_so() -> None:
         >> failed(EnsureImage("web", "main"), "not found", "ErrImagePull")
         << [
             event("Failed", 'Failed to pull image "example.org/app:1": not found'),
+            event("BackOff", 'Back-off pulling image "example.org/app:1"'),
+            event("Failed", "Error: ImagePullBackOff"),
             status(containerStatuses=[{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]),
             wakes(1),
         ]
@@ -209,7 +211,7 @@ def test_an_image_that_cannot_be_pulled_backs_off_and_says_so() -> None:
     assert (
         book
         >> failed(EnsureImage("web", "main"), "not found", "ErrImagePull")
-        << [event("Failed"), wakes(2)]
+        << [event("Failed"), event("BackOff"), event("Failed"), wakes(2)]
         >> after(2)
         << EnsureImage("web", "main")
         >> done(EnsureImage("web", "main"))

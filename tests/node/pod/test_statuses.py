@@ -19,7 +19,6 @@ from tests.node.pod.playbook import (
     WriteStatus,
     done,
     ended,
-    event,
     look,
     machine,
     pod,
@@ -213,14 +212,35 @@ def test_after_a_restart_the_last_state_tells_of_the_one_before() -> None:
     assert book.container("web")["state"].keys() == {"running"}
 
 
-def test_ephemeral_containers_are_answered_with_a_no() -> None:
+def debugged(raw: dict[str, Any]) -> dict[str, Any]:
+    return {**raw, "spec": {**raw["spec"], "ephemeralContainers": [{"name": "debug", "image": "busybox"}]}}
+
+
+def test_an_ephemeral_container_runs_once_and_the_pod_does_not_live_by_it() -> None:
     raw = pod("web")
     book = running(raw)
-    asked = {**raw, "spec": {**raw["spec"], "ephemeralContainers": [{"name": "debug", "image": "busybox"}]}}
-    assert book >> PodSet(asked) << event("Failed", "does not run ephemeral containers")
+    book >> PodSet(debugged(raw))
+    book.succeed(unless(RunProbe))
     [told] = book.status("web")["ephemeralContainerStatuses"]
-    assert told["state"]["waiting"]["reason"] == "CreateContainerError" and told["ready"] is False
-    assert book >> PodSet({**asked}) << []  # said once
+    assert told["state"].keys() == {"running"} and told["ready"] is False and "started" not in told
+    book >> ended("web", "debug", 3)
+    book.answer = None
+    book.succeed(unless(RunProbe))
+    [told] = book.status("web")["ephemeralContainerStatuses"]
+    assert told["state"]["terminated"]["exitCode"] == 3 and told["restartCount"] == 0
+    assert book.status("web")["phase"] == "Running" and book.condition("web", "Ready")["status"] == "True"
+
+
+def test_a_pod_that_is_over_ends_whoever_debugs_it() -> None:
+    raw = pod("job", restartPolicy="Never")
+    book = running(raw)
+    book >> PodSet(debugged(raw))
+    book.succeed(unless(RunProbe))
+    book >> ended("job")
+    book.answer = None
+    book.succeed()
+    assert book.status("job")["phase"] == "Succeeded"
+    assert not book.core.pods["job"].live
 
 
 def test_a_pod_that_is_not_admitted_has_no_status() -> None:

@@ -96,7 +96,7 @@ async def test_a_mutable_class_is_changed_in_place_and_an_immutable_one_is_not(t
         assert pending["message"] == "QoS resource rdt cannot be changed while the pod runs"
 
 
-async def test_an_ephemeral_container_is_not_run_and_says_so(tmp_path: Path) -> None:
+async def test_an_ephemeral_container_runs_beside_the_others(tmp_path: Path) -> None:
     async with World(tmp_path) as node:
         raw = pod("web")
         uid = await node.start(raw)
@@ -105,12 +105,28 @@ async def test_an_ephemeral_container_is_not_run_and_says_so(tmp_path: Path) -> 
         for _ in range(2):
             await node.start(debugged)
         (told,) = node.status(uid)["ephemeralContainerStatuses"]
-        assert told["state"]["waiting"] == {
-            "reason": "CreateContainerError",
-            "message": "this node does not run ephemeral containers; use kubectl exec",
-        }
-        text = "Error: this node does not run ephemeral containers; use kubectl exec"
-        assert node.events.count(("Failed", text)) == 1 and set(node.running(uid)) == {"main"}
+        assert told["state"].keys() == {"running"} and set(node.running(uid)) == {"main", "debugger"}
+        assert node.events.count(("Started", "Container started: debugger")) == 1
+
+
+async def test_who_debugs_a_container_shares_its_cpus_and_nobody_elses(tmp_path: Path) -> None:
+    async with World(tmp_path, cpu_manager_policy="static", reserved_cpus=CpuSet.of(0)) as node:
+
+        def cpus(uid: str, name: str) -> CpuSet:
+            return CpuSet.parse(node.running(uid)[name].resources.cpuset_cpus)
+
+        own = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+        raw, shared = pod("exact", container(resources=own)), pod("web")
+        exact, web = await node.start(raw), await node.start(shared)
+        for one in (raw, shared):
+            asked = copy.deepcopy(one)
+            asked["spec"]["ephemeralContainers"] = [{"name": "debugger", "image": "busybox:1"}]
+            await node.start(asked)
+        assert cpus(exact, "debugger") == cpus(exact, "main")
+        assert cpus(web, "debugger") == cpus(web, "main")
+        late = await node.start(pod("late", container(resources=own)))
+        assert cpus(web, "debugger") == cpus(web, "main")
+        assert not cpus(web, "debugger") & cpus(late, "main")
 
 
 # ---- Probes

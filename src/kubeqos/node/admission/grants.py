@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kubeqos.model.cpuset import NO_CPUS
-from kubeqos.plugins.managers import NOTHING, DeviceNode, Grant, Mount
+from kubeqos.plugins.managers import NOTHING, ContainerKey, ContainerRef, DeviceNode, Grant, Mount
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,23 @@ class Conflict:
     def __str__(self) -> str:
         (one, value), (other, another) = self.first, self.second
         return f"{self.what}: manager {one} wants {value!r}, manager {other} wants {another!r}"
+
+
+def beside(grant: Grant) -> Grant:
+    """What an ephemeral container has of the grant of the one that it runs beside: its place, and nothing else.
+
+    It moves with it, so nobody's own CPUs are ever shared with somebody who debugs another pod.
+    """
+    place = {key: value for key, value in grant.properties.items() if key in ("cpuset_cpus", "cpuset_mems")}
+    return Grant(properties=place) if place else NOTHING
+
+
+def all_beside(
+    companions: Mapping[ContainerKey, ContainerRef], grants: Mapping[ContainerKey, Grant]
+) -> dict[ContainerKey, Grant]:
+    """The same for everybody who runs beside another."""
+    near = {key: beside(grants.get((one.pod_uid, one.name), NOTHING)) for key, one in companions.items()}
+    return {key: grant for key, grant in near.items() if grant is not NOTHING}
 
 
 def combine(grants: Iterable[tuple[str, Grant]]) -> Grant | Conflict:

@@ -53,6 +53,14 @@ class Loaded:
     """Pods whose admission was cut short: managers may hold something for them, and no container was started."""
 
 
+@dataclass(slots=True)
+class Restored:
+    """What a restart did to the ledger: repairs in words, and files that were set aside."""
+
+    repairs: list[str] = field(default_factory=list)
+    damaged: tuple[str, ...] = ()
+
+
 class NodeLedger(Protocol):
     """Where admission keeps what must survive it."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from kubeqos.errors import KubeqosError, StateError
@@ -18,8 +18,8 @@ from kubeqos.logs import logger
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.node.admission.fit import NodeFit, Occupancy, Occupant, occupant_of, refuse, shortage
-from kubeqos.node.admission.grants import Conflict, combine
-from kubeqos.node.admission.ledger import LedgerEntry, NodeLedger
+from kubeqos.node.admission.grants import Conflict, all_beside, beside, combine
+from kubeqos.node.admission.ledger import LedgerEntry, NodeLedger, Restored
 from kubeqos.node.admission.managers import Adopts, OffersForPods, Resizes, Settles
 from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.pod.effects import Allocation, Shortage
@@ -39,7 +39,7 @@ from kubeqos.plugins.managers import (
     ResourceManager,
     ServesClaims,
 )
-from kubeqos.topology.alignment.hints import Alignment, Hint, Merged, Offer, Policy, Scope
+from kubeqos.topology.alignment.hints import Alignment, Hint, Merged, Offer, Policy, Scope, TopologySettings
 from kubeqos.topology.alignment.merge import merge
 
 log = logger(__name__)
@@ -50,21 +50,6 @@ ANYWHERE = Hint(None, False)
 Given = list[tuple[str, Grant]]  # by manager
 TOPOLOGY_REASON = "TopologyAffinityError"
 UNEXPECTED = "UnexpectedAdmissionError"
-
-
-@dataclass(frozen=True, slots=True)
-class TopologySettings:
-    policy: Policy = Policy.NONE
-    scope: Scope = Scope.CONTAINER
-    closest: bool = False
-
-
-@dataclass(slots=True)
-class Restored:
-    """What a restart did to the ledger: repairs in words, and files that were set aside."""
-
-    repairs: list[str] = field(default_factory=list)
-    damaged: tuple[str, ...] = ()
 
 
 class Admission:
@@ -97,6 +82,7 @@ class Admission:
         self._storing = asyncio.Lock()
         self._changes = self._stored = 0
         self._joined: dict[ContainerKey, tuple[Given, Grant | Conflict]] = {}
+        self._companions: dict[ContainerKey, ContainerRef] = {}
         self._adopted: set[str] = set()
         """Pods that run with what managers know from their containers, until they are admitted again."""
         self._unreleased: set[tuple[str, str]] = set()
@@ -235,6 +221,7 @@ class Admission:
         """Give back what a pod holds; when this returns, it is given back for good."""
         async with self._pending.turn(uid):
             self._held.promised.pop(uid, None)
+            self._companions = {key: one for key, one in self._companions.items() if key[0] != uid}
             if uid not in self.entries and uid not in self._adopted:
                 return
             await self._undo(uid)
@@ -248,9 +235,15 @@ class Admission:
         """When this returns, a restart knows everything that containers should have now."""
         await self._save()
 
+    def accompany(self, ephemeral: ContainerRef, other: ContainerRef) -> None:
+        """An ephemeral container runs where another of its pod does, from now on."""
+        self._companions[ephemeral.pod_uid, ephemeral.name] = other
+
     def grant(self, container: ContainerRef) -> Grant:
         """What a container of an admitted pod should have."""
         key = container.pod_uid, container.name
+        if key in self._companions:
+            return beside(self.grant(self._companions[key]))
         found = self._combined(key, [(one.name, one.grant(container) or NOTHING) for one in self.managers])
         if isinstance(found, Conflict):
             raise KubeqosError(f"managers contradict each other: {found}", where=container.name)
@@ -264,7 +257,8 @@ class Admission:
                 by_container.setdefault(key, []).append((manager.name, grant))
         self._joined = {key: one for key, one in self._joined.items() if key in by_container}
         found = {key: self._combined(key, given) for key, given in by_container.items()}
-        return {key: grant for key, grant in found.items() if isinstance(grant, Grant)}
+        sure = {key: grant for key, grant in found.items() if isinstance(grant, Grant)}
+        return sure | all_beside(self._companions, sure)
 
     def _combined(self, key: ContainerKey, given: Given) -> Grant | Conflict:
         """Grants of one container as one; what several managers gave is put together when it changes, not each time."""
@@ -282,8 +276,9 @@ class Admission:
 
     def cpus_of(self, container: ContainerRef) -> CpuSet:
         """Where a container is to run; nothing if nobody decides that."""
+        near = self._companions.get((container.pod_uid, container.name), container)
         for manager in self._placers:
-            held = manager.cpus_of(container)
+            held = manager.cpus_of(near)
             if held is not None:
                 return held.cpus
         return NO_CPUS

@@ -144,8 +144,12 @@ def container_config(
     *,
     pod_ip: str = "",
     lookup: Mapping[tuple[str, str], Mapping[str, str]] | None = None,
+    target_id: str = "",
 ) -> cri.ContainerConfig:
-    """What CreateContainer is told. `lookup` holds the ConfigMaps and Secrets that the environment refers to."""
+    """What CreateContainer is told. `lookup` holds the ConfigMaps and Secrets that the environment refers to.
+
+    `target_id` is the container whose processes an ephemeral container shall see.
+    """
     raw, view = raw_container(pod, ref), container_view(pod, ref)
     # What managers set wins over the pod's own: a plugin that names its device must be believed.
     envs = dict(environment(pod, raw, context, pod_ip, lookup or {})) | dict(grant.envs)
@@ -175,18 +179,25 @@ def container_config(
         )
     config.linux.resources.CopyFrom(linux_resources(pod, view, grant, context))
     config.linux.security_context.CopyFrom(_security_context(pod.raw.get("spec") or {}, raw))
+    if target_id:
+        options = config.linux.security_context.namespace_options
+        options.pid, options.target_id = cri.TARGET, target_id
     config.qos_resources.extend(classes_of(pod, view, context.catalog))
     return config
 
 
 def raw_container(pod: AdmittedPod, ref: ContainerRef) -> dict[str, Any]:
-    key = "containers" if ref.kind is ContainerKind.APP else "initContainers"
+    key = {ContainerKind.APP: "containers", ContainerKind.EPHEMERAL: "ephemeralContainers"}.get(
+        ref.kind, "initContainers"
+    )
     found: dict[str, Any] = (pod.raw.get("spec") or {})[key][ref.index]
     return found
 
 
 def container_view(pod: AdmittedPod, ref: ContainerRef) -> ContainerView:
     spec = pod.view.spec
+    if ref.kind is ContainerKind.EPHEMERAL:
+        return spec.ephemeral_containers[ref.index]
     return (spec.containers if ref.kind is ContainerKind.APP else spec.init_containers)[ref.index]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.observed import SeenContainer, SeenSandbox, Stage
@@ -65,6 +66,14 @@ class Plan:
             return
         pod.busy[key] = effect
         self.effects.append(effect)
+
+    def wait(self, pod: PodRecord, name: str, wait: Wait, kind: Literal["Normal", "Warning"], message: str) -> bool:
+        """A container is held back for a while; people hear of it once per while. Returns whether this is a new one."""
+        if pod.waits.get(name) == wait:
+            return False
+        pod.waits[name] = wait
+        self.effects.append(fx.Record(pod.uid, kind, "BackOff", message, name))
+        return True
 
 
 def _busy(pod: PodRecord, *prefixes: str) -> bool:
@@ -125,16 +134,18 @@ def _make_sandbox(pod: PodRecord, plan: Plan, now: float) -> None:
 
 def _wanted(pod: PodRecord, sandbox: SeenSandbox) -> list[ContainerRecord]:
     """The containers that are to be started now, in order; initialization goes step by step."""
+    # Who debugs a pod that cannot begin must not wait until it does.
+    asked = [one for one in pod.ephemeral if one.newest is None or one.newest.stage is Stage.CREATED]
     if not _initialized_in(pod, sandbox):
-        return _next_init(pod, sandbox)
+        return [*asked, *_next_init(pod, sandbox)]
     # Sidecars first: an app container may need what they do from its first moment on.
-    return [one for one in (*pod.sidecars, *pod.apps) if _needs_start(pod, one)]
+    return [*asked, *(one for one in (*pod.sidecars, *pod.apps) if _needs_start(pod, one))]
 
 
 def _initialized_in(pod: PodRecord, sandbox: SeenSandbox) -> bool:
     """With a new sandbox initialization begins anew, whatever is remembered of what ran in an older one."""
     if pod.init:
-        ran = [one.newest for one in pod.containers.values()]
+        ran = [one.newest for one in (*pod.init, *pod.apps)]
         if not any(one is not None and one.created >= sandbox.created for one in ran):
             return False
     return pod.initialized
@@ -177,13 +188,16 @@ def _bring_up(pod: PodRecord, container: ContainerRecord, sandbox: SeenSandbox, 
     if newest is not None:
         due = restart_at(pod, newest)
         if due > now:
-            pod.waits[name] = Wait("CrashLoopBackOff", crash_message(pod, name))
+            text = f"Back-off restarting failed container {name} in pod {pod.shown}"
+            plan.wait(pod, name, Wait("CrashLoopBackOff", crash_message(pod, name)), "Warning", text)
             plan.at(due)
             return
     if name not in pod.images:
         due = pod.retry_at.get(f"image/{name}", 0.0)
         if due > now:
-            pod.waits[name] = Wait("ImagePullBackOff", f'Back-off pulling image "{container.view.image}"')
+            text = f'Back-off pulling image "{container.view.image}"'
+            if plan.wait(pod, name, Wait("ImagePullBackOff", text), "Normal", text):
+                plan.effects.append(fx.Record(pod.uid, "Warning", "Failed", "Error: ImagePullBackOff", name))
             plan.at(due)
             return
         plan.start(pod, fx.EnsureImage(pod.uid, name), now)

@@ -24,7 +24,7 @@ from kubeqos.node.pod.lifecycle import Plan, grace_seconds, keep_running, wind_d
 from kubeqos.node.pod.observed import Stage
 from kubeqos.node.pod.record import ACTIVE, Cause, Ending, PodRecord, PodState
 from kubeqos.node.pod.resize import resources_changed
-from kubeqos.node.pod.status import NO_EPHEMERAL, TERMINAL, StatusFacts, pod_status, terminations_told
+from kubeqos.node.pod.status import TERMINAL, StatusFacts, pod_status, terminations_told
 from kubeqos.plugins.managers import AdmittedPod, Refusal
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -116,14 +116,10 @@ class Core:
         if stimulus.source == "api" and MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
             return ()  # the copy of a static pod: its file decides
         pod = self.pods.get(uid)
-        ephemeral = set() if pod is None else {one.name for one in pod.view.spec.ephemeral_containers}
         if pod is None:
             pod = self._meet(PodRecord.of(raw, stimulus.source), now, "known")
         else:
             self._described_anew(pod, stimulus, now)
-        for one in pod.view.spec.ephemeral_containers:
-            if one.name not in ephemeral:
-                outcomes.record(pod, "Warning", "Failed", f"Error: {NO_EPHEMERAL}", one.name)
         self._learn_status(pod, now)
         if pod.view.metadata.deletion_timestamp:
             self._end(pod, Cause.DELETED, now)

@@ -160,6 +160,8 @@ class PodRecord:
     init: tuple[ContainerRecord, ...] = ()
     apps: tuple[ContainerRecord, ...] = ()
     sidecars: tuple[ContainerRecord, ...] = ()
+    ephemeral: tuple[ContainerRecord, ...] = ()
+    """Started once, when somebody asks for them; the pod neither waits for them nor lives by them."""
     newest_sandbox: SeenSandbox | None = None
     sandbox: SeenSandbox | None = None
     """The sandbox the pod lives in, if it has one that is ready."""
@@ -277,7 +279,9 @@ class PodRecord:
         self.init = tuple(ContainerRecord(view, one, not view.is_sidecar, _probes(one)) for view, one in init)
         self.apps = tuple(ContainerRecord(view, one, False, _probes(one)) for view, one in apps)
         self.sidecars = tuple(one for one in self.init if not one.is_init)
-        self.containers = {one.view.name: one for one in (*self.init, *self.apps)}
+        late = zip(spec.ephemeral_containers, raw.get("ephemeralContainers") or (), strict=True)
+        self.ephemeral = tuple(ContainerRecord(view, one, False, {}) for view, one in late)
+        self.containers = {one.view.name: one for one in (*self.init, *self.apps, *self.ephemeral)}
         self.assess()
 
     def begin(self, at: float) -> None:

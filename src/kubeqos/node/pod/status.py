@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubeqos.model.objects import ContainerView
 from kubeqos.model.timestamps import seconds_of, timestamp
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.effects import Raw
@@ -57,8 +56,8 @@ def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]
         status["containerStatuses"] = apps
     if init:
         status["initContainerStatuses"] = init
-    if pod.view.spec.ephemeral_containers:
-        status["ephemeralContainerStatuses"] = [_not_run(one) for one in pod.view.spec.ephemeral_containers]
+    if pod.ephemeral:
+        status["ephemeralContainerStatuses"] = [_ephemeral_status(pod, one, facts) for one in pod.ephemeral]
     sandbox = pod.newest_sandbox
     if sandbox is not None and sandbox.classes and facts.classes:
         status["qosResources"] = _qos_resources(sandbox.classes)
@@ -73,21 +72,11 @@ def _observed_generation(pod: PodRecord) -> int:
     return int((pod.raw.get("metadata") or {}).get("generation") or 0)
 
 
-NO_EPHEMERAL = "this node does not run ephemeral containers; use kubectl exec"
-
-
-def _not_run(container: ContainerView) -> dict[str, Any]:
-    """A container that somebody asked for and that will never be: said here, rather than nothing at all."""
-    waiting = {"reason": "CreateContainerError", "message": NO_EPHEMERAL}
-    return {
-        "name": container.name,
-        "state": {"waiting": waiting},
-        "lastState": {},
-        "ready": False,
-        "restartCount": 0,
-        "image": container.image,
-        "imageID": "",
-    }
+def _ephemeral_status(pod: PodRecord, container: ContainerRecord, facts: StatusFacts) -> dict[str, Any]:
+    """As of any container, but nobody asks whether it is ready: nothing is served by it."""
+    status = _container_status(pod, container, facts)
+    del status["started"]
+    return {**status, "ready": False}
 
 
 def _rejected_status(pod: PodRecord, refused: Wait) -> dict[str, Any]:

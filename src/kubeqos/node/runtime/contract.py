@@ -37,6 +37,8 @@ class Reserves(Protocol):
 
     def grant(self, container: ContainerRef) -> Grant: ...
 
+    def accompany(self, ephemeral: ContainerRef, other: ContainerRef) -> None: ...
+
 
 class UpdatesContainers(Protocol):
     """The one place that tells running containers what they should have."""

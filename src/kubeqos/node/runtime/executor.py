@@ -47,7 +47,8 @@ from kubeqos.node.pod.record import PROBES, PodRecord
 from kubeqos.node.runtime import volumes
 from kubeqos.node.runtime.contract import KeepsCgroups, Reserves, UpdatesContainers
 from kubeqos.node.runtime.prober import Prober
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Refusal, StartHook
+from kubeqos.node.runtime.tokens import Tokens
+from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Refusal, StartHook
 from kubeqos.rules.defaults import pull_policy
 
 LONGEST_MESSAGE = 4096
@@ -91,6 +92,7 @@ class Executor:
         self._context = context
         self._prober = prober
         self._api = api
+        self._tokens = Tokens(api, prober.clock) if api is not None else None
         self._claims = claims
         self._cgroups = cgroups
         self._updater = updater
@@ -131,6 +133,7 @@ class Executor:
                 return refusal
         # Whoever shares CPUs makes room before the first container of this pod can start.
         await self._updater.reconcile()
+        self._accompany(pod)
         for ref in pod.admitted.refs.values():
             await self._updater.room(ref, self._admission.cpus_of(ref))
         return await self._allocation(pod, raw)
@@ -170,6 +173,14 @@ class Executor:
         if self._cgroups is not None:
             await self._cgroups.reconcile()
 
+    async def keep_tokens(self) -> None:
+        """Renew the tokens in pods' volumes, for ever; returns where this node makes no volumes."""
+        if self._tokens is not None and self._context().folders:
+            pods = self._core.pods
+            await self._tokens.run(
+                lambda: [one.admitted for one in pods.values() if one.sandbox is not None], self._context
+            )
+
     # ---- Sandboxes
 
     async def _run_sandbox(self, pod: PodRecord, effect: fx.RunSandbox) -> fx.Result:
@@ -207,15 +218,18 @@ class Executor:
         return "pulled"
 
     async def _create(self, pod: PodRecord, effect: fx.CreateContainer) -> fx.Result:
-        context, admitted = self._context(), pod.admitted
-        ref = admitted.refs[effect.container]
+        self._accompany(pod)
+        context, (admitted, ref) = self._context(), _described(pod, effect.container)
         sandbox = pod.newest_sandbox
         assert sandbox is not None
         grant = self._admission.grant(ref)
         lookup = await self._lookup(admitted, ref)
         ip = sandbox.ips[0] if sandbox.ips else context.host_ip
         try:
-            config = container_config(admitted, ref, effect.attempt, grant, context, pod_ip=ip, lookup=lookup)
+            target = _target_id(pod, effect.container)
+            config = container_config(
+                admitted, ref, effect.attempt, grant, context, pod_ip=ip, lookup=lookup, target_id=target
+            )
         except ConfigurationProblem as problem:
             raise StartError("CreateContainerConfigError", problem.what) from problem
         if context.folders:
@@ -227,6 +241,13 @@ class Executor:
         identity = await self._runtime.create_container(effect.sandbox_id, config, described)
         await self._updater.created(ref, identity, grant)
         return await self._look_at(identity)
+
+    def _accompany(self, pod: PodRecord) -> None:
+        """Ephemeral containers run where the container runs that they are about, or else the first of the pod."""
+        refs = pod.wished().refs if pod.ephemeral else {}
+        for one in pod.ephemeral:
+            other = refs.get(one.raw.get("targetContainerName", "")) or refs[pod.apps[0].view.name]
+            self._admission.accompany(refs[one.view.name], other)
 
     async def _lookup(self, pod: AdmittedPod, ref: ContainerRef) -> dict[tuple[str, str], dict[str, str]]:
         """What a container's environment refers to."""
@@ -241,6 +262,9 @@ class Executor:
         for kind, name in sorted(wanted) if self._api is not None else ():
             assert self._api is not None
             try:
+                if kind == volumes.TOKEN and self._tokens is not None:
+                    found[kind, name] = {"token": await self._tokens.token(pod, name)}
+                    continue
                 resource = CONFIG_MAPS if kind == "ConfigMap" else SECRETS
                 raw = await self._api.get(resource, name, pod.view.metadata.namespace)
             except ApiError as error:
@@ -251,10 +275,9 @@ class Executor:
         return found
 
     async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
-        admitted = pod.admitted
-        ref = admitted.refs[effect.container]
+        admitted, ref = _described(pod, effect.container)
         await self._updater.room(ref, self._admission.cpus_of(ref))
-        for manager in self._admission.managers:
+        for manager in self._admission.managers if ref.kind is not ContainerKind.EPHEMERAL else ():
             if isinstance(manager, StartHook):
                 cgroup = pod_cgroup(admitted, self._context())
                 refusal = await manager.before_start(admitted, ref, effect.id, cgroup)
@@ -366,6 +389,24 @@ class Executor:
             if uid and CONTAINER_NAME_LABEL in container.labels:
                 found.setdefault(uid, {})[container.id] = stage_of(container.state).value
         return found
+
+
+def _described(pod: PodRecord, container: str) -> tuple[AdmittedPod, ContainerRef]:
+    """A container, and the pod with what it has; an ephemeral one is no part of what was admitted."""
+    ephemeral = any(one.view.name == container for one in pod.ephemeral)
+    described = pod.wished() if ephemeral else pod.admitted
+    return described, described.refs[container]
+
+
+def _target_id(pod: PodRecord, container: str) -> str:
+    """The container whose processes an ephemeral one shall see, if it names any."""
+    wanted = pod.containers[container].raw.get("targetContainerName")
+    if not wanted:
+        return ""
+    found = pod.containers.get(wanted)
+    if found is None or found.newest is None or found.newest.stage is not Stage.RUNNING:
+        raise ConfigurationProblem(f'unable to find target container "{wanted}"')
+    return found.newest.id
 
 
 def _remove_all(folders: Iterable[Path]) -> None:

@@ -28,7 +28,7 @@ class Prober:
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
         self._runtime = runtime
-        self._clock = clock
+        self.clock = clock
         self._simulated = isinstance(runtime, SimulatedRuntime)
 
     async def run(self, handler: Raw, container_id: str, container: Raw, ip: str, *, timeout: float) -> None:
@@ -40,7 +40,7 @@ class Prober:
         elif handler.get("tcpSocket"):
             await self._tcp(handler["tcpSocket"], container_id, container, ip, timeout)
         elif handler.get("sleep"):
-            await self._clock.sleep_until(self._clock.now_ns() + int(handler["sleep"].get("seconds", 0)) * NS)
+            await self.clock.sleep_until(self.clock.now_ns() + int(handler["sleep"].get("seconds", 0)) * NS)
         else:
             raise ProbeFailed(f"unsupported handler: {', '.join(handler) or 'none'}")
 

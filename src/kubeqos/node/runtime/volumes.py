@@ -1,4 +1,6 @@
-"""Volumes that a node can make by itself: emptyDir, hostPath, configMap, secret, downwardAPI and projections of these.
+"""Volumes that a node can make by itself: emptyDir, hostPath, configMap, secret, downwardAPI, and projections.
+
+A projection may also hold tokens of the pod's service account (`tokens`).
 
 `content` decides what stands in a volume (pure); `write_all` puts it on disk. A volume of another kind keeps its pod
 from starting, with an event that says so, as a volume that cannot be mounted does in Kubernetes.
@@ -17,7 +19,9 @@ from kubeqos.plugins.managers import AdmittedPod
 
 Raw = Mapping[str, Any]
 Lookup = Mapping[tuple[str, str], Mapping[str, bytes]]
-"""(ConfigMap or Secret, name) → its files."""
+"""(ConfigMap or Secret, name) → its files; for a token, (TOKEN, what is wished for) → the one file "token"."""
+TOKEN = "Token"
+TOKEN_SECONDS = 3600
 
 
 class MountProblem(InputError):
@@ -102,6 +106,8 @@ def _needed(source: Raw) -> Iterator[tuple[str, str]]:
         yield "ConfigMap", source["configMap"].get("name", "")
     if source.get("secret") is not None:
         yield "Secret", source["secret"].get("secretName") or source["secret"].get("name", "")
+    if source.get("serviceAccountToken") is not None:
+        yield TOKEN, token_wish(source["serviceAccountToken"])
 
 
 def _from_object(kind: str, name_field: str) -> Callable[[AdmittedPod, Raw, Context, Lookup], dict[str, bytes]]:
@@ -124,6 +130,33 @@ def _from_object(kind: str, name_field: str) -> Callable[[AdmittedPod, Raw, Cont
     return make
 
 
+def token_wish(source: Raw) -> str:
+    """What a projection asks of a token: for whom, and for how long."""
+    return f"{source.get('audience', '')}/{source.get('expirationSeconds') or TOKEN_SECONDS}"
+
+
+def write_token(pod: AdmittedPod, context: Context, wish: str, token: bytes) -> None:
+    """Put a new token in the place of an old one; a reader sees one or the other."""
+    paths = volume_paths(pod, context)
+    for volume in _volumes(pod):
+        for source in _sources(volume):
+            found = source.get("serviceAccountToken")
+            if found is not None and token_wish(found) == wish:
+                file = paths[volume["name"]] / found["path"]
+                fresh = file.with_name(f".{file.name}.new")
+                fresh.write_bytes(token)
+                fresh.replace(file)
+
+
+def _from_token(pod: AdmittedPod, source: Raw, _context: Context, lookup: Lookup) -> dict[str, bytes]:
+    found = lookup.get((TOKEN, token_wish(source)))
+    if found is None:
+        account = (pod.raw.get("spec") or {}).get("serviceAccountName") or "default"
+        where = pod.view.metadata.namespace
+        raise MountProblem(f'MountVolume.SetUp failed: serviceaccount "{account}" not found in namespace {where}')
+    return {source["path"]: found["token"]}
+
+
 def _from_fields(pod: AdmittedPod, source: Raw, context: Context, _lookup: Lookup) -> dict[str, bytes]:
     files = {}
     for item in source.get("items") or ():
@@ -141,4 +174,5 @@ _MAKERS: Mapping[str, Callable[[AdmittedPod, Raw, Context, Lookup], dict[str, by
     "configMap": _from_object("ConfigMap", "name"),
     "secret": _from_object("Secret", "secretName"),
     "downwardAPI": _from_fields,
+    "serviceAccountToken": _from_token,
 }

@@ -24,7 +24,7 @@ from kubeqos.logs import logger
 from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.model.objects import PodView
 from kubeqos.node.admission.managers import Reconciles
-from kubeqos.node.admission.transaction import Admission, TopologySettings
+from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.meeting import meeting_plugins
 from kubeqos.node.parts import NodeParts
 from kubeqos.node.pod import effects as fx
@@ -40,6 +40,7 @@ from kubeqos.stock.cores.nriruntime import NriRuntime, cri_resources
 from kubeqos.stock.cores.pods import PodOnNode, PodTable, asks_by_annotation, identity
 from kubeqos.stock.cores.shared import SharedRest
 from kubeqos.supervision import Supervisor, Work
+from kubeqos.topology.alignment.hints import TopologySettings
 
 log = logger("kubeqos.agent")
 LIST_SECONDS = 10.0

@@ -41,6 +41,15 @@ class Scope(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class TopologySettings:
+    """How the offers of managers are brought together on a node."""
+
+    policy: Policy = Policy.NONE
+    scope: Scope = Scope.CONTAINER
+    closest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Hint:
     """One possible placement; `numa` None means anywhere."""
 

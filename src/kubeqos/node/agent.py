@@ -147,7 +147,8 @@ class NodeAgent:
                 if isinstance(manager, Reconciles):
                     self._keep(f"reconcile {manager.name}", partial(self._reconcile, manager))
             self._keep("node status", self._keep_node)
-            self._keep("tokens", self.executor.keep_tokens)
+            if self.parts.api is not None:
+                self._keep("tokens", self.executor.keep_tokens)
             if self.cgroups is not None:
                 self._keep("cgroups", partial(self.cgroups.run, self.clock))
                 self._keep("reloads of systemd", self.cgroups.follow_reloads)

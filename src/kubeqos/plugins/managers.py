@@ -63,8 +63,10 @@ class AdmittedPod:
     def __post_init__(self) -> None:
         # Worked out once: everybody who has to do with the pod asks for both again and again.
         object.__setattr__(self, "uid", self.view.metadata.uid)
-        found = [*(ref for ref, _ in self.containers()), *self._ephemeral()]
-        object.__setattr__(self, "refs", {ref.name: ref for ref in found})
+        refs = {ref.name: ref for ref, _ in self.containers()}
+        for index, one in enumerate(self.view.spec.ephemeral_containers):
+            refs[one.name] = ContainerRef(self.uid, one.name, ContainerKind.EPHEMERAL, index)
+        object.__setattr__(self, "refs", refs)
 
     def containers(self) -> list[tuple[ContainerRef, ContainerView]]:
         """Every container in the order in which it starts: init containers, then app containers."""
@@ -76,10 +78,6 @@ class AdmittedPod:
         for index, container in enumerate(spec.containers):
             found.append((ContainerRef(self.uid, container.name, ContainerKind.APP, index), container))
         return found
-
-    def _ephemeral(self) -> list[ContainerRef]:
-        listed = enumerate(self.view.spec.ephemeral_containers)
-        return [ContainerRef(self.uid, one.name, ContainerKind.EPHEMERAL, index) for index, one in listed]
 
 
 @dataclass(frozen=True, slots=True)

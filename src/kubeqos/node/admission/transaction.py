@@ -258,7 +258,7 @@ class Admission:
         self._joined = {key: one for key, one in self._joined.items() if key in by_container}
         found = {key: self._combined(key, given) for key, given in by_container.items()}
         sure = {key: grant for key, grant in found.items() if isinstance(grant, Grant)}
-        return sure | all_beside(self._companions, sure)
+        return sure | all_beside(self._companions, sure) if self._companions else sure
 
     def _combined(self, key: ContainerKey, given: Given) -> Grant | Conflict:
         """Grants of one container as one; what several managers gave is put together when it changes, not each time."""

@@ -88,6 +88,15 @@ async def test_an_existing_claim_by_name() -> None:
     assert isinstance(claim, ResolvedClaim) and (claim.claim_name, claim.claim_uid) == ("mine", "claim-uid")
 
 
+async def test_a_claim_that_is_being_deleted_is_for_those_that_use_it() -> None:
+    going = {**CLAIM, "metadata": {**CLAIM["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    rest = [each for each in EVERYTHING if each[0] is not RESOURCE_CLAIMS]
+    claim = await found(pod(BY_NAME), *rest, (RESOURCE_CLAIMS, going))
+    assert claim == Unresolved('ResourceClaim "default/mine" is being deleted')
+    used = {**going, "status": {"reservedFor": [{"resource": "pods", "name": "hpc", "uid": "pod-uid"}]}}
+    assert isinstance(await found(pod(BY_NAME), *rest, (RESOURCE_CLAIMS, used)), ResolvedClaim)
+
+
 async def test_what_is_missing_is_named_and_may_still_come() -> None:
     for kept, text in (
         ((), 'ResourceClaim "default/mine" does not exist'),

@@ -72,6 +72,20 @@ async def test_the_alpha_rule_runs_a_claim_without_driver_as_a_standard_pod(tmp_
         assert node.manager.story(wanted.uid)[0].startswith("main: runs without claim: compute driver")
         [(reason, message)] = node.events
         assert reason == "ComputeClaimIgnored" and message.startswith("default/bold/main runs unpinned: compute driver")
+        [(told, reason, message)] = node.pod_events
+        assert (told, reason) == (wanted.uid, "ComputeClaimIgnored")
+        assert message.startswith("container main runs without the cores of its claim: compute driver")
+        [(ref, _)] = wanted.containers()
+        grant = node.manager.grant(ref)
+        assert grant is not None and grant.because.startswith("its claim was not served and it runs without")
+        assert node.manager.grant(ref) is grant, "nothing changed"
+        await node.restart()
+        again = node.manager.grant(ref)
+        assert again == grant
+        plain = pod("plain")
+        assert await node.start(plain) is None
+        [(other, _)] = plain.containers()
+        assert (node.manager.grant(other) or grant).because.startswith("no claim")
 
 
 LIES = [

@@ -160,6 +160,7 @@ class Node:
         """What the agent's ledger remembers of the manager; tests that want one take it from `manager.save()`."""
         self.time = 0.0
         self.events: list[tuple[str, str]] = []
+        self.pod_events: list[tuple[str, str, str]] = []
         self.observed = 0
         self._stack = contextlib.AsyncExitStack()
         self._observe()
@@ -183,6 +184,7 @@ class Node:
             self.settings,
             clock=lambda: self.time,
             emit=lambda reason, message: self.events.append((reason, message)),
+            emit_pod=lambda pod, reason, message: self.pod_events.append((pod.uid, reason, message)),
         )
         repaired = await self.manager.restore(self.ledger, self.pods)
         watcher = Watcher([self.registry], {PLUGIN_TYPE: self.manager.drivers}, scan_seconds=0.02)

@@ -429,6 +429,11 @@ def test_a_claim_says_who_uses_it_and_where() -> None:
         "without a node nothing is reserved"
     )
 
+    [protected] = claimstatus.desired(claim, [pod("p", node="n1", spec=uses)], "cores.example")
+    assert isinstance(protected, Change)
+    assert protected.patch == {"metadata": {"finalizers": [claimstatus.PROTECTION]}}, "before it says so"
+    claim["metadata"]["finalizers"] = ["x", claimstatus.PROTECTION]
+
     [reserved] = claimstatus.desired(claim, [pod("p", node="n1", spec=uses)], "cores.example")
     assert isinstance(reserved, Change)
     wanted = reserved.patch["status"]
@@ -446,6 +451,11 @@ def test_a_claim_says_who_uses_it_and_where() -> None:
 
     claim["status"]["allocation"]["resourceHandle"] = "the driver's own"
     assert claimstatus.desired(claim, [running], "cores.example") == []
+    claim["metadata"]["deletionTimestamp"] = "t"
+    assert claimstatus.desired(claim, [running], "cores.example") == [], "it is kept while a pod uses it"
+    [let_go] = claimstatus.desired(claim, [pod("p", node="n1", phase="Failed", spec=uses)], "cores.example")
+    assert isinstance(let_go, Change) and let_go.patch == {"metadata": {"finalizers": ["x"]}}
+    claim["metadata"]["finalizers"] = ["x"]
     [freed] = claimstatus.desired(claim, [pod("p", node="n1", phase="Failed", spec=uses)], "cores.example")
     assert isinstance(freed, Change)
     assert freed.patch["status"] == {"reservedFor": None, "allocation": None, "driverName": None}

@@ -12,7 +12,16 @@ import pytest
 
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client import Answer, Api, Call, Transport, TransportApi, Unreachable, WorkQueue
-from kubeqos.client.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, RESOURCE_QUOTAS
+from kubeqos.client.errors import ApiError
+from kubeqos.client.resources import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
+)
 from kubeqos.codec import decode_json
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.controllers.quota import QuotaAudit
@@ -300,3 +309,37 @@ async def test_what_an_unserved_kind_owns_is_not_garbage(server: ApiServer) -> N
     assert [each["metadata"]["name"] for each in await objects(api, PODS)] == ["kept"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_claim_in_use_is_not_deleted_under_its_pod(server: ApiServer) -> None:
+    """As DRA's claims: who deletes it waits until the last pod that uses it has gone."""
+    claim = {"metadata": {"name": "cores", "namespace": "default"}, "spec": {"resourceClassName": "c"}}
+    spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}
+    spec["resourceClaims"] = [{"name": "mine", "resourceClaimName": "cores"}]
+    api = server.local()
+
+    async def look() -> dict[str, Any] | None:
+        try:
+            return await api.get(RESOURCE_CLAIMS, "cores", "default")
+        except ApiError as error:
+            assert error.not_found
+            return None
+
+    async def is_so(question: Any) -> None:
+        for _ in range(600):
+            if question(await look()):
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(await look())
+
+    async with managed(server):
+        await api.create(RESOURCE_CLAIMS, claim)
+        await api.create(PODS, {"metadata": {"name": "p", "namespace": "default"}, "spec": spec})
+        await is_so(lambda found: found and (found.get("status") or {}).get("reservedFor"))
+        await api.delete(RESOURCE_CLAIMS, "cores", "default")
+        await is_so(lambda found: found and found["metadata"].get("deletionTimestamp"))
+        await asyncio.sleep(0.3)
+        found = await look()
+        assert found is not None and found["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+        await api.delete(PODS, "p", "default", grace_seconds=0)
+        await is_so(lambda found: found is None)

@@ -21,6 +21,7 @@ from kubeqos.cci.claims.claiming import INVALID, REFUSED, UNAVAILABLE, Claiming
 from kubeqos.cci.claims.devices import DeviceLocator, locate_by_name
 from kubeqos.cci.departures import Departures
 from kubeqos.cci.drivers import Deadlines, Driver, Drivers
+from kubeqos.cci.granting import Granting
 from kubeqos.cci.metrics import Metrics
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.startup import check_reserved
@@ -95,9 +96,12 @@ class CciManager:
         locate_devices: DeviceLocator = locate_by_name,
         clock: Callable[[], float] = time.monotonic,
         emit: Callable[[str, str], None] = lambda _reason, _message: None,
+        emit_pod: Callable[[AdmittedPod, str, str], None] = lambda _pod, _reason, _message: None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """`emit` takes a reason and a message when a driver falls ill or goes; the agent makes events of them.
+
+        `emit_pod` does the same for a pod.
 
         `changed` is called when containers may have to be told something although no pod came or went.
         """
@@ -120,12 +124,11 @@ class CciManager:
             self.store, self.drivers, self.departures, self.metrics, locate_devices, self.settings.thread_granularity
         )
         self._clock = clock
-        self._standard = Grant()
-        self._claimed: dict[Key, tuple[StoredContainer, Grant]] = {}
+        self._granting = Granting(self.store)
         self._unsaved = False
         self._waiting_since: dict[str, float] = {}
         self._story: dict[str, list[str]] = {}
-        self._emit = emit
+        self._emit, self._emit_pod = emit, emit_pod
         self._changed = changed
         self._leaving = False
         self._measure()
@@ -145,7 +148,7 @@ class CciManager:
                 return self._refused(pod, answer)
             known = answer
         self._waiting_since.pop(pod.uid, None)
-        return self._grant(known, self._pool())
+        return self._granting.grant(known, self._granting.pool())
 
     async def _admit(self, pod: AdmittedPod, container: ContainerRef) -> StoredContainer | Refusal:
         view, path = _find(pod, container)
@@ -167,9 +170,7 @@ class CciManager:
         if refusal is not None:
             await self._claiming.undo(holdings)
             if refusal.reason == UNAVAILABLE and self.settings.best_effort_without_driver:
-                self._note(pod.uid, f"{container.name}: runs without claim: {refusal.message}")
-                self._emit("ComputeClaimIgnored", f"{_label(pod)}/{container.name} runs unpinned: {refusal.message}")
-                return self._commit(pod, entry)
+                return self._run_unpinned(pod, replace(entry, ignored=refusal.message))
             return refusal
         if not asks:
             self.metrics.requested("")
@@ -177,6 +178,16 @@ class CciManager:
         if isinstance(answer, Refusal):
             self.metrics.refused(holdings[0].driver if holdings else "", answer.reason)
             await self._claiming.undo(holdings)
+        return answer
+
+    def _run_unpinned(self, pod: AdmittedPod, entry: StoredContainer) -> StoredContainer | Refusal:
+        """The KEP's alpha rule, which nobody should have to guess: the pod and the node say so."""
+        self._note(pod.uid, f"{entry.container}: runs without claim: {entry.ignored}")
+        answer = self._commit(pod, entry)
+        if not isinstance(answer, Refusal):
+            self._emit("ComputeClaimIgnored", f"{entry.label}/{entry.container} runs unpinned: {entry.ignored}")
+            what = f"container {entry.container} runs without the cores of its claim: {entry.ignored}"
+            self._emit_pod(pod, "ComputeClaimIgnored", what)
         return answer
 
     def _commit(self, pod: AdmittedPod, entry: StoredContainer) -> StoredContainer | Refusal:
@@ -269,33 +280,11 @@ class CciManager:
 
     def grant(self, container: ContainerRef) -> Grant | None:
         entry = self.store.entries.get((container.pod_uid, container.name))
-        return self._grant(entry, self._pool()) if entry else None
+        return self._granting.grant(entry, self._granting.pool()) if entry else None
 
     def grants(self) -> Mapping[Key, Grant]:
-        pool = self._pool()
-        return {key: self._grant(entry, pool) for key, entry in self.store.entries.items()}
-
-    def _pool(self) -> CpuSet:
-        return pool_of(self.machine, self.store.available_resources())
-
-    def _grant(self, entry: StoredContainer, pool: CpuSet) -> Grant:
-        """What a container should have; who has no claim has the same as all others without one."""
-        if entry.standard:
-            if self._standard.properties.get("cpuset_cpus") != str(pool):
-                self._standard = Grant({"cpuset_cpus": str(pool)}, because=because(entry))
-            return self._standard
-        known = self._claimed.get(entry.key)
-        if known is None or known[0] is not entry:
-            known = self._claimed[entry.key] = entry, self._grant_by_claims(entry)
-        return known[1]
-
-    def _grant_by_claims(self, entry: StoredContainer) -> Grant:
-        properties: dict[str, str | int] = {"cpuset_cpus": str(entry.cpus)}
-        memory = memory_nodes(self.machine, entry)
-        if memory:
-            properties["cpuset_mems"] = str(memory)
-        marks = {HOLDINGS_ANNOTATION: self.store.dump_entry(entry)}
-        return Grant(properties, annotations=marks, because=because(entry), exclusive=entry.whole)
+        pool = self._granting.pool()
+        return {key: self._granting.grant(entry, pool) for key, entry in self.store.entries.items()}
 
     # ---- State
 
@@ -470,7 +459,7 @@ class CciManager:
 
     def _forget(self, key: Key) -> None:
         self.store.remove_resource(key)
-        self._claimed.pop(key, None)
+        self._granting.forget(key)
 
     def _note(self, pod_uid: str, what: str) -> None:
         told = self._story.setdefault(pod_uid, [])

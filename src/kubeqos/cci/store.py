@@ -144,7 +144,7 @@ class Store(Holdings):
             names = {name: each[name] for name in ("driver", "namespace", "claim_uid", "claim_name")}
             holdings.append(Holding(**names, parameters=parameters, sets=sets))
         plain = {name: raw[name] for name in ("pod", "container", "label", "transient", "container_id")}
-        return StoredContainer(**plain, holdings=tuple(holdings))
+        return StoredContainer(**plain, holdings=tuple(holdings), ignored=raw.get("ignored", ""))
 
     def _load_set(self, parameters: Parameters, index: int, raw: Mapping[str, Any]) -> ResourceSet:
         cpus = CpuSet.parse(raw["cpuset"])
@@ -189,6 +189,7 @@ def _dump_entry(entry: StoredContainer) -> dict[str, Any]:
         "label": entry.label,
         "transient": entry.transient,
         "container_id": entry.container_id,
+        **({"ignored": entry.ignored} if entry.ignored else {}),
         "holdings": [
             {
                 "driver": holding.driver,

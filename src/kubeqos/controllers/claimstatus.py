@@ -1,7 +1,8 @@
 """What a ResourceClaim says about its use (KEP-3675): for which pods it is reserved, and where it is allocated.
 
 A claim is reserved for a pod from the moment the pod has a node. It is allocated once the node has started one of the
-pod's containers: only then has the node's compute driver given out the cores. Both end with the pod.
+pod's containers: only then has the node's compute driver given out the cores. Both end with the pod. As long as it is
+reserved a finalizer keeps it, as for DRA's claims: whoever deletes it waits for the pods that use it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.actions import Action, change
 from kubeqos.controllers.claims import claim_name
 from kubeqos.controllers.controller import Controller, itself, split
-from kubeqos.controllers.podstate import controller_of, is_terminal
+from kubeqos.controllers.podstate import controller_of, is_going, is_terminal
 
+PROTECTION = "resource.kubernetes.io/delete-protection"
+"""The finalizer of DRA's claims."""
 _STATUSES = ("initContainerStatuses", "containerStatuses")
 
 
@@ -56,14 +59,27 @@ def desired(claim: JsonObject, pods: Sequence[JsonObject], driver: str) -> list[
     )
     if nodes and driver:
         wanted["driverName"] = driver
+    protected = _protection(claim, needed=bool(users))
     known = claim.get("status") or {}
     # Whatever else a driver wrote about its allocation is its own.
     if nodes and (known.get("allocation") or {}).get("availableOnNodes") == wanted["allocation"]["availableOnNodes"]:
         wanted["allocation"] = known["allocation"]
     if all(known.get(field) == value for field, value in wanted.items()):
-        return []
+        return protected
+    if protected:  # first of all: what is reserved must not go, and what goes need not say that it is free
+        return protected
     why = f"in use by {', '.join(pod['metadata']['name'] for pod in users)}" if users else "no longer in use"
     return [change(RESOURCE_CLAIMS, claim, {"status": wanted}, why, subresource="status")]
+
+
+def _protection(claim: JsonObject, *, needed: bool) -> list[Action]:
+    """Keep a claim that pods use from being deleted under them, and let one go that nobody uses."""
+    finalizers = claim["metadata"].get("finalizers") or []
+    if needed == (PROTECTION in finalizers) or (needed and is_going(claim)):
+        return []
+    kept = [*finalizers, PROTECTION] if needed else [one for one in finalizers if one != PROTECTION]
+    why = "pods use it" if needed else "no pod uses it"
+    return [change(RESOURCE_CLAIMS, claim, {"metadata": {"finalizers": kept}}, why)]
 
 
 def _consumer(pod: JsonObject) -> JsonObject:

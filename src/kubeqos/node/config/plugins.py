@@ -22,10 +22,11 @@ from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.node.api.events import NodeEvents
 from kubeqos.node.config.settings import NodeSettings
+from kubeqos.node.pod.effects import Record
 from kubeqos.node.pressure.thresholds import Conditions
 from kubeqos.node.runtime.executor import Claims
 from kubeqos.plugins import REGISTRY
-from kubeqos.plugins.managers import Refusal, ResourceManager
+from kubeqos.plugins.managers import AdmittedPod, Refusal, ResourceManager
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.settings import Event
 from kubeqos.qrm.settings import Settings as QrmSettings
@@ -92,7 +93,12 @@ def plugin_managers(
         made = replace(made, qrm=manager, legacy_folder=legacy_folder or settings.state_dir / LEGACY_FOLDER)
     if settings.gates.enabled(CCI):
         own = replace(cci or CciSettings(), reserved=settings.reserved_cpus)
-        made = replace(made, cci=CciManager(machine, settings.state_dir, own, emit=events.node, changed=changed.set))
+
+        def emit_pod(pod: AdmittedPod, reason: str, message: str) -> None:
+            events.pod(pod.raw, Record(pod.uid, "Warning", reason, message))
+
+        manages = CciManager(machine, settings.state_dir, own, emit=events.node, emit_pod=emit_pod, changed=changed.set)
+        made = replace(made, cci=manages)
     return made
 
 

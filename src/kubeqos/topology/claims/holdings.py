@@ -70,6 +70,8 @@ class StoredContainer:
     """An init container that ends before the next container starts: its pod may use its CPUs again."""
     holdings: tuple[Holding, ...] = ()
     container_id: str = ""
+    ignored: str = ""
+    """Why it runs as a standard one although it has claims, where the node's settings say so (the KEP's alpha rule)."""
 
     @property
     def key(self) -> Key:

@@ -110,6 +110,9 @@ class _Resolver:
 
     def existing(self, named: PodResourceClaim, raw: Raw) -> ResolvedClaim | Unresolved | None:
         claim = ResourceClaimView.of(raw)
+        users = (raw.get("status") or {}).get("reservedFor") or ()
+        if raw["metadata"].get("deletionTimestamp") and all(one.get("uid") != self.pod.metadata.uid for one in users):
+            return Unresolved(f'ResourceClaim "{claim.metadata.namespace}/{claim.metadata.name}" is being deleted')
         return self.by_class(named, claim.metadata.name, claim.metadata.uid, claim.spec)
 
     def by_class(

@@ -108,6 +108,8 @@ def memory_nodes(machine: Machine, entry: StoredContainer) -> NumaSet:
 
 def because(entry: StoredContainer) -> str:
     """Why a container has the CPUs that it has."""
+    if entry.ignored:
+        return f"its claim was not served and it runs without, on all CPUs that nobody owns: {entry.ignored}"
     if entry.standard:
         return "no claim: all CPUs that nobody holds exclusively"
     return "; ".join(

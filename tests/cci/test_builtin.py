@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,9 +19,10 @@ from kubeqos.cci.builtin.power import Power
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.builtin.scripted import Scripted
 from kubeqos.cci.conformance import CHECKS, examine
-from kubeqos.cci.sdk import Ask, Cores, Driver, End, Start, running
+from kubeqos.cci.proto import cci_pb2 as pb
+from kubeqos.cci.sdk import Ask, Cores, Driver, End, Refuse, Servicer, Start, running
 from kubeqos.cli.parts.cci import command as cci
-from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.cpuset import NO_NUMA, CpuSet
 from kubeqos.model.hardware.named import MACHINES, big384, hybrid20, kep80, laptop8, split80
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Unsatisfiable
@@ -70,6 +73,155 @@ async def test_conformance_finds_a_liar_out(sockets: Path) -> None:
     assert failed["stays inside the available CPUs"] == "CPUs 0 are not available"
     assert failed["refuses when nothing is available, in words"].startswith("admitted a core of none available")
     assert len(failed) < len(CHECKS)
+
+
+class Broken(Reference):
+    """The reference driver, each with one thing that it does wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(kep80(), "broken.example.com")
+        self.calls = 0
+        self.seen: set[str] = set()
+
+
+class Forgets(Broken):
+    """Never gives back."""
+
+    def admit(self, ask: Ask) -> Any:
+        self.seen.add(f"{ask.claim_uid}")
+        if len(self.seen) > 60:
+            raise Refuse("all cores are taken")
+        return super().admit(ask)
+
+
+class SiblingBlind(Broken):
+    """Right for one core, wrong for more: threads of one core where siblings are denied."""
+
+    def admit(self, ask: Ask) -> Any:
+        if any("CORE-SIBLING-DENIED" in one.attributes and one.least > 1 for one in ask.groups):
+            return [set(sorted(ask.available)[: one.least * 2 : 2]) or {0} for one in ask.groups]
+        return super().admit(ask)
+
+
+class Packs(Broken):
+    """Puts everything where there is most room, whatever memory attributes say."""
+
+    def admit(self, ask: Ask) -> Any:
+        free = sorted(ask.available)
+        if ask.least > 2 and len(free) >= ask.least:
+            return [{free.pop() for _ in range(one.least)} for one in ask.groups]
+        return super().admit(ask)
+
+
+class DeviceBlind(Broken):
+    def admit(self, ask: Ask) -> Any:
+        plain = dataclasses.replace(ask.parameters, device_numa=NO_NUMA)
+        return super().admit(dataclasses.replace(ask, parameters=plain))
+
+
+class OwnBooks(Broken):
+    """Looks at the machine and not at what is available."""
+
+    def admit(self, ask: Ask) -> Any:
+        return super().admit(dataclasses.replace(ask, available=frozenset(self.machine.online)))
+
+
+class Once(Broken):
+    """Cannot be asked again."""
+
+    def admit(self, ask: Ask) -> Any:
+        if ask.claim_uid in self.seen:
+            raise Refuse("I know this claim")
+        self.seen.add(ask.claim_uid)
+        return super().admit(ask)
+
+
+class Wordless(Broken):
+    def admit(self, ask: Ask) -> Any:
+        try:
+            return super().admit(ask)
+        except Refuse:
+            return pb.AdmitResponse(err=" ")
+
+
+class Shouts(Broken):
+    def admit(self, ask: Ask) -> Any:
+        try:
+            return super().admit(ask)
+        except Refuse as error:
+            return pb.AdmitResponse(err=str(error) + "!" * (5 << 20 >> 2))
+
+
+class Breaks(Broken):
+    """A refusal is a crash."""
+
+    def admit(self, ask: Ask) -> Any:
+        try:
+            return super().admit(ask)
+        except Refuse as error:
+            raise RuntimeError("oops") from error
+
+
+class Beyond(Broken):
+    """Believes any offer."""
+
+    def admit(self, ask: Ask) -> Any:
+        if min(ask.available, default=0) > max(self.machine.online):
+            return [set(sorted(ask.available)[: one.least]) for one in ask.groups]
+        return super().admit(ask)
+
+
+class Sickly(Broken):
+    def health(self) -> str:
+        return "tired"
+
+
+class Impatient(Broken):
+    """Will not remove what it was told about before a restart."""
+
+    def remove(self, end: End) -> None:
+        if end.container_id == "late":
+            raise Refuse("never heard of it")
+
+
+BROKEN: list[tuple[type[Driver], str]] = [
+    (Forgets, "gives back what was removed|honours every attribute with more than one core|hands out no CPU"),
+    (SiblingBlind, "honours every attribute with more than one core"),
+    (Packs, "honours every attribute with more than one core"),
+    (DeviceBlind, "honours device attributes"),
+    (OwnBooks, "two pods of two containers hold their own"),
+    (Once, "admits the same container again, and forgets it once"),
+    (Wordless, "refuses more cores than there are, in words"),
+    (Shouts, "refuses more cores than there are, in words"),
+    (Breaks, "refuses when nothing is available, in words"),
+    (Beyond, "hands out no CPU that the machine does not have"),
+    (Sickly, "is well"),
+    (Impatient, "lives on when its manager restarts"),
+]
+
+
+@pytest.mark.parametrize(("kind", "expected"), BROKEN, ids=[kind.__name__ for kind, _ in BROKEN])
+async def test_conformance_finds_what_is_broken(kind: type[Driver], expected: str, sockets: Path) -> None:
+    async with served(kind(), sockets) as socket:
+        failed = {one.check for one in await examine(socket, kep80()) if one.problem}
+    assert failed & set(expected.split("|")), failed
+    assert len(failed) < len(CHECKS) // 2, failed
+
+
+class FromAnywhere(Servicer):
+    """A driver in another language: not even its messages are well-formed."""
+
+    async def CCIAdmit(self, request: pb.AdmitRequest, context: Any) -> pb.AdmitResponse:
+        CpuSet.parse(request.availableCpus)  # raises where it cannot be read, and gRPC says only that it failed
+        return await super().CCIAdmit(request, context)
+
+
+async def test_conformance_wants_words_for_nonsense(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubeqos.cci.sdk.Servicer", FromAnywhere)
+    async with served(Reference(kep80()), sockets) as socket:
+        failed = {one.check: one.problem for one in await examine(socket, kep80()) if one.problem}
+    assert failed.keys() == {"refuses nonsense in words, and lives on"}
+    assert "was answered by a failed call, not in words" in failed["refuses nonsense in words, and lives on"]
 
 
 def test_power_takes_efficiency_cores_first_and_packs() -> None:

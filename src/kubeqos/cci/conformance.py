@@ -1,105 +1,28 @@
 """Checks of any compute driver against the interface, through its socket (`kubeqos cci conformance SOCKET`).
 
 Every check is a small story that ends in nothing reserved: what is admitted is removed again. A driver passes when it
-answers in time, keeps its promises on the machine that it is told about, and says no in words.
+answers in time, keeps its promises on the machine that it is told about, and says no in words. `cci.hardchecks` has the
+stories of several pods, of every attribute and of managers that ask nonsense.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
-
-from kubeqos.cci.answers import Lie, verified
-from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS, negotiate
+from kubeqos.cci.drivers import PLUGIN_TYPE, VERSIONS, negotiate
+from kubeqos.cci.examination import Broken, Peer, Verdict
+from kubeqos.cci.hardchecks import HARD_CHECKS
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.registration import ask_info
-from kubeqos.plugins.sockets import call, dial
+from kubeqos.plugins.sockets import dial
 from kubeqos.topology.attributes import DeviceAffinity, MemoryAffinity, Siblings
-from kubeqos.topology.claims.holdings import ResourceSet
 from kubeqos.topology.claims.parameters import Group, Parameters
-
-CALL_SECONDS = 5.0
-_ANSWERS = {name: answer for name, _, answer in METHODS}
-
-
-class Broken(Exception):
-    """What a driver did wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The outcome of one check; `problem` is empty when it passed."""
-
-    check: str
-    problem: str
-    milliseconds: float
-
-
-@dataclass
-class Peer:
-    """The driver under test and what the checks have admitted so far."""
-
-    socket: Path
-    machine: Machine
-    channel: grpc.aio.Channel
-    serial: int = 0
-    admitted: list[pb.AdmitRequest] = field(default_factory=list)
-
-    async def call(self, method: str, request: Any) -> Any:
-        return await call(self.channel, f"/{SERVICE}/{method}", request, _ANSWERS[method], seconds=CALL_SECONDS)
-
-    async def admit(self, handle: str, available: CpuSet) -> pb.AdmitResponse:
-        self.serial += 1
-        request = pb.AdmitRequest(
-            namespace="default",
-            claim_uid=f"conformance-{self.serial}",
-            claim_name=f"claim-{self.serial}",
-            availableCpus=str(available),
-            pod=f"pod-{self.serial}",
-            container="main",
-            resource_handle=handle,
-        )
-        answer: pb.AdmitResponse = await self.call("CCIAdmit", request)
-        if not answer.err:
-            self.admitted.append(request)
-        return answer
-
-    async def granted(self, parameters: Parameters, available: CpuSet) -> tuple[ResourceSet, ...]:
-        """The verified sets for a claim that the driver must be able to serve, when nobody else holds anything."""
-        await self.clean()
-        answer = await self.admit(parameters.handle(), available)
-        if answer.err:
-            raise Broken(f"refused {parameters.handle()} with {len(available)} CPUs available: {answer.err}")
-        sets = verified(self.machine, available, parameters, answer)
-        if isinstance(sets, Lie):
-            raise Broken(str(sets))
-        return sets
-
-    async def refused(self, handle: str, available: CpuSet, what: str) -> None:
-        answer = await self.admit(handle, available)
-        if not answer.err:
-            raise Broken(f"admitted {what} and answered {answer.rSet.cpuset!r}")
-
-    async def remove(self, claim_uid: str, claim_name: str, container_id: str) -> None:
-        request = pb.RemoveResourceRequest(
-            namespace="default", claim_uid=claim_uid, claim_name=claim_name, container_id=container_id
-        )
-        answer = await self.call("CCIRemoveContainerResource", request)
-        if answer.err:
-            raise Broken(f"refused a removal: {answer.err}")
-
-    async def clean(self) -> None:
-        while self.admitted:
-            one = self.admitted.pop()
-            await self.remove(one.claim_uid, one.claim_name, "")
 
 
 def _one(count: int, **attributes: Any) -> Parameters:
@@ -217,6 +140,7 @@ CHECKS: tuple[tuple[str, Callable[[Peer], Awaitable[None]]], ...] = (
     ("adds and removes, also twice", _lifecycle),
     ("accepts the removal of a container that it does not know", _stranger),
     ("gives back what was removed", _gives_back),
+    *HARD_CHECKS,
 )
 
 

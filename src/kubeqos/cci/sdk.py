@@ -31,16 +31,20 @@ import grpc
 import grpc.aio
 
 from kubeqos import logs
+from kubeqos.cci.answers import said
 from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.stateservice import SOCKET_NAME, read_state
-from kubeqos.errors import RemoteError
+from kubeqos.errors import InputError, RemoteError
 from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.machine import Machine
 from kubeqos.plugins.health import health_service
 from kubeqos.plugins.registration import Introduction, keep_registered
 from kubeqos.plugins.sockets import services
+from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.claims.document import Problem
 from kubeqos.topology.claims.parameters import CPU, DEVICE, MEMORY, Parameters, parse_handle
+from kubeqos.topology.compute import allocate_claim
 
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 RESTORE_SECONDS = 5.0
@@ -179,6 +183,16 @@ async def running(driver: Driver, registry: Path, manager: Path | None = None) -
         await asyncio.wait([task])
 
 
+def choose(machine: Machine, ask: Ask) -> list[CpuSet]:
+    """CPUs for every group of a claim by all of its attributes, as the reference driver chooses them; or a refusal."""
+    parameters = ask.parameters
+    regions = [group.region(machine) for group in parameters.groups]
+    answers = allocate_claim(machine, CpuSet.from_ids(ask.available), parameters.requests(), regions)
+    if isinstance(answers, Unsatisfiable):
+        raise Refuse(str(answers))
+    return [each.cpus for each in answers]
+
+
 class Servicer:
     """Messages to plain values and back."""
 
@@ -235,15 +249,18 @@ class Servicer:
         await self._ready()
         parameters = parse_handle(request.resource_handle)
         if isinstance(parameters, Problem):
-            return pb.AdmitResponse(err=f"resource_handle: {parameters}")
-        ask = _ask(request, parameters)
+            return pb.AdmitResponse(err=said(f"resource_handle: {parameters}"))
+        try:
+            ask = _ask(request, parameters)
+        except InputError as error:
+            return pb.AdmitResponse(err=said(f"availableCpus: {error.what}"))
         try:
             answer = await _result(self.driver.admit(ask))
             if isinstance(answer, pb.AdmitResponse):
                 return answer
             return _answer(ask, answer)
         except Refuse as refusal:
-            return pb.AdmitResponse(err=str(refusal))
+            return pb.AdmitResponse(err=said(str(refusal)))
 
     async def CCIAddContainerResource(self, request: pb.AddResourceRequest, context: Any) -> pb.AddResourceResponse:
         start = Start(request.pod, request.container, request.container_id, request.cgroup)

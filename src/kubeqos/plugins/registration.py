@@ -180,10 +180,10 @@ class Watcher:
             refusal = await self._register(handler, plugin)
         if refusal is not None or handler is None:
             with contextlib.suppress(RemoteError):  # it may be of a kind that does not listen
-                await _notify(channel, refusal or "")
+                await notify(channel, refusal or "")
             raise RemoteError(f"{plugin.type} {plugin.name}: {refusal}", where=str(path))
         try:
-            await _notify(channel, None)
+            await notify(channel, None)
             self._note(path, registered=True, message="registered")
             log.info("plugin is registered", type=plugin.type, name=plugin.name, socket=str(path))
             yield
@@ -259,7 +259,8 @@ async def ask_info(socket: Path, channel: grpc.aio.Channel) -> Plugin:
     return Plugin(info.type, info.name, socket.parent / endpoint, tuple(info.supported_versions), socket)
 
 
-async def _notify(channel: grpc.aio.Channel, refusal: str | None) -> None:
+async def notify(channel: grpc.aio.Channel, refusal: str | None) -> None:
+    """Tell a plugin whether it is taken, or why not."""
     status = pb.RegistrationStatus(plugin_registered=refusal is None, error=refusal or "")
     path = f"/{SERVICE}/NotifyRegistrationStatus"
     await call(channel, path, status, pb.RegistrationStatusResponse, seconds=NOTIFY_SECONDS)

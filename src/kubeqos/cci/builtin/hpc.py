@@ -24,6 +24,7 @@ class Hpc(Reference):
         self.keeping = Keeping()
 
     def admit(self, ask: Ask) -> Sequence[CpuSet]:
+        self.keeping.asked(ask)
         sets = super().admit(ask)
         exclusive = [cpus for cpus, group in zip(sets, ask.groups, strict=True) if group.exclusive]
         self.keeping.admitted(ask, exclusive)

@@ -24,8 +24,11 @@ class Keeping:
 
     kept: list[Kept] = field(default_factory=list)
 
-    def admitted(self, ask: Ask, sets: Iterable[CpuSet]) -> None:
+    def asked(self, ask: Ask) -> None:
+        """Whoever asks again has lost the first answer: what it said does not stand in its own way."""
         self.kept = [one for one in self.kept if (one.claim_uid, one.pod, one.container) != _identity(ask)]
+
+    def admitted(self, ask: Ask, sets: Iterable[CpuSet]) -> None:
         self.kept.append(Kept(*_identity(ask), _union(sets)))
 
     def started(self, start: Start) -> None:

@@ -31,6 +31,7 @@ class Power(Reference):
         self._cpus = sysfs / "devices/system/cpu"
 
     def admit(self, ask: Ask) -> Sequence[CpuSet]:
+        self.keeping.asked(ask)
         sets = super().admit(ask)
         self.keeping.admitted(ask, sets)
         self._park()

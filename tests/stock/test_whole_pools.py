@@ -78,6 +78,8 @@ def test_pools_move_running_pods(cluster: Pools) -> None:
     cluster.eventually("other is moved", lambda: cluster.cpus("other") == "0")
     said = cluster.eventually("told", lambda: cluster.told().get("kubeqos.io/assignments"))
     assert "team/web/c" in said
+    assert "team/web/c" in cluster.run(f"kubeqos map {NODE}")
+    assert "ResourcePluginsReady" in cluster.run(f"kubeqos describe node {NODE}")
 
 
 def test_what_was_decided_outlives_the_agent(cluster: Pools) -> None:

@@ -13,6 +13,7 @@ import click
 from kubeqos.cli import names
 
 if TYPE_CHECKING:
+    from kubeqos.cli.reader import Reader
     from kubeqos.client.light import LightApi
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -37,6 +38,13 @@ class Target:
 
         return LightApi.from_kubeconfig(self._kubeconfig, self._context)
 
+    @cached_property
+    def reader(self) -> Reader:
+        """The API server as views see it: the same in both homes."""
+        from kubeqos.cli.reader import Reader
+
+        return Reader(self.api)
+
     @property
     def namespace(self) -> str:
         """The namespace named, or the context's."""
@@ -49,7 +57,7 @@ class Target:
 
     def items(self, resource: str, group: str = "/api/v1") -> list[dict[str, Any]]:
         """The objects of a collection, selected as the command line says."""
-        return self.api.items(self.path(resource, group=group), **self.query)
+        return self.reader.items(self.path(resource, group=group), **self.query)
 
     @property
     def query(self) -> dict[str, str]:

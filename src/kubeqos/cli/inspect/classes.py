@@ -48,7 +48,7 @@ def command(target: Target, form: str, resource: str | None, cls: str | None, ti
         return
     if cls:
         raise InputError(f"unexpected argument {cls}", remedy=f"say kubeqos classes {HOLDERS} {cls}")
-    uses = class_use(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
+    uses = class_use(target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods"))
     uses = [use for use in uses if resource in (None, use.resource)]
     if is_data(form):
         emit([_plain(use) for use in uses], form)
@@ -65,8 +65,8 @@ def command(target: Target, form: str, resource: str | None, cls: str | None, ti
 def show_holders(target: Target, form: str, wanted: str) -> None:
     """Who holds a class, or any class of a resource."""
     resource, _, cls = wanted.partition("=")
-    pods = [PodView.of(raw) for raw in target.api.items("/api/v1/pods")]
-    nodes = {raw["metadata"]["name"]: NodeView.of(raw) for raw in target.api.items("/api/v1/nodes")}
+    pods = [PodView.of(raw) for raw in target.reader.items("/api/v1/pods")]
+    nodes = {raw["metadata"]["name"]: NodeView.of(raw) for raw in target.reader.items("/api/v1/nodes")}
     found = [one for one in holders(pods, nodes) if one.resource == resource and cls in ("", one.cls)]
     if is_data(form):
         emit([asdict(one) for one in found], form)
@@ -100,7 +100,7 @@ def show_plan(target: Target, form: str, file: Path) -> None:
         for name, spec in parse_classes(text, str(file), V2).resources.items()
         if spec.offer.classes  # a provider in a process of its own is asked for its classes on the node
     }
-    changes = plan(new, target.api.items("/api/v1/nodes", **target.query), target.api.items("/api/v1/pods"))
+    changes = plan(new, target.reader.items("/api/v1/nodes", **target.query), target.reader.items("/api/v1/pods"))
     if form in ("json", "yaml"):
         emit([asdict(one) for one in changes], form)
     elif form == "name":

@@ -37,21 +37,21 @@ def command(target: Target, kind: str, name: str) -> None:
     """Describe a node's classes and resource managers, a pod's classes, or a quota."""
     match _KINDS[kind]:
         case "node":
-            raw = target.api.get(f"/api/v1/nodes/{name}")
-            pods = target.api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
+            raw = target.reader.get(f"/api/v1/nodes/{name}")
+            pods = target.reader.items("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
             click.echo(node_text(raw, [PodView.of(pod) for pod in pods]))
         case "pod":
-            raw = target.api.get(target.path("pods", name))
+            raw = target.reader.get(target.path("pods", name))
             click.echo(pod_text(raw, _node_of(target, raw)))
         case _:
-            click.echo(quota.as_text(target.api.get(target.path("resourcequotas", name))))
+            click.echo(quota.as_text(target.reader.get(target.path("resourcequotas", name))))
 
 
 def _node_of(target: Target, pod: dict[str, Any]) -> dict[str, Any] | None:
     """The pod's node; none while it has none, and for users who may not read nodes."""
     name = (pod.get("spec") or {}).get("nodeName")
     try:
-        return target.api.get_or_none(f"/api/v1/nodes/{name}") if name else None
+        return target.reader.get_or_none(f"/api/v1/nodes/{name}") if name else None
     except ApiError as error:
         if not error.forbidden:
             raise

@@ -48,7 +48,7 @@ def command(target: Target, machine_file: str | None, every: bool, watch: bool, 
     if watch and form != "table":
         raise click.UsageError("-w draws text; take -o without it")
     if every:
-        show_all(target.api.items("/api/v1/nodes", **target.query), form)
+        show_all(target.reader.items("/api/v1/nodes", **target.query), form)
     elif machine_file is not None:
         machine = load_machine(machine_file)
         show(f"machine/{machine_file}", machine, Assignments(Pools(machine).partition), form)
@@ -56,15 +56,15 @@ def command(target: Target, machine_file: str | None, every: bool, watch: bool, 
         for text in drawings(target, str(node)):
             click.echo((_CLEAR if sys.stdout.isatty() else "") + text)
     else:
-        show(f"node/{node}", *published(target.api.get(f"/api/v1/nodes/{node}")), form)
+        show(f"node/{node}", *published(target.reader.get(f"/api/v1/nodes/{node}")), form)
 
 
 def drawings(target: Target, node: str) -> Iterator[str]:
     """The map now, and each time that it changes."""
-    target.api.get(f"/api/v1/nodes/{node}")  # says NotFound, which a watch would wait for instead
+    target.reader.get(f"/api/v1/nodes/{node}")  # says NotFound, which a watch would wait for instead
     last = ""
     while True:
-        events = target.api.watch(
+        events = target.reader.watch(
             "/api/v1/nodes", fieldSelector=f"metadata.name={node}", timeoutSeconds=str(_ROUND_SECONDS)
         )
         for kind, raw in events:

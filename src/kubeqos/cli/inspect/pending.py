@@ -18,7 +18,7 @@ def looked_at(target: Target, raw: dict[str, Any], *, fix: bool) -> dict[str, An
     from kubeqos.views import pending  # loads numpy
 
     try:
-        nodes, pods = target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods")
+        nodes, pods = target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods")
         claimed = claimed_now(target) if wanted_compute(PodView.of(raw)) else None
     except ApiError as error:
         if not error.forbidden:

@@ -21,7 +21,7 @@ _NEARLY_FULL = 0.8
 @click.argument("name", required=False, shell_complete=names.complete("quota"))
 def command(target: Target, form: str, name: str | None) -> None:
     """Show how much of each quota is used, or of the one called NAME."""
-    found = target.items("resourcequotas") if name is None else [target.api.get(target.path("resourcequotas", name))]
+    found = target.items("resourcequotas") if name is None else [target.reader.get(target.path("resourcequotas", name))]
     if is_data(form):
         emit(found if name is None else found[0], form)
     elif form == "name":

@@ -30,7 +30,7 @@ def refused(target: Target, record: PodDecisions, *, fix: bool) -> dict[str, Any
 
     quotas, beside = target.items("resourcequotas"), target.items("pods")
     try:
-        cluster, _ = snapshot(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
+        cluster, _ = snapshot(target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods"))
     except ApiError as error:
         if not error.forbidden:
             raise

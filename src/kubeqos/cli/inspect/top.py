@@ -92,8 +92,8 @@ def nodes(target: Target, order: str, watch: bool, form: str) -> None:
 
 def _nodes(target: Target, order: str, form: str) -> None:
     measured = _measured(target, "nodes")
-    pods = target.api.items("/api/v1/pods")
-    found = [node_line(raw, measured, pods) for raw in target.api.items("/api/v1/nodes", **target.query)]
+    pods = target.reader.items("/api/v1/pods")
+    found = [node_line(raw, measured, pods) for raw in target.reader.items("/api/v1/nodes", **target.query)]
     headers = ["name", "cpu(cores)", "cpu(%)", "memory(bytes)", "memory(%)", "classes (used/capacity)"]
     rows = [
         [
@@ -140,9 +140,9 @@ def _pods(target: Target, order: str, form: str) -> None:
 @wide_output_option
 def classes(target: Target, order: str, form: str) -> None:
     """Show how much of each class is taken, and what its pods use together."""
-    served = target.api.get_or_none(f"{GROUP}/pods")
+    served = target.reader.get_or_none(f"{GROUP}/pods")
     measured = _by_name(served["items"]) if served else None
-    found = class_lines(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"), measured)
+    found = class_lines(target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods"), measured)
     rows = [[each.name, each.held, _cpu(each.use.cpu), _memory(each.use.memory)] for each in ordered(found, order)]
     headers = ["class", "used/capacity", "cpu(cores)", "memory(bytes)"]
     _print(found, order, form, "", headers, rows, "No QoS classes found.")
@@ -217,7 +217,7 @@ def ordered(found: list[Line], order: str) -> list[Line]:
 
 
 def _measured(target: Target, collection: str) -> dict[str, Use]:
-    served = target.api.get_or_none(f"{GROUP}/{collection}", **target.query)
+    served = target.reader.get_or_none(f"{GROUP}/{collection}", **target.query)
     if served is None:
         raise KubeqosError(
             "Metrics API not available",

@@ -29,7 +29,7 @@ def command(target: Target, form: str, fix: bool, name: str) -> None:
     """
     record = recorded.record_of(target, name)
     try:
-        raw = target.api.get(target.path("pods", name))
+        raw = target.reader.get(target.path("pods", name))
     except ApiError as error:
         if not error.not_found:
             raise
@@ -52,12 +52,12 @@ def command(target: Target, form: str, fix: bool, name: str) -> None:
 
 def _known(target: Target, raw: dict[str, Any], *, fix: bool) -> dict[str, Any]:
     uid, spec = raw["metadata"].get("uid", ""), raw.get("spec") or {}
-    events = target.api.items(target.path("events"), fieldSelector=f"involvedObject.uid={uid}")
+    events = target.reader.items(target.path("events"), fieldSelector=f"involvedObject.uid={uid}")
     if not (on := spec.get("nodeName")):
         waits = (raw.get("status") or {}).get("phase", "") in ("", "Pending")
         return story(raw, events) | (pending.looked_at(target, raw, fix=fix) if waits else {})
     try:
-        return story(raw, events, target.api.get_or_none(f"/api/v1/nodes/{on}"))
+        return story(raw, events, target.reader.get_or_none(f"/api/v1/nodes/{on}"))
     except ApiError as error:
         if not error.forbidden:
             raise
@@ -67,7 +67,7 @@ def _known(target: Target, raw: dict[str, Any], *, fix: bool) -> dict[str, Any]:
 def _events_of(target: Target, name: str) -> list[dict[str, Any]]:
     """The events of the last pod of this name."""
     about = f"involvedObject.kind=Pod,involvedObject.name={name}"
-    found = sorted(target.api.items(target.path("events"), fieldSelector=about), key=moment)
+    found = sorted(target.reader.items(target.path("events"), fieldSelector=about), key=moment)
     uid = found[-1]["involvedObject"].get("uid") if found else None
     return [event for event in found if event["involvedObject"].get("uid") == uid]
 

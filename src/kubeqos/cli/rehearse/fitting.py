@@ -27,8 +27,8 @@ def rehearsed(target: Target, files: Sequence[str], node_files: Sequence[str]) -
         nodes, pods, namespace = _offline(read(node_files))
         claimed = claims_of(manifests, namespace)
     else:
-        nodes, pods = target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods")
-        priorities = target.api.items(_PRIORITIES)
+        nodes, pods = target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods")
+        priorities = target.reader.items(_PRIORITIES)
         namespace = target.namespace
         claimed = claimed_now(target)
     cluster, _ = snapshot(nodes, pods, claimed)

@@ -60,7 +60,7 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
     from kubeqos.simulation.snapshot import snapshot
 
     groups = read_groups(groups_file)
-    cluster, waiting = snapshot(target.api.items("/api/v1/nodes"), target.api.items("/api/v1/pods"))
+    cluster, waiting = snapshot(target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods"))
     outcome = rehearse(cluster, waiting, groups)
     if is_data(form):
         emit({"added": outcome.added, "placed": outcome.placed, "unplaced": outcome.unplaced}, form)

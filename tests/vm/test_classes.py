@@ -23,7 +23,7 @@ def asking(classes: dict[str, str], **amounts: Any) -> dict[str, Any]:
 def compete(node: Node, hog: tuple[str, ...], first: dict[str, str], second: dict[str, str]) -> tuple[str, str]:
     """Two pods, alike but for their classes; their containers' ids once both are at it."""
     for name, classes in (("first", first), ("second", second)):
-        node.start_pod(pod(name, "hog", *hog, resources=asking(classes, requests={"cpu": "100m"})))
+        node.start_pod(pod(name, "hog", *hog, resources=asking(classes)))
     return node.container_id("first"), node.container_id("second")
 
 
@@ -63,6 +63,41 @@ def test_a_slow_pod_reads_no_faster_than_its_class(node: Node) -> None:
     throttled = node.levels("slow")[0]["io.max"]
     node.ask("write", id=slow, file="io.max", text=f"{throttled.split()[0]} rbps=max")
     node.until("the class holds again", lambda: node.levels("slow")[0]["io.max"] == throttled, seconds=60)
+
+
+DISK = "dev=$(cat /sys/block/vdd/dev)"
+ARBITERS = {
+    "bfq": ("echo bfq > /sys/block/vdd/queue/scheduler", "echo none > /sys/block/vdd/queue/scheduler"),
+    # As if the disk gave half of what it does, so that both want more than there is.
+    "iocost": (
+        f"{DISK}; echo $dev ctrl=user model=linear rbps=4194304 rseqiops=32 rrandiops=32 wbps=4194304 "
+        "wseqiops=32 wrandiops=32 > /sys/fs/cgroup/io.cost.model; "
+        "echo $dev enable=1 ctrl=user min=100.00 max=100.00 > /sys/fs/cgroup/io.cost.qos",
+        f"{DISK}; echo $dev enable=0 > /sys/fs/cgroup/io.cost.qos",
+    ),
+}
+"""Who divides a disk by weights, and how that is switched on and off."""
+
+
+@on_cgroupfs
+@pytest.mark.slow
+@pytest.mark.proves("class-blockio")
+@pytest.mark.parametrize("arbiter", ARBITERS)
+def test_a_heavy_pod_reads_more_than_a_light_one(node: Node, arbiter: str) -> None:
+    switch_on, switch_off = ARBITERS[arbiter]
+    node.vm.run("sh", "-c", switch_on)
+    try:
+        first, second = compete(node, ("read", f"{SCRATCH}/data"), {"blockio": "heavy"}, {"blockio": "light"})
+        for name, bfq, unified in (("first", "800", "7980"), ("second", "50", "405")):  # of 10 to 1000, of 1 to 10000
+            node.says(name, "reading")
+            of_pod = node.levels(name)[1]
+            assert [of_pod[one].split()[-1] for one in ("io.bfq.weight", "io.weight")] == [bfq, unified]
+        used = node.ask("rates", ids=[first, second], seconds=20)
+    finally:
+        node.vm.run("sh", "-c", switch_off)
+    heavy, light = used[first]["rbytes"], used[second]["rbytes"]
+    print(f"{arbiter}: weights 800 and 50 read {heavy / MIB:.0f} and {light / MIB:.1f} MiB in 20 s")
+    assert heavy > 4 * light > 0, used
 
 
 @on_cgroupfs

@@ -202,7 +202,7 @@ def _metrics_in(path: Path) -> Iterator[Found]:
 
 
 _TYPES = ("Normal", "Warning")
-_WARNING_CALLS = ("record_node", "NodeEvent", "emit", "_emit")
+_WARNING_CALLS = ("record_node", "_record_node", "NodeEvent", "emit", "_emit", "_tell")
 _EVENT_CALLS = ("record", "Record", "Tell", "Event", *_WARNING_CALLS)
 _REASON = re.compile(r"[A-Z][A-Za-z]{3,}")
 
@@ -222,6 +222,8 @@ def _events_in(path: Path) -> Iterator[Found]:
     """Calls of `record` and constructors of events: a reason, beside the words Normal or Warning or their default."""
     for call, text_of in _calls(path):
         if _called(call) not in _EVENT_CALLS or _room(path) in ("store", "client"):
+            continue
+        if _called(call) == "_tell" and _room(path) != "qrm":  # elsewhere it is no event that is told
             continue
         texts = [text_of(each) for each in (*call.args, *(each.value for each in call.keywords))]
         usual = "Warning" if _called(call) in _WARNING_CALLS or _room(path) == "qrm" else "Normal"

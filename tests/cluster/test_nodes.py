@@ -18,9 +18,11 @@ from kubeqos.cluster.clusterfile import (
     fleet_plan,
     load_plan,
     local_node,
+    with_programs,
 )
 from kubeqos.cluster.nodes import configuration
-from kubeqos.cluster.pluginprocesses import config_text
+from kubeqos.cluster.pluginprocesses import command, config_text
+from kubeqos.cluster.programs import from_option
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import CCI, QRM, FeatureGates
@@ -115,6 +117,15 @@ def test_a_real_node_in_the_file_of_a_cluster_is_told_everything_a_node_can_be_t
         ("- {name: a, machine: tiny2, settings: {maxPod: 1}}", "unknown key", "did you mean 'maxPods'?"),
         ("- {name: a, machine: tiny2, settings: {profile: qrm}}", "told this elsewhere", "the key profile"),
         ("- {name: a, machine: tiny2, settings: {stateDir: /x}}", "keep this in its data directory", "--data-dir"),
+        ("- {name: a, machine: tiny2, plugins: [cpu]}", "profile default has no plugins", "set profile: qrm"),
+        ("- {name: a, machine: tiny2, profile: cci, drivers: [fast]}", "fast", "hpc"),
+        ("- {name: a, machine: tiny2, profile: qrm, plugins: [cpu, cpu]}", "two plugins are called 'cpu'", "own name"),
+        ("- {name: a, machine: tiny2, profile: qrm, plugins: [{name: x, command: []}]}", "needs a program", "name it"),
+        (
+            "- {name: a, machine: tiny2, profile: qrm, plugins: [{name: cpu, config: no}]}",
+            "there is no file",
+            "relative",
+        ),
         ("- {name: a, runtime: /x}\n- {name: b, runtime: /y}", "would keep the same cgroups", "its own cgroupRoot"),
     ],
 )
@@ -154,9 +165,40 @@ def test_reserved_cpus_of_every_node_of_up_leave_allocatable(plan: NodePlan) -> 
 
 def test_the_cpu_plugin_keeps_off_the_cpus_that_its_node_reserves() -> None:
     plan = NodePlan("n", kep80(), "qrm", reserved_cpus=CpuSet.parse("0-1"))
-    config = msgspec.yaml.decode(config_text(("plugin", "cpu"), plan), type=CpuConfig)
+    cpu = plan.beside[0]
+    config = msgspec.yaml.decode(config_text(cpu, plan), type=CpuConfig)
     assert initial_pools(plan.machine, config).reserved == plan.reserved_cpus
-    assert "reserved" not in config_text(("plugin", "cpu"), NodePlan("n", kep80(), "qrm"))
+    assert "reserved" not in config_text(cpu, NodePlan("n", kep80(), "qrm"))
+
+
+def test_plugins_and_drivers_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "cpu.yaml").write_text("{}")
+    text = """
+- {name: a, machine: kep80, profile: qrm, plugins: [{name: cpu, config: cpu.yaml}, {name: gpu, command: [./gpu, -x]}]}
+- {name: b, machine: kep80, profile: cci, drivers: [hpc, {name: own, command: [d, "--to={registry}", "{machine}"]}]}
+- {name: c, machine: kep80, profile: qrm}
+- {name: d, machine: kep80, profile: qrm, plugins: []}
+"""
+    a, b, c, d = cluster(tmp_path, text)
+    assert [one.label for one in (*a.beside, *b.beside)] == ["plugin-cpu", "plugin-gpu", "driver-hpc", "driver-own"]
+    assert [one.name for one in c.beside] == ["cpu", "memory", "nic"] and not d.beside
+    assert command(a.beside[0], a, STATE, SOCKETS)[-2:] == ["--config", str(tmp_path / "cpu.yaml")]
+    assert command(a.beside[1], a, STATE, SOCKETS) == ["--exec", "./gpu", "-x", "/sockets/plugins_registry"]
+    assert a.beside[1].folder == tmp_path
+    words = ["--exec", "d", "--to=/sockets/plugins_registry", "/state/machine.yaml"]
+    assert command(b.beside[1], b, STATE, SOCKETS) == words
+    assert qrm_settings(configuration(a, STATE, SOCKETS)).expected == {"cpu"}  # nobody waits for one that is not ours
+    assert qrm_settings(configuration(d, STATE, SOCKETS)).expected == set()
+
+
+def test_options_add_plugins_to_nodes_of_their_profile() -> None:
+    own = from_option("plugin", "python3 my_plugin.py", Path("/here"))
+    assert (own.name, own.command, own.folder) == ("my-plugin", ("python3", "my_plugin.py"), Path("/here"))
+    qrm, cci, hybrid = with_programs(default_plan(), [own, from_option("driver", "power", Path())]).nodes
+    assert [one.name for one in qrm.beside] == ["cpu", "memory", "nic", "my-plugin"]
+    assert [one.name for one in cci.beside] == ["reference", "power"] and not hybrid.beside
+    with pytest.raises(ConfigurationError, match="no node of this cluster has the profile qrm"):
+        with_programs(fleet_plan(2), [own])
 
 
 CLUSTER = """

@@ -20,6 +20,11 @@ class Metrics:
             ["driver"],
             registry=self.registry,
         )
+        self._asked = Counter(
+            "cci_resource_manager_allocation_requests",
+            "The same under the other name that the proposal uses, over all drivers.",
+            registry=self.registry,
+        )
         self._errors = Counter(
             "cci_manager_allocation_errors",
             "Containers that were refused, by driver and reason.",
@@ -48,6 +53,7 @@ class Metrics:
 
     def requested(self, driver: str) -> None:
         self._requests.labels(driver).inc()
+        self._asked.inc()
 
     def refused(self, driver: str, reason: str) -> None:
         self._errors.labels(driver, reason).inc()

@@ -13,6 +13,8 @@ default.
       labels: {tier: gold}
       classes:                 # as in classes.yaml
         rdt: {provider: named, default: silver, capacity: {gold: 2}, classes: [gold, silver]}
+      plugins: [cpu, {name: gpu, command: [python, gpu.py]}]    # of a node of profile qrm; see `cluster.programs`
+      drivers: [reference]     # of a node of profile cci
       settings:                # anything else of a NodeConfiguration
         cgroupDriver: systemd
     settings:                  # of every node that does not say otherwise itself
@@ -30,6 +32,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kubeqos.cluster.programs import KEYS, Program, of_profile, read_programs
 from kubeqos.cri.enforcing.host import V2
 from kubeqos.cri.providers.config import read_resources
 from kubeqos.cri.providers.protocol import Advertisement
@@ -51,7 +54,7 @@ from kubeqos.scheduler.config import read_profiles
 from kubeqos.scheduler.core import Profile
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "ClusterConfiguration"
-_MOST_NODES = 10_000
+MOST_NODES = 10_000
 SERVER_GATES = FeatureGates.parse("AllAlpha=true,QOSResourcesStrictNames=false")
 """What the API server of `kubeqos up` has on, unless its file says otherwise."""
 REAL_MACHINE = {"key": REAL_MACHINE_TAINT, "value": "true", "effect": "NoSchedule"}
@@ -97,6 +100,13 @@ class NodePlan:
     settings: Doc | None = None
     """What its owner says, of everything that a `NodeConfiguration` can say."""
     taints: tuple[Mapping[str, str], ...] = ()
+    programs: tuple[Program, ...] | None = None
+    """Plugins and drivers that run beside it; None: those of its profile."""
+
+    @property
+    def beside(self) -> tuple[Program, ...]:
+        """The plugins and drivers that run beside it."""
+        return of_profile(self.profile) if self.programs is None else self.programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +139,10 @@ NODE_FIELDS: Mapping[str, str] = {
     "reservedCPUs": "CPUs that are nobody's; a node of the default profile then has a static CPU manager.",
     "labels": "Labels of the Node.",
     "classes": "The classes that a simulated runtime offers, as in a file of classes.",
-    "settings": "Anything else of a NodeConfiguration: eviction, reservations, policies, gates of this node.",
+    "plugins": "Resource plugins beside a node of profile `qrm`, as below; `cpu`, `memory` and `nic` if left out.",
+    "drivers": "Compute drivers beside a node of profile `cci`, as below; `reference` if left out.",
+    "settings": "Anything else of a NodeConfiguration: eviction, reservations, policies, scope, a port, gates of this "
+    "node.",
 }
 """Members of a node."""
 NODE_GATES = (QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA, MEMORY_QOS)
@@ -184,6 +197,27 @@ def beside_simulated(plan: ClusterPlan) -> ClusterPlan:
     return replace(plan, nodes=tuple(nodes))
 
 
+def with_programs(plan: ClusterPlan, programs: Sequence[Program]) -> ClusterPlan:
+    """These plugins and drivers beside every node of the profile that uses them, with those that are there already."""
+    profiles = dict(KEYS.values())
+    for program in programs:
+        profile = profiles[program.kind]
+        if not any(node.profile == profile for node in plan.nodes):
+            raise ConfigurationError(
+                f"no node of this cluster has the profile {profile}, which takes a {program.kind}",
+                where=f"--{program.kind}",
+                remedy=f"give a node profile: {profile} in the file of --config, or leave --nodes out",
+            )
+        nodes = [
+            replace(node, programs=(*(one for one in node.beside if one.name != program.name), program))
+            if node.profile == profile
+            else node
+            for node in plan.nodes
+        ]
+        plan = replace(plan, nodes=tuple(nodes))
+    return plan
+
+
 def load_plan(path: Path) -> ClusterPlan:
     """Read a cluster configuration, strictly."""
     top = read_document(path, "cluster configuration")
@@ -222,19 +256,21 @@ def _read_gates(doc: Doc) -> dict[str, bool]:
 
 def _read_nodes(item: Doc, folder: Path, common: Doc | None) -> list[NodePlan]:
     fields = item.fields(NODE_FIELDS)
-    count = fields["count"].integer(1, _MOST_NODES) if "count" in fields else 1
+    count = fields["count"].integer(1, MOST_NODES) if "count" in fields else 1
     name = item.required(fields, "name").text()
     if "settings" in fields:
         _check_settings(fields["settings"].fields(SETTINGS))
+    profile = fields["profile"].one_of(PROFILES) if "profile" in fields else "default"
     plan = NodePlan(
         name,
         _machine_of(item, fields, name, folder),
-        fields["profile"].one_of(PROFILES) if "profile" in fields else "default",
+        profile,
         offered(read_resources(fields["classes"], V2)) if "classes" in fields else (),
         cpu_set(fields["reservedCPUs"]) if "reservedCPUs" in fields else NO_CPUS,
         {key: value.text() for key, value in fields["labels"].items().items()} if "labels" in fields else {},
         fields["runtime"].text() if "runtime" in fields else "",
         _settings(fields.get("settings"), common),
+        programs=read_programs(fields, profile, folder.absolute()),
     )
     if count == 1:
         return [plan]

@@ -24,7 +24,6 @@ from kubeqos.client.resources import Resource, resource_of
 from kubeqos.cluster.clusterfile import SERVER_GATES, ClusterPlan, NodePlan
 from kubeqos.cluster.instance import SOCKETS_PREFIX, sockets_of
 from kubeqos.cluster.nodes import configuration, start_node
-from kubeqos.cluster.pluginprocesses import PROGRAMS
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.cri.simulated.views import RUNTIME_NAME
@@ -169,7 +168,7 @@ async def _registered(cluster: Embedded) -> None:
 
 async def _plugins(cluster: Embedded, plan: ClusterPlan, progress: Progress) -> None:
     """Wait until the plugins of every node are registered; a cluster runs without them, so not for ever."""
-    wanted = sum(len(PROGRAMS.get(node.profile, ())) for node in plan.nodes)
+    wanted = sum(len(node.beside) for node in plan.nodes)
     if not wanted:
         return
     deadline = time.monotonic() + _PLUGIN_SECONDS
@@ -217,7 +216,9 @@ async def _start_node(
     api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
     sockets = sockets_of(plan.name, cluster.sockets)
     agent, services = await start_node(
-        stack, plan, gates, api, cluster.pods.of(plan.name), states / plan.name, sockets, folders=folders
+        *(stack, plan, gates, api, cluster.pods.of(plan.name), states / plan.name, sockets),
+        folders=folders,
+        authority=states.parent / "pki" / "ca.crt",
     )
     cluster.agents[plan.name] = agent
     cluster.server.nodes.local[plan.name] = services.server

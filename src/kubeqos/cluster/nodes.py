@@ -13,7 +13,8 @@ from typing import Any
 
 from kubeqos.client.api import Api
 from kubeqos.cluster.clusterfile import NODE_GATES, NodePlan
-from kubeqos.cluster.pluginprocesses import PROGRAMS, plugin_processes
+from kubeqos.cluster.pluginprocesses import plugin_processes
+from kubeqos.cluster.programs import WAITED_FOR
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
@@ -56,7 +57,8 @@ def configuration(
         said["cpuManagerPolicy"] = "static" if plan.reserved_cpus else "none"
     if plan.profile == "qrm":
         # The CPU and memory plugins are ours to start, so pods wait for them rather than run unpinned.
-        said["qosResourcePlugins"] = ["cpu", "memory"]
+        ours = [one.name for one in plan.beside if not one.command]
+        said["qosResourcePlugins"] = [name for name in WAITED_FOR if name in ours]
     if plan.endpoint:
         said["containerRuntimeEndpoint"] = _UNIX + plan.endpoint.removeprefix(_UNIX)
     else:
@@ -77,12 +79,15 @@ async def start_node(
     sockets: Path,
     *,
     folders: bool,
+    authority: Path | None = None,
 ) -> tuple[NodeAgent, NodeServices]:
-    """The agent of a node and what runs around it, with the plugins of its profile as processes.
+    """The agent of a node and what runs around it, with its plugins as processes.
 
+    The API server of its own process asks it directly; where its settings name a port it answers there, too, to whom
+    `authority` knows: for those who scrape metrics of nodes.
     `folders`: whether its containers write logs and have volumes; nobody looks into those of a thousand nodes.
     """
-    for folder in (state, sockets) if folders or plan.profile in PROGRAMS else (state,):
+    for folder in (state, sockets) if folders or plan.beside else (state,):
         folder.mkdir(parents=True, exist_ok=True)
     runtime: Runtime
     if plan.endpoint:
@@ -92,7 +97,8 @@ async def start_node(
         runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=folders)
     hosting = Hosting(api, pods, folders=folders or bool(plan.endpoint))
     config = await detected(configuration(plan, state, sockets, gates), runtime)
-    parts = node_parts(config, runtime, plan.machine, hosting)
+    listens = plan.settings is not None and "port" in plan.settings.items()
+    parts = node_parts(config, runtime, plan.machine, hosting, client_authority=authority if listens else None)
     # Plugins outlive who watches for them: one that ends because everything does is no news.
     await stack.enter_async_context(plugin_processes(plan, state, sockets))
     return await stack.enter_async_context(running_node(parts))

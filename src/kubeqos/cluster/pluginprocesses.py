@@ -7,16 +7,19 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from kubeqos.cluster.clusterfile import NodePlan
+from kubeqos.cluster.programs import PLUGIN, Program
 from kubeqos.model.hardware.machinefile import machine_to_yaml
 from kubeqos.plugins import REGISTRY
 
 _STOP_SECONDS = 5.0
 _MACHINE = "machine.yaml"
+EXEC = "--exec"
+"""For `cli.child`: what follows is a command of its own, and not one of kubeqos."""
 
 # KEP-3461, Example 1: online services and offline jobs in pools of their own; what has no role shares the rest.
 CPU_CONFIG = """
@@ -31,22 +34,17 @@ roles:
 NIC_CONFIG = """
 roles: [online-micro_service, ETL]
 """
-CONFIGS: Mapping[tuple[str, ...], str] = {("plugin", "cpu"): CPU_CONFIG, ("plugin", "nic"): NIC_CONFIG}
-
-PROGRAMS: Mapping[str, Sequence[tuple[str, ...]]] = {
-    "qrm": (("plugin", "cpu"), ("plugin", "memory"), ("plugin", "nic")),
-    "cci": (("driver", "reference"),),
-}
-"""What runs beside a node of each profile."""
+CONFIGS: Mapping[str, str] = {"cpu": CPU_CONFIG, "nic": NIC_CONFIG}
+"""Of the built-in plugins, where the owner of the node gives none."""
 
 
 @contextlib.asynccontextmanager
 async def plugin_processes(plan: NodePlan, state: Path, sockets: Path) -> AsyncIterator[None]:
-    """Run the profile's plugins for the duration of a block; one that dies is started again."""
+    """Run a node's plugins and drivers for the duration of a block; one that dies is started again."""
     (state / _MACHINE).write_text(machine_to_yaml(plan.machine))
     keepers = [
-        asyncio.create_task(_keep(words, plan, state, sockets), name=f"{plan.name} {' '.join(words)}")
-        for words in PROGRAMS.get(plan.profile, ())
+        asyncio.create_task(_keep(program, plan, state, sockets), name=f"{plan.name} {program.label}")
+        for program in plan.beside
     ]
     try:
         yield
@@ -56,30 +54,44 @@ async def plugin_processes(plan: NodePlan, state: Path, sockets: Path) -> AsyncI
         await asyncio.gather(*keepers, return_exceptions=True)
 
 
-def config_text(words: tuple[str, ...], plan: NodePlan) -> str:
-    """A program's configuration. The CPU plugin keeps off the CPUs that the node's agent reserves, too."""
-    reserved = f'reserved: "{plan.reserved_cpus}"' if words == ("plugin", "cpu") and plan.reserved_cpus else ""
-    return reserved + CONFIGS[words]
+def config_text(program: Program, plan: NodePlan) -> str:
+    """A built-in plugin's configuration. The CPU plugin keeps off the CPUs that the node's agent reserves, too."""
+    reserved = f'reserved: "{plan.reserved_cpus}"' if program.name == "cpu" and plan.reserved_cpus else ""
+    return reserved + CONFIGS[program.name]
 
 
-async def _keep(words: tuple[str, ...], plan: NodePlan, state: Path, sockets: Path) -> None:
+def command(program: Program, plan: NodePlan, state: Path, sockets: Path) -> list[str]:
+    """The words after `kubeqos.cli.child`, which ties the program to the life of the cluster."""
+    machine, registry = state / _MACHINE, sockets / REGISTRY
+    own = state / f"{program.name}_{program.kind}_state"
+    if program.command:
+        return [EXEC, *program.words(registry, machine, own)]
+    options = ["--machine", str(machine), "--registry", str(registry)]
+    if program.kind == PLUGIN:
+        options += ["--state", str(own)]
+        if program.config is not None:
+            options += ["--config", str(program.config)]
+        elif program.name in CONFIGS:
+            config = state / f"{program.label}.yaml"
+            config.write_text(config_text(program, plan))
+            options += ["--config", str(config)]
+    return [program.kind, program.name, *options]
+
+
+async def _keep(program: Program, plan: NodePlan, state: Path, sockets: Path) -> None:
     """Keep one program running; its output goes to a log beside the node's state."""
-    options = ["--machine", str(state / _MACHINE), "--registry", str(sockets / REGISTRY)]
-    if words in CONFIGS:
-        config = state / f"{'-'.join(words)}.yaml"
-        config.write_text(config_text(words, plan))
-        options += ["--config", str(config)]
-    if words[0] == "plugin":
-        options += ["--state", str(state / f"{words[1]}_plugin_state")]
+    words = command(program, plan, state, sockets)
     pause = 0.5
     while True:
-        with _log(state, words) as log:
+        with _log(state, program) as log:
             # In a session of its own: Ctrl-C is for the cluster, which ends its plugins last.
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "kubeqos.cli.child", str(os.getpid()), *words, *options),
+                # -P: what lies in the folder of somebody's plugin is none of our modules.
+                *(sys.executable, "-P", "-m", "kubeqos.cli.child", str(os.getpid()), *words),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=program.folder,
                 start_new_session=True,
             )
         try:
@@ -97,5 +109,5 @@ async def _keep(words: tuple[str, ...], plan: NodePlan, state: Path, sockets: Pa
         pause = min(pause * 2, 30.0)
 
 
-def _log(state: Path, words: tuple[str, ...]) -> BinaryIO:
-    return open(state / f"{'-'.join(words)}.log", "ab")
+def _log(state: Path, program: Program) -> BinaryIO:
+    return open(state / f"{program.label}.log", "ab")

@@ -57,6 +57,7 @@ async def start_web(endpoint: str) -> None:
         config = pod("web", classes={"network": "fast"}, annotations={"simulate.kubeqos.io/load": "cpu=2 memory=32Mi"})
         sandbox = await client.run_pod_sandbox(config)
         wanted = container("nginx", ["nginx"], classes={"rdt": "gold"}, cpuset_cpus="4-7")
+        wanted.envs.add(key="AFFINITY_NIC", value="eth1 in größe".encode())
         await client.start_container(await client.create_container(sandbox, wanted, config))
         await client.start_container(await client.create_container(sandbox, container("setup", ["true"]), config))
 
@@ -78,6 +79,7 @@ def test_inspect_takes_the_beginning_of_an_id(served: Path) -> None:
     shown = decode_json(kubeqos("inspect", short, *where).stdout)
     assert shown["status"]["resources"]["qosResources"] == [{"name": "rdt", "class": "gold"}]
     assert shown["info"]["info"]["cgroup"]["cpuset.cpus"] == "4-7"
+    assert shown["info"]["info"]["env"] == {"AFFINITY_NIC": "eth1 in größe"}
     sandbox = decode_json(kubeqos("inspect", shown["info"]["info"]["sandboxID"], *where).stdout)
     assert sandbox["status"]["qosResources"] == [{"name": "network", "class": "fast"}]
 

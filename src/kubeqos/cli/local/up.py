@@ -41,6 +41,20 @@ _RUNTIME_SECONDS = 5.0
 @click.option(
     "--node-config", type=click.Path(path_type=Path), help="A NodeConfiguration file for the node of --node-runtime."
 )
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="COMMAND",
+    help="Also run this resource plugin beside nodes of profile qrm; its last argument is the plugin folder.",
+)
+@click.option(
+    "--driver",
+    "drivers",
+    multiple=True,
+    metavar="COMMAND",
+    help="Also run this compute driver beside nodes of profile cci; its last argument is the plugin folder.",
+)
 @click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="Serve a live page at /dashboard.")
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
 def command(
@@ -50,6 +64,8 @@ def command(
     nodes: int | None,
     node_runtime: str | None,
     node_config: Path | None,
+    plugins: tuple[str, ...],
+    drivers: tuple[str, ...],
     dashboard: bool,
     detach: bool,
 ) -> None:
@@ -71,8 +87,9 @@ def command(
         return
     if node_runtime is not None:
         _check_runtime(node_runtime, f"--node-runtime {node_runtime}")
-    wanted = (config_file, nodes, node_runtime, node_config)
-    plan = _plan(*wanted) if config_file or node_config else None  # a bad file leaves nothing behind
+    wanted = (config_file, nodes, node_runtime, node_config, plugins, drivers)
+    checked = config_file or node_config or plugins or drivers
+    plan = _plan(*wanted) if checked else None  # a bad file leaves nothing behind
     if detach:
         _detached(instance)
         return
@@ -99,9 +116,22 @@ class _Stopwatch:
 
 
 def _plan(
-    config_file: Path | None, nodes: int | None, node_runtime: str | None, node_config: Path | None
+    config_file: Path | None,
+    nodes: int | None,
+    node_runtime: str | None,
+    node_config: Path | None,
+    plugins: tuple[str, ...],
+    drivers: tuple[str, ...],
 ) -> ClusterPlan:
-    from kubeqos.cluster.clusterfile import beside_simulated, default_plan, fleet_plan, load_plan, local_node
+    from kubeqos.cluster.clusterfile import (
+        beside_simulated,
+        default_plan,
+        fleet_plan,
+        load_plan,
+        local_node,
+        with_programs,
+    )
+    from kubeqos.cluster.programs import DRIVER, PLUGIN, from_option
 
     plan = load_plan(config_file) if config_file else fleet_plan(nodes) if nodes else default_plan()
     for node in plan.nodes:
@@ -109,7 +139,9 @@ def _plan(
             _check_runtime(node.endpoint, f"{config_file}: node {node.name!r}")
     if node_runtime is not None:
         plan = replace(plan, nodes=(*plan.nodes, local_node(node_runtime, node_config)))
-    plan = beside_simulated(plan)
+    here = Path.cwd()
+    own = [*(from_option(PLUGIN, one, here) for one in plugins), *(from_option(DRIVER, one, here) for one in drivers)]
+    plan = beside_simulated(with_programs(plan, own))
     if config_file is not None or node_config is not None:
         from kubeqos.cluster.embedded import check_plan
 

@@ -49,11 +49,16 @@ def shell_of(core: Core, container: Container, now_ns: int) -> Shell:
     """The container from the inside."""
     config, sandbox = container.config, core.sandboxes[container.sandbox_id].config
     hostname = sandbox.hostname or sandbox.metadata.name
-    env: dict[str, str] = {"PATH": PATH, "HOSTNAME": hostname, "HOME": "/root"}
-    env |= {each.key: str(each.value) for each in config.envs}
+    env = environment(container, hostname)
     kernel = {CGROUP_ROOT + name: text for name, text in core.cgroup_files(container, now_ns).items()}
     kernel["/etc/hostname"] = hostname
     return Shell(container.files, env, hostname, kernel, config.working_dir or "/")
+
+
+def environment(container: Container, hostname: str) -> dict[str, str]:
+    """The variables of a container: what every container has, then its own, those of plugins and drivers included."""
+    own = {each.key: each.value.decode(errors="replace") for each in container.config.envs}
+    return {"PATH": PATH, "HOSTNAME": hostname, "HOME": "/root", **own}
 
 
 def _scripted(container: Container, request: cri.ExecSyncRequest) -> cri.ExecSyncResponse | None:

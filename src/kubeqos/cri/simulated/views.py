@@ -93,6 +93,7 @@ def container_answer(core: Core, request: cri.ContainerStatusRequest, now_ns: in
             "cgroupsPath": f"/{core.cgroup_path(container)}",
             "cgroup": core.cgroup_files(container, now_ns),
             "classes": container.classes,
+            "env": {each.key: each.value.decode(errors="replace") for each in container.config.envs},
             "story": _story(core, container.id),
         }
         answer.info["info"] = encode_json(info).decode()

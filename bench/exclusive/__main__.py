@@ -19,6 +19,8 @@ from kubeqos.client.resources import NODES
 from kubeqos.codec import decode_json
 
 STARTING_SECONDS = 90.0
+VISITORS = 3
+"""Of each kind, one pod after the other."""
 
 
 def main(arguments: list[str]) -> int:
@@ -26,6 +28,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.exclusive", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--pods", type=int, default=1_000_000, help="end earlier, after so many pod starts")
+    parser.add_argument("--starts", type=int, default=2_000, help="how many pods are to start in ten minutes")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--quiet", action="store_true", help="no trouble, only pods")
     options = parser.parse_args(arguments)
@@ -39,14 +42,15 @@ async def day(options: argparse.Namespace) -> int:
         await nodes_ready(api)
         await prepare(api)
         watcher = await asyncio.create_subprocess_exec(*house.watcher(), stdout=asyncio.subprocess.PIPE)
-        users = Users(api, options.seed, options.pods, time.monotonic() + options.minutes * 60)
+        wanted = round(options.starts * options.minutes / 10)
+        users = Users(api, options.seed, options.pods, time.monotonic() + options.minutes * 60, wanted)
         informing = asyncio.create_task(users.pods.run())
         reporting = asyncio.create_task(reported(users))
         try:
             await users.pods.synced.wait()
             trouble = Troublemaker(house, users.tally, options.seed)
             async with asyncio.TaskGroup() as busy:
-                visitors = [busy.create_task(users.visitor(number)) for number in range(2 * len(KINDS))]
+                visitors = [busy.create_task(users.visitor(number)) for number in range(VISITORS * len(KINDS))]
                 trouble_task = None if options.quiet else busy.create_task(trouble.run(users.ends))
                 await asyncio.wait(visitors)
                 if trouble_task is not None:
@@ -84,6 +88,8 @@ def verdict(users: Users, nodes: dict[str, dict[str, Any]]) -> int:
     """Print what was seen; 1 if something was wrong."""
     tally = users.tally
     print(f"\n{tally.started:,} pods started, {tally.created - tally.started:,} were refused or waited in vain")
+    if tally.started < users.starts and users.starts <= users.most:
+        print(f"  {users.starts:,} were to start: this machine was too busy or too slow for that")
     print("  " + ", ".join(f"{reason} {count}" for reason, count in sorted(tally.refused.items())))
     print("  " + ", ".join(f"{what} {count}" for what, count in sorted(tally.troubles.items())))
     print(f"\n{'node':8}{'samples':>9}{'per second':>12}{'containers':>12}{'owners':>8}{'at once':>9}{'moves':>8}")

@@ -28,8 +28,11 @@ from kubeqos.codec import encode_json
 NAMESPACE = "day"
 OWNS = "cpuwatch/owns."
 RUNNING, OVER = b'"phase":"Running"', (b'"phase":"Failed"', b'"phase":"Succeeded"')
-PATIENCE_SECONDS = 45.0
+PATIENCE_SECONDS = 20.0
 """A pod may have to wait while nobody can serve it; then it goes, and another comes."""
+GONE_SECONDS = 90.0
+LIVES, SHORT_LIVES = (0.2, 1.0, 3.0, 8.0, 20.0), (0.1, 0.2, 0.5, 1.0, 4.0)
+"""How long pods run, and how long while fewer have started than were to have by then."""
 
 CLAIMS: Mapping[str, tuple[dict[str, Any], int, str]] = {
     "two": ({"cores": ["2"], "cpu attributes": [["EXCLUSIVE"]]}, 2, "2.full"),
@@ -122,19 +125,26 @@ KINDS: tuple[Callable[[random.Random], dict[str, Any]], ...] = (
     lambda _: pod("static", container(1), promises={"main": "1"}),
     lambda _: pod("static", container(), promises={}),
 )
-"""What users ask for, each kind by two users at least."""
+"""What users ask for, each kind by several users."""
 
 
 class Users:
     """Everybody who comes and goes."""
 
-    def __init__(self, api: HttpApi, seed: int, most: int, ends: float) -> None:
-        self.api, self.seed, self.most, self.ends = api, seed, most, ends
+    def __init__(self, api: HttpApi, seed: int, most: int, ends: float, starts: int = 0) -> None:
+        """`starts`: how many pods are to start until the day `ends`."""
+        self.api, self.seed, self.most, self.ends, self.starts = api, seed, most, ends, starts
+        self.began = time.monotonic()
         self.tally = Tally()
         self.pods = Informer(api, PODS, namespace=NAMESPACE)
 
     def going_on(self) -> bool:
         return time.monotonic() < self.ends and self.tally.started < self.most
+
+    def is_behind(self) -> bool:
+        """Whether fewer pods have started than were to have by now."""
+        passed = (time.monotonic() - self.began) / max(self.ends - self.began, 1.0)
+        return self.tally.started < self.starts * min(passed, 1.0)
 
     async def visitor(self, number: int) -> None:
         """One pod after the other, of one kind."""
@@ -148,7 +158,7 @@ class Users:
             except (ApiError, Unreachable) as error:
                 self.tally.wrong.append(f"{name}: {' '.join(error.lines())}")
                 return
-            await asyncio.sleep(rng.uniform(0, 0.5))
+            await asyncio.sleep(rng.uniform(0, 0.1 if self.is_behind() else 0.5))
 
     async def _one(self, name: str, made: dict[str, Any], rng: random.Random) -> None:
         made["metadata"]["name"] = name
@@ -158,13 +168,13 @@ class Users:
         if await self._until(lambda: self._is(key, RUNNING, *OVER)):
             if self._is(key, RUNNING):
                 self.tally.started += 1
-                await asyncio.sleep(rng.choice((0.2, 1.0, 3.0, 8.0, 20.0)))
+                await asyncio.sleep(rng.choice(SHORT_LIVES if self.is_behind() else LIVES))
             else:
                 self._count_refusal(key)
         else:
             self.tally.waited_in_vain += 1
         await self.api.delete(PODS, name, NAMESPACE)
-        if not await self._until(lambda: self.pods.get(key) is None, 2 * PATIENCE_SECONDS):
+        if not await self._until(lambda: self.pods.get(key) is None, GONE_SECONDS):
             self.tally.wrong.append(f"{name} was deleted and is still there")
 
     def _is(self, key: str, *words: bytes) -> bool:

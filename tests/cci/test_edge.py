@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.cci.answers import MOST_WORDS, Lie, refused, verified
+from kubeqos.cci.builtin.hpc import Hpc
+from kubeqos.cci.builtin.power import Power
+from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.proto import cci_pb2 as pb
-from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.cci.proto import ccistate_pb2 as state_pb
+from kubeqos.cci.sdk import Servicer
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.named import laptop8
+from kubeqos.plugins.proto import pluginregistration_pb2 as registration_pb
+from kubeqos.plugins.registration import info_wrong
 from kubeqos.topology.claims.parameters import Parameters, parse_handle
 from tests.cci.world import cores, cpus
+from tests.shared.messages import filled
 
 MACHINE = laptop8()
 CLAIMS = [
@@ -46,18 +57,35 @@ def parameters(claim: str) -> Parameters:
     return found
 
 
-@given(admissions(), st.sampled_from(CLAIMS), st.sampled_from(["0-7", "0-3", "1,4-6"]))
-def test_any_admission_is_refused_or_what_was_asked_for(sent: pb.AdmitResponse, claim: str, free: str) -> None:
-    wanted, available = parameters(claim), cpus(free)
+def believed(sent: pb.AdmitResponse, wanted: Parameters, available: CpuSet) -> bool:
+    """Whether an answer is taken; then it is what was asked for."""
     found = verified(MACHINE, available, wanted, sent)
     if isinstance(found, Lie):
         assert len(str(found)) < 2000
-        return
+        return False
     together = NO_CPUS
     for one in found:
         assert one.cpus and not one.cpus & together
         together |= one.cpus
     assert together <= available and wanted.least <= len(together) <= wanted.most
+    return True
+
+
+@given(filled(pb.AdmitResponse), st.sampled_from(CLAIMS), st.sampled_from(["0-7", "0-3", "1,4-6"]))
+def test_whatever_is_in_any_field_of_an_admission(sent: pb.AdmitResponse, claim: str, free: str) -> None:
+    believed(sent, parameters(claim), cpus(free))
+    told = refused(sent)
+    assert bool(told) == bool(sent.err) and told.isprintable() and len(told) <= MOST_WORDS + 1
+
+
+@given(filled(registration_pb.PluginInfo))
+def test_whatever_a_driver_says_of_itself(sent: Any) -> None:
+    assert info_wrong(sent).isprintable(), "empty, or words for a log"
+
+
+@given(admissions(), st.sampled_from(CLAIMS), st.sampled_from(["0-7", "0-3", "1,4-6"]))
+def test_any_admission_is_refused_or_what_was_asked_for(sent: pb.AdmitResponse, claim: str, free: str) -> None:
+    believed(sent, parameters(claim), cpus(free))
 
 
 @given(st.text(max_size=50) | st.integers(0, 6).map(lambda power: "no\0\n" * 10**power))
@@ -66,3 +94,47 @@ def test_any_text_of_a_driver_is_one_line_of_bounded_length(err: str) -> None:
         told = refused(answer)
         assert bool(told) == bool(err), "a refusal stays one, whatever its words"
         assert told.isprintable() and len(told) <= MOST_WORDS + 1
+
+
+# ---- The other edge: what a driver on the SDK is sent
+
+
+@given(filled(pb.AdmitRequest), st.sampled_from([*CLAIMS, None]), st.sampled_from(["0-7", "2,4-6", None]))
+def test_any_request_is_refused_in_words_or_served(sent: pb.AdmitRequest, claim: str | None, free: str | None) -> None:
+    """Whatever a manager sends: a driver answers, and what it answers would be believed."""
+    if claim is not None:
+        sent.resource_handle = claim
+    if free is not None:
+        sent.availableCpus = free
+    answer = asyncio.run(Servicer(Reference(MACHINE), Path("/nowhere")).CCIAdmit(sent, None))
+    if answer.err:
+        assert answer.err.strip() and len(answer.err) <= MOST_WORDS + 1
+    else:
+        assert believed(answer, parameters(sent.resource_handle), cpus(sent.availableCpus) & MACHINE.online)
+
+
+@given(filled(pb.AddResourceRequest), filled(pb.RemoveResourceRequest))
+def test_any_start_and_end_is_heard(start: pb.AddResourceRequest, end: pb.RemoveResourceRequest) -> None:
+    for driver in (Hpc(MACHINE), Power(MACHINE, sysfs=Path("/nowhere"))):
+        servicer = Servicer(driver, Path("/nowhere"))
+        assert not asyncio.run(servicer.CCIAddContainerResource(start, None)).err
+        assert not asyncio.run(servicer.CCIRemoveContainerResource(end, None)).err
+
+
+@given(filled(state_pb.HoldingsResponse))
+def test_any_state_that_a_manager_gives_is_taken_or_left(sent: state_pb.HoldingsResponse) -> None:
+    """A driver that comes back reads what its containers hold; nonsense there must not keep it from serving."""
+
+    async def read(_path: Path, _driver: str) -> state_pb.HoldingsResponse:
+        return sent
+
+    async def restore() -> pb.AdmitResponse:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("kubeqos.cci.sdk.read_state", read)
+            servicer = Servicer(Power(MACHINE, sysfs=Path("/nowhere")), Path("/nowhere"))
+            servicer.registered(True, "")
+            assert servicer._task is not None
+            await servicer._task
+            return await servicer.CCIAdmit(pb.AdmitRequest(resource_handle=CLAIMS[0], availableCpus="0-7"), None)
+
+    assert not asyncio.run(restore()).err

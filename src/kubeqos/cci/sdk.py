@@ -234,6 +234,8 @@ class Servicer:
             await _result(self.driver.restore(held))
         except RemoteError as error:
             log.info("the manager keeps no state for drivers", socket=str(self.manager), reason=error.what)
+        except InputError as error:
+            log.error("the manager's state cannot be read", socket=str(self.manager), reason=error.what)
         finally:
             self._restored.set()
 

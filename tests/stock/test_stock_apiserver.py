@@ -122,3 +122,41 @@ def test_controllers_and_a_node_run_a_deployment(stock: Stock, tmp_path: Path) -
         agent = stock.get("node", "agent")
         assert "qosResources" not in agent["status"]
         assert {"type": "Ready", "status": "True"}.items() <= agent["status"]["conditions"][-1].items()
+
+
+def test_our_controllers_keep_quotas_and_any_kind_on_a_real_server(stock: Stock, tmp_path: Path) -> None:
+    """No kube-controller-manager runs here: a quota that nobody has counted for refuses every pod."""
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "shelves.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "shelves", "singular": "shelf", "kind": "Shelf", "listKind": "ShelfList"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": ANYTHING}],
+        },
+    }
+    stock.kubectl("create", "-f", "-", manifest=crd)
+    stock.kubectl("create", "namespace", "team")
+    stock.kubectl("create", "quota", "small", "-n", "team", "--hard=pods=2,requests.cpu=1")
+    words = [sys.executable, "-m", "kubeqos.cli.main", "controllers", "--port", "0"]
+    with process([*words, "--kubeconfig", str(stock.kubeconfig)], tmp_path, "controllers"):
+
+        def status() -> Any:
+            return stock.get("quota", "small", "-n", "team").get("status") or {}
+
+        eventually(lambda: status().get("hard") == {"pods": "2", "requests.cpu": "1"}, 60)
+        container = {"name": "c", "image": "app:1", "resources": {"requests": {"cpu": "300m"}}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}}
+        stock.kubectl("create", "-n", "team", "-f", "-", manifest=pod)
+        assert status()["used"]["requests.cpu"] == "300m"
+        stock.kubectl("delete", "pod", "a", "-n", "team", "--force")
+        eventually(lambda: status()["used"] == {"pods": "0", "requests.cpu": "0"}, 60)
+        shelf = {"apiVersion": "example.com/v1", "kind": "Shelf", "metadata": {"name": "top"}}
+        stock.kubectl("create", "-n", "team", "-f", "-", manifest=shelf)
+        stock.kubectl("delete", "namespace", "team", "--timeout=60s")
+        assert not stock.get("shelves.example.com", "-A")["items"]
+
+
+ANYTHING = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}

@@ -150,6 +150,9 @@ class Api(Protocol):
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "", page: int = 0
     ) -> Listing: ...
 
+    async def read(self, path: str) -> JsonObject:
+        """What the server says at a path that is no object's, such as discovery."""
+
     async def create(
         self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""
     ) -> JsonObject: ...
@@ -229,6 +232,10 @@ class TransportApi:
             if not found.metadata.continue_:
                 return Listing(items, found.metadata.resource_version)
             query["continue"] = found.metadata.continue_
+
+    async def read(self, path: str) -> JsonObject:
+        """What the server says at a path that is no object's, such as discovery."""
+        return await self._object(Call("GET", path))
 
     async def create(
         self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""

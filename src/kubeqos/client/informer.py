@@ -60,6 +60,7 @@ class Informer:
         self.synced = asyncio.Event()
         self.served = True  # whether the server knows the kind at all
         self.failures = 0  # in a row
+        self.problem = ""  # why the last attempt failed, until one does not
         self._api = api
         self._namespace = namespace
         self._labels = labels
@@ -107,13 +108,15 @@ class Informer:
                 await self._watch()
                 self.failures = 0
             except ApiError as error:
+                self.problem = str(error)
                 if error.not_served:
                     self._unserved()
                 if error.expired or error.ahead:
                     self._revision = ""
                 if not error.expired:
                     await self._pause(error.retry_after)
-            except Unreachable:
+            except Unreachable as error:
+                self.problem = str(error)
                 await self._pause(None)
 
     async def _list(self) -> None:
@@ -122,14 +125,14 @@ class Informer:
         )
         self._replace(listing)
         self._revision = listing.resource_version
-        self.failures = 0
+        self.failures, self.problem = 0, ""
         self.served = True
         self.synced.set()
 
     def _unserved(self) -> None:
         self._replace(Listing([], ""))
         self._revision = ""
-        self.served = False
+        self.served, self.problem = False, ""
         self.synced.set()
 
     async def _watch(self) -> None:

@@ -1,4 +1,6 @@
-"""The loop around `garbage`: follows every kind of the table of kinds, because anything may own anything.
+"""The loop around `garbage`: follows every kind that the server has, because anything may own anything.
+
+Those of our own table from the beginning, others (CRDs' and aggregated servers') as soon as discovery tells of them.
 
 A cache may be behind, so that an owner seems to be missing that was just created: before anything is deleted, every
 owner that the caches do not show is asked for by name.
@@ -6,9 +8,11 @@ owner that the caches do not show is asked for by name.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
-from kubeqos.client import Change, Resource
+from kubeqos.client import ApiError, Change, Resource, Unreachable
+from kubeqos.client.discovery import beyond, discovered
 from kubeqos.client.resources import stored_resources
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Delete
@@ -16,8 +20,11 @@ from kubeqos.controllers.cache import Meta, Owner, meta_of
 from kubeqos.controllers.controller import Controller
 from kubeqos.controllers.garbage import FOREGROUND, ORPHAN, Dependent, OwnerState, desired, state_of
 from kubeqos.controllers.podstate import is_going
+from kubeqos.logs import logger
 
 Key = tuple[Resource, str]
+DISCOVERY_SECONDS = 10.0
+log = logger("kubeqos.controllers")
 
 
 class GarbageCollector(Controller):
@@ -30,6 +37,32 @@ class GarbageCollector(Controller):
         self._by_kind = {(resource.api_version, resource.kind): resource for resource in self.resources}
         for resource in self.resources:
             self.follow(resource, self._concerned(resource))
+
+    async def run(self) -> None:
+        """Work until cancelled, and follow kinds that come while we do."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super().run())
+            while True:
+                try:
+                    for resource in beyond(self.resources, await discovered(self.context.api)):
+                        if resource.kind != "Event":
+                            self._meet(resource, tasks)
+                except (ApiError, Unreachable) as error:
+                    log.warning("cannot ask which kinds there are", controller=self.name, error=str(error))
+                await asyncio.sleep(DISCOVERY_SECONDS)
+
+    def _meet(self, resource: Resource, tasks: asyncio.TaskGroup) -> None:
+        self.resources.append(resource)
+        self._by_kind[resource.api_version, resource.kind] = resource
+        tasks.create_task(self.follow(resource, self._concerned(resource)).informer.run())
+
+    def _of_kind(self, api_version: str, kind: str) -> Resource | None:
+        """The resource that a reference means; it may name another version than the one that is followed."""
+        found = self._by_kind.get((api_version, kind))
+        if found is not None:
+            return found
+        group = api_version.rpartition("/")[0]
+        return next((one for one in self.resources if (one.group, one.kind) == (group, kind)), None)
 
     def _concerned(self, resource: Resource) -> Callable[[Change], Iterable[Key]]:
         def concerned(seen: Change) -> Iterable[Key]:
@@ -54,7 +87,7 @@ class GarbageCollector(Controller):
     def _owners_of(self, meta: Meta) -> Iterable[Key]:
         """Owners that may have waited for this object."""
         for owner in meta.owners:
-            resource = self._by_kind.get((owner.api_version, owner.kind))
+            resource = self._of_kind(owner.api_version, owner.kind)
             if resource is not None:
                 yield resource, _owner_key(resource, owner, meta.namespace)
 
@@ -82,7 +115,7 @@ class GarbageCollector(Controller):
                 yield Dependent(resource, found)
 
     async def _owner_state(self, reference: JsonObject, namespace: str) -> OwnerState:
-        resource = self._by_kind.get((reference.get("apiVersion", ""), reference.get("kind", "")))
+        resource = self._of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
         if resource is None or not self.context.cache(resource).informer.served:
             return OwnerState.SOLID  # a kind that we or the server do not know: never delete on a guess
         owner = Owner(name=reference["name"])

@@ -24,6 +24,7 @@ from kubeqos.controllers.workloads.deploymentcontroller import DeploymentControl
 from kubeqos.controllers.workloads.disruption import DisruptionController
 from kubeqos.controllers.workloads.replicacontroller import ReplicaSetController, ReplicationControllerController
 from kubeqos.controllers.workloads.statefulcontroller import StatefulSetController
+from kubeqos.logs import logger
 
 CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     ReplicaSetController,
@@ -48,6 +49,8 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
 )
 _DEFAULTS = Settings()
 _DEPTH_SECONDS = 5.0
+COMPLAINT_SECONDS = 60.0
+log = logger("kubeqos.controllers")
 
 
 class ControllerManager:
@@ -82,14 +85,33 @@ class ControllerManager:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.context.events.run())
-            for cache in self.context.caches.values():
+            caches = list(self.context.caches.values())
+            for cache in caches:
                 tasks.create_task(cache.informer.run())
             for controller in self.controllers:
                 tasks.create_task(controller.run())
             tasks.create_task(self._measure())
-            for cache in self.context.caches.values():
+            tasks.create_task(self._complain())
+            for cache in caches:
                 await cache.informer.synced.wait()
             self.ready.set()
+
+    def lagging(self) -> list[str]:
+        """Which controllers cannot work, and what they cannot read and why."""
+        found = []
+        for controller in self.controllers:
+            missing = [each.informer for each in controller.followed if not each.informer.synced.is_set()]
+            if missing:
+                why = "; ".join(f"{one.resource.plural}: {one.problem or 'not listed yet'}" for one in missing)
+                found.append(f"{controller.name} waits for {why}")
+        return found
+
+    async def _complain(self) -> None:
+        """Once a minute, as long as a controller cannot work: nobody else would notice."""
+        while True:
+            await asyncio.sleep(COMPLAINT_SECONDS)
+            for text in self.lagging():
+                log.warning("a controller cannot work", reason=text)
 
     async def _measure(self) -> None:
         while True:

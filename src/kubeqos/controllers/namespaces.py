@@ -1,7 +1,7 @@
 """Namespaces: every one has its default service account; one that is deleted is emptied, then let go.
 
-Emptying deletes every object of every namespaced kind of the API server's table. What has finalizers or a grace period
-stays for a while: the namespace's conditions say what is left.
+Emptying deletes every object of every namespaced kind that the server has, by its own account: CRDs' as well. What has
+finalizers or a grace period stays for a while: the namespace's conditions say what is left.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.client import ApiError, Change, Resource
-from kubeqos.client.resources import NAMESPACES, SERVICE_ACCOUNTS, stored_resources
+from kubeqos.client.discovery import discovered
+from kubeqos.client.resources import NAMESPACES, SERVICE_ACCOUNTS
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.actions import Action, Create, change, deletion
 from kubeqos.controllers.controller import Controller, itself, split
@@ -98,7 +99,6 @@ class NamespaceController(Controller):
     name = "namespace"
 
     def watch(self) -> None:
-        self.resources = stored_resources(namespaced=True)
         self.namespaces = self.follow(NAMESPACES, self._concerned)
 
     def _concerned(self, seen: Change) -> Iterable[str]:
@@ -131,8 +131,16 @@ class NamespaceController(Controller):
     async def _contents(self, namespace: str) -> Contents:
         """As the server has it now: what a cache missed would be left behind."""
         found = Contents()
-        for resource in self.resources:
-            listing = await self.context.api.list(resource, namespace)
+        # A server that cannot say what it has may have something: then nothing is let go.
+        for resource in await discovered(self.context.api):
+            if not resource.namespaced:
+                continue
+            try:
+                listing = await self.context.api.list(resource, namespace)
+            except ApiError as error:
+                if error.not_served:  # its CRD went meanwhile, and all of its objects with it
+                    continue
+                raise
             found.objects[resource] = [decode_json(raw) for raw in listing.items]
         return found
 

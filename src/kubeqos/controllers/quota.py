@@ -4,6 +4,9 @@ The server charges a quota in the transaction that stores an object, so the two 
 that wants to see it checked. A difference is a metric and an event, never silently corrected. Because lists of several
 kinds are taken one after the other, a reading counts only if no quota moved while it was taken, and a difference only
 if a second reading agrees.
+
+A server that is not ours only adds to what is used, and waits for somebody to say what a new quota grants: there the
+status of every quota is brought to what the objects use, as kube-controller-manager does it.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from kubeqos.client import ApiError, Change, Resource
 from kubeqos.client.resources import RESOURCE_QUOTAS, stored_resources
 from kubeqos.codec import JsonObject, decode_json
+from kubeqos.controllers.actions import Action, change
 from kubeqos.controllers.controller import Controller, split
 from kubeqos.model.objects import PodView
 from kubeqos.model.quantity import Quantity
 from kubeqos.model.timestamps import seconds_of
 from kubeqos.rules.quota import Charge, Drift, Quota, QuotaLedger, charge_of, charge_pod
 
+RECONCILE_SECONDS = 10.0
 Reading = tuple[list[JsonObject], list[tuple[Resource, JsonObject]]]
 
 
@@ -53,6 +58,31 @@ def audit(quotas: Iterable[JsonObject], objects: Iterable[tuple[Resource, JsonOb
     return drifts
 
 
+def settled(quotas: Iterable[JsonObject], objects: Iterable[tuple[Resource, JsonObject]], now: float) -> list[Action]:
+    """The statuses of quotas as they should be, where they are not."""
+    held = list(charges(objects, now))
+    found: list[Action] = []
+    for raw in quotas:
+        quota, ledger = Quota.of(raw), QuotaLedger()
+        ledger.put(raw["metadata"]["namespace"], quota, held)
+        wanted, before = quota.status(), raw.get("status") or {}
+        parts = {key: _change(before.get(key) or {}, wanted.get(key) or {}) for key in ("hard", "used")}
+        if any(parts.values()):
+            found.append(change(RESOURCE_QUOTAS, raw, {"status": parts}, "what the objects use", subresource="status"))
+    return found
+
+
+def _change(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    """The merge patch from some amounts to others; amounts that are equal in another spelling stay."""
+    gone: dict[str, str | None] = {name: None for name in before if name not in after}
+    moved = {
+        name: amount
+        for name, amount in after.items()
+        if name not in before or Quantity.parse(before[name]) != Quantity.parse(amount)
+    }
+    return {**gone, **moved}
+
+
 def _usage(status: JsonObject) -> Mapping[str, Quantity]:
     used = {name: Quantity.parse(amount) for name, amount in (status.get("used") or {}).items()}
     for level, lists in (status.get("qosResourcesUsage") or {}).items():
@@ -73,6 +103,7 @@ class QuotaAudit(Controller):
         self.quotas = self.follow(RESOURCE_QUOTAS, self._quota_changed)
         self.drifts: dict[str, list[Drift]] = {}  # confirmed, by namespace
         self._suspected: dict[str, list[Drift]] = {}
+        self._ours: bool | None = None
 
     def _quota_changed(self, seen: Change) -> Iterable[str]:
         """A new quota is looked at soon; that its usage moves, as it does with every pod, is no occasion."""
@@ -86,6 +117,9 @@ class QuotaAudit(Controller):
         if reading is None:
             return settings.quota_confirm_seconds
         quotas, objects = reading
+        if not await self._is_ours():
+            await self.context.perform(settled(quotas, objects, self.context.clock()))
+            return min(settings.quota_audit_period_seconds, RECONCILE_SECONDS) if quotas else None
         found = audit(quotas, objects, self.context.clock())
         if found and found != self._suspected.get(key):
             self._suspected[key] = found
@@ -93,6 +127,12 @@ class QuotaAudit(Controller):
         self._suspected.pop(key, None)
         self._report(key, quotas, found)
         return settings.quota_audit_period_seconds if quotas else None
+
+    async def _is_ours(self) -> bool:
+        """Whether the server charges quotas in the transaction of the object; it says so in its version."""
+        if self._ours is None:
+            self._ours = "+kubeqos." in (await self.context.api.read("/version")).get("gitVersion", "")
+        return self._ours
 
     def _report(self, namespace: str, quotas: list[JsonObject], found: list[Drift]) -> None:
         self.context.metrics.audits.inc()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import uvicorn
@@ -16,8 +16,13 @@ from starlette.routing import BaseRoute, Route
 from kubeqos.web.sockets import answering, listen
 
 
-def application(ready: asyncio.Event, registry: CollectorRegistry, more: Sequence[BaseRoute] = ()) -> Starlette:
-    """What a running part tells about itself; `more` is what only this part has to tell."""
+def application(
+    ready: asyncio.Event,
+    registry: CollectorRegistry,
+    more: Sequence[BaseRoute] = (),
+    lagging: Callable[[], Sequence[str]] = lambda: (),
+) -> Starlette:
+    """What a running part tells of itself; `more` is what only this part has to tell, `lagging` what it waits for."""
 
     async def live(_: Request) -> Response:
         return PlainTextResponse("ok")
@@ -25,7 +30,8 @@ def application(ready: asyncio.Event, registry: CollectorRegistry, more: Sequenc
     async def is_ready(_: Request) -> Response:
         if ready.is_set():
             return PlainTextResponse("ok")
-        return PlainTextResponse("[-]informer-sync failed: reason withheld\nreadyz check failed", status_code=500)
+        lines = [f"[-]informer-sync failed: {text}" for text in lagging() or ("not synced yet",)]
+        return PlainTextResponse("\n".join([*lines, "readyz check failed"]), status_code=500)
 
     async def metrics(_: Request) -> Response:
         text = await asyncio.to_thread(generate_latest, registry)

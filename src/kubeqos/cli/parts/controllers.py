@@ -77,6 +77,6 @@ async def _run(
     api = HttpApi.from_kubeconfig(kubeconfig, context)
     manager = ControllerManager(api, settings)
     banner = f"controllers: {', '.join(found.name for found in manager.controllers)}"
-    tells = application(manager.ready, manager.metrics.registry)
+    tells = application(manager.ready, manager.metrics.registry, lagging=manager.lagging)
     part = led(api, lease, manager.ready, manager.run) if lease else manager.run()
     await work(api, part, tells, address, port, banner)

@@ -69,11 +69,6 @@ class Target:
         return "No resources found" if self.all_namespaces else f"No resources found in {self.namespace} namespace."
 
 
-def cluster_options(command: _F) -> _F:
-    """Add `--kubeconfig`, `--context`, `-n`, `-A` and `-l`; the command gets one `target`."""
-    return asks("namespace", "all_namespaces", "selector")(command)
-
-
 _PARTS: dict[str, Callable[[_F], _F]] = {
     "namespace": click.option(
         "-n", "--namespace", help="The namespace to look at.", shell_complete=names.complete("namespace")

@@ -10,8 +10,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from textwrap import indent
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
+from textwrap import indent, wrap
 from typing import Any, TypeVar
 
 import click
@@ -20,7 +21,9 @@ import msgspec
 from kubeqos.codec import encode_json, encode_yaml
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_GAP = "   "
+_GAP, _NARROW_GAP = "   ", "  "
+_PROSE = 24
+"""Prose is not made narrower than this while something else can be."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _JSONPATH, _COLUMNS = "jsonpath=", "custom-columns="
 LINE = 80
@@ -28,14 +31,52 @@ LINE = 80
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell, three spaces between them, none after the last."""
+    """Columns as wide as their widest cell, three spaces between them, none after the last.
+
+    Where a person looks and the line is too short, cells are broken over several lines, prose before names; in a pipe
+    every row stays one line.
+    """
     cells = [[header.upper() for header in headers]] + [[_cell(value) for value in row] for row in rows]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(headers))]
+    gap = _GAP
+    if sum(widths) + len(gap) * (len(widths) - 1) > (most := columns()) and looked_at():
+        gap = _NARROW_GAP
+        widths = _narrowed(cells, widths, most - len(gap) * (len(widths) - 1))
+        cells = [list(line) for row in cells for line in _broken(row, widths)]
     lines = []
     for row in cells:
         padded = [value + " " * (width - _width(value)) for value, width in zip(row, widths, strict=True)]
-        lines.append(_GAP.join(padded).rstrip())
+        lines.append(gap.join(padded).rstrip())
     return "\n".join(lines)
+
+
+def looked_at() -> bool:
+    """Whether a line has an end: on a terminal, and wherever somebody has said how wide it is."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
+def _narrowed(cells: list[list[str]], widths: list[int], room: int) -> list[int]:
+    """Widths that fit into the room, as far as the words of headers let them: columns of prose give way first."""
+    least = [max(map(len, header.split() or [""])) for header in cells[0]]
+    prose = [any(" " in row[column] for row in cells[1:]) for column in range(len(widths))]
+    found = list(widths)
+    for floor, may in ((_PROSE, prose), (0, [True] * len(widths))):
+        while sum(found) > room:
+            open_ = [i for i, wide in enumerate(found) if may[i] and wide > max(least[i], floor)]
+            if not open_:
+                break
+            widest = max(open_, key=lambda i: found[i])
+            found[widest] -= 1
+    return found
+
+
+def _broken(row: list[str], widths: list[int]) -> Iterator[tuple[str, ...]]:
+    """A row as the lines that it takes; what is coloured is never broken."""
+    parts = [
+        [text] if _width(text) <= width or "\x1b" in text else wrap(text, max(1, width), break_on_hyphens=False) or [""]
+        for text, width in zip(row, widths, strict=True)
+    ]
+    return zip_longest(*parts, fillvalue="")
 
 
 def _cell(value: object) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from kubeqos import __version__
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.output import emit
 from kubeqos.errors import KubeqosError
 
 
 @click.command("version")
-@cluster_options
+@asks()
 @click.option("--client", is_flag=True, help="Do not ask the server.")
 @click.option("-o", "--output", "form", type=click.Choice(["json", "yaml"]), help="As data.")
 def command(target: Target, client: bool, form: str | None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from kubeqos.cli.change.resources import named
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.client.errors import ApiError
 from kubeqos.codec import JsonObject, YamlError, decode_yaml_all, encode_yaml
 from kubeqos.errors import InputError, KubeqosError
@@ -31,7 +31,7 @@ class EditFailed(KubeqosError):
 
 
 @click.command("edit")
-@cluster_options
+@asks("namespace")
 @click.option("--subresource", default="", metavar="NAME", help="Edit this part: resize for a running pod's classes.")
 @click.argument("words", nargs=-1, required=True, metavar="TYPE NAME | TYPE/NAME")
 def command(target: Target, subresource: str, words: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import click
 
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.codec import JsonObject
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.model.annotations.wellknown import REVISION_ANNOTATION, TEMPLATE_HASH_LABEL
@@ -44,7 +44,7 @@ def command() -> None:
 
 
 @command.command("undo")
-@cluster_options
+@asks("namespace")
 @click.option("--to-revision", default=0, metavar="N", help="The revision to go back to; the one before by default.")
 @click.option("--dry-run", is_flag=True, help="Let the server decide, and change nothing.")
 @click.argument("words", nargs=-1, required=True, metavar="deployment NAME | deployment/NAME")

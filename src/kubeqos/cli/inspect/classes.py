@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kubeqos.cli import names
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.output import emit, emit_names, is_data, table, wide_output_option
 from kubeqos.errors import InputError
 from kubeqos.model.objects import NodeView, PodView
@@ -19,7 +19,7 @@ HOLDERS, PLAN, DRAIN = "holders", "plan", "drain"
 
 
 @click.command("classes")
-@cluster_options
+@asks("selector")
 @wide_output_option
 @click.argument("resource", required=False, shell_complete=names.complete("class"))
 @click.argument("cls", required=False, metavar="[RESOURCE=CLASS | FILE]")
@@ -44,11 +44,15 @@ def command(target: Target, form: str, resource: str | None, cls: str | None, ti
     if resource == DRAIN and cls:
         from kubeqos.cli.change.drain import drain
 
+        if target.selector:
+            raise InputError(
+                "a drain is of the whole cluster", remedy="leave -l out, or cordon nodes and evict yourself"
+            )
         drain(target.api, cls, timeout, dry_run=dry_run)
         return
     if cls:
         raise InputError(f"unexpected argument {cls}", remedy=f"say kubeqos classes {HOLDERS} {cls}")
-    uses = class_use(target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods"))
+    uses = class_use(target.reader.items("/api/v1/nodes", **target.query), target.reader.items("/api/v1/pods"))
     uses = [use for use in uses if resource in (None, use.resource)]
     if is_data(form):
         emit([_plain(use) for use in uses], form)
@@ -66,8 +70,10 @@ def show_holders(target: Target, form: str, wanted: str) -> None:
     """Who holds a class, or any class of a resource."""
     resource, _, cls = wanted.partition("=")
     pods = [PodView.of(raw) for raw in target.reader.items("/api/v1/pods")]
-    nodes = {raw["metadata"]["name"]: NodeView.of(raw) for raw in target.reader.items("/api/v1/nodes")}
+    raws = target.reader.items("/api/v1/nodes", **target.query)
+    nodes = {raw["metadata"]["name"]: NodeView.of(raw) for raw in raws}
     found = [one for one in holders(pods, nodes) if one.resource == resource and cls in ("", one.cls)]
+    found = [one for one in found if not target.selector or one.node in nodes]
     if is_data(form):
         emit([asdict(one) for one in found], form)
     elif form == "name":

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kubeqos.cli import names
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.inspect import quota
 from kubeqos.cli.inspect.why import protection
 from kubeqos.cli.output import table
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 @click.command("describe")
-@cluster_options
+@asks("namespace")
 @click.argument("kind", type=click.Choice(sorted(_KINDS)), metavar="node|pod|quota")
 @click.argument("name", shell_complete=names.complete_described)
 def command(target: Target, kind: str, name: str) -> None:

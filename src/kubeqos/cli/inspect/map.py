@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kubeqos.cli import names
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.output import coloured, columns, emit, is_data, paint, picture_output_option, table
 from kubeqos.errors import KubeqosError
 from kubeqos.model.annotations.published import Assignments, assignments_to_dict
@@ -30,7 +30,7 @@ _LEGEND = re.compile(r"^(?P<label>)(?P<cores>\S)(?P<rest> .*)$")
 
 
 @click.command("map")
-@cluster_options
+@asks("selector")
 @click.option("--machine", "machine_file", help="Draw the machine of this file (or of this name), without a cluster.")
 @click.option("--all", "every", is_flag=True, help="Draw every node; with -l those with these labels.")
 @click.option("-w", "--watch", is_flag=True, help="Draw again whenever something moves.")
@@ -43,6 +43,8 @@ def command(target: Target, machine_file: str | None, every: bool, watch: bool, 
     """
     if [node is not None, machine_file is not None, every].count(True) != 1:
         raise click.UsageError("name a node, all of them with --all, or a machine with --machine")
+    if target.selector and not every:
+        raise click.UsageError("-l chooses among all nodes; give it with --all")
     if every and (watch or form in PICTURES):
         raise click.UsageError("one node can be watched or drawn at a time")
     if watch and form != "table":

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kubeqos.cli import names
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.output import emit, output_option, table
 from kubeqos.client.errors import ApiError
 from kubeqos.errors import InputError
@@ -21,7 +21,7 @@ Raw = Mapping[str, Any]
 
 
 @click.command("podresources")
-@cluster_options
+@asks()
 @click.option("--socket", type=click.Path(path_type=Path), help="Ask this socket of a kubelet or node agent instead.")
 @output_option
 @click.argument("node", required=False, shell_complete=names.complete("node"))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kubeqos.cli import names
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.output import emit, emit_names, is_data, paint, table, wide_output_option
 from kubeqos.views.quotas import Limit, limits, scopes
 
@@ -16,7 +16,7 @@ _NEARLY_FULL = 0.8
 
 
 @click.command("quota")
-@cluster_options
+@asks("namespace", "all_namespaces", "selector")
 @wide_output_option
 @click.argument("name", required=False, shell_complete=names.complete("quota"))
 def command(target: Target, form: str, name: str | None) -> None:

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from kubeqos.cli import names
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.output import emit
 from kubeqos.errors import InputError
 from kubeqos.model.timestamps import timestamp
@@ -16,7 +16,7 @@ FORMS = ("json", "yaml", "playbook")
 
 
 @click.command("story")
-@cluster_options
+@asks("namespace")
 @click.option("-o", "--output", "form", type=click.Choice(FORMS), help="The whole record instead of a story in words.")
 @click.argument("name", shell_complete=names.complete("pod"))
 def command(target: Target, form: str | None, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.output import emit, emit_names, is_data, table, wide_output_option
 from kubeqos.errors import KubeqosError
 from kubeqos.model.objects import NodeView, PodView
@@ -81,7 +81,7 @@ def command() -> None:
 
 
 @command.command("nodes")
-@cluster_options
+@asks("selector")
 @sort_option
 @watch_option
 @wide_output_option
@@ -110,7 +110,7 @@ def _nodes(target: Target, order: str, form: str) -> None:
 
 
 @command.command("pods")
-@cluster_options
+@asks("namespace", "all_namespaces", "selector")
 @sort_option
 @watch_option
 @wide_output_option
@@ -135,7 +135,7 @@ def _pods(target: Target, order: str, form: str) -> None:
 
 
 @command.command("classes")
-@cluster_options
+@asks()
 @sort_option
 @wide_output_option
 def classes(target: Target, order: str, form: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kubeqos.cli import names
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.inspect import pending, recorded
 from kubeqos.cli.output import emit, is_data, wide_output_option
 from kubeqos.client.errors import ApiError
@@ -17,7 +17,7 @@ from kubeqos.views.why import departed, gone, moment, story
 
 
 @click.command("why")
-@cluster_options
+@asks("namespace")
 @wide_output_option
 @click.option("--fix", is_flag=True, help="Tell the smallest changes that would make a waiting pod run.")
 @click.argument("name", shell_complete=names.complete("pod"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.output import (
     emit,
     emit_begin,
@@ -46,7 +46,7 @@ def command() -> None:
 
 
 @command.command("scale-up")
-@cluster_options
+@asks()
 @click.option(
     "--node-group", "groups_file", type=click.Path(path_type=Path), required=True, help="Groups of nodes to add."
 )
@@ -80,7 +80,7 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
 
 
 @command.command("fit")
-@cluster_options
+@asks("namespace")
 @file_option
 @click.option("--nodes", "node_files", multiple=True, help="Node manifests to use in place of a cluster.")
 @wide_output_option

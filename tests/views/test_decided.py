@@ -116,3 +116,31 @@ def test_a_pod_that_is_gone_is_told_as_it_was() -> None:
     text = as_text(departed(record, POD, [])).splitlines()
     assert text[0] == "shop/web is gone since 2026-11-16T05:00:00Z; it was Failed; its record is kept for an hour"
     assert "  status     Evicted" in text
+
+
+def test_a_resize_is_told_from_both_sides() -> None:
+    changed = d.ResizedContainer("c", {"requests.cpu": "1"}, {"requests.cpu": "2", "rdt": "gold"})
+    told = (
+        d.Resize(outcome="Asked", containers=(changed, d.ResizedContainer("", {"limits.cpu": "4"}, {}))),
+        d.Resize(outcome="Deferred", node="n1", message="2 CPUs are free"),
+        d.Resize(outcome="Given", node="n1"),
+    )
+    assert decided.on_node(facts(*told)) == [
+        "  resize     asked for c: requests.cpu 1 → 2, rdt none → gold",
+        "  resize     asked for the pod: limits.cpu 4 → none",
+        "  resize     deferred by n1: 2 CPUs are free",
+        "  resize     given by n1",
+    ]
+
+
+def test_a_victim_of_a_taint_or_of_the_eviction_api_is_told_why() -> None:
+    told = (
+        d.Disruption(reason="DeletionByTaintManager", node="n1", taints=("broken:NoExecute",), message="m"),
+        d.Disruption(reason="EvictionByEvictionAPI", node="n1", asked_by="jane", budget="careful", message="m"),
+        d.Disruption(reason="DeletionByPodGC", node="n1", message="node n1 is gone"),
+    )
+    assert decided.on_node(facts(*told)) == [
+        "  evicted    from n1: it does not tolerate broken:NoExecute (any longer)",
+        "  evicted    from n1: asked for through the eviction API by jane; budget careful allowed it",
+        "  evicted    from n1: swept away: node n1 is gone",
+    ]

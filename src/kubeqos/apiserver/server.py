@@ -97,6 +97,7 @@ class ApiServer:
         self.health = Health()
         self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
         self.decisions = DecisionKeeper(store, self.chain, settings.data_dir / "decisions.db", self.core.clock)
+        self.core.on_evicted = self.decisions.evicted
         self.audit = Audit(settings.data_dir / "audit.log") if settings.audit else None
         self.application = Application(
             Handlers(self.core, self.access, self.watching, self.subresources, hooks_of(self.core, self.chain)),

@@ -254,7 +254,56 @@ class Restart(Decision, frozen=True):
     """The last that was measured before the end; where its limit killed it, the limit was reached."""
 
 
-AnyDecision = Admission | Refusal | Placement | Waiting | Preemption | Preempted | NodeAdmission | Eviction | Restart
+# ---- Of pods that run
+
+
+class ResizedContainer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a container's resources was asked to change; of the pod's own the name is empty."""
+
+    name: str
+    before: dict[str, str] = {}
+    """Such as `requests.cpu`; what was not there is left out."""
+    after: dict[str, str] = {}
+
+
+class Resize(Decision, frozen=True):
+    """A pod's resources are to change in place: the API server tells what was asked, its node what comes of it."""
+
+    outcome: str
+    """`Asked`, `Given`, or why the node does not: `Deferred` until there is room, `Infeasible` for good."""
+    node: str = ""
+    containers: tuple[ResizedContainer, ...] = ()
+    message: str = ""
+
+
+class Disruption(Decision, frozen=True):
+    """Somebody outside its node ends the pod: a taint, the eviction API, or the sweeping of pods of lost nodes."""
+
+    reason: str
+    """That of the condition DisruptionTarget: `DeletionByTaintManager`, `EvictionByEvictionAPI`, `DeletionByPodGC`."""
+    message: str = ""
+    node: str = ""
+    taints: tuple[str, ...] = ()
+    """Of its node, those with NoExecute that it does not tolerate, or not for longer."""
+    asked_by: str = ""
+    """Who asked for the eviction."""
+    budget: str = ""
+    """The disruption budget that allowed it; empty where none counts the pod."""
+
+
+AnyDecision = (
+    Admission
+    | Refusal
+    | Placement
+    | Waiting
+    | Preemption
+    | Preempted
+    | NodeAdmission
+    | Eviction
+    | Restart
+    | Resize
+    | Disruption
+)
 
 
 # ---- On the wire

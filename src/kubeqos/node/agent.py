@@ -265,6 +265,8 @@ class NodeAgent:
             if isinstance(effect, fx.Admit):
                 self.unsupported.look_at([pod], told=again)
                 self.decisions.admission(pod, result)
+            if isinstance(effect, fx.Resize):
+                self.decisions.resize(pod, result)
             if isinstance(effect, fx.Release):
                 await self.executor.keep_cgroups()  # tiers are as large as the pods that are left
                 await self.update_containers()

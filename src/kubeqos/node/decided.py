@@ -19,6 +19,7 @@ from kubeqos.model.decisions import (
     Preempted,
     Preemption,
     RankedPod,
+    Resize,
     Restart,
 )
 from kubeqos.model.quantity import Quantity
@@ -104,6 +105,14 @@ class NodeDecisions:
         for one in leaving:
             told = Preempted(node=self._node, preemptor=reference(pod.raw), because=FOR_CRITICAL)
             self._events.decided(reference(one.raw), told)
+
+    def resize(self, pod: PodRecord, result: object) -> None:
+        """The managers were asked for other resources; `pod` is as the answer left it."""
+        if isinstance(result, Refusal):
+            told = Resize(node=self._node, outcome=result.reason, message=result.message)
+        else:
+            told = Resize(node=self._node, outcome="Given")
+        self._events.decided(reference(pod.raw), told)
 
     def eviction(self, pod: PodRecord, effect: EvictPod, reason: str) -> None:
         """Housekeeping ends a pod: with everybody who was in line, and why the others stay."""

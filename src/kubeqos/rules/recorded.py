@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from kubeqos.model.decisions import Admission, ClassChoice, Refusal
-from kubeqos.model.objects import PodView
+from kubeqos.model.decisions import Admission, ClassChoice, Disruption, Refusal, Resize, ResizedContainer
+from kubeqos.model.objects import NodeView, PodView
 from kubeqos.rules.limits import ANNOTATION
 from kubeqos.rules.qos.classes import WELL_KNOWN, Source, container_classes, requested
 from kubeqos.rules.quota import Quota, charge_pod
 from kubeqos.rules.quota.explained import charges, verdicts
 from kubeqos.rules.requests import RequestRefused
+from kubeqos.rules.taints import untolerated
 
 Raw = dict[str, Any]
 _SAID = "LimitRanger plugin set: "
 BY = "apiserver"
+DISRUPTED, BY_TAINT, BY_API = "DisruptionTarget", "DeletionByTaintManager", "EvictionByEvictionAPI"
+OUTSIDE = (BY_TAINT, BY_API, "DeletionByPodGC")
+"""Reasons of those who are not the pod's scheduler or node; these tell it themselves."""
 
 
 def is_worth_telling(value: bytes, quotas: Collection[Quota]) -> bool:
@@ -51,6 +55,53 @@ def refusal(
     if prefix:  # each attempt has a name of its own, and all of them fail alike
         message = message.replace(f'"{metadata.get("name")}"', f'"{prefix}"')
     return Refusal(at=at, by=BY, reason=refused.reason, message=message, because=told, quotas=counted)
+
+
+def resize(before: Raw, after: Raw, at: str) -> Resize | None:
+    """For a pod that asks for other resources than it did; None where it does not."""
+    old, new = (dict(_resources(pod.get("spec") or {})) for pod in (before, after))
+    changed = tuple(
+        ResizedContainer(
+            name,
+            {key: value for key, value in old.get(name, {}).items() if new.get(name, {}).get(key) != value},
+            {key: value for key, value in new.get(name, {}).items() if old.get(name, {}).get(key) != value},
+        )
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name, {}) != new.get(name, {})
+    )
+    return Resize(at=at, by=BY, outcome="Asked", containers=changed) if changed else None
+
+
+def _resources(spec: Raw) -> Iterator[tuple[str, dict[str, str]]]:
+    """Requests, limits and classes by container, each as one line; those of the whole pod under no name."""
+    whole = {**(spec.get("resources") or {}), "qosResources": spec.get("qosResources")}
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    for name, held in (("", whole), *((one.get("name", ""), one.get("resources") or {}) for one in containers)):
+        found = {
+            f"{kind}.{resource}": str(amount)
+            for kind in ("requests", "limits")
+            for resource, amount in (held.get(kind) or {}).items()
+        }
+        yield name, found | {one.get("name", ""): one.get("class", "") for one in held.get("qosResources") or ()}
+
+
+def disruption(pod: Raw, node: Raw | None) -> Disruption | None:
+    """For a pod whose status says that somebody outside its node ends it; `node` is the one that it is on."""
+    view = PodView.of(pod)
+    found = next((one for one in view.status.conditions if one.type == DISRUPTED), None)
+    if found is None or found.reason not in OUTSIDE:
+        return None
+    taints: tuple[str, ...] = ()
+    if node is not None and found.reason == BY_TAINT:
+        lasting = [one for one in view.spec.tolerations if one.toleration_seconds is None]
+        taints = tuple(
+            f"{one.key}={one.value}:{one.effect}" if one.value else f"{one.key}:{one.effect}"
+            for one in NodeView.of(node).spec.taints
+            if untolerated((one,), lasting, ("NoExecute",))
+        )
+    where = view.spec.node_name
+    by = "taint-eviction" if found.reason == BY_TAINT else BY
+    return Disruption(by=by, reason=found.reason, message=found.message, node=where, taints=taints)
 
 
 def filled_in(pod: PodView) -> tuple[str, ...]:

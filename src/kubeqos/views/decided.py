@@ -61,6 +61,10 @@ def on_node(facts: Mapping[str, Any]) -> list[str]:
             found.append(_line("ended", _restart(one)))
         elif isinstance(one, d.Eviction):
             found += _eviction(one)
+        elif isinstance(one, d.Resize):
+            found += _resize(one)
+        elif isinstance(one, d.Disruption):
+            found.append(_line("evicted", _disruption(one)))
     return found
 
 
@@ -152,6 +156,37 @@ def _restart(one: d.Restart) -> str:
     limit = f", its limit is {one.memory_limit}" if one.memory_limit and one.reason == "OOMKilled" else ""
     again = f", restart {one.restarts}" if one.restarts else ""
     return f"{one.container}: {one.reason or 'ended'}, exit code {one.exit_code}{used}{limit}{again}{_times(one)}"
+
+
+def _resize(one: d.Resize) -> Iterator[str]:
+    """What was asked for, container by container; or what the node made of it."""
+    if one.outcome == "Asked":
+        for each in one.containers:
+            keys = dict.fromkeys((*each.before, *each.after))
+            changed = ", ".join(f"{key} {each.before.get(key, 'none')} → {each.after.get(key, 'none')}" for key in keys)
+            yield _line("resize", f"asked for {each.name or 'the pod'}: {changed}{_times(one)}")
+    elif one.outcome == "Given":
+        yield _line("resize", f"given by {one.node}{_times(one)}")
+    else:
+        yield _line("resize", f"{one.outcome.lower()} by {one.node}" + _because(one.message) + _times(one))
+
+
+_WHY = {
+    "DeletionByTaintManager": "it does not tolerate",
+    "EvictionByEvictionAPI": "asked for through the eviction API",
+    "DeletionByPodGC": "swept away",
+}
+
+
+def _disruption(one: d.Disruption) -> str:
+    where = f"from {one.node}: " if one.node else ""
+    said = _WHY.get(one.reason, one.reason)
+    if one.taints:
+        return f"{where}{said} {', '.join(one.taints)} (any longer)"
+    by = f" by {one.asked_by}" if one.asked_by else ""
+    allowed = f"; budget {one.budget} allowed it" if one.budget else ""
+    told = one.message if one.reason != "EvictionByEvictionAPI" else ""
+    return f"{where}{said}{by}{allowed}" + _because(told)
 
 
 def _eviction(one: d.Eviction) -> Iterator[str]:

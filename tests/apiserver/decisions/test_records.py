@@ -14,7 +14,7 @@ import pytest_asyncio
 from kubeqos.apiserver.local import LOCAL
 from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.server import ApiServer, Settings
-from kubeqos.client import TransportApi
+from kubeqos.client import Call, PatchType, TransportApi
 from kubeqos.client.decisions import DecisionRecorder
 from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import (
@@ -26,6 +26,7 @@ from kubeqos.client.resources import (
     resource_named,
     resource_of,
 )
+from kubeqos.codec import encode_json
 from kubeqos.gates import QOS_RESOURCES, FeatureGates
 from kubeqos.model import decisions as d
 from kubeqos.web.identity import Identity
@@ -241,3 +242,97 @@ async def test_a_component_stops_telling_where_nobody_keeps_records(server: ApiS
     assert not recorder.listening
     assert recorder.lost == 1
     assert not DecisionRecorder(None, "y").listening
+
+
+# ---- Pods that run
+
+
+async def bound(api: TransportApi, space: str, name: str, node: str = "worker", **spec: Any) -> dict[str, Any]:
+    created = await api.create(PODS, pod(name, "1", nodeName=node, **spec), space)
+    created["status"] = {"phase": "Running"}
+    return await api.update(PODS, created, subresource="status")
+
+
+async def decisions(api: TransportApi, space: str, name: str, kind: type[Any]) -> list[Any]:
+    return [one for one in (await record(api, space, name)).decisions if isinstance(one, kind)]
+
+
+async def test_a_resize_is_told_with_what_was_and_what_is_asked(api: TransportApi) -> None:
+    space = await namespace(api, "resizes")
+    await api.create(resource_named("Node"), {"metadata": {"name": "worker"}})
+    await bound(api, space, "web")
+    asked = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}]}}
+    await api.patch(PODS, "web", asked, space, type=PatchType.STRATEGIC, subresource="resize")
+    (told,) = await decisions(api, space, "web", d.Resize)
+    assert (told.outcome, told.by) == ("Asked", "apiserver")
+    assert told.containers == (
+        d.ResizedContainer("c", {"requests.cpu": "1"}, {"requests.cpu": "2", "requests.memory": "1Gi"}),
+    )
+
+
+async def test_a_label_is_no_resize(api: TransportApi) -> None:
+    space = await namespace(api, "labelled")
+    await bound(api, space, "web")
+    await api.patch(PODS, "web", {"metadata": {"labels": {"a": "b"}}}, space)
+    assert await decisions(api, space, "web", d.Resize) == []
+
+
+async def test_a_victim_of_the_eviction_api_knows_who_asked_and_which_budget_allowed_it(
+    server: ApiServer, api: TransportApi
+) -> None:
+    space = await namespace(api, "evictions")
+    for name in ("counted", "free"):
+        made = await bound(api, space, name)
+        await api.patch(PODS, name, {"metadata": {"labels": {"name": name}}}, space)
+        assert made["metadata"]["uid"]
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "careful"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"name": "counted"}}},
+    }
+    budgets = resource_named("PodDisruptionBudget", "policy")
+    made = await api.create(budgets, budget, space)
+    made["status"] = {
+        "observedGeneration": made["metadata"]["generation"],
+        "disruptionsAllowed": 1,
+        "currentHealthy": 1,
+        "desiredHealthy": 0,
+        "expectedPods": 1,
+    }
+    await api.update(budgets, made, subresource="status")
+    admin = server.local(Identity.authenticated("jane", ["system:masters"]))
+    for name in ("counted", "free"):
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": space}}
+        path = f"/api/v1/namespaces/{space}/pods/{name}/eviction"
+        answer = await admin.transport.send(Call("POST", path, body=encode_json(body)))
+        assert answer.status == 201, answer.body
+        (told,) = await decisions(api, space, name, d.Disruption)
+        assert (told.reason, told.asked_by, told.node) == ("EvictionByEvictionAPI", "jane", "worker")
+        assert told.budget == ("careful" if name == "counted" else "")
+
+
+async def test_a_victim_of_a_taint_knows_which(api: TransportApi) -> None:
+    space = await namespace(api, "taints")
+    nodes = resource_named("Node")
+    taints = [
+        {"key": "broken", "effect": "NoExecute"},
+        {"key": "known", "value": "yes", "effect": "NoExecute"},
+        {"key": "shy", "effect": "NoSchedule"},
+    ]
+    await api.create(nodes, {"metadata": {"name": "tainted"}, "spec": {"taints": taints}})
+    tolerated = [
+        {"key": "known", "operator": "Exists"},
+        {"key": "broken", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+    ]
+    gone = await bound(api, space, "gone", "tainted", tolerations=tolerated)
+    reason = "DeletionByTaintManager"
+    gone["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "told"}]
+    await api.update(PODS, gone, subresource="status")
+    (told,) = await decisions(api, space, "gone", d.Disruption)
+    assert (told.reason, told.taints, told.by) == (reason, ("broken:NoExecute",), "taint-eviction")
+    gone["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+    other = await bound(api, space, "other", "tainted")
+    other["status"]["conditions"] = gone["status"]["conditions"]
+    await api.update(PODS, other, subresource="status")
+    assert await decisions(api, space, "other", d.Disruption) == []  # who preempts tells it himself

@@ -36,7 +36,8 @@ MOST_GATHERED = 4096
 """Entries between two looks; more are lost."""
 MOST_ADMISSIONS = 200
 """Pods between two looks whose admission is worked out again to be told."""
-_POD, _QUOTA = kind_named("Pod"), kind_named("ResourceQuota")
+_POD, _QUOTA, _NODE = kind_named("Pod"), kind_named("ResourceQuota"), kind_named("Node")
+_DISRUPTED, _BOUND, _GENERATION = b'"DisruptionTarget"', b'"nodeName":"', b'"generation":'
 log = logger("kubeqos.apiserver")
 
 
@@ -73,6 +74,8 @@ class DecisionKeeper:
         self._refusals: list[tuple[Request, RequestRefused]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decisions")
         self._journal: Journal | None = None
+        self._evicted: dict[str, tuple[str, str]] = {}
+        """Pods whose eviction is about to be seen: who asked for it, and by which budget."""
         self.lost = 0
         chain.on_refused = self._refused
 
@@ -179,6 +182,8 @@ class DecisionKeeper:
                 self._departed(event)
             elif event.type == "ADDED" and told < MOST_ADMISSIONS:
                 told += self._admitted(event)
+            elif event.type == "MODIFIED" and event.previous is not None:
+                self._changed(event.previous, event.value)
 
     def _admitted(self, event: Event) -> bool:
         namespace = event.key.removeprefix(_POD.prefix).partition("/")[0]
@@ -190,6 +195,33 @@ class DecisionKeeper:
         told = recorded.admission(pod, quotas, self._chain.container_level, at)
         self._gather(Entry(_reference(pod), told))
         return True
+
+    def _changed(self, before: bytes, after: bytes) -> None:
+        """A pod was changed. Looked at as bytes first: nearly always it is a status that decides nothing."""
+        if _DISRUPTED in after and _DISRUPTED not in before:
+            self._disrupted(decode_json(after))
+        if _BOUND in before and _generation(before) != _generation(after):
+            pod = decode_json(after)
+            told = recorded.resize(decode_json(before), pod, timestamp(self._clock()))
+            if told is not None:
+                self._gather(Entry(_reference(pod), told))
+
+    def _disrupted(self, pod: JsonObject) -> None:
+        name = (pod.get("spec") or {}).get("nodeName", "")
+        stored = self._store.get(_NODE.key("", name)) if name else None
+        told = recorded.disruption(pod, decode_json(stored.value) if stored is not None else None)
+        if told is None:
+            return
+        ref = _reference(pod)
+        user, budget = self._evicted.pop(ref.uid, ("", ""))
+        self._gather(
+            Entry(ref, msgspec.structs.replace(told, at=timestamp(self._clock()), asked_by=user, budget=budget))
+        )
+
+    def evicted(self, uid: str, user: str, budget: str) -> None:
+        """Somebody asked for the eviction of a pod, and a budget allowed it; its change comes next."""
+        if len(self._evicted) < MOST_ADMISSIONS:
+            self._evicted[uid] = user, budget
 
     def _was_there(self, namespace: str, quota: str, event: Event) -> bool:
         """Whether a quota was there when a pod was made: this is told a moment later, and it may have come since."""
@@ -228,6 +260,12 @@ class DecisionKeeper:
             told = recorded.refusal(pod, refused, (), level, timestamp(now))
         self._gather(Entry(ref, told))
         self._gather(Departed(ref, "", now, encode_json(pod)))
+
+
+def _generation(value: bytes) -> bytes:
+    """The number of a pod's spec, as it stands in its bytes; it grows when resources are asked to change."""
+    start = value.find(_GENERATION)
+    return value[start : value.find(b",", start)] if start >= 0 else b""
 
 
 def _reference(pod: JsonObject) -> PodRef:

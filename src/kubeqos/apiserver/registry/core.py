@@ -74,6 +74,8 @@ class Core:
     catalog: Catalog = field(default_factory=Catalog)
     hooks: WriteHooks | None = None
     """What takes the place of ordinary writes while webhooks are configured."""
+    on_evicted: Callable[[str, str, str], None] = lambda _uid, _user, _budget: None
+    """Told of every eviction that is asked for and allowed (pod, user, budget), for the records of decisions."""
     _namespaces: dict[str, tuple[int, bool]] = field(default_factory=dict)
 
     def stored(self, kind: Kind, namespace: str, name: str, *, pending: bool = False) -> Stored:

@@ -120,16 +120,17 @@ class Subresources:
         pod = decode(stored)
         check_allowed(pods, pod, stored, options)
         counted = _needs_budget(pod)
-        if counted:
-            await self._spend_budget(route.namespace, pod, options.dry_run)
+        budget = await self._spend_budget(route.namespace, pod, options.dry_run) if counted else ""
         if not options.dry_run:
+            self.core.on_evicted(pod["metadata"].get("uid", ""), request.identity.user, budget)
             write = Write(pods, route.namespace, route.name, "status")
             await update(self.core, write, lambda old: _disrupted(old, self.core.clock()))
             options.version = ""  # it was the pod's; now it has the next one
         await delete(self.core, pods, route.namespace, route.name, options)
         return Response(201, encode_json(success(201)))
 
-    async def _spend_budget(self, namespace: str, pod: JsonObject, dry: bool) -> None:
+    async def _spend_budget(self, namespace: str, pod: JsonObject, dry: bool) -> str:
+        """The name of the budget that allows it; empty where none counts the pod."""
         budgets = kind_named("PodDisruptionBudget", "policy")
         labels = pod["metadata"].get("labels")
         matching = []
@@ -148,6 +149,7 @@ class Subresources:
             _check_budget(budget)
             if not dry:
                 await self._charge_budget(budget, pod["metadata"]["name"])
+        return str(matching[0]["metadata"]["name"]) if matching else ""
 
     async def _charge_budget(self, budget: JsonObject, pod_name: str) -> None:
         kind = kind_named("PodDisruptionBudget", "policy")

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
+import time
 from pathlib import Path
+from random import Random
+from typing import NoReturn
+
+import apsw
+import pytest
 
 from kubeqos.apiserver.decisions.journal import KEPT_SECONDS, LONGEST_OBJECT, Departed, Journal
 from kubeqos.model.decisions import LONGEST, Entry, Placement, PodRef, Waiting
@@ -78,6 +87,70 @@ def test_a_damaged_file_is_set_aside_and_begun_anew(tmp_path: Path) -> None:
     journal.write([placed(1)], 1.0)
     assert journal.of_uid("u1") is not None
     assert path.with_name("d.db.damaged").exists()
+
+
+def test_a_file_with_other_tables_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "d.db"
+    other = apsw.Connection(str(path))
+    other.execute("CREATE TABLE records (uid TEXT)")
+    other.close()
+    Journal(path).write([placed(1)], 1.0)
+    assert path.with_name("d.db.damaged").exists()
+
+
+def test_a_log_of_the_damaged_file_is_not_played_into_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "d.db"
+    for tail in ("", "-wal", "-journal"):
+        path.with_name(path.name + tail).write_bytes(b"this is no database, and long enough to be taken for one" * 40)
+    journal = Journal(path)
+    journal.write([placed(1)], 1.0)
+    journal.close()
+    assert Journal(path).of_uid("u1") is not None
+
+
+def test_a_lock_that_another_holds_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that was killed may still have it for a moment: its records are as good as ever."""
+    monkeypatch.setattr("kubeqos.apiserver.decisions.journal._BUSY_MILLISECONDS", 50)
+    path = tmp_path / "d.db"
+    first = Journal(path)
+    first.write([placed(1)], 1.0)
+    first.close()
+    other = apsw.Connection(str(path))
+    other.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+    other.execute("BEGIN EXCLUSIVE").fetchall()
+    locked = Journal(path)
+    locked.write([placed(2)], 1.0)
+    assert len(locked) == 1, "in memory"
+    other.close()
+    assert not path.with_name("d.db.damaged").exists()
+    assert Journal(path).of_uid("u1") is not None
+
+
+def test_kills_damage_nothing(tmp_path: Path) -> None:
+    """Each life writes until it is killed, at the first moments of the file among others."""
+    path, chance = tmp_path / "d.db", Random(23)
+    for life in range(40):
+        pid = os.fork()
+        if pid == 0:
+            write_until_killed(path, life)
+        time.sleep(chance.random() * chance.choice([0.005, 0.02, 0.1]))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert len(Journal(path)) > 0
+    assert not path.with_name("d.db.damaged").exists()
+
+
+def write_until_killed(path: Path, life: int) -> NoReturn:
+    try:
+        journal = Journal(path)
+        for number in itertools.count():
+            pod = PodRef("default", f"p{number}", f"{life}-{number}")
+            journal.write([Departed(pod, "n1", float(number), os.urandom(5000))], 1.0)
+            if number % 20 == 19:
+                journal.sweep(float(number), 50)
+    finally:
+        os._exit(1)
+    raise AssertionError("unreachable")
 
 
 def test_without_a_place_for_a_file_records_are_in_memory(tmp_path: Path) -> None:

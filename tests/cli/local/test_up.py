@@ -12,11 +12,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from kubeqos.client.light import LightApi
 from kubeqos.codec import decode_json
+
+T = TypeVar("T", str, bytes)
 
 
 def kubeqos(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -26,6 +29,31 @@ def kubeqos(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]
     if check:
         assert done.returncode == 0, done.stdout + done.stderr
     return done
+
+
+def processes_of(folder: Path) -> list[int]:
+    """What runs for a cluster in a folder: it, its plugins and its drivers have the folder among their words."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # it may end while we look
+            if entry.name.isdigit() and os.fsencode(folder) in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return [pid for pid in found if pid != os.getpid()]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    """Whatever a test did or failed to do, no cluster outlives it.
+
+    `down` ends what has written itself down. One that is given up on while it starts has not, nor has one in front
+    whose test failed before it was stopped.
+    """
+    yield
+    left = processes_of(tmp_path)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert left == [], "a cluster was left behind"
 
 
 @pytest.fixture
@@ -169,39 +197,36 @@ class TestWhatCanBeWrong:
         assert not (tmp_path / "c").exists()
 
 
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[T]) -> Iterator[subprocess.Popen[T]]:
+    """A process that does not outlive a test that fails; `with` alone would wait for it without end."""
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
 def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kubeqos.cli.main", "up", "--data-dir", str(tmp_path / "c"), "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = [sys.executable, "-m", "kubeqos.cli.main", "up", "--data-dir", str(tmp_path / "c"), "--port", "0"]
     record = tmp_path / "c" / "up.json"
-    deadline = time.monotonic() + 60
-    while not record.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert decode_json(record.read_bytes())["pid"] == process.pid
-    process.send_signal(2)
-    output, errors = process.communicate(timeout=30)
+    with ended(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)) as process:
+        deadline = time.monotonic() + 60
+        while not record.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert decode_json(record.read_bytes())["pid"] == process.pid
+        process.send_signal(2)
+        output, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
     assert "ready in" in output
     assert not record.exists()
 
 
-def processes_of(data_dir: Path) -> list[int]:
-    """What runs for a cluster: plugins and drivers have its data directory among their words."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):  # it may end while we look
-            if entry.name.isdigit() and str(data_dir / "nodes").encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-    return found
-
-
 def test_plugins_do_not_outlive_a_cluster_that_is_killed(data_dir: Path) -> None:
     start(data_dir)
     record = decode_json((data_dir / "up.json").read_bytes())
-    assert len(processes_of(data_dir)) == 4
+    assert len(processes_of(data_dir / "nodes")) == 4
     os.kill(record["pid"], signal.SIGKILL)
     deadline = time.monotonic() + 60
     while processes_of(data_dir) and time.monotonic() < deadline:
@@ -216,9 +241,10 @@ def test_at_a_terminal_ctrl_c_reaches_the_cluster_alone(tmp_path: Path) -> None:
     """A terminal sends the signal to every process of the group, and stopping is no reason for a warning."""
     ours, theirs = os.openpty()
     words = ["up", "--data-dir", str(tmp_path / "c"), "--port", "0"]
-    with subprocess.Popen(
+    up = subprocess.Popen(
         [sys.executable, "-m", "kubeqos.cli.main", *words], stdout=theirs, stderr=theirs, start_new_session=True
-    ) as process:
+    )
+    with ended(up) as process:
         os.close(theirs)
         said = b""
         while b"export KUBECONFIG" not in said:
@@ -228,6 +254,7 @@ def test_at_a_terminal_ctrl_c_reaches_the_cluster_alone(tmp_path: Path) -> None:
         with contextlib.suppress(OSError):  # how a terminal says that nobody writes to it any more
             while more := os.read(ours, 4096):
                 said += more
+        process.wait(60)
     os.close(ours)
     assert process.returncode == 0
     assert said.decode().split()[-1] == "stopping"

@@ -1,7 +1,7 @@
 """The file of decision records: one row per pod, bounded, through APSW. Used by one thread, the keeper's own.
 
-A crash loses the last half second. A file that cannot be used is set aside and begun anew: records are worth no
-refusal to start.
+A crash loses the last half second. A file that is damaged is set aside and begun anew, one that cannot be opened now
+stays as it is: records are worth no refusal to start, and no hasty judgement.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ KEPT_SECONDS = 3600.0
 MOST_RECORDS = 20_000
 LONGEST_OBJECT = 256 << 10
 """Bytes of a pod that is gone; longer ones are not kept."""
+_BUSY_MILLISECONDS = 10_000
+"""How long whoever has the file is waited for: a server that was killed may still be on its way out."""
+_DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
+"""What says that the file itself is wrong: its pages, or the tables in it."""
 _MOST_PAGES = (256 << 20) // 4096
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
@@ -139,26 +143,40 @@ class Journal:
 
 
 def _opened(path: Path) -> apsw.Connection:
-    """The file; a new one where it is damaged, and one in memory where there is no place for a file."""
-    for attempt in (path, path, None):
+    """The file; a new one where it is damaged, and one in memory where it cannot be had now."""
+    for _ in range(2):
         try:
-            return _connected(":memory:" if attempt is None else str(attempt))
-        except apsw.Error as error:
+            return _connected(str(path))
+        except _DAMAGED as error:
             log.warning("the decision records cannot be used, and begin anew", path=str(path), error=str(error))
-            with contextlib.suppress(OSError):
-                path.rename(path.with_name(path.name + ".damaged"))
-            for tail in ("-wal", "-shm"):
-                with contextlib.suppress(OSError):
-                    path.with_name(path.name + tail).unlink()
-    raise AssertionError("a database in memory can always be opened")
+            _set_aside(path)
+        except apsw.Error as error:
+            # A lock that somebody holds, a full or broken disk: none of it says anything about the records.
+            log.warning("the decision records stay in memory for now", path=str(path), error=str(error))
+            break
+    return _connected(":memory:")
+
+
+def _set_aside(path: Path) -> None:
+    """With everything that belongs to it: a log that is left would be played into the next file of the name."""
+    with contextlib.suppress(OSError):
+        path.rename(path.with_name(path.name + ".damaged"))
+    for tail in ("-wal", "-shm", "-journal"):
+        with contextlib.suppress(OSError):
+            path.with_name(path.name + tail).unlink()
 
 
 def _connected(name: str) -> apsw.Connection:
     connection = apsw.Connection(name)
-    connection.set_busy_timeout(1000)
-    # A checkpoint is synced, a commit is not: whole after a crash, though a little older.
-    for setting in ("journal_mode = WAL", "synchronous = NORMAL", f"max_page_count = {_MOST_PAGES}"):
-        connection.execute(f"PRAGMA {setting}").fetchall()
-    connection.execute(_SCHEMA)
-    connection.execute(f"SELECT {_COLUMNS} FROM records LIMIT 1").fetchall()
+    try:
+        connection.set_busy_timeout(_BUSY_MILLISECONDS)
+        # A checkpoint is synced, a commit is not: whole after a crash, though a little older.
+        for setting in ("journal_mode = WAL", "synchronous = NORMAL", f"max_page_count = {_MOST_PAGES}"):
+            connection.execute(f"PRAGMA {setting}").fetchall()
+        connection.execute(_SCHEMA)
+        connection.execute(f"SELECT {_COLUMNS} FROM records LIMIT 1").fetchall()
+    except apsw.Error:
+        # Now, not when it is collected: the last one to close a file removes the log of that name.
+        connection.close()
+        raise
     return connection

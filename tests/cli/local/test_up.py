@@ -281,3 +281,20 @@ def test_a_failure_in_the_background_is_told_as_one_in_front(tmp_path: Path) -> 
         f"  at  127.0.0.1:{port}",
         "  choose another port with --port; 0 takes one that is free",
     ]
+
+
+def test_who_gives_up_waiting_leaves_nothing_in_the_background(tmp_path: Path) -> None:
+    words = ["up", "--data-dir", str(tmp_path / "c"), "--port", "0", "--detach"]
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "kubeqos.cli.main", *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    with ended(waiting) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(b"starting in the background")
+        deadline = time.monotonic() + 60
+        while len(processes_of(tmp_path)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+    while processes_of(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)

@@ -225,20 +225,31 @@ def _detached(instance: Instance) -> None:
             stderr=log,
             start_new_session=True,
         )
-    deadline = time.monotonic() + _DETACH_SECONDS
-    while time.monotonic() < deadline:
-        running = instance.running()
-        if running is not None:
-            click.echo(f"running in the background (process {running.pid})")
-            click.echo(_next_steps(instance, running))
-            _tell_link(_fresh_link(instance))
-            return
-        if process.poll() is not None:
-            click.echo(_last_error(instance.log_file), err=True)
-            raise click.exceptions.Exit(1)
-        time.sleep(0.05)
+    try:
+        running = _awaited(instance, process)
+    except KeyboardInterrupt:
+        process.terminate()  # who gives up on it has nobody who would stop it
+        raise
+    if running is not None:
+        click.echo(f"running in the background (process {running.pid})")
+        click.echo(_next_steps(instance, running))
+        _tell_link(_fresh_link(instance))
+        return
+    if process.poll() is not None:
+        click.echo(_last_error(instance.log_file), err=True)
+        raise click.exceptions.Exit(1)
     process.terminate()
     raise KubeqosError(f"the cluster was not ready within {_DETACH_SECONDS:.0f} s", where=str(instance.log_file))
+
+
+def _awaited(instance: Instance, process: subprocess.Popen[bytes]) -> Running | None:
+    """The cluster when it is ready; None when its process has ended, or time is up."""
+    deadline = time.monotonic() + _DETACH_SECONDS
+    while time.monotonic() < deadline:
+        if (running := instance.running()) is not None or process.poll() is not None:
+            return running
+        time.sleep(0.05)
+    return None
 
 
 def _last_error(log: Path) -> str:

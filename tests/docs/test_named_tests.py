@@ -50,7 +50,7 @@ def test_the_tests_that_a_page_names_exist(page: Path) -> None:
 
 def test_every_defect_of_the_list_has_a_row_with_a_test() -> None:
     """T01 to T40, none left out, and each row names at least one test."""
-    text = (ROOT / "docs" / "resource-plugins.md").read_text()
+    text = (ROOT / "docs" / "qrm.md").read_text()
     rows = [line for line in text.splitlines() if re.match(r"\| T\d\d", line)]
     numbers = [number for row in rows for number in re.findall(r"T\d\d", row.split("|")[1])]
     assert sorted(numbers) == [f"T{number:02}" for number in range(1, 41)]

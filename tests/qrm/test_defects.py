@@ -1,6 +1,6 @@
 """Defects of other implementations that have no place in the story of one component: each test fails if we had it.
 
-The whole list, with the tests that are elsewhere, is in docs/resource-plugins.md.
+The whole list, with the tests that are elsewhere, is in docs/qrm.md.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def test_t02_t03_two_cores_under_any_name(requests: dict[str, float], marks: dic
 
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_a_container_whose_cpus_are_its_own_is_not_throttled(exclusive: bool) -> None:
-    """docs/resource-plugins.md: dedicated containers have no quota, which would only take from them what is theirs."""
+    """docs/qrm.md: dedicated containers have no quota, which would only take from them what is theirs."""
     given = Allocation(property="CpusetCpus", result="4-7", exclusive=exclusive)
     grant = grant_of({"cpu": given})
     assert isinstance(grant, Grant) and grant.unthrottled is exclusive

@@ -16,6 +16,7 @@ from typing import Any
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import InputError
+from kubeqos.model.annotations.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.claims.document import Problem
@@ -176,6 +177,16 @@ class Store(Holdings):
             if entry.cpus & strangers:
                 wrong.append(f"{entry.label}/{entry.container} runs on {entry.cpus & strangers} of another pod")
         return wrong
+
+
+def owned_by_claims(annotations: Mapping[str, str]) -> CpuSet:
+    """The CPUs that a container keeps from others, by what it was created with."""
+    try:
+        found = decode_json(annotations.get(HOLDINGS_ANNOTATION, "").encode())
+        sets = [one for holding in found["holdings"] for one in holding["sets"] if one["exclusive"]]
+        return union(CpuSet.parse(one.get("whole") or one["cpuset"]) for one in sets)
+    except (JsonError, InputError, KeyError, TypeError, AttributeError):
+        return NO_CPUS
 
 
 def _fields(departure: Departure) -> dict[str, Any]:

@@ -147,13 +147,10 @@ class Allocations:
         """
         if self.get(ref.pod_uid, ref.name) is not None:
             return False
-        try:
-            entry = decode_json(live.annotations.get(PLUGIN_HOLDINGS_ANNOTATION, "").encode())
-            holding = _from_json(ref.pod_uid, ref.name, entry)
-            holding.resources = {name: _as_it_runs(one, live) for name, one in holding.resources.items()}
-            held = holding.held()
-        except (JsonError, msgspec.ValidationError, InputError, TypeError, AttributeError):
+        found = _noted(ref, live)
+        if found is None:
             return False
+        holding, held = found
         key = ref.pod_uid, ref.name
         others = self.cpus()
         if isinstance(holding.grant(), Nonsense) or (
@@ -311,6 +308,24 @@ def _fixed_changed(held: Mapping[str, Allocation], now: Mapping[str, Allocation]
             if getattr(held[name], what) != getattr(now[name], what):
                 return Nonsense(f"{name}: its {what} changed, which a container keeps as long as it runs")
     return None
+
+
+def _noted(ref: ContainerRef, live: LiveContainer) -> tuple[Holding, Held | None] | None:
+    """What a running container was created with, and where it runs by now; None without a note that can be read."""
+    try:
+        entry = decode_json(live.annotations.get(PLUGIN_HOLDINGS_ANNOTATION, "").encode())
+        holding = _from_json(ref.pod_uid, ref.name, entry)
+        holding.resources = {name: _as_it_runs(one, live) for name, one in holding.resources.items()}
+        return holding, holding.held()
+    except (JsonError, msgspec.ValidationError, InputError, TypeError, AttributeError):
+        return None
+
+
+def owned_by_plugins(ref: ContainerRef, live: LiveContainer) -> CpuSet:
+    """The CPUs that a running container keeps from others by what a plugin gave it."""
+    found = _noted(ref, live)
+    held = found[1] if found is not None else None
+    return held.cpus if held is not None and held.owner else NO_CPUS
 
 
 def _as_it_runs(given: Allocation, live: LiveContainer) -> Allocation:

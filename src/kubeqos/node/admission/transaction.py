@@ -21,6 +21,7 @@ from kubeqos.node.admission.fit import NodeFit, Occupancy, Occupant, occupant_of
 from kubeqos.node.admission.grants import Conflict, all_beside, beside, combine
 from kubeqos.node.admission.ledger import LedgerEntry, NodeLedger, Restored
 from kubeqos.node.admission.managers import Adopts, OffersForPods, Resizes, Settles
+from kubeqos.node.admission.managers.strangers import make_way
 from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.pod.effects import Allocation, Shortage
 from kubeqos.node.pod.preemption import is_critical
@@ -79,6 +80,8 @@ class Admission:
         self._askers = tuple(manager for manager in self.managers if isinstance(manager, AsksPeers))
         self._placers = tuple(manager for manager in self.managers if isinstance(manager, PlacesOnCpus))
         self._keepers = tuple(manager for manager in self.managers if isinstance(manager, ServesClaims))
+        self._strangers: dict[str, Any] = {}
+        """What managers of an earlier life knew that this one does not have."""
         self._storing = asyncio.Lock()
         self._changes = self._stored = 0
         self._joined: dict[ContainerKey, tuple[Given, Grant | Conflict]] = {}
@@ -443,7 +446,7 @@ class Admission:
             if self._stored >= mine:
                 return
             covers = self._changes
-            states = {manager.name: manager.save() for manager in self.managers}
+            states = self._strangers | {manager.name: manager.save() for manager in self.managers}
             await self._ledger.save(self.entries, states, self._held.reserved.keys() - self.entries.keys())
             self._stored = covers
 
@@ -467,6 +470,7 @@ class Admission:
         for uid in cut_short:
             await self._undo(uid)
         out.repairs += self._adopt(pods, live)
+        self._strangers = make_way(self.managers, loaded.managers, live)
         return out
 
     def _adopt(self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, LiveContainer]) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from kubeqos.model.cpuset import CpuSet
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, LiveContainer, Refusal
 from kubeqos.topology.alignment.hints import Offer
 
@@ -43,6 +44,14 @@ class Adopts(Protocol):
 
     def adopt(self, pod: AdmittedPod, container: ContainerRef, live: LiveContainer) -> bool:
         """True when something was taken over."""
+
+
+@runtime_checkable
+class Withholds(Protocol):
+    """Hands out CPUs, and can leave alone those that somebody owns of whom it knows nothing."""
+
+    def withhold(self, container: ContainerRef, cpus: CpuSet) -> None:
+        """Give these to nobody until the container's pod is released."""
 
 
 @runtime_checkable

@@ -58,6 +58,8 @@ class CpuManager:
         self._exclusive: dict[ContainerKey, CpuSet] = {}
         self._kinds: dict[ContainerKey, ContainerKind] = {}
         self._shared: dict[ContainerKey, ContainerRef] = {}
+        self._withheld: dict[ContainerKey, CpuSet] = {}
+        """CPUs of containers that own them by a manager which this node no longer has."""
 
     # ---- Views
 
@@ -65,7 +67,7 @@ class CpuManager:
     def owned(self) -> CpuSet:
         """CPUs that belong to some pod alone."""
         mask = 0
-        for cpus in self._exclusive.values():
+        for cpus in (*self._exclusive.values(), *self._withheld.values()):
             mask |= cpus.mask
         return CpuSet(mask)
 
@@ -176,8 +178,13 @@ class CpuManager:
                     taken |= cpus
         return left - taken
 
+    def withhold(self, container: ContainerRef, cpus: CpuSet) -> None:
+        key = container.pod_uid, container.name
+        if key not in self._exclusive:
+            self._withheld[key] = cpus & self.machine.online
+
     async def release(self, pod_uid: str) -> None:
-        for table in (self._exclusive, self._kinds, self._shared):
+        for table in (self._exclusive, self._kinds, self._shared, self._withheld):
             for key in [key for key in table if key[0] == pod_uid]:
                 del table[key]
 

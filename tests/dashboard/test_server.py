@@ -166,6 +166,27 @@ def test_an_identity_of_one_namespace_sees_that_one_alone(visitor: Visitor) -> N
     assert (refused.code, "may not list nodes" in refused.body["error"]) == (422, True)
 
 
+def test_a_role_that_names_single_objects_shows_these_alone(live: LiveServer, visitor: Visitor) -> None:
+    assert live.call("POST", "/api/v1/namespaces/secret/pods", pod("other", namespace="secret")).code == 201
+    rbac, group = "/apis/rbac.authorization.k8s.io/v1/namespaces/secret", "rbac.authorization.k8s.io"
+    rules = [{"apiGroups": [""], "resources": ["pods"], "resourceNames": ["other", "nobody"], "verbs": ["get"]}]
+    assert live.call("POST", f"{rbac}/roles", {"metadata": {"name": "one"}, "rules": rules}).code == 201
+    binding = {
+        "metadata": {"name": "uma"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "one"},
+        "subjects": [{"kind": "User", "name": "uma", "apiGroup": group}],
+    }
+    assert live.call("POST", f"{rbac}/rolebindings", binding).code == 201
+    visitor.log_in(Identity.authenticated("uma"))
+    until(visitor, "pods", lambda told: told["pods"].keys() == {"secret/other"})
+    assert visitor.get("session")["sees"]["pods"] == "secret/nobody, secret/other"
+    assert visitor.get("pods/secret/other")["name"] == "other"
+    assert visitor.get("cluster")["counts"]["pods"] == 1
+    for path in ("pods/secret/web", "pods/secret/nobody", "pods/bobs/web", "nodes/n1"):
+        assert visitor.ask("GET", f"{API}/{path}").code == 404
+    assert live.call("DELETE", "/api/v1/namespaces/secret/pods/other").code == 200
+
+
 def test_a_right_that_is_taken_away_is_missed_soon(live: LiveServer, visitor: Visitor) -> None:
     visitor.log_in(Identity.authenticated("eve"))
     assert visitor.get("pods")["pods"] == {}

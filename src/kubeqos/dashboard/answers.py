@@ -139,7 +139,9 @@ class Answers:
         raw = objects.node(name) if sight.nodes.everything else None
         if raw is None:
             raise NotFound(f"there is no node {name}, or none that this user may see")
-        seen = [pod for pod in objects.pods_on(name) if pod.metadata.namespace in sight.pods]
+        seen = [
+            pod for pod in objects.pods_on(name) if sight.pods.sees(f"{pod.metadata.namespace}/{pod.metadata.name}")
+        ]
         told = visible(objects.of(lambda one: one.kind == "Node" and one.name == name), sight)
         pinned = await self._pinned(identity, name) if objects.at is None and sight.pods.everything else {}
         return node_data(raw, seen, told[-100:], [] if sight.pods.everything else [NO_USE], pinned)
@@ -174,7 +176,7 @@ class Answers:
         return {name: one.cpus for name, one in told.containers.items()}
 
     async def _pod(self, objects: Objects, sight: Sight, identity: Identity, namespace: str, name: str) -> PodData:
-        raw = objects.pod(f"{namespace}/{name}") if namespace in sight.pods else None
+        raw = objects.pod(f"{namespace}/{name}") if sight.pods.sees(f"{namespace}/{name}") else None
         if raw is None:
             raise NotFound(f"there is no pod {namespace}/{name}, or none that this user may see")
         pod, left_out = PodView.of(raw), []

@@ -77,8 +77,12 @@ def cluster_data(
                 nodes[name] = rows.node(objects, name, revisions.get(name, 0), with_pods=with_pods)
             else:
                 nodes[name] = made(objects, name, with_pods=with_pods)
-    quotas = {key: rows.quota(key, raw) for key, raw in objects.quotas.items() if key.partition("/")[0] in sight.quotas}
-    waiting = [pod for pod in objects.pods_on("") if pod.metadata.namespace in sight.pods and not pod.is_terminal]
+    quotas = {key: rows.quota(key, raw) for key, raw in objects.quotas.items() if sight.quotas.sees(key)}
+    waiting = [
+        pod
+        for pod in objects.pods_on("")
+        if sight.pods.sees(f"{pod.metadata.namespace}/{pod.metadata.name}") and not pod.is_terminal
+    ]
     left_out = [NO_NODES] if not nodes and not sight.nodes.everything else []
     if sight.nodes.everything and not with_pods:
         left_out.append(NO_USE)
@@ -91,7 +95,7 @@ def cluster_data(
         counts={
             "nodes": len(nodes),
             "notReady": sum(not row.ready for row in nodes.values()),
-            "pods": sum(key.partition("/")[0] in sight.pods for key in objects.pods),
+            "pods": sum(map(sight.pods.sees, objects.pods)),
             "pending": len(waiting),
         },
         left_out=left_out,
@@ -130,9 +134,7 @@ def visible(happenings: Iterable[Happening], sight: Sight) -> list[Happening]:
 def pods_data(objects: Objects, sight: Sight, namespace: str, text: str) -> PodsData:
     """Pods of a namespace, or of all, whose name contains a text."""
     keys = sorted(
-        key
-        for key in objects.pods
-        if (home := key.partition("/")[0]) in sight.pods and namespace in ("", home) and text in key
+        key for key in objects.pods if sight.pods.sees(key) and namespace in ("", key.partition("/")[0]) and text in key
     )
     rows = {key: pod_row(PodView.read(objects.pods[key])) for key in keys[:MOST_PODS]}
     where = f"-n {namespace}" if namespace else "-A"

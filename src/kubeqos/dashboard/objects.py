@@ -73,16 +73,22 @@ def index(pods: dict[str, bytes]) -> dict[str, set[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """All objects of a kind, or those of some namespaces."""
+    """All objects of a kind, or those of some namespaces, or single ones."""
 
     everything: bool = False
     namespaces: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    """`namespace/name` of objects that a role names one by one."""
 
     def __contains__(self, namespace: str) -> bool:
         return self.everything or namespace in self.namespaces
 
+    def sees(self, key: str) -> bool:
+        """Whether the object `namespace/name` may be seen."""
+        return key.partition("/")[0] in self or key in self.names
+
     def __str__(self) -> str:
-        return "all" if self.everything else ", ".join(sorted(self.namespaces)) or "none"
+        return "all" if self.everything else ", ".join(sorted(self.namespaces | self.names)) or "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """What an identity may see: asked of the API server itself, by the reviews that `kubectl auth can-i` uses.
 
-What may be listed is shown; everything else is left out, and the answer says so. The dashboard has no rules of its own.
+What may be listed is shown, and what a role names one by one; everything else is left out, and the answer says so. The
+dashboard has no rules of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 
 from kubeqos.client import Api
 from kubeqos.client.resources import EVENTS, NODES, PODS, RESOURCE_QUOTAS, Resource, resource_named
@@ -14,6 +16,7 @@ from kubeqos.dashboard.objects import Scope, Sight
 from kubeqos.model.kinds import AUTHORIZATION
 
 ACCESS_REVIEWS = resource_named("SelfSubjectAccessReview", AUTHORIZATION)
+RULES_REVIEWS = resource_named("SelfSubjectRulesReview", AUTHORIZATION)
 MOST_NAMESPACES = 200
 """How many are asked about for an identity that may not list over all of them."""
 
@@ -27,7 +30,32 @@ async def look(api: Api, namespaces: Iterable[str]) -> Sight:
         _scope(api, RESOURCE_QUOTAS, places),
         _scope(api, EVENTS, places),
     )
+    if not pods.everything:
+        closed = [place for place in places if place not in pods or place not in quotas]
+        found = await asyncio.gather(*(_named(api, place) for place in closed))
+        named = [one for each in found for one in each]
+        pods, quotas = (
+            replace(scope, names=frozenset(key for kind, key in named if kind == resource.plural))
+            for scope, resource in ((pods, PODS), (quotas, RESOURCE_QUOTAS))
+        )
     return Sight(nodes, pods, quotas, events)
+
+
+async def _named(api: Api, namespace: str) -> list[tuple[str, str]]:
+    """Objects of a namespace that the identity may get by their names, as its roles name them: kind and key."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
+    rules = ((await api.create(RULES_REVIEWS, review)).get("status") or {}).get("resourceRules") or ()
+    return [
+        (kind, f"{namespace}/{name}")
+        for rule in rules
+        if "" in (rule.get("apiGroups") or ()) and {"get", "*"} & set(rule.get("verbs") or ())
+        for kind in rule.get("resources") or ()
+        for name in rule.get("resourceNames") or ()
+    ]
 
 
 async def _scope(api: Api, resource: Resource, namespaces: Iterable[str]) -> Scope:

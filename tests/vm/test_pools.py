@@ -1,0 +1,93 @@
+"""Resource plugins (KEP-3461) on two NUMA nodes: pools, whole nodes for one pod, and who has to make room for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.vm.conftest import NodeMaker
+from tests.vm.node import REGISTRY, Node, pod
+from tests.vm.test_placement import cpu_list
+
+pytestmark = [pytest.mark.vm, pytest.mark.slow, pytest.mark.parametrize("node", ["cgroupfs"], indirect=True)]
+
+ROLES: dict[str, Any] = {"hpc": {"dedicated": True, "numa": "exclusive"}}
+PLUGINS = {
+    "cpu": {"reserved": "0", "pools": {"online": {"size": 4}}, "roles": {**ROLES, "web": {"pool": "online"}}},
+    "memory": {"systemReserved": 64 << 20, "roles": ROLES},
+}
+
+
+@pytest.fixture(scope="module")
+def node(request: pytest.FixtureRequest, node_of: NodeMaker) -> Node:
+    """A node of profile qrm, with a plugin for CPUs and one for memory beside it."""
+    found = node_of(request.param, profile="qrm", kubeReserved={"memory": "256Mi"})
+    for name, config in PLUGINS.items():
+        found.vm.write(f"/run/node/{name}.yaml", json.dumps(config))
+        words = ("--config", f"/run/node/{name}.yaml", "--registry", REGISTRY, "--state", f"/run/node/{name}.state")
+        found.unit(f"kq-{name}", "kubeqos", "plugin", name, *words)
+    found.until("both plugins are used", lambda: "True" in plugins_ready(found))
+    return found
+
+
+def plugins_ready(node: Node) -> str:
+    """The condition of the node, once both plugins say what they have."""
+    status = node.get("/api/v1/nodes/numa")["status"]
+    return next((one["status"] for one in status["conditions"] if one["type"] == "ResourcePluginsReady"), "")
+
+
+def of_role(name: str, role: str, mib: int, cpu: str) -> dict[str, Any]:
+    amounts = {"requests": {"cpu": cpu, "memory": f"{mib * 3}Mi"}}
+    found = pod(name, "hog", "memory", str(mib), resources=amounts)
+    found["metadata"]["annotations"] = {"kubernetes.io/pod-role": role}
+    return found
+
+
+def homes(node: Node, name: str) -> set[str]:
+    """The NUMA nodes that pages of a pod lie on."""
+    return set(node.ask("pages", id=node.container_id(name)))
+
+
+def told(node: Node, *words: str) -> str:
+    """What `kubeqos` says. An emulated machine is now and then too slow for its deadlines: it is asked again."""
+    return str(
+        node.until(
+            f"kubeqos {' '.join(words)} succeeds",
+            lambda: (answer := node.vm.attempt("kubeqos", *words, seconds=120))[0] == 0 and answer[1],
+        )
+    )
+
+
+def mapped(node: Node, name: str) -> str:
+    """What `kubeqos map` says of the pod: its line in the table of those who share CPUs."""
+    said = told(node, "map", "numa", "--kubeconfig", "/run/cluster/kubeconfig")
+    return next((line for line in said.splitlines() if line.startswith(f"default/{name}/")), "")
+
+
+def resize(node: Node, cpus: str) -> None:
+    """Give the pool other CPUs, and wait until web runs there."""
+    told(node, "plugin", "cpu", "set-pool", f"online={cpus}", "--socket", f"{REGISTRY}/cpu.sock")
+    node.until(f"web runs on {cpus}", lambda: cpu_list(node.process("web")["cpus"]) == cpu_list(cpus))
+
+
+@pytest.mark.proves("qrm-pools", "numa-alignment")
+def test_a_pool_that_loses_a_numa_node_goes_with_its_memory_and_the_map_says_so(node: Node) -> None:
+    """The pool's CPUs are taken off node 1, whose memory then goes to a pod of its own, and comes back after it."""
+    node.start_pod(of_role("web", "web", 32, "100m"))
+    node.says("web", "holds 32")
+    process = node.process("web")
+    assert (cpu_list(process["cpus"]), process["mems"]) == ({2, 3, 4, 5}, "0-1"), "an equal part of each node"
+    resize(node, "4-7")
+    resize(node, "2-3")
+    node.start_pod(of_role("hpc", "hpc", 32, "4"))
+    node.says("hpc", "holds 32")
+    process = node.process("hpc")
+    assert (cpu_list(process["cpus"]), process["mems"], homes(node, "hpc")) == ({4, 5, 6, 7}, "1", {"1"})
+    node.until("the pool's memory follows", lambda: node.process("web")["mems"] == "0")
+    node.until("its pages are moved", lambda: homes(node, "web") == {"0"})
+    node.until("the map says so", lambda: mapped(node, "web").endswith("NUMA 0"))
+    node.delete("hpc")
+    node.until("the pool may use both again", lambda: node.process("web")["mems"] == "0-1")
+    node.until("the map says that as well", lambda: mapped(node, "web").endswith("NUMA 0-1"))

@@ -62,6 +62,7 @@ check: $(DEV) ## format, lint, types, import contracts, locked versions, generat
 	@$(BIN)/python tools/schemagen.py --check
 	@$(BIN)/python -m tools.docgen --check
 	@$(BIN)/python -m tools.rooms --check
+	@$(BIN)/python -m tools.diagrams --check
 	@$(BIN)/python -m tools.purity
 
 format: $(DEV) ## rewrite the sources in the house format

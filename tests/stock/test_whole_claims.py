@@ -108,3 +108,10 @@ def test_cores_of_a_pod_that_is_gone_are_everybodys(cluster: Claims) -> None:
     cluster.kubectl("delete", "pod", "solver", "--now")
     cluster.eventually("plain is back", lambda: len(CpuSet.parse(cluster.cpus("plain"))) == len(cluster.devices()))
     assert NODE in cluster.kubectl("get", "resourceslices")
+
+
+def test_nothing_is_published_after_kubeqos_is_gone(cluster: Claims) -> None:
+    cluster.agent.close()
+    cluster.agent = ExitStack()
+    assert "resourceslice/" in cluster.run("kubeqos uninstall --yes")
+    assert not cluster.devices()

@@ -18,6 +18,9 @@ QUOTAS = Resource(GROUP, "v1alpha1", "qosclassquotas", QUOTA)
 LIMIT_RANGES = Resource(GROUP, "v1alpha1", "qosclasslimits", LIMITS)
 NODE_QOSES = Resource(GROUP, "v1alpha1", "nodeqoses", NODE, namespaced=False)
 PODS = resource_named("Pod")
+DEVICE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+DEVICE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+"""Of Dynamic Resource Allocation, as stock servers have them."""
 
 
 class Cluster:

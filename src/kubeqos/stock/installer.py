@@ -13,8 +13,10 @@ from kubeqos.client import Api, ApiError, PatchType
 from kubeqos.client.resources import CONFIG_MAPS, NODES, Resource
 from kubeqos.codec import decode_json
 from kubeqos.stock import installation
+from kubeqos.stock.cluster import DEVICE_SLICES
 from kubeqos.stock.control.offers import Offer, label_changes, status_changes
 from kubeqos.stock.control.registration import MUTATING, NAME, VALIDATING
+from kubeqos.stock.cores.devices import DRIVER
 
 Raw = dict[str, Any]
 MANAGER = "kubeqos-install"
@@ -50,6 +52,8 @@ async def uninstall(api: Api) -> AsyncIterator[str]:
             yield f"{_named(resource, metadata['name'])} deleted"
     async for said in _clean_nodes(api):
         yield said
+    async for said in _withdraw_cores(api):
+        yield said
     for resource, metadata in definitions:
         if await _deleted(api, resource, metadata):
             yield f"{_named(resource, metadata['name'])} deleted"
@@ -67,6 +71,19 @@ async def _clean_nodes(api: Api) -> AsyncIterator[str]:
             changed = True
         if changed:
             yield f"node/{name} cleaned"
+
+
+async def _withdraw_cores(api: Api) -> AsyncIterator[str]:
+    """Delete what agents have published of their nodes' cores; a server without DRA has none of it."""
+    try:
+        found = [decode_json(raw) for raw in (await api.list(DEVICE_SLICES)).items]
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return
+    for raw in found:
+        if raw["spec"].get("driver") == DRIVER and await _deleted(api, DEVICE_SLICES, raw["metadata"]):
+            yield f"{_named(DEVICE_SLICES, raw['metadata']['name'])} deleted"
 
 
 async def _existing(api: Api, resource: Resource, metadata: Raw) -> Raw | None:

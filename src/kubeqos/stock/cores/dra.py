@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kubeqos.client import Api, ApiError, PatchType, Resource, Unreachable
+from kubeqos.client import Api, ApiError, PatchType, Unreachable
 from kubeqos.client.resources import NODES
 from kubeqos.logs import logger
 from kubeqos.model.cpuset import CpuSet
@@ -21,6 +21,7 @@ from kubeqos.plugins.managers import Refusal
 from kubeqos.plugins.proto import dra_pb2 as dra
 from kubeqos.plugins.registration import Introduction, keep_registered
 from kubeqos.plugins.sockets import services
+from kubeqos.stock.cluster import DEVICE_CLAIMS, DEVICE_SLICES
 from kubeqos.stock.cores.devices import DRIVER, claim_names, resolved, results, slices
 from kubeqos.stock.cores.keeper import CoreKeeper
 from kubeqos.topology.claims.resolving import Unresolved
@@ -30,8 +31,6 @@ METHODS = (
     ("NodePrepareResources", dra.NodePrepareResourcesRequest, dra.NodePrepareResourcesResponse),
     ("NodeUnprepareResources", dra.NodeUnprepareResourcesRequest, dra.NodeUnprepareResourcesResponse),
 )
-CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
-SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 MANAGER = "kubeqos-agent"
 RETRY_SECONDS = 5.0
 log = logger("kubeqos.agent")
@@ -47,7 +46,7 @@ def stock_claims(api: Api, machine: Machine) -> Claims:
                 found[name] = Unresolved(f"the claim {name!r} of the pod is not made yet")
                 continue
             try:
-                claim = await api.get(CLAIMS, claim_name, raw["metadata"]["namespace"])
+                claim = await api.get(DEVICE_CLAIMS, claim_name, raw["metadata"]["namespace"])
             except (ApiError, Unreachable) as error:
                 return Refusal("CCIClaimUnreadable", f"cannot read the pod's claims: {error.what}", retry=True)
             if (one := resolved(name, claim, machine)) is not None:
@@ -60,7 +59,7 @@ def stock_claims(api: Api, machine: Machine) -> Claims:
 async def publish(api: Api, node: str, machine: Machine, reserved: CpuSet) -> None:
     """Let schedulers know the cores of a node."""
     for raw in slices(await api.get(NODES, node), machine, reserved):
-        await api.patch(SLICES, raw["metadata"]["name"], raw, type=PatchType.APPLY, manager=MANAGER, force=True)
+        await api.patch(DEVICE_SLICES, raw["metadata"]["name"], raw, type=PatchType.APPLY, manager=MANAGER, force=True)
 
 
 class DraDriver:
@@ -122,7 +121,7 @@ class DraDriver:
 
     async def _prepare(self, asked: dra.Claim) -> dra.NodePrepareResourceResponse:
         try:
-            claim = await self._api.get(CLAIMS, asked.name, asked.namespace)
+            claim = await self._api.get(DEVICE_CLAIMS, asked.name, asked.namespace)
         except (ApiError, Unreachable) as error:
             return dra.NodePrepareResourceResponse(error=f"cannot read the claim: {error.what}")
         if claim["metadata"]["uid"] != asked.uid:

@@ -68,6 +68,14 @@ def shell(script: str) -> list[str]:
     return ["sh", "-c", script]
 
 
+def pod_update(sandbox_id: str, **classes: str) -> cri.UpdatePodSandboxResourcesRequest:
+    """An update of a whole pod's classes."""
+    request = cri.UpdatePodSandboxResourcesRequest(pod_sandbox_id=sandbox_id)
+    for resource, cls in classes.items():
+        request.qos_resources.add(**{"name": resource, "class": cls})
+    return request
+
+
 def update(
     container_id: str, *, classes: dict[str, str] | None = None, **resources: int | str
 ) -> cri.UpdateContainerResourcesRequest:

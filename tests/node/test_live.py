@@ -14,7 +14,7 @@ import pytest
 from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
-from kubeqos.cri.providers.protocol import Advertisement
+from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import FeatureGates
 from kubeqos.model.hardware.named import laptop8
@@ -173,6 +173,54 @@ async def test_classes_from_manifest_to_runtime_and_a_resize_by_kubectl(
         (only,) = agent.runtime.core.containers.values()  # type: ignore[attr-defined]
         assert only.classes == {"rdt": "gold", "blockio": "fast"} and only.config.metadata.attempt == 0
         await api.delete(PODS, "web", "default", grace_seconds=1)
+
+
+async def test_a_class_of_a_whole_pod_is_changed_or_refused_by_kubectl(
+    classy_server: LiveServer, tmp_path: Path
+) -> None:
+    """KEP-3008, Beta: from the resize subresource to UpdatePodSandboxResources."""
+    gates = FeatureGates.parse("QOSResources=true")
+    storage = Advertisement("storage", Level.POD, False, (ClassInfo("near"), ClassInfo("far")))
+    network = Advertisement("network", Level.POD, True, (ClassInfo("fast", 1), ClassInfo("slow")))
+    async with running_agent(classy_server, tmp_path, offers=(network, storage), gates=gates) as (agent, api):
+        await until("classes are advertised", lambda: _node_with_classes(api))
+        raw = bound("moves", container())
+        raw["spec"]["qosResources"] = [{"name": "network", "class": "slow"}, {"name": "storage", "class": "near"}]
+        await api.create(PODS, raw)
+
+        async def status() -> Any:
+            return (await api.get(PODS, "moves", "default")).get("status") or {}
+
+        async def runs() -> bool:
+            return (await status()).get("phase") == "Running"
+
+        await until("the pod runs", runs)
+
+        async def resize(name: str, cls: str) -> None:
+            patch = f'{{"spec":{{"qosResources":[{{"name":"{name}","class":"{cls}"}}]}}}}'
+            done = await kubectl(classy_server, "patch", "pod", "moves", "--subresource=resize", "-p", patch)
+            assert done.returncode == 0, done.stderr
+
+        await resize("network", "fast")
+
+        async def changed() -> bool:
+            return {"name": "network", "class": "fast"} in (await status()).get("qosResources", ())
+
+        await until("the sandbox has the other class", changed)
+        (sandbox,) = agent.runtime.core.sandboxes.values()  # type: ignore[attr-defined]
+        assert sandbox.classes == {"network": "fast", "storage": "near"}
+        assert len(sandbox.containers) == 1, "nothing was started anew"
+        await resize("storage", "far")
+
+        async def pending() -> Any:
+            found = [one for one in (await status())["conditions"] if one["type"] == "PodResizePending"]
+            return found[0] if found else None
+
+        refusal = await until("the other is refused", pending)
+        text = "QoS resource storage cannot be changed while the pod runs"
+        assert (refusal["reason"], refusal["message"]) == ("Infeasible", text)
+        assert sandbox.classes == {"network": "fast", "storage": "near"}
+        await api.delete(PODS, "moves", "default", grace_seconds=1)
 
 
 async def _node_with_classes(api: HttpApi) -> Any:

@@ -21,16 +21,19 @@ from kubeqos.rules.qos import classes
 from tests.rules.quota.objects import why
 from tests.scenarios.trio import Trio, quota_of
 
-RDT, BLOCKIO = ("gold", "exclusive", "silver"), ("high-prio", "throttled")
+RDT, BLOCKIO, NETWORK = ("gold", "exclusive", "silver"), ("high-prio", "throttled"), ("fast", "slow")
 
 
-def offers(gold: int = 2, exclusive: int = 1, high: int = 2, *, silver: bool = True) -> tuple[Advertisement, ...]:
+def offers(
+    gold: int = 2, exclusive: int = 1, high: int = 2, *, silver: bool = True, fast: int = 2
+) -> tuple[Advertisement, ...]:
     rest = (ClassInfo("silver"),) if silver else ()
     return (
         Advertisement(
             "rdt", Level.CONTAINER, True, (ClassInfo("gold", gold), ClassInfo("exclusive", exclusive), *rest)
         ),
         Advertisement("blockio", Level.CONTAINER, False, (ClassInfo("high-prio", high), ClassInfo("throttled"))),
+        Advertisement("network", Level.POD, True, (ClassInfo("fast", fast), ClassInfo("slow"))),
     )
 
 
@@ -98,6 +101,54 @@ async def test_a_pod_of_which_the_node_has_said_nothing_cannot_change_its_class(
         )
 
 
+async def test_a_class_of_a_whole_pod_is_changed_in_its_sandbox(tmp_path: Path) -> None:
+    async with Trio(tmp_path, offers(fast=1)) as trio:
+        assert trio.api.apply(quota_of(pod={"network": {"fast": 1, "slow": None}})).ok
+        assert trio.create("a", pod={"network": "slow"}).ok
+        assert trio.create("b", pod={"network": "fast"}).ok
+        await trio.comes_to_rest()
+        assert "limited: pod.network/fast=1" in why(trio.resize("a", network="fast"))
+        assert trio.resize("b", network="slow").ok
+        assert trio.quota_use()["network", "fast"] == 1, "its node may not have told it yet"
+        await trio.comes_to_rest()
+        assert trio.pod("b")["status"]["qosResources"] == [{"name": "network", "class": "slow"}]
+        assert trio.resize("a", network="fast").ok
+        await trio.comes_to_rest()
+        assert trio.pod("a")["status"]["resources"] == {"qosResources": [{"name": "network", "class": "fast"}]}
+        assert (trio.refused(), trio.really_in()) == ([], {("network", "fast"): 1, ("network", "slow"): 1})
+        assert not trio.create("c", pod={"network": "fast"}).ok
+
+
+async def test_a_class_of_a_whole_pod_that_cannot_change_says_so(tmp_path: Path) -> None:
+    fixed = Advertisement("network", Level.POD, False, (ClassInfo("fast", 1), ClassInfo("slow")))
+    async with Trio(tmp_path, (fixed,)) as trio:
+        assert trio.create("a", pod={"network": "fast"}).ok
+        await trio.comes_to_rest()
+        assert trio.resize("a", network="slow").ok
+        assert trio.create("b", pod={"network": "fast"}).ok
+        await trio.comes_to_rest()
+        [pending] = [one for one in trio.pod("a")["status"]["conditions"] if one["type"] == "PodResizePending"]
+        assert (pending["reason"], pending["message"]) == (
+            "Infeasible",
+            "QoS resource network cannot be changed while the pod runs",
+        )
+        assert "nodeName" not in trio.pod("b")["spec"], "the class that the pod keeps was given away"
+        assert trio.really_in() == {("network", "fast"): 1}
+
+
+async def test_a_default_of_containers_that_the_pod_asks_for_is_changed_in_all_of_them(tmp_path: Path) -> None:
+    async with Trio(tmp_path, offers(exclusive=1)) as trio:
+        assert trio.create("a", pod={"rdt": "gold"}).ok
+        await trio.comes_to_rest()
+        assert trio.resize("a", rdt="exclusive").ok
+        await trio.comes_to_rest()
+        assert (trio.refused(), trio.really_in()) == ([], {("rdt", "exclusive"): 1})
+        assert trio.pod("a")["status"]["containerStatuses"][0]["qosResources"][0] == {
+            "name": "rdt",
+            "class": "exclusive",
+        }
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Whatever users, the scheduler, the node and the administrator do, in any order."""
 
@@ -120,7 +171,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.trio = self.loop.run_until_complete(made())
         self.had: dict[str, dict[tuple[str, str], int]] = {"node": {}, "quota": {}}
         self.most: dict[str, dict[tuple[str, str], int]] = {"node": _capacities(offers()), "quota": {}}
-        self.edit_quota(2, 1, 2)
+        self.edit_quota(2, 1, 2, 2)
 
     def teardown(self) -> None:
         if hasattr(self, "trio"):
@@ -133,11 +184,25 @@ class AnyOrder(RuleBasedStateMachine):
 
     # ---- Users
 
-    @rule(target=names, rdt=st.sampled_from(RDT), blockio=st.sampled_from(BLOCKIO))
-    def create(self, rdt: str, blockio: str) -> str:
+    @rule(
+        target=names,
+        rdt=st.sampled_from(RDT),
+        blockio=st.sampled_from(BLOCKIO),
+        network=st.sampled_from(NETWORK),
+        wide=st.booleans(),
+    )
+    def create(self, rdt: str, blockio: str, network: str, wide: bool) -> str:
+        """`wide`: the container's class is asked for by the pod."""
         self.made += 1
-        self.trio.create(f"p{self.made}", rdt=rdt, blockio=blockio)
+        pod = {"network": network} | ({"rdt": rdt} if wide else {})
+        own = {"blockio": blockio} | ({} if wide else {"rdt": rdt})
+        self.trio.create(f"p{self.made}", pod, **own)
         return f"p{self.made}"
+
+    @rule(name=names, network=st.sampled_from(NETWORK))
+    def change_the_pods_own(self, name: str, network: str) -> None:
+        if self.alive(name):
+            self.trio.resize(name, network=network)
 
     @rule(name=names, rdt=st.sampled_from(RDT))
     def change(self, name: str, rdt: str) -> None:
@@ -181,19 +246,28 @@ class AnyOrder(RuleBasedStateMachine):
 
     # ---- The administrator
 
-    @rule(gold=st.integers(1, 3), exclusive=st.integers(1, 2), high=st.integers(1, 3), silver=st.booleans())
-    def change_classes(self, gold: int, exclusive: int, high: int, silver: bool) -> None:
-        offered = offers(gold, exclusive, high, silver=silver)
+    @rule(
+        gold=st.integers(1, 3),
+        exclusive=st.integers(1, 2),
+        high=st.integers(1, 3),
+        silver=st.booleans(),
+        fast=st.integers(1, 3),
+    )
+    def change_classes(self, gold: int, exclusive: int, high: int, silver: bool, fast: int) -> None:
+        offered = offers(gold, exclusive, high, silver=silver, fast=fast)
         self.do(self.trio.offer(offered))
         self.most["node"] = _capacities(offered)
 
-    @rule(gold=st.integers(1, 4), exclusive=st.integers(1, 2), high=st.integers(1, 3))
-    def edit_quota(self, gold: int, exclusive: int, high: int) -> None:
+    @rule(gold=st.integers(1, 4), exclusive=st.integers(1, 2), high=st.integers(1, 3), fast=st.integers(1, 3))
+    def edit_quota(self, gold: int, exclusive: int, high: int, fast: int) -> None:
         rules = quota_of(
-            rdt={"gold": gold, "exclusive": exclusive, "silver": None}, blockio={"high-prio": high, "throttled": None}
+            pod={"network": {"fast": fast, "slow": None}},
+            rdt={"gold": gold, "exclusive": exclusive, "silver": None},
+            blockio={"high-prio": high, "throttled": None},
         )
         assert self.trio.api.apply(rules).ok
-        self.most["quota"] = {("rdt", "gold"): gold, ("rdt", "exclusive"): exclusive, ("blockio", "high-prio"): high}
+        limits = {("rdt", "gold"): gold, ("rdt", "exclusive"): exclusive, ("blockio", "high-prio"): high}
+        self.most["quota"] = {**limits, ("network", "fast"): fast}
 
     # ---- The law
 
@@ -234,7 +308,8 @@ class AnyOrder(RuleBasedStateMachine):
             assert held["quota"][key] >= count, f"the quota counts {held['quota']}, {inside} are there"
             assert held["node"].get(key, 0) >= count, f"the node counts {held['node']}, {inside} are there"
         for (name, cls), count in held["node"].items():
-            counted = cluster.class_column((classes.Level.CONTAINER, name, cls)).used[cluster.row_of["n1"]]
+            level = classes.Level.POD if name == "network" else classes.Level.CONTAINER
+            counted = cluster.class_column((level, name, cls)).used[cluster.row_of["n1"]]
             assert counted >= count, f"the scheduler counts {counted} of {cls}, the node {count}"
         assert trio.scheduler.validate() == []
         trio.world.validate()

@@ -24,13 +24,25 @@ GATES = FeatureGates.parse("QOSResources=true")
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
 
 
-def quota_of(**resources: dict[str, int | None]) -> dict[str, Any]:
-    """A quota of container-level classes; None is a class without limit."""
-    listed = [
-        {"name": name, "classes": [{"name": cls} | ({} if most is None else {"capacity": most}) for cls, most in of]}
-        for name, of in ((name, classes.items()) for name, classes in resources.items())
-    ]
-    spec = {"qosResources": {"container": listed}}
+Limits = dict[str, dict[str, int | None]]
+
+
+def quota_of(pod: Limits | None = None, **resources: dict[str, int | None]) -> dict[str, Any]:
+    """A quota of container-level classes, and of `pod`-level ones; None is a class without limit."""
+
+    def listed(of: Limits) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "classes": [
+                    {"name": cls} | ({} if most is None else {"capacity": most}) for cls, most in all_of.items()
+                ],
+            }
+            for name, all_of in of.items()
+        ]
+
+    levels = {"container": listed(resources)} | ({} if pod is None else {"pod": listed(pod)})
+    spec = {"qosResources": levels}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "classes"}, "spec": spec}
 
 
@@ -59,10 +71,14 @@ class Trio:
 
     # ---- What users do
 
-    def create(self, name: str, **classes: str) -> Answer:
-        asked = [{"name": resource, "class": cls} for resource, cls in classes.items()]
+    def create(self, name: str, pod: dict[str, str] | None = None, **classes: str) -> Answer:
+        """A pod of one container with these classes, and `pod` for the whole of it."""
+        asked, wide = (
+            [{"name": resource, "class": cls} for resource, cls in of.items()] for of in (classes, pod or {})
+        )
         container = {"name": "main", "image": "example.org/app:1", "resources": {"qosResources": asked}}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False}
+        spec |= {"qosResources": wide} if wide else {}
         answer = self.api.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
         if answer.ok:
             self.pod(name)["metadata"]["generation"] = 1
@@ -71,8 +87,8 @@ class Trio:
 
     def resize(self, name: str, **classes: str) -> Answer:
         wanted = deepcopy(self.pod(name))
-        asked = wanted["spec"]["containers"][0]["resources"]["qosResources"]
-        for one in asked:
+        own = wanted["spec"]["containers"][0].get("resources", {}).get("qosResources", ())
+        for one in (*own, *wanted["spec"].get("qosResources", ())):
             one["class"] = classes.get(one["name"], one["class"])
         before = self.pod(name)["spec"]
         answer = self.api.update(wanted, "pods", subresource="resize")
@@ -172,10 +188,11 @@ class Trio:
     # ---- What is so
 
     def really_in(self) -> Counter[tuple[str, str]]:
-        """Containers that the runtime holds in each class that somebody asked for."""
+        """Containers and sandboxes that the runtime holds in each class that somebody asked for."""
         core = self.world.runtime.core
-        alive = (one for one in core.containers.values() if one.state in (State.CREATED, State.RUNNING))
-        return Counter(pair for one in alive for pair in one.classes.items())
+        alive = [one.classes for one in core.containers.values() if one.state in (State.CREATED, State.RUNNING)]
+        alive += [one.classes for one in core.sandboxes.values() if one.ready]
+        return Counter(pair for one in alive for pair in one.items())
 
     def refused(self) -> list[str]:
         """Pods that the node sent away although its classes were the same when they were bound."""

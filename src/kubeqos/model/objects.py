@@ -288,6 +288,7 @@ class PodStatus(View, frozen=True, kw_only=True):
     phase: str = ""
     qos_class: str = ""
     qos_resources: list[QosResourceRequest] = []
+    resources: Resources | None = None
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []

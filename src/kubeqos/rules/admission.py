@@ -20,7 +20,7 @@ from kubeqos.rules import limits, quota
 from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, worth_telling
 from kubeqos.rules.priority import keep_priority, resolve_priority
-from kubeqos.rules.qos.allocated import held_spec, keep_class, resized_spec, status_until_told
+from kubeqos.rules.qos.allocated import held_spec, keep_unseen, resized_spec, status_until_told
 from kubeqos.rules.qos.classes import (
     Level,
     changed_annotations,
@@ -347,12 +347,7 @@ def keep_classes_unseen(work: Work) -> RequestRefused | None:
     seen, generation = status.get("observedGeneration"), (work.new.get("metadata") or {}).get("generation")
     if seen is None or generation is None or seen >= generation:
         return None
-    for key in ("initContainerStatuses", "containerStatuses"):
-        known = {one.get("name"): one for one in old.get(key) or ()}
-        for one in status.get(key) or ():
-            granted = (known.get(one.get("name"), {}).get("resources") or {}).get("qosResources") or ()
-            for kept in granted:
-                keep_class(one, kept.get("name", ""), kept.get("class", ""))
+    keep_unseen(status, old)
     return None
 
 

@@ -23,7 +23,7 @@ from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.classes import read_classes
 from kubeqos.model.hardware.named import tiny2
-from tests.cri.pods import container, pod, update
+from tests.cri.pods import container, pod, pod_update, update
 from tests.cri.relay.processes import shown
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -229,6 +229,35 @@ async def test_a_mutable_class_moves_and_an_immutable_one_fails_the_whole_update
     assert status.resources.linux.memory_limit_in_bytes == 32 << 20
     same = update(running, classes={"blockio": "slow", "rdt": "bronze"})
     await world.client.update_container_resources(same)
+
+
+async def test_a_pods_mutable_class_moves_and_an_immutable_one_fails_the_whole_update(world: World):
+    """KEP-3008, Beta: CRI can change the classes of a sandbox."""
+    client = world.client
+    sandbox, _ = await world.pod(network="premium", shelf="upper")
+    await client.update_pod_sandbox_resources(pod_update(sandbox, shelf="lower"))
+    assert await world.pod_classes(sandbox) == {"network": "premium", "shelf": "lower"}
+    both = pod_update(sandbox, shelf="upper", network="basic")
+    assert (await refused(client.update_pod_sandbox_resources(both))).code is Code.FAILED_PRECONDITION
+    assert await world.pod_classes(sandbox) == {"network": "premium", "shelf": "lower"}
+    same = pod_update(sandbox, network="premium", shelf="lower", **{"pod-qos": "Burstable"})
+    await client.update_pod_sandbox_resources(same)
+    for wrong in ({"shelf": "cellar"}, {"rdt": "gold"}, {"turbo": "high"}):
+        error = await refused(client.update_pod_sandbox_resources(pod_update(sandbox, **wrong)))
+        assert error.code is Code.INVALID_ARGUMENT
+    unknown = await refused(client.update_pod_sandbox_resources(pod_update("f" * 64, shelf="lower")))
+    assert unknown.code is Code.NOT_FOUND
+
+
+async def test_a_pod_that_moves_makes_room_and_needs_room(world: World):
+    few = CLASSES.replace("mutable: true, classes: [upper", "mutable: true, capacity: {upper: 1}, classes: [upper")
+    await world.configure(few)
+    (first, _), (second, _) = await world.pod(shelf="upper"), await world.pod(shelf="lower")
+    up = pod_update(second, shelf="upper")
+    assert (await refused(world.client.update_pod_sandbox_resources(up))).code is Code.RESOURCE_EXHAUSTED
+    await world.client.update_pod_sandbox_resources(pod_update(first, shelf="lower"))
+    await world.client.update_pod_sandbox_resources(up)
+    assert [(await world.pod_classes(one))["shelf"] for one in (first, second)] == ["lower", "upper"]
 
 
 async def test_an_update_to_a_class_that_is_full_or_unknown_changes_nothing(world: World):

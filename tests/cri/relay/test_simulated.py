@@ -42,7 +42,7 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.faults import Fault, Faults, Latency
 from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.model.hardware.named import tiny2
-from tests.cri.pods import container, pod
+from tests.cri.pods import container, pod, pod_update
 from tests.cri.pods import container as container_config
 from tests.cri.providers.trees import TreeKernel, plant
 from tests.cri.relay.processes import container_classes, shown
@@ -806,6 +806,34 @@ async def test_sandboxes_are_told_too_to_a_provider_and_a_relay_that_come_back(w
     await world.start()
     await until(lambda: world.turbo.calls)
     assert [call[:2] for call in world.turbo.calls] == [("enter", "low")]
+
+
+async def test_a_provider_is_asked_to_move_a_whole_pod_and_back_when_that_fails(world: World):
+    world.turbo.level = Level.POD
+    world.turbo.news += 1
+    await until(lambda: world.relay.keeper.catalog.offers["turbo"].level is Level.POD)
+    sandbox = await world.client.run_pod_sandbox(pod(classes={"turbo": "low"}))
+    world.turbo.calls.clear()
+
+    async def turbo() -> str:
+        return shown((await world.client.pod_sandbox_status(sandbox)).status.qos_resources)["turbo"]
+
+    await world.client.update_pod_sandbox_resources(pod_update(sandbox, turbo="high"))
+    assert (await turbo(), world.turbo.calls) == ("high", [("move", "low", "high")])
+    await world.crash()
+    await world.start()
+    assert await turbo() == "high", "a relay that comes back knows of the change"
+    amounts = pod_update(sandbox, turbo="low")
+    amounts.resources.cpu_shares = 512
+    await world.client.update_pod_sandbox_resources(amounts)  # the rest of a request is the runtime's
+    assert world.runtime.core.sandboxes[sandbox].config.linux.resources.cpu_shares == 512
+    assert await turbo() == "low"
+    world.turbo.broken = "move"
+    assert (
+        "turbo cannot move"
+        in (await refused(world.client.update_pod_sandbox_resources(pod_update(sandbox, turbo="high")))).details
+    )
+    assert await turbo() == "low"
 
 
 async def test_a_provider_says_by_itself_what_is_new(world: World, monkeypatch: pytest.MonkeyPatch):

@@ -61,6 +61,7 @@ from kubeqos.node.pod.effects import (
     StopSandbox,
     Tick,
     UpdateResources,
+    UpdateSandbox,
     WriteStatus,
 )
 from kubeqos.node.pod.machine import Core
@@ -74,8 +75,8 @@ __all__ = [
     "Look", "Observed", "Playbook", "PodGone", "PodSet", "PodsListed", "Promised", "Record", "Refusal", "Release",
     "RemoveContainer", "RemoveSandbox", "Resize", "RoomMade", "RunHook", "RunProbe", "RunSandbox", "SeenContainer",
     "SeenPod", "SeenSandbox", "Shortage", "Stage", "StartContainer", "StatusFacts", "StopContainer", "StopSandbox",
-    "Tick", "UpdateResources", "WriteStatus", "after", "at", "done", "ended", "event", "failed", "finishes", "look",
-    "machine", "pod", "running", "status", "unless", "wakes",
+    "Tick", "UpdateResources", "UpdateSandbox", "WriteStatus", "after", "at", "done", "ended", "event", "failed",
+    "finishes", "look", "machine", "pod", "running", "status", "unless", "wakes",
 ]  # fmt: skip
 
 START = 1_700_000_000.0
@@ -366,5 +367,6 @@ ANSWERS: Mapping[type, Callable[[Playbook, Any], fx.Result]] = {
     StopSandbox: _nothing,
     RemoveSandbox: _nothing,
     UpdateResources: _nothing,
+    UpdateSandbox: _nothing,
     Release: _nothing,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeqos.node.pod.resize import changed_containers, resources_changed, resources_of, with_resources
+from kubeqos.node.pod.resize import resources_changed, resources_of, to_be_told, with_resources
 from tests.node.pod.playbook import (
     Allocation,
     Look,
@@ -13,6 +13,7 @@ from tests.node.pod.playbook import (
     Refusal,
     Resize,
     UpdateResources,
+    UpdateSandbox,
     after,
     done,
     event,
@@ -32,7 +33,14 @@ def sized(cpu: str, generation: int = 1) -> dict[str, Any]:
     return raw
 
 
+def networked(cls: str, generation: int = 1) -> dict[str, Any]:
+    raw = sized("1", generation)
+    raw["spec"]["qosResources"] = [{"name": "network", "class": cls}]
+    return raw
+
+
 UPDATE = UpdateResources("web", "main", "main-0")
+SANDBOX = UpdateSandbox("web", "sandbox-0")
 
 
 def test_a_resize_is_reserved_and_then_told_to_who_is_concerned() -> None:
@@ -92,6 +100,32 @@ def test_an_update_that_fails_is_told_and_tried_again() -> None:
     assert book >> after(1) << UPDATE
 
 
+def test_classes_of_a_whole_pod_are_told_to_its_sandbox() -> None:
+    book = running(networked("slow"))
+    assert (
+        book
+        >> PodSet(networked("fast", 2))
+        << Resize("web", 2)
+        >> done(Resize("web", 2), Allocation(networked("fast", 2), frozenset({""})))
+        << [SANDBOX, status(conditions=[{"type": "PodResizeInProgress", "status": "True"}])]
+        >> failed(SANDBOX, "the switch is busy")
+        << [event("ResizeError", "the switch is busy"), wakes(1)]
+        >> after(1)
+        << SANDBOX
+        >> done(SANDBOX)
+        << Look("web")
+    )
+    assert not book.core.pods["web"].updates
+
+
+def test_a_sandbox_that_is_not_there_is_made_with_what_its_pod_has() -> None:
+    book = Playbook(running(networked("slow")).core)
+    record = book.core.pods["web"]
+    book >> PodSet(networked("fast", 2)) << Resize("web", 2)
+    record.sandbox = None
+    assert not record.has_now("") and record.has_now("main") and not record.has_now("nobody")
+
+
 def test_who_does_not_run_need_not_be_told() -> None:
     raw = sized("1")
     book = Playbook(running(raw).core)
@@ -113,9 +147,11 @@ def test_what_of_a_pod_can_be_resized() -> None:
     raw = sized("1")
     assert set(resources_of(raw)) == {"", "main", "other"}
     assert not resources_changed(raw, raw) and not resources_changed(raw, sized("1", 7))
-    assert resources_changed(raw, sized("2")) and changed_containers(raw, sized("2")) == {"main"}
+    assert resources_changed(raw, sized("2")) and to_be_told(raw, sized("2")) == {"main"}
     of_pod = {**raw, "spec": {**raw["spec"], "resources": {"requests": {"cpu": "3"}}}}
-    assert changed_containers(raw, of_pod) == {"main", "other"}
+    assert to_be_told(raw, of_pod) == {"main", "other"}
+    assert to_be_told(raw, networked("fast")) == {"", "main", "other"}
+    assert to_be_told(networked("fast"), networked("fast", 2)) == set()
 
 
 def test_a_pod_as_if_it_asked_for_what_an_older_ledger_says() -> None:

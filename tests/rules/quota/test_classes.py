@@ -322,13 +322,21 @@ def test_a_pod_asks_in_one_place(cluster: Offline) -> None:
     assert said.endswith("A pod requests them in spec.qosResources.")
 
 
-def test_classes_of_a_whole_pod_are_not_changed_while_it_runs(cluster: Offline) -> None:
-    stored = cluster.apply(networked("a", "slow")).object
+def test_classes_of_a_whole_pod_are_changed_and_never_taken_away(cluster: Offline) -> None:
+    raw = networked("a", "slow")
+    with_classes(raw["spec"], network="slow", storage="fast")
+    stored = cluster.apply(raw).object
     assert stored is not None
+    less = deepcopy(stored)
+    del less["spec"]["qosResources"][0]
+    assert why(cluster.update(less, "pods", subresource="resize")) == (
+        'Pod "a" is invalid: spec.qosResources: Forbidden: classes may be changed, not removed'
+    )
     wanted = deepcopy(stored)
     wanted["spec"]["qosResources"][0]["class"] = "normal"
-    assert why(cluster.update(wanted, "pods", subresource="resize")) == (
-        'Pod "a" is invalid: spec.qosResources: Forbidden: '
-        "classes of a whole pod cannot be changed; change a container's in its resources, or make a new pod"
-    )
-    assert cluster.update(deepcopy(stored), "pods", subresource="resize").ok
+    changed = cluster.update(wanted, "pods", subresource="resize").object
+    assert changed is not None and changed["spec"]["qosResources"][0] == {"name": "network", "class": "normal"}
+    unknowing = {**deepcopy(changed), "spec": {**changed["spec"]}}
+    del unknowing["spec"]["qosResources"]
+    kept = cluster.update(unknowing, "pods", subresource="resize").object
+    assert kept is not None and kept["spec"]["qosResources"] == changed["spec"]["qosResources"]

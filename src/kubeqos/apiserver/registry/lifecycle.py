@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from kubeqos.codec import JsonObject
 from kubeqos.model.timestamps import seconds_of
+from kubeqos.rules.qos.allocated import resized_spec
 from kubeqos.web.identity import Identity
 
 Create = Callable[[JsonObject], None]
@@ -99,23 +100,10 @@ def keep_all(new: JsonObject, old: JsonObject) -> None:
 
 
 def _pod_resized(new: JsonObject, old: JsonObject) -> None:
-    """A resize writes the resources of containers and of the pod, and nothing else."""
+    """A resize writes the resources of containers and of the pod, its classes among them, and nothing else."""
     asked = new.get("spec") or {}
     keep_all(new, old)
-    spec = new["spec"] = dict(old.get("spec") or {})
-    for group in ("containers", "initContainers"):
-        wanted, had = asked.get(group) or [], spec.get(group) or []
-        if [c.get("name") for c in wanted] != [c["name"] for c in had]:
-            spec[group] = wanted  # validation says what is wrong with it
-        elif had:
-            spec[group] = [_with_resources(c, new) for c, new in zip(had, wanted, strict=True)]
-    if "resources" in asked or "resources" in spec:
-        spec["resources"] = asked.get("resources") or {}
-
-
-def _with_resources(container: JsonObject, asked: JsonObject) -> JsonObject:
-    changed = {**container, "resources": asked.get("resources") or {}, "resizePolicy": asked.get("resizePolicy")}
-    return {field: value for field, value in changed.items() if value is not None}
+    new["spec"] = resized_spec(asked, old.get("spec") or {})
 
 
 def _pod_debugged(new: JsonObject, old: JsonObject) -> None:

@@ -622,20 +622,26 @@ class UpdatePodSandboxResourcesRequest(google.protobuf.message.Message):
     POD_SANDBOX_ID_FIELD_NUMBER: builtins.int
     OVERHEAD_FIELD_NUMBER: builtins.int
     RESOURCES_FIELD_NUMBER: builtins.int
+    QOS_RESOURCES_FIELD_NUMBER: builtins.int
     pod_sandbox_id: builtins.str
     @property
     def overhead(self) -> kubeqos.cri.proto.types_pb2.LinuxContainerResources: ...
     @property
     def resources(self) -> kubeqos.cri.proto.types_pb2.LinuxContainerResources: ...
+    @property
+    def qos_resources(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kubeqos.cri.proto.classes_pb2.PodQOSResource]:
+        """KEP-3008, Beta, which gives it no tag: checked as a whole before anything of this request is applied."""
+
     def __init__(
         self,
         *,
         pod_sandbox_id: builtins.str = ...,
         overhead: kubeqos.cri.proto.types_pb2.LinuxContainerResources | None = ...,
         resources: kubeqos.cri.proto.types_pb2.LinuxContainerResources | None = ...,
+        qos_resources: collections.abc.Iterable[kubeqos.cri.proto.classes_pb2.PodQOSResource] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["overhead", b"overhead", "resources", b"resources"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["overhead", b"overhead", "pod_sandbox_id", b"pod_sandbox_id", "resources", b"resources"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["overhead", b"overhead", "pod_sandbox_id", b"pod_sandbox_id", "qos_resources", b"qos_resources", "resources", b"resources"]) -> None: ...
 
 Global___UpdatePodSandboxResourcesRequest: typing_extensions.TypeAlias = UpdatePodSandboxResourcesRequest
 

@@ -34,6 +34,8 @@ from kubeqos.logs import logger
 CUT_OFF = (CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE)
 """Ends of a call that leave open what the runtime has done."""
 Remove = Callable[[str], Awaitable[None]]
+Tell = Callable[[contextlib.AsyncExitStack], Awaitable[bytes]]
+"""Lets the runtime know of an update; what takes that back goes onto the stack."""
 log = logger("kubeqos.relay")
 
 
@@ -83,6 +85,7 @@ class ClassService:
                 path("CreateContainer"): self.create_container,
                 path("StartContainer"): self.starts.start_container,
                 path("UpdateContainerResources"): self.update_container_resources,
+                path("UpdatePodSandboxResources"): self.update_pod_sandbox_resources,
                 path("StopContainer"): self.stop_container,
                 path("RemoveContainer"): self.remove_container,
                 path("StopPodSandbox"): self.stop_pod_sandbox,
@@ -204,12 +207,33 @@ class ClassService:
                 holder = await self._located(holder)
             change = self._change(key, holder, wishes, _updated(holder.subject, request))
             await self._agree(change)
-            self.holders.put(key, change.holder)
-            try:
-                return await self._carry_out(request, change, holder, forward)
-            except BaseException:
-                self.holders.put(key, holder)
-                raise
+            request.ClearField("qos_resources")
+
+            async def tell(way_back: contextlib.AsyncExitStack) -> bytes:
+                return await self._forward_update(request, change.holder, holder, forward, way_back)
+
+            return await self._carry_out(change, holder, tell)
+
+    async def update_pod_sandbox_resources(self, data: bytes, forward: Forward) -> bytes:
+        """Classes of a whole pod are moved here; the runtime hears of what else there is (KEP-3008, Beta)."""
+        request = cri.UpdatePodSandboxResourcesRequest.FromString(data)
+        key, wishes = request.pod_sandbox_id, messages.wishes_of(request.qos_resources)
+        if not wishes:
+            return await forward(data)
+        request.ClearField("qos_resources")
+        await until_ready(self.keeper)
+        async with self.keeper.lock(key):
+            holder = self.holders.get(key) or Holder(Subject(Level.POD, key))
+            if holder.place is None:
+                holder = dataclasses.replace(holder, place=await self._place(holder.subject) or Place())
+            change = self._change(key, holder, wishes, holder.subject)
+            await self._agree(change)
+
+            async def tell(_way_back: contextlib.AsyncExitStack) -> bytes:
+                only_classes = request == cri.UpdatePodSandboxResourcesRequest(pod_sandbox_id=key)
+                return b"" if only_classes else await forward(request.SerializeToString())
+
+            return await self._carry_out(change, holder, tell)
 
     def _change(self, key: str, holder: Holder, wishes: Sequence[Wish], subject: Subject) -> core.Change:
         change = core.change(self.catalog.offers, self.holders, key, holder, wishes, subject)
@@ -227,19 +251,18 @@ class ClassService:
         if isinstance(agreed, ClassRefusal):
             raise CallDenied(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}; nothing was updated")
 
-    async def _carry_out(
-        self, request: cri.UpdateContainerResourcesRequest, change: core.Change, before: Holder, forward: Forward
-    ) -> bytes:
+    async def _carry_out(self, change: core.Change, before: Holder, tell: Tell) -> bytes:
         """Move, let the runtime update, save. What was done is undone, last first, when a later step fails."""
         holder, place = change.holder, change.holder.place
         moves = change.moves if place else ()
-        request.ClearField("qos_resources")
+        self.holders.put(holder.subject.id, holder)
         try:
             async with contextlib.AsyncExitStack() as way_back:
                 way_back.callback(self.keeper.settled, holder.subject)
+                way_back.callback(self.holders.put, holder.subject.id, before)
                 await enforce.move(self.catalog, holder.subject, place or Place(), moves)
                 way_back.push_async_callback(enforce.move_back, self.catalog, holder.subject, place or Place(), moves)
-                answer = await self._forward_update(request, holder, before, forward, way_back)
+                answer = await tell(way_back)
                 self.keeper.settle(holder.subject)
                 if holder != before:
                     await self.keeper.save()
@@ -303,14 +326,18 @@ class ClassService:
             await enforce.enter_again(self.catalog, before, before.place)
 
     async def _located(self, holder: Holder) -> Holder:
-        """The holder with its place, if it runs. An unknown id is the runtime's to refuse."""
+        """The holder with its place, if it runs."""
+        place = await self._place(holder.subject)
+        return dataclasses.replace(holder, place=place if place and place.pid else None)
+
+    async def _place(self, subject: Subject) -> Place | None:
+        """Where a subject runs. An unknown id is the runtime's to refuse."""
         try:
-            place = await self.keeper.place(holder.subject)
+            return await self.keeper.place(subject)
         except CallError as error:
             raise CallDenied(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
         except SubjectGone:
-            place = None
-        return dataclasses.replace(holder, place=place if place and place.pid else None)
+            return None
 
     # ---- ending
 

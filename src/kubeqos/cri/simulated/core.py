@@ -11,7 +11,7 @@ import hashlib
 import heapq
 import itertools
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
@@ -21,7 +21,7 @@ from kubeqos.cri.simulated.addresses import Addresses
 from kubeqos.cri.simulated.classes import ClassBook
 from kubeqos.cri.simulated.memory import Candidate, runs_out_ns, victim
 from kubeqos.cri.simulated.program import program_of
-from kubeqos.cri.simulated.script import Load, Script, check_annotations, script_of
+from kubeqos.cri.simulated.script import Load, Script, requested_script
 from kubeqos.cri.simulated.state import (
     KILLED,
     OOM_KILLED,
@@ -37,7 +37,6 @@ from kubeqos.cri.simulated.state import (
     reason_of,
 )
 from kubeqos.cri.simulated.usage import NS, Usage
-from kubeqos.errors import InputError
 from kubeqos.model.machine import Machine
 
 NO_LOAD = Load()
@@ -197,7 +196,7 @@ class Core:
         config.CopyFrom(request.config)  # the caller may go on to change its own
         if not config.metadata.name or not config.metadata.uid:
             raise RuntimeRefused(Code.INVALID_ARGUMENT, "sandbox config must include metadata with name and uid")
-        script = _script(config.annotations)
+        script = requested_script(config.annotations)
         self._scripted_failure(script, config.metadata.uid, "", "RunPodSandbox")
         classes = self.book.requested(Level.POD, config.qos_resources)
         sandbox = Sandbox(self._new_id(now_ns), config, request.runtime_handler, now_ns, "", classes, script)
@@ -245,11 +244,19 @@ class Core:
     def update_pod_sandbox_resources(
         self, request: cri.UpdatePodSandboxResourcesRequest, now_ns: int
     ) -> cri.UpdatePodSandboxResourcesResponse:
-        linux = self.sandbox(request.pod_sandbox_id).config.linux
+        """Everything is checked before anything changes, as for a container."""
+        sandbox = self.sandbox(request.pod_sandbox_id)
+        self._scripted_failure(sandbox.script, sandbox.config.metadata.uid, "", "UpdatePodSandboxResources")
+        moves = self.book.requested(Level.POD, request.qos_resources, sandbox.classes, sandbox.fixed_classes)
+        if moves and sandbox.ready:
+            self.book.release(sandbox.classes)
+            sandbox.classes = {**sandbox.classes, **moves}
+            self.book.take(sandbox.classes)
+            self._tell(now_ns, sandbox, f"updated: {', '.join(f'{name}={cls}' for name, cls in moves.items())}")
         if request.HasField("overhead"):
-            linux.overhead.CopyFrom(request.overhead)
+            sandbox.config.linux.overhead.CopyFrom(request.overhead)
         if request.HasField("resources"):
-            linux.resources.CopyFrom(request.resources)
+            sandbox.config.linux.resources.CopyFrom(request.resources)
         return cri.UpdatePodSandboxResourcesResponse()
 
     # ---- Containers
@@ -262,7 +269,7 @@ class Core:
             raise RuntimeRefused(Code.INVALID_ARGUMENT, "container config must include metadata with a name")
         if not sandbox.ready:
             raise RuntimeRefused(Code.NOT_FOUND, f"sandbox {sandbox.id!r} is not running")
-        script = _script(sandbox.config.annotations, config.metadata.name)
+        script = requested_script(sandbox.config.annotations, config.metadata.name)
         self._scripted_failure(script, sandbox.config.metadata.uid, config.metadata.name, "CreateContainer")
         cgroups.check_resources(config.linux.resources, self.machine)
         earlier = earlier_instances(self.containers.values(), self.sandboxes, sandbox, config.metadata.name)
@@ -406,7 +413,7 @@ class Core:
     def pull(self, request: cri.PullImageRequest) -> str:
         """Fetch an image; fails only by script."""
         config = request.sandbox_config
-        self._scripted_failure(_script(config.annotations), config.metadata.uid, "", "PullImage")
+        self._scripted_failure(requested_script(config.annotations), config.metadata.uid, "", "PullImage")
         return self.image(request.image.image)
 
     def cgroup_path(self, container: Container) -> str:
@@ -488,12 +495,3 @@ class Core:
                 if failure.times is None or count < failure.times:
                     self._failed[uid, container, method] += 1
                     raise RuntimeRefused(failure.code, failure.message)
-
-
-def _script(annotations: Mapping[str, str], container: str = "") -> Script:
-    try:
-        if not container:
-            check_annotations(annotations)
-        return script_of(annotations, container)
-    except InputError as error:
-        raise RuntimeRefused(Code.INVALID_ARGUMENT, error.what) from error

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubeqos.cri.errors import Code
+from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.errors import InputError
 from kubeqos.model.quantity import Quantity
 from kubeqos.model.timestamps import parse_duration
@@ -27,7 +27,7 @@ PREFIX = "simulate.kubeqos.io/"
 FAILABLE = frozenset(
     {
         "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer",
-        "RemoveContainer", "UpdateContainerResources", "ExecSync", "PullImage",
+        "RemoveContainer", "UpdateContainerResources", "UpdatePodSandboxResources", "ExecSync", "PullImage",
     }
 )  # fmt: skip
 
@@ -213,3 +213,13 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "fail": _read_failures,
     "exec": _read_commands,
 }
+
+
+def requested_script(annotations: Mapping[str, str], container: str = "") -> Script:
+    """The script of a request's pod or container; one that cannot be read refuses the request."""
+    try:
+        if not container:
+            check_annotations(annotations)
+        return script_of(annotations, container)
+    except InputError as error:
+        raise RuntimeRefused(Code.INVALID_ARGUMENT, error.what) from error

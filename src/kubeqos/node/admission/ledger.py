@@ -28,7 +28,7 @@ class LedgerEntry:
     name: str
     resources: Mapping[str, Any]
     untold: tuple[str, ...] = ()
-    """Containers that run with what they had before a resize."""
+    """Containers, and perhaps the sandbox, that run with what they had before a resize."""
 
     def shadow(self, uid: str) -> AdmittedPod:
         """A pod of which only the ledger is left, until it is known to be gone."""

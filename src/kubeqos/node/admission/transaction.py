@@ -25,7 +25,7 @@ from kubeqos.node.admission.managers.strangers import make_way
 from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.pod.effects import Allocation, Shortage
 from kubeqos.node.pod.preemption import is_critical
-from kubeqos.node.pod.resize import changed_containers, resources_of, with_resources
+from kubeqos.node.pod.resize import resources_of, to_be_told, with_resources
 from kubeqos.plugins.managers import (
     NOTHING,
     AdmittedPod,
@@ -188,7 +188,7 @@ class Admission:
                     refusal = await self._resize_all(old, new)
                     if refusal is not None:
                         return refusal
-                    untold = {*changed_containers(old.raw, new.raw), *self.entries[new.uid].untold}
+                    untold = {*to_be_told(old.raw, new.raw), *self.entries[new.uid].untold}
                     self._enter(new, takes, tuple(sorted(untold)))
                 finally:
                     del self._held.reserved[new.uid]
@@ -213,7 +213,7 @@ class Admission:
                 manager.settle(uid)
 
     async def told(self, uid: str, container: str) -> None:
-        """A container has been brought to what its pod has now."""
+        """A container, or the sandbox, has been brought to what its pod has now."""
         entry = self.entries.get(uid)
         if entry is not None and container in entry.untold:
             self.entries[uid] = replace(entry, untold=tuple(one for one in entry.untold if one != container))

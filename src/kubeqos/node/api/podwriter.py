@@ -25,7 +25,7 @@ LOGGED_PAUSE = 3.0
 """Who is refused so long says so: what is mended sooner was a moment's trouble."""
 PENDING_SECONDS = 0.05
 """A pod that is about to run says so in a moment: its first status waits this long for a better one."""
-OPTIONAL_FIELDS = ("reason", "message", "podIP", "podIPs", "qosResources", "startTime")
+OPTIONAL_FIELDS = ("reason", "message", "podIP", "podIPs", "qosResources", "resources", "startTime")
 OUR_CONDITIONS = ("PodResizePending", "PodResizeInProgress")
 
 

@@ -91,14 +91,27 @@ def sandbox_config(pod: AdmittedPod, attempt: int, context: Context) -> cri.PodS
     config.linux.security_context.namespace_options.CopyFrom(_namespaces(spec))
     for port in _ports(spec):
         config.port_mappings.add(**port)
-    level = [kind.name for kind in context.catalog.of_level(Level.POD)]
-    for name, effective in pod_classes(pod.view.spec, level).items():
-        if effective.class_name is not None:
-            config.qos_resources.add(**{"name": name, "class": effective.class_name})
+    config.qos_resources.extend(_pod_classes(pod, context.catalog))
     if context.catalog.types:
         # For a runtime that knows classes, which need not guess it from cgroups (KEP-3008, Pass on Pod QoS class).
         config.qos_resources.add(**{"name": POD_QOS, "class": pod.qos.value})
     return config
+
+
+def sandbox_update(pod: AdmittedPod, sandbox_id: str, context: Context) -> cri.UpdatePodSandboxResourcesRequest:
+    """The classes that a running pod is brought to; its amounts are in cgroups that are the node's own."""
+    return cri.UpdatePodSandboxResourcesRequest(
+        pod_sandbox_id=sandbox_id, qos_resources=_pod_classes(pod, context.catalog)
+    )
+
+
+def _pod_classes(pod: AdmittedPod, catalog: Catalog) -> list[cri.PodQOSResource]:
+    level = [kind.name for kind in catalog.of_level(Level.POD)]
+    return [
+        cri.PodQOSResource(**{"name": name, "class": effective.class_name})
+        for name, effective in pod_classes(pod.view.spec, level).items()
+        if effective.class_name is not None
+    ]
 
 
 def _pod_labels(pod: AdmittedPod) -> dict[str, str]:

@@ -27,7 +27,8 @@ class _Value(Struct, frozen=True, tag=True, tag_field="kind", omit_defaults=True
 
 
 class Allocation(_Value, frozen=True):
-    """A pod with the resources that were reserved for it, and the containers that have not been told yet."""
+    """A pod with the resources that were reserved for it, and who has not been told yet: containers by name, and the
+    sandbox as `node.pod.resize.SANDBOX`."""
 
     raw: Raw
     untold: frozenset[str] = frozenset()
@@ -194,6 +195,13 @@ class UpdateResources(_Value, frozen=True):
     id: str
 
 
+class UpdateSandbox(_Value, frozen=True):
+    """Bring a pod's sandbox to the classes that its allocated spec asks for."""
+
+    uid: str
+    id: str
+
+
 class Release(_Value, frozen=True):
     """Give back everything that the pod holds."""
 
@@ -250,6 +258,7 @@ Effect = (
     | StopSandbox
     | RemoveSandbox
     | UpdateResources
+    | UpdateSandbox
     | Release
     | Look
     | WriteStatus

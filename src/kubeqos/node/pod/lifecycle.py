@@ -15,6 +15,7 @@ from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.observed import SeenContainer, SeenSandbox, Stage
 from kubeqos.node.pod.probes import due_probes, kill_grace
 from kubeqos.node.pod.record import PROBES, Cause, ContainerRecord, PodRecord, Wait
+from kubeqos.node.pod.resize import SANDBOX
 from kubeqos.node.pod.restarts import crash_message, note_restart, restart_at, runs_again
 
 MINIMUM_GRACE_SECONDS = 2
@@ -38,6 +39,8 @@ def target(effect: fx.Effect) -> str:
             return f"stop/{effect.container}"
         case fx.UpdateResources():
             return f"update/{effect.container}"
+        case fx.UpdateSandbox():
+            return f"update/{SANDBOX}"
         case _:
             return f"{STARTING}{getattr(effect, 'container', '')}"
 
@@ -103,7 +106,7 @@ def keep_running(pod: PodRecord, now: float) -> Plan:
         _bring_up(pod, container, sandbox, plan, now)
     _run_hooks(pod, plan, now)
     _run_probes(pod, plan, now)
-    _update_resources(pod, plan, now)
+    _update_resources(pod, sandbox, plan, now)
     return plan
 
 
@@ -240,8 +243,11 @@ def _run_probes(pod: PodRecord, plan: Plan, now: float) -> None:
                 plan.start(pod, probe, now)
 
 
-def _update_resources(pod: PodRecord, plan: Plan, now: float) -> None:
+def _update_resources(pod: PodRecord, sandbox: SeenSandbox, plan: Plan, now: float) -> None:
     for name in sorted(pod.updates):
+        if name == SANDBOX:
+            plan.start(pod, fx.UpdateSandbox(pod.uid, sandbox.id), now)
+            continue
         container = pod.containers.get(name)
         if container is not None and container.newest is not None and container.live:
             plan.start(pod, fx.UpdateResources(pod.uid, name, container.newest.id), now)

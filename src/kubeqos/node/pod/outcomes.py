@@ -16,6 +16,7 @@ from kubeqos.node.pod.lifecycle import target
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, SeenSandbox, Stage
 from kubeqos.node.pod.probes import note_result
 from kubeqos.node.pod.record import PodRecord, Wait
+from kubeqos.node.pod.resize import SANDBOX
 from kubeqos.plugins.managers import Refusal
 
 RUNTIME_EFFECTS = (
@@ -97,12 +98,17 @@ def _resized(pod: PodRecord, effect: fx.Resize, result: fx.Result, now: float) -
 
 def _allocate(pod: PodRecord, allocation: fx.Allocation) -> None:
     # Who does not run is created with what it should have, so there is nobody to be told.
-    pod.updates |= {name for name in allocation.untold if name in pod.containers and pod.containers[name].live}
+    pod.updates |= {name for name in allocation.untold if pod.has_now(name)}
     pod.allocate(allocation.raw)
 
 
 def _updated(pod: PodRecord, effect: fx.UpdateResources, _result: fx.Result, _now: float) -> None:
     pod.updates.discard(effect.container)
+    pod.told.append(fx.Look(pod.uid))
+
+
+def _sandbox_updated(pod: PodRecord, _effect: fx.UpdateSandbox, _result: fx.Result, _now: float) -> None:
+    pod.updates.discard(SANDBOX)
     pod.told.append(fx.Look(pod.uid))
 
 
@@ -231,6 +237,8 @@ def failed(pod: PodRecord, failure: fx.Failed, now: float) -> None:
         pod.unremovable.add(effect.id)
     elif isinstance(effect, fx.UpdateResources):
         record(pod, "Warning", "ResizeError", message, effect.container)
+    elif isinstance(effect, fx.UpdateSandbox):
+        record(pod, "Warning", "ResizeError", message)
 
 
 def _start_failed(
@@ -279,5 +287,6 @@ _DONE: Mapping[type, Callable[[PodRecord, Any, Any, float], None]] = {
     fx.StopSandbox: _sandbox_down,
     fx.RemoveSandbox: _removed,
     fx.UpdateResources: _updated,
+    fx.UpdateSandbox: _sandbox_updated,
     fx.Release: _released,
 }

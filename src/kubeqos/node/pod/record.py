@@ -19,6 +19,7 @@ from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.model.timestamps import timestamp
 from kubeqos.node.pod.effects import Effect, Raw
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, SeenSandbox, Stage
+from kubeqos.node.pod.resize import SANDBOX
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.qos.podqos import effective_class
 
@@ -204,7 +205,7 @@ class PodRecord:
     """Containers to be stopped while the pod lives on: a failed liveness probe or hook (id → why)."""
     probes: dict[tuple[str, ProbeKind], ProbeState] = field(default_factory=dict)
     updates: set[str] = field(default_factory=set)
-    """Containers whose resources differ from what was last written."""
+    """Containers whose resources differ from what was last written; the sandbox too (`resize.SANDBOX`)."""
     started_at: float = 0.0
     start_time: str = ""
     """The same, as the API writes it."""
@@ -363,6 +364,13 @@ class PodRecord:
         return state is not None and state.id == identity and bool(state.passed)
 
     # ---- What is under way
+
+    def has_now(self, name: str) -> bool:
+        """Whether a container, or the sandbox, may have what was given to it before: one that is not there will be made
+        with what its pod has then."""
+        if name == SANDBOX:
+            return self.sandbox is not None or "sandbox" in self.busy
+        return name in self.containers and self.containers[name].live
 
     def retry_later(self, key: str, now: float) -> float:
         """A runtime call failed: when to try again, later each time."""

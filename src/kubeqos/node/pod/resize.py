@@ -8,13 +8,15 @@ from typing import Any
 from kubeqos.node.pod.effects import Raw
 
 LISTS = ("initContainers", "containers")
+SANDBOX = ""
+"""Among the names of containers: the pod itself, whose classes its sandbox has."""
 
 
 def resources_of(raw: Raw) -> dict[str, Any]:
     """Everything that a resize can change, by container; the pod's own under the empty name."""
     spec = raw.get("spec") or {}
     found: dict[str, Any] = {
-        "": {key: spec[key] for key in ("resources", "qosResources") if spec.get(key)},
+        SANDBOX: {key: spec[key] for key in ("resources", "qosResources") if spec.get(key)},
     }
     for container in _containers(spec):
         found[container.get("name", "")] = container.get("resources") or {}
@@ -26,11 +28,13 @@ def resources_changed(old: Raw, new: Raw) -> bool:
     return old is not new and resources_of(old) != resources_of(new)
 
 
-def changed_containers(old: Raw, new: Raw) -> set[str]:
-    """The containers whose resources differ; all of them when the pod's own do."""
+def to_be_told(old: Raw, new: Raw) -> set[str]:
+    """The containers whose resources differ, all of them when the pod's own do; the sandbox when its classes do."""
     before, after = resources_of(old), resources_of(new)
-    names = {name for name in after if name}
-    return names if before[""] != after[""] else {name for name in names if before.get(name) != after[name]}
+    if before[SANDBOX] == after[SANDBOX]:
+        return {name for name in after if before.get(name) != after[name]}
+    same_classes = before[SANDBOX].get("qosResources") == after[SANDBOX].get("qosResources")
+    return after.keys() - {SANDBOX} if same_classes else set(after)
 
 
 def with_resources(raw: Raw, resources: Mapping[str, Any]) -> Raw:
@@ -38,7 +42,7 @@ def with_resources(raw: Raw, resources: Mapping[str, Any]) -> Raw:
     if resources_of(raw) == resources:
         return raw
     spec = {key: value for key, value in (raw.get("spec") or {}).items() if key not in ("resources", "qosResources")}
-    spec |= resources.get("", {})
+    spec |= resources.get(SANDBOX, {})
     for key in LISTS:
         if spec.get(key):
             spec[key] = [

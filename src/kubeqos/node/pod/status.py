@@ -61,6 +61,10 @@ def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]
     sandbox = pod.newest_sandbox
     if sandbox is not None and sandbox.classes and facts.classes:
         status["qosResources"] = _qos_resources(sandbox.classes)
+    granted = (pod.admitted.raw.get("spec") or {}).get("qosResources") if pod.allocated is not None else None
+    if granted and facts.classes:
+        # As for containers below: what the node has set aside, before there is a sandbox to ask.
+        status["resources"] = {"qosResources": granted}
     return status
 
 

@@ -31,6 +31,7 @@ from kubeqos.node.cri.configs import (
     references,
     resource_update,
     sandbox_config,
+    sandbox_update,
     termination_log,
 )
 from kubeqos.node.cri.observer import (
@@ -44,6 +45,7 @@ from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.machine import Core
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, Stage
 from kubeqos.node.pod.record import PROBES, PodRecord
+from kubeqos.node.pod.resize import SANDBOX
 from kubeqos.node.runtime import volumes
 from kubeqos.node.runtime.contract import KeepsCgroups, Reserves, UpdatesContainers
 from kubeqos.node.runtime.prober import Prober
@@ -110,6 +112,7 @@ class Executor:
             fx.StopContainer: self._stop,
             fx.RemoveContainer: self._remove,
             fx.UpdateResources: self._update,
+            fx.UpdateSandbox: self._update_sandbox,
             fx.RunHook: self._hook,
             fx.RunProbe: self._probe,
         }
@@ -147,7 +150,7 @@ class Executor:
         """What a pod has. Who does not run is created with it, so there is nobody who still has to be told."""
         found = self._admission.allocation(raw)
         for name in sorted(found.untold) if found is not None else ():
-            if name not in pod.containers or not pod.containers[name].live:
+            if not pod.has_now(name):
                 await self._admission.told(pod.uid, name)
         return found
 
@@ -200,6 +203,13 @@ class Executor:
 
     async def _remove_sandbox(self, _pod: PodRecord, effect: fx.RemoveSandbox) -> fx.Result:
         await _if_there(self._runtime.remove_pod_sandbox(effect.id))
+        return None
+
+    async def _update_sandbox(self, pod: PodRecord, effect: fx.UpdateSandbox) -> fx.Result:
+        request = sandbox_update(pod.admitted, effect.id, self._context())
+        if request.qos_resources:
+            await self._runtime.update_pod_sandbox_resources(request)
+        await self._admission.told(pod.uid, SANDBOX)
         return None
 
     # ---- Containers

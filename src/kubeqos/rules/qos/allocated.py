@@ -8,7 +8,7 @@ either until its node says which, and one whose change the node refused stays wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 from kubeqos.model.gotext import quote
 from kubeqos.model.objects import ContainerStatus, ContainerView, PodSpec, PodView, QosResourceRequest, Resources
 from kubeqos.rules.fielderror import FieldError, forbidden
-from kubeqos.rules.qos.classes import ClassKey, demand, raw_classes_asked, requested
+from kubeqos.rules.qos.classes import ClassKey, demand, raw_classes_asked, requested, requested_raw
 from kubeqos.rules.qos.podqos import max_into
 
 _Classes = list[QosResourceRequest]
@@ -35,7 +35,9 @@ def held_spec(pod: PodView) -> PodSpec:
     A container that holds two classes of one resource names that resource twice here, as no spec of a user may.
     """
     spec, status = pod.spec, pod.status
-    if not status.container_statuses and not status.init_container_statuses and not status.qos_resources:
+    granted = status.resources.qos_resources if status.resources is not None else []
+    of_pod = [*granted, *status.qos_resources]
+    if not status.container_statuses and not status.init_container_statuses and not of_pod:
         return spec
     infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions)
     statuses = {one.name: one for one in status.container_statuses}
@@ -55,7 +57,7 @@ def held_spec(pod: PodView) -> PodSpec:
         spec,
         containers=[held(one, statuses.get(one.name)) for one in spec.containers],
         init_containers=[held(one, init.get(one.name), amounts=one.is_sidecar) for one in spec.init_containers],
-        qos_resources=_both(spec.qos_resources, status.qos_resources, pod_wide),
+        qos_resources=_both(spec.qos_resources, of_pod, {*pod_wide, *(one.name for one in granted)}),
     )
 
 
@@ -95,15 +97,31 @@ def _unsaid(own: _Classes, more: _Classes) -> _Classes:
 
 
 def assigned_classes(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a raw container status says of classes: those that the node set aside, those that the runtime reports."""
+    """What a raw status of a container, or of a pod, says of its classes: those that the node set aside, those that the
+    runtime reports."""
     return [*((status.get("resources") or {}).get("qosResources") or ()), *(status.get("qosResources") or ())]
 
 
 def keep_class(status: dict[str, Any], name: str, cls: str) -> None:
-    """Let a raw container status say that this class is set aside too."""
+    """Let a raw status of a container, or of a pod, say that this class is set aside too."""
     if not any(one.get("name") == name and one.get("class") == cls for one in assigned_classes(status)):
         resources = status["resources"] = dict(status.get("resources") or {})
         resources["qosResources"] = [*(resources.get("qosResources") or ()), {"name": name, "class": cls}]
+
+
+def keep_unseen(status: Raw, old: Raw) -> None:
+    """Let a status of a node that has not seen the present spec count what the stored one says is set aside."""
+
+    def granted(one: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+        return (one.get("resources") or {}).get("qosResources") or ()
+
+    for kept in granted(old):
+        keep_class(status, kept.get("name", ""), kept.get("class", ""))
+    for key in ("initContainerStatuses", "containerStatuses"):
+        known = {one.get("name"): one for one in old.get(key) or ()}
+        for one in status.get(key) or ():
+            for kept in granted(known.get(one.get("name"), {})):
+                keep_class(one, kept.get("name", ""), kept.get("class", ""))
 
 
 def _larger(wanted: Resources, status: ContainerStatus, infeasible: bool) -> Resources:
@@ -153,7 +171,7 @@ def resized_spec(wanted: Raw, before: Raw) -> Raw:
     """The spec of a pod with the resources that a resize asks for, and nothing else of what it says."""
     spec = {**before, "resources": wanted.get("resources")}
     if wanted.get("qosResources"):
-        spec["qosResources"] = wanted["qosResources"]  # validation says that they stay
+        spec["qosResources"] = wanted["qosResources"]  # a client that does not know them takes none away (ruling 23)
     for key in ("containers", "initContainers"):
         pairs = [wanted.get(key) or [], before.get(key) or []]
         names = [[container.get("name") for container in containers] for containers in pairs]
@@ -175,20 +193,33 @@ def status_until_told(old: Raw, spec: Raw) -> tuple[Raw, list[FieldError]]:
     The node may be giving it those right now. So they are kept beside what the status says, and a pod of which the node
     has not said anything yet cannot be changed: nobody could tell what it holds.
     """
-    before, status = old.get("spec") or {}, deepcopy(old.get("status") or {})
-    errors = []
+    status = deepcopy(old.get("status") or {})
+    text = "has yet to report the class of {} that the container has; try again when the pod runs"
+    node = f"node {quote(spec['nodeName'])}"
+    unsaid = _kept_until_told(spec, old.get("spec") or {}, status)
+    return status, [forbidden(path, f"{node} {text.format(name)}") for path, name in unsaid]
+
+
+def _kept_until_told(spec: Raw, before: Raw, status: Raw) -> Iterator[tuple[str, str]]:
+    """Let a raw status count the classes that a spec asked for before it changes, until the node reports otherwise.
+
+    Yields (path, resource) of what cannot be changed yet: the node has not said which class there is now.
+    """
+    wide, had_wide = (requested_raw(one.get("qosResources")) for one in (spec, before))
+    of_pod = {one.get("name") for one in assigned_classes(status)}
     for key, told in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
         reported = {one.get("name"): one for one in status.get(told) or ()}
         pairs = zip(spec.get(key) or (), before.get(key) or (), strict=True)
         for index, (container, base) in enumerate(pairs):
             asks, had = raw_classes_asked(spec, container), raw_classes_asked(before, base)
-            changed = [name for name in had if asks.get(name) != had[name]]
             has = reported.get(container["name"], {})
-            for name in changed:
-                if name not in {one.get("name") for one in assigned_classes(has)}:
-                    why = f"node {quote(spec['nodeName'])} has yet to report the class of {name} that the container has"
-                    path = f"spec.{key}[{index}].resources.qosResources"
-                    errors.append(forbidden(path, f"{why}; try again when the pod runs"))
-                else:
+            known = {one.get("name") for one in assigned_classes(has)}
+            own = requested_raw((base.get("resources") or {}).get("qosResources"))
+            for name in (name for name in had if asks.get(name) != had[name]):
+                if name in known:
                     keep_class(has, name, had[name])
-    return status, errors
+                elif name in own or name not in of_pod:
+                    yield f"spec.{key}[{index}].resources.qosResources", name
+    for name in (name for name in had_wide if wide.get(name) != had_wide[name]):
+        if name in of_pod:
+            keep_class(status, name, had_wide[name])

@@ -143,10 +143,16 @@ def requested(requests: Iterable[QosResourceRequest]) -> dict[str, str]:
     return {request.name: request.class_ for request in requests}
 
 
+def requested_raw(requests: Any) -> dict[str, str]:
+    """The same of a raw `qosResources` list."""
+    return {one.get("name", ""): one.get("class", "") for one in requests or ()}
+
+
 def raw_classes_asked(spec: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, str]:
     """Resource → class for a container: what the pod asks for all of them, unless it asks itself (ruling 2)."""
-    own = (container.get("resources") or {}).get("qosResources") or ()
-    return {one.get("name", ""): one.get("class", "") for one in (*(spec.get("qosResources") or ()), *own)}
+    return requested_raw(spec.get("qosResources")) | requested_raw(
+        (container.get("resources") or {}).get("qosResources")
+    )
 
 
 def container_classes(spec: PodSpec, container: ContainerView, container_level: Iterable[str]) -> dict[str, Effective]:

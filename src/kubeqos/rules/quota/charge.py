@@ -145,6 +145,7 @@ def _asks_classes(spec: Raw) -> bool:
 def _assigned_classes(status: Raw) -> list[Any]:
     return [
         status.get("qosResources"),
+        status.get("resources"),
         *(
             (key, one.get("name"), one.get("qosResources"))
             for key in ("containerStatuses", "initContainerStatuses")

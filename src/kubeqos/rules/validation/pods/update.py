@@ -258,7 +258,7 @@ def check_pod_resize(out: Errors, raw: Raw, old: Raw) -> None:
     if not _node_can_resize(old):
         out.append(forbidden("spec", "Pod running on node without support for resize"))
     munged = dict(spec)
-    _check_pod_classes_stay(out, munged, before)
+    _check_pod_classes(out, munged, before)
     _check_pod_level_resize(out, munged, before)
     if not _check_same_containers(out, spec, before):
         return
@@ -271,11 +271,10 @@ def check_pod_resize(out: Errors, raw: Raw, old: Raw) -> None:
         out.append(forbidden("spec", "only cpu and memory resources are mutable"))
 
 
-def _check_pod_classes_stay(out: Errors, munged: dict[str, Any], before: Raw) -> None:
-    """Changing classes of a sandbox is a non-goal of KEP-3008; a container may still choose one of its own."""
-    if not same(munged.get("qosResources") or NO_LIST, before.get("qosResources") or NO_LIST):
-        why = "classes of a whole pod cannot be changed; change a container's in its resources, or make a new pod"
-        out.append(forbidden("spec.qosResources", why))
+def _check_pod_classes(out: Errors, munged: dict[str, Any], before: Raw) -> None:
+    """Whether another class can be had while the pod runs is for the node to say (KEP-3008, Beta)."""
+    if _class_names(before) - _class_names(munged):
+        out.append(forbidden("spec.qosResources", "classes may be changed, not removed"))
     munged.pop("qosResources", None)
     if "qosResources" in before:
         munged["qosResources"] = before["qosResources"]

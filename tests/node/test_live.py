@@ -13,10 +13,11 @@ import pytest
 
 from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
-from kubeqos.client.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
+from kubeqos.client.resources import CONFIG_MAPS, LEASES, NODES, PODS, RUNTIME_CLASSES, Resource
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import FeatureGates
+from kubeqos.model.annotations.wellknown import RUNTIME_HANDLER_ANNOTATION
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.config.assembly import Hosting, assemble
@@ -221,6 +222,58 @@ async def test_a_class_of_a_whole_pod_is_changed_or_refused_by_kubectl(
         assert (refusal["reason"], refusal["message"]) == ("Infeasible", text)
         assert sandbox.classes == {"network": "fast", "storage": "near"}
         await api.delete(PODS, "moves", "default", grace_seconds=1)
+
+
+async def test_the_handler_of_a_runtime_class_decides_which_classes_a_pod_gets(
+    classy_server: LiveServer, tmp_path: Path
+) -> None:
+    """KEP-3008, Beta, integration with RuntimeClasses: from the object to the sandbox."""
+    gates = FeatureGates.parse("QOSResources=true")
+    classes = ClassInfo("gold"), ClassInfo("silver")
+    rdt = Advertisement("rdt", Level.CONTAINER, True, classes, handlers={"kata": frozenset({"silver"})})
+    async with running_agent(classy_server, tmp_path, offers=(rdt,), gates=gates) as (agent, api):
+
+        async def advertised() -> Any:
+            found = ((await _node_with_classes(api) or {}).get("status", {}).get("qosResources") or {}).get(
+                "containerQoSResources"
+            )
+            return found[0].get("runtimeHandlers") if found else None
+
+        assert await until("handlers are advertised", advertised) == [{"name": "kata", "classes": ["silver"]}]
+        boxed = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "boxed"}}
+        await api.create(RUNTIME_CLASSES, {**boxed, "handler": "kata"})
+
+        async def create(name: str, cls: str, **spec: str) -> Any:
+            ask = {"qosResources": [{"name": "rdt", "class": cls}]}
+            raw = bound(name, container(resources=ask))
+            raw["metadata"]["annotations"] = {RUNTIME_HANDLER_ANNOTATION: "claimed"}
+            raw["spec"] |= spec
+            return await api.create(PODS, raw)
+
+        stored = await create("silver", "silver", runtimeClassName="boxed")
+        assert stored["metadata"]["annotations"] == {RUNTIME_HANDLER_ANNOTATION: "kata"}
+        assert "annotations" not in (await create("free", "gold"))["metadata"], "nobody claims a handler"
+        await create("gold", "gold", runtimeClassName="boxed")
+
+        async def phases() -> Any:
+            pods = [await api.get(PODS, name, "default") for name in ("silver", "free", "gold")]
+            found = [(one.get("status") or {}).get("phase") for one in pods]
+            return found if found == ["Running", "Running", "Failed"] else None
+
+        await until("two run and one is refused", phases)
+        refused = (await api.get(PODS, "gold", "default"))["status"]
+        assert refused["message"] == "Pod was rejected: QoS class rdt=gold not available to runtime handler kata"
+        core = agent.runtime.core  # type: ignore[attr-defined]
+        assert {one.config.metadata.name: one.runtime_handler for one in core.sandboxes.values()} == {
+            "silver": "kata",
+            "free": "",
+        }
+        shown = await kubectl(classy_server, "annotate", "pod", "silver", f"{RUNTIME_HANDLER_ANNOTATION}-")
+        assert shown.returncode == 0, shown.stderr
+        kept = (await api.get(PODS, "silver", "default"))["metadata"]["annotations"]
+        assert kept == {RUNTIME_HANDLER_ANNOTATION: "kata"}, "what was written down stays"
+        for name in ("silver", "free", "gold"):
+            await api.delete(PODS, name, "default", grace_seconds=1)
 
 
 async def _node_with_classes(api: HttpApi) -> Any:

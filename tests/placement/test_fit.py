@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kubeqos.model.annotations.topologysummary import Down, TopologySummary
+from kubeqos.model.annotations.wellknown import RUNTIME_HANDLER_ANNOTATION
+from kubeqos.model.objects import PodView
 from kubeqos.placement.findings import DOWN
 from kubeqos.placement.fit import FILTERS, STANDING, counted_message, freed_by
+from kubeqos.rules.qos.classes import catalog, fit
+from kubeqos.rules.runtimeclass import handler_of
 from tests.placement.playbook import PREFERRED, REQUIRED, Raw, classes, container, given, node, pod
 
 UNSCHEDULABLE = "node(s) were unschedulable"
@@ -284,6 +288,19 @@ class TestClasses:
 
     def test_without_the_gate_classes_are_not_looked_at(self) -> None:
         assert given(node("a")).goes_to(pod(uses={"rdt": "gold"}), classes=False) == "a"
+
+    @pytest.mark.parametrize("handler", ["", "kata", "wasm", None])
+    @pytest.mark.parametrize("cls", ["gold", "bronze"])
+    def test_a_runtime_handler_is_offered_what_the_rule_says(self, handler: str | None, cls: str) -> None:
+        """The scheduler and the node agree: the same words, or the same yes (rules.qos.classes.fit)."""
+        offered = [{**GOLD[0], "runtimeHandlers": [{"name": "kata", "classes": ["bronze"]}]}]
+        marks = {RUNTIME_HANDLER_ANNOTATION: handler} if handler else {}
+        raw = pod(uses={"rdt": cls}, annotations=marks, spec={} if handler == "" else {"runtimeClassName": "boxed"})
+        facts, view = node("a", container_classes=offered), PodView.of(raw)
+        expected = fit(view.spec, catalog(facts.view.status.qos_resources), {}, handler_of(view))
+        world = given(facts)
+        assert world.reasons(raw) == ({"a": [one.reason for one in expected]} if expected else {})
+        assert world.now(node("a", container_classes=GOLD)).goes_to(raw) == "a", "a node that no longer says so is seen"
 
     def test_a_class_that_grows_is_seen(self) -> None:
         world = given(node("a", container_classes=GOLD))

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from kubeqos.rules.runtimeclass import apply_runtime_class, overhead_refusal
+from kubeqos.model.annotations.wellknown import RUNTIME_HANDLER_ANNOTATION
+from kubeqos.model.objects import PodView
+from kubeqos.rules.runtimeclass import apply_runtime_class, handler_of, overhead_refusal, write_handler
 
 FIXED = {"overhead": {"podFixed": {"cpu": "100m"}}}
 
@@ -35,3 +37,24 @@ def test_a_class_adds_overhead_nodes_and_tolerations_once() -> None:
         "tolerations": [toleration],
     }
     assert "conflict" in (apply_runtime_class({"nodeSelector": {"kind": "bare"}}, runtime_class) or "")
+
+
+def test_a_pod_says_which_handler_runs_it() -> None:
+    def handler(annotations: dict[str, str], **spec: str) -> str | None:
+        return handler_of(PodView.of({"metadata": {"annotations": annotations}, "spec": spec}))
+
+    written = {RUNTIME_HANDLER_ANNOTATION: "kata"}
+    assert handler(written, runtimeClassName="boxed") == "kata"
+    assert handler({}, runtimeClassName="boxed") is None, "nobody has said"
+    assert handler(written) == "", "a pod without RuntimeClass has the default one, whatever it claims"
+
+
+def test_nobody_claims_a_handler() -> None:
+    metadata: dict[str, Any] = {"annotations": {RUNTIME_HANDLER_ANNOTATION: "runc", "a": "b"}}
+    write_handler(metadata, "kata")
+    assert metadata == {"annotations": {RUNTIME_HANDLER_ANNOTATION: "kata", "a": "b"}}
+    write_handler(metadata, None)
+    assert metadata == {"annotations": {"a": "b"}}
+    bare: dict[str, Any] = {"annotations": {RUNTIME_HANDLER_ANNOTATION: "runc"}}
+    write_handler(bare, None)
+    assert bare == {}

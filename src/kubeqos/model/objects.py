@@ -262,6 +262,7 @@ class PodSpec(View, frozen=True, kw_only=True):
     active_deadline_seconds: int | None = None
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
+    runtime_class_name: str | None = None
     host_network: bool = False
     volumes: list[dict[str, Any]] = []
 
@@ -321,12 +322,20 @@ class QosClassInfo(View, frozen=True, kw_only=True):
     capacity: int = 0
 
 
+class QosHandlerInfo(View, frozen=True, kw_only=True):
+    """The classes of a resource that pods of one runtime handler are offered."""
+
+    name: str
+    classes: list[str] = []
+
+
 class QosResourceInfo(View, frozen=True, kw_only=True):
     """KEP-3008: one QoS-class resource as a node advertises it."""
 
     name: str
     mutable: bool = False
     classes: list[QosClassInfo] = []
+    runtime_handlers: list[QosHandlerInfo] = []
 
 
 class NodeQosResources(View, frozen=True, kw_only=True):

@@ -50,6 +50,8 @@ class Cluster:
         self.resources: dict[str, Column] = {}
         self.cpu, self.memory, self.pods = (self.column(name) for name in ("cpu", "memory", "pods"))
         self.classes: dict[ClassKey, Column] = {}
+        self.withheld: dict[tuple[str | None, str, str], set[int]] = {}
+        """Rows that do not offer a class of a resource to the pods of a runtime handler."""
         self.levels: dict[str, Small] = {}
         self.pools: dict[PoolKey, Column] = {}
         self.rule_sets = Interner[RuleSet]()
@@ -328,8 +330,13 @@ class Cluster:
             column.capacity[row] = NO_CLASS
         for levels in self.levels.values():
             levels[row] = 0
+        for rows in self.withheld.values():
+            rows.discard(row)
         for kind in offered.types.values():
             self.level_column(kind.name)[row] = LEVELS[kind.level]
+            for handler in (None, *kind.handlers) if kind.handlers else ():
+                for cls in (one for one in kind.classes if not kind.is_for(handler, one)):
+                    self.withheld.setdefault((handler, kind.name, cls), set()).add(row)
             for cls, capacity in kind.classes.items():
                 self.class_column((kind.level, kind.name, cls)).capacity[row] = capacity
 

@@ -17,7 +17,7 @@ from kubeqos.placement.indexes import Ints
 from kubeqos.placement.pools import WHOLE, Need, amount_of, pool_need
 from kubeqos.placement.rows import At, ManyRows, Number, OneRow, Truth
 from kubeqos.placement.shape import ClassNeed, Shape
-from kubeqos.rules.qos.classes import ClassKey, Level
+from kubeqos.rules.qos.classes import ClassKey, Level, withheld
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.claims.serving import Served
 
@@ -114,6 +114,7 @@ def class_checks(cluster: Cluster, shape: Shape) -> Iterator[Check]:
         yield from _level_checks(cluster, need.resource, need.asked_by_containers)
         for key, count in class_counts(need):
             yield from _class_checks(cluster, key, count)
+            yield _handler_check(cluster, key, need.handler)
 
 
 def class_counts(need: ClassNeed) -> Iterator[tuple[ClassKey, int]]:
@@ -156,6 +157,17 @@ def _class_checks(cluster: Cluster, key: ClassKey, count: int) -> Iterator[Check
         lambda at: (at.read(column.used), at.read(column.capacity)),
         resolvable=_always,
         waits_for=key,
+    )
+
+
+def _handler_check(cluster: Cluster, key: ClassKey, handler: str | None) -> Check:
+    """A class that the node does not offer to pods of this runtime handler."""
+    level, resource, cls = LEVELS[key[0]], key[1], key[2]
+    levels, rows = cluster.levels, cluster.withheld
+    nobody: set[int] = set()
+    return Check(
+        lambda at: (at.read(levels[resource]) == level) & at.among(rows.get((handler, resource, cls), nobody)),
+        withheld(resource, cls, handler),
     )
 
 

@@ -24,6 +24,7 @@ from kubeqos.model.objects import (
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.qos.classes import ClassKey, Level, demand
 from kubeqos.rules.qos.podqos import QosClass, aggregate, effective_class, effective_requests
+from kubeqos.rules.runtimeclass import handler_of
 from kubeqos.topology.claims.serving import ComputeNeed
 
 # What a container without a request counts for in scoring, so that a node full of such pods does not look empty.
@@ -48,6 +49,8 @@ class ClassNeed:
     """One, or two while a pod is changed in place (`rules.qos.allocated`)."""
     container_classes: Mapping[str, int]
     asked_by_containers: bool
+    handler: str | None = ""
+    """Of the pod's RuntimeClass; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ def compile_shape(
     pod_affinity = affinity.pod_affinity if affinity else None
     pod_anti = affinity.pod_anti_affinity if affinity else None
     qos = effective_class(pod)
-    needs = class_needs(spec) if classes else ()
+    needs = class_needs(spec, handler_of(pod)) if classes else ()
     # Only Guaranteed pods get CPUs and memory of their own (Kubernetes' static policies): others need no alignment.
     guaranteed = qos is QosClass.GUARANTEED
     return Shape(
@@ -243,7 +246,7 @@ def scoring_amounts(spec: PodSpec) -> tuple[int, int]:
     return amounts[0].milli(), amounts[1].value()
 
 
-def class_needs(spec: PodSpec) -> tuple[ClassNeed, ...]:
+def class_needs(spec: PodSpec, handler: str | None = "") -> tuple[ClassNeed, ...]:
     """What the pod needs of each QoS-class resource it names."""
     pod_wide: dict[str, tuple[str, ...]] = {}
     for one in spec.qos_resources:
@@ -267,6 +270,7 @@ def class_needs(spec: PodSpec) -> tuple[ClassNeed, ...]:
                 if resource == name and level is Level.CONTAINER
             },
             name in asked_below,
+            handler,
         )
         for name in names
     )
@@ -360,7 +364,7 @@ def _asks(pod: PodView, qos: QosClass, claims: Hashable, classes: bool) -> Hasha
     )
     marked = tuple(sorted({**only_marks(meta.labels), **only_marks(meta.annotations)}.items()))
     pod_wide = tuple((each.name, each.class_) for each in spec.qos_resources) if classes else ()
-    return (qos, containers, pod_wide, marked, claims)
+    return (qos, containers, pod_wide, handler_of(pod) if classes else "", marked, claims)
 
 
 def _ignored(requests: Mapping[str, int], names: Collection[str], groups: Collection[str]) -> frozenset[str]:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from kubeqos import gates
+from kubeqos.model.annotations.wellknown import RUNTIME_HANDLER_ANNOTATION
 from kubeqos.model.gotext import quote
 from kubeqos.model.objects import PodView
 from kubeqos.rules import limits, quota
@@ -31,7 +32,7 @@ from kubeqos.rules.qos.classfields import class_fields, parts_of_status, status_
 from kubeqos.rules.qos.restoredclasses import restored
 from kubeqos.rules.quota import Charge, Deltas
 from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
-from kubeqos.rules.runtimeclass import apply_runtime_class, overhead_refusal
+from kubeqos.rules.runtimeclass import apply_runtime_class, overhead_refusal, write_handler
 from kubeqos.rules.services.updates import drop_type_dependent, keep_allocated
 from kubeqos.rules.validation import validate, warnings
 from kubeqos.rules.validation.meta import drop_repeated_owners
@@ -287,12 +288,22 @@ def limit_range_name(work: Work) -> RequestRefused | None:
 def runtime_class(work: Work) -> RequestRefused | None:
     """Whoever asks for a RuntimeClass that is not there must not silently get the ordinary runtime."""
     known, name = work.around.runtime_classes, (work.new.get("spec") or {}).get("runtimeClassName")
-    if known is None or name is None:
+    if known is None:
         return None
-    if name not in known:
+    if name is not None and name not in known:
         return refuse(work.request, f"pod rejected: RuntimeClass {quote(name)} not found")
-    wrong = apply_runtime_class(work.new["spec"], known[name])
+    if work.around.gates.enabled(gates.QOS_RESOURCES):
+        write_handler(work.new.setdefault("metadata", {}), known[name].get("handler", "") if name else None)
+    wrong = apply_runtime_class(work.new["spec"], known[name]) if name else None
     return refuse(work.request, wrong) if wrong else None
+
+
+def runtime_handler_stays(work: Work) -> RequestRefused | None:
+    """Which handler runs a pod is for nobody to change, and a client that does not know it takes it not away."""
+    if work.around.gates.enabled(gates.QOS_RESOURCES):
+        had = _annotations(work.request.old or {}).get(RUNTIME_HANDLER_ANNOTATION)
+        write_handler(work.new.setdefault("metadata", {}), had)
+    return None
 
 
 def runtime_overhead(work: Work) -> RequestRefused | None:
@@ -403,7 +414,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (
         pod_priority, pod_tolerations, runtime_class, class_annotations, classes_need_gate, limit_defaults,
     ),
-    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, pod_tolerations, classes_need_gate),
+    (Operation.UPDATE, "pods", ""): (pod_keeps_priority, pod_tolerations, runtime_handler_stays, classes_need_gate),
     (Operation.UPDATE, "pods", "resize"): (limit_defaults, resize_only, classes_need_gate),
     (Operation.UPDATE, "pods", "status"): (status_without_classes, keep_classes_unseen),
     (Operation.UPDATE, "nodes", "status"): (status_without_classes,),

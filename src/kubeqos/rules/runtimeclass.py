@@ -1,13 +1,40 @@
-"""What a RuntimeClass adds to the pods that name it: its overhead, and where such pods can run.
+"""What a RuntimeClass adds to the pods that name it: its overhead, where such pods can run, and who runs them.
 
 Called by admission on creates. A pod that says something else than its class is refused by the caller, in these words.
+The handler is written down on the pod: scheduler, node and whoever explains them then speak of the same one, also when
+the RuntimeClass is gone or made anew with another (KEP-3008, Beta: integration with RuntimeClasses).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from kubeqos.model.annotations.wellknown import RUNTIME_HANDLER_ANNOTATION
+from kubeqos.model.objects import PodView
+
 Raw = dict[str, Any]
+DEFAULT_HANDLER = ""
+
+
+def handler_of(pod: PodView) -> str | None:
+    """The runtime handler of a pod; None where the API server has not said which one its RuntimeClass names."""
+    if not pod.spec.runtime_class_name:
+        return DEFAULT_HANDLER
+    return pod.metadata.annotations.get(RUNTIME_HANDLER_ANNOTATION)
+
+
+def write_handler(metadata: Raw, handler: str | None) -> None:
+    """Let a pod say which handler runs it; without one nobody may claim any."""
+    annotations = dict(metadata.get("annotations") or {})
+    if annotations.get(RUNTIME_HANDLER_ANNOTATION) == handler:
+        return
+    if handler is None:
+        del annotations[RUNTIME_HANDLER_ANNOTATION]
+    else:
+        annotations[RUNTIME_HANDLER_ANNOTATION] = handler
+    metadata["annotations"] = annotations
+    if not annotations:
+        del metadata["annotations"]
 
 
 def apply_runtime_class(spec: Raw, runtime_class: Raw) -> str | None:

@@ -18,11 +18,14 @@ from kubeqos.model.annotations.wellknown import (
     DRIVERS_ANNOTATION,
     MACHINE_ANNOTATION,
     PLACEMENT_ANNOTATION,
+    RUNTIME_HANDLER_ANNOTATION,
     TOPOLOGY_ANNOTATION,
 )
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeView, OwnerReference
 from kubeqos.placement.nodes import NodeFacts
+
+_HANDLER = RUNTIME_HANDLER_ANNOTATION.encode()
 
 
 class _Meta(msgspec.Struct, rename="camel", gc=False):
@@ -40,6 +43,8 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
         text = bytes(self.annotations)
         marked = len(text) > 2 and may_be_marked(text)
         marks = tuple(sorted(only_marks(decode_json(text)).items())) if marked else ()
+        if _HANDLER in text:
+            marks = (*marks, (RUNTIME_HANDLER_ANNOTATION, decode_json(text).get(RUNTIME_HANDLER_ANNOTATION)))
         owners = bytes(self.owner_references)
         if len(owners) <= 2:
             return marks, ()
@@ -103,6 +108,7 @@ class SpecValues(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     active_deadline_seconds: int | None = None
     termination_grace_period_seconds: int | None = None
     restart_policy: str | None = None
+    runtime_class_name: str | None = None
     host_network: bool = False
 
     def key(self) -> bytes:

@@ -23,6 +23,8 @@ class ClassUse:
     mutable: bool
     capacity: int
     used: int
+    not_for: tuple[str, ...] = ()
+    """Runtime handlers whose pods are not offered the class here."""
 
 
 def running_on(pods: Iterable[PodView]) -> dict[str, list[PodView]]:
@@ -110,5 +112,8 @@ def class_use(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, An
         for kind in offered.types.values():
             for cls, capacity in kind.classes.items():
                 count = used[(kind.level, kind.name, cls)]
-                found.append(ClassUse(node.metadata.name, kind.level, kind.name, cls, kind.mutable, capacity, count))
+                not_for = tuple(sorted(one for one in kind.handlers if not kind.is_for(one, cls)))
+                found.append(
+                    ClassUse(node.metadata.name, kind.level, kind.name, cls, kind.mutable, capacity, count, not_for)
+                )
     return found

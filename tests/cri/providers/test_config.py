@@ -137,6 +137,14 @@ async def test_one_name_is_never_offered_at_both_levels(vendor, tmp_path: Path):
         await offers(text, tmp_path)
 
 
+async def test_runtime_handlers_name_classes_that_are_there(vendor, tmp_path: Path):
+    own = "resources: {cpu: {provider: cpu, classes: {a: {}, b: {}}, handlers: {kata: [a], wasm: []}}}"
+    assert (await offers(own, tmp_path))["cpu"].handlers == {"kata": frozenset("a"), "wasm": frozenset()}
+    for text in (own.replace("[a]", "[c]"), "resources: {v: {provider: turbo, config: {}, handlers: {kata: [c]}}}"):
+        with pytest.raises(ConfigurationError, match="no class 'c'"):
+            await offers(text, tmp_path)
+
+
 async def test_an_unknown_provider_is_named(vendor, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="no provider 'turbp' is installed") as caught:
         await offers("resources: {v: {provider: turbp}}", tmp_path)

@@ -49,9 +49,9 @@ class World:
     def config(self, **classes: str) -> cri.PodSandboxConfig:
         return pod(cgroup_parent=self.cgroup_parent, host_network=True, classes=classes)
 
-    async def pod(self, **classes: str) -> tuple[str, cri.PodSandboxConfig]:
+    async def pod(self, runtime_handler: str = "", **classes: str) -> tuple[str, cri.PodSandboxConfig]:
         config = self.config(**classes)
-        sandbox = await self.client.run_pod_sandbox(config)
+        sandbox = await self.client.run_pod_sandbox(config, runtime_handler=runtime_handler)
         self.pods.append(sandbox)
         return sandbox, config
 
@@ -271,6 +271,27 @@ async def test_an_update_to_a_class_that_is_full_or_unknown_changes_nothing(worl
     assert (await world.classes(running))["rdt"] == "bronze"
     status = (await world.client.container_status(running)).status
     assert status.resources.linux.memory_limit_in_bytes == 32 << 20
+
+
+async def test_a_runtime_handler_gets_the_classes_that_are_for_it(world: World):
+    """KEP-3008, Beta: integration with RuntimeClasses."""
+    limited = CLASSES.replace("default: silver,", "default: silver, handlers: {runc: [bronze]},")
+    await world.configure(limited.replace("default: basic,", "default: basic, handlers: {runc: [premium]},"))
+    resources = (await world.client.status()).status.resources
+    told = [*resources.container_qos_resources, *resources.pod_qos_resources]
+    handlers = {info.name: {h.name: list(h.classes) for h in info.runtime_handlers} for info in told}
+    assert handlers == {"rdt": {"runc": ["bronze"]}, "network": {"runc": ["premium"]}, "blockio": {}, "shelf": {}}
+    boxed, free = await world.pod("runc", network="premium"), await world.pod()
+    for call in (world.pod("runc", network="basic"), world.created(boxed, "a", rdt="gold")):
+        error = await refused(call)
+        assert error.code is Code.INVALID_ARGUMENT and "is not for pods of runtime handler 'runc'" in error.details
+    silent, asked = await world.started(boxed, "silent"), await world.started(boxed, "asked", rdt="bronze")
+    assert [(await world.classes(one))["rdt"] for one in (silent, asked)] == ["", "bronze"]
+    change = update(asked, classes={"rdt": "gold"})
+    assert (await refused(world.client.update_container_resources(change))).code is Code.INVALID_ARGUMENT
+    other = await world.started(free, "other", rdt="gold")
+    assert (await world.classes(other))["rdt"] == "gold"
+    assert (await world.pod_classes(free[0]))["network"] == "basic"
 
 
 async def test_implicit_defaults_follow_the_configuration_while_things_run(world: World):

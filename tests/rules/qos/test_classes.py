@@ -36,6 +36,31 @@ def node(**levels: Any) -> Catalog:
     return catalog(convert(levels, NodeQosResources))
 
 
+def test_a_runtime_handler_decides_which_classes_a_node_offers() -> None:
+    boxed = node(
+        containerQoSResources=[
+            {
+                "name": "rdt",
+                "classes": [{"name": "gold", "capacity": 1}, {"name": "silver"}],
+                "runtimeHandlers": [{"name": "kata", "classes": ["silver"]}, {"name": "wasm", "classes": []}],
+            }
+        ]
+    )
+
+    def why(cls: str, handler: str | None, used: int = 0) -> list[str]:
+        pod = spec(containers=[container("c", ("rdt", cls))])
+        return [one.reason for one in fit(pod, boxed, {(Level.CONTAINER, "rdt", "gold"): used}, handler)]
+
+    assert why("gold", "") == why("gold", "runc") == why("silver", "kata") == []
+    assert why("gold", "kata") == ["QoS class rdt=gold not available to runtime handler kata"]
+    assert why("gold", "kata", used=1) == why("gold", "kata"), "to free one would not help"
+    assert why("silver", "wasm") == ["QoS class rdt=silver not available to runtime handler wasm"]
+    assert why("silver", None) == [
+        "QoS class rdt=silver not available to every runtime handler, and the pod's is not known"
+    ]
+    assert why("bronze", "kata") == ["QoS class rdt=bronze not available"]
+
+
 # The node of the proposal's NodeStatus section.
 KEP_NODE = node(
     containerQoSResources=[

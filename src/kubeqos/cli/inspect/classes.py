@@ -146,8 +146,19 @@ def summed(uses: list[ClassUse]) -> str:
 def by_node(uses: list[ClassUse]) -> str:
     """One row per class and node."""
     ordered = sorted(uses, key=lambda use: (use.resource, use.cls, use.node))
+    withheld = any(use.not_for for use in uses)
     return table(
-        ["resource", "class", "level", "mutable", "node", "capacity", "used", "free"],
+        [
+            "resource",
+            "class",
+            "level",
+            "mutable",
+            "node",
+            "capacity",
+            "used",
+            "free",
+            *(["not for"] if withheld else []),
+        ],
         [
             [
                 u.resource,
@@ -156,10 +167,16 @@ def by_node(uses: list[ClassUse]) -> str:
                 "Yes" if u.mutable else "No",
                 u.node,
                 *_amounts(u.capacity, not u.capacity, u.used),
+                *([_handlers(u.not_for)] if withheld else []),
             ]
             for u in ordered
         ],
     )
+
+
+def _handlers(names: tuple[str, ...]) -> str:
+    """Runtime handlers; the default one has no name."""
+    return ", ".join(name or "<default>" for name in names) or "<nobody>"
 
 
 def _amounts(capacity: int, unlimited: bool, used: int) -> tuple[str, int, str]:
@@ -185,4 +202,5 @@ def _plain(use: ClassUse) -> dict[str, object]:
         "mutable": use.mutable,
         "capacity": use.capacity,
         "used": use.used,
+        **({"notForHandlers": list(use.not_for)} if use.not_for else {}),
     }

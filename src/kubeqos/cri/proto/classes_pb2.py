@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fkubeqos/cri/proto/classes.proto\x12\nruntime.v1\"3\n\x14\x43ontainerQOSResource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63lass\x18\x02 \x01(\t\"-\n\x0ePodQOSResource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63lass\x18\x02 \x01(\t\"\x85\x01\n\rResourcesInfo\x12\x36\n\x11pod_qos_resources\x18\x01 \x03(\x0b\x32\x1b.runtime.v1.QOSResourceInfo\x12<\n\x17\x63ontainer_qos_resources\x18\x02 \x03(\x0b\x32\x1b.runtime.v1.QOSResourceInfo\"c\n\x0fQOSResourceInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07mutable\x18\x02 \x01(\x08\x12\x31\n\x07\x63lasses\x18\x03 \x03(\x0b\x32 .runtime.v1.QOSResourceClassInfo\"6\n\x14QOSResourceClassInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fkubeqos/cri/proto/classes.proto\x12\nruntime.v1\"3\n\x14\x43ontainerQOSResource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63lass\x18\x02 \x01(\t\"-\n\x0ePodQOSResource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63lass\x18\x02 \x01(\t\"\x85\x01\n\rResourcesInfo\x12\x36\n\x11pod_qos_resources\x18\x01 \x03(\x0b\x32\x1b.runtime.v1.QOSResourceInfo\x12<\n\x17\x63ontainer_qos_resources\x18\x02 \x03(\x0b\x32\x1b.runtime.v1.QOSResourceInfo\"\xa2\x01\n\x0fQOSResourceInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07mutable\x18\x02 \x01(\x08\x12\x31\n\x07\x63lasses\x18\x03 \x03(\x0b\x32 .runtime.v1.QOSResourceClassInfo\x12=\n\x10runtime_handlers\x18\xc0\x17 \x03(\x0b\x32\".runtime.v1.QOSResourceHandlerInfo\"7\n\x16QOSResourceHandlerInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x63lasses\x18\x02 \x03(\t\"6\n\x14QOSResourceClassInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PODQOSRESOURCE']._serialized_end=145
   _globals['_RESOURCESINFO']._serialized_start=148
   _globals['_RESOURCESINFO']._serialized_end=281
-  _globals['_QOSRESOURCEINFO']._serialized_start=283
-  _globals['_QOSRESOURCEINFO']._serialized_end=382
-  _globals['_QOSRESOURCECLASSINFO']._serialized_start=384
-  _globals['_QOSRESOURCECLASSINFO']._serialized_end=438
+  _globals['_QOSRESOURCEINFO']._serialized_start=284
+  _globals['_QOSRESOURCEINFO']._serialized_end=446
+  _globals['_QOSRESOURCEHANDLERINFO']._serialized_start=448
+  _globals['_QOSRESOURCEHANDLERINFO']._serialized_end=503
+  _globals['_QOSRESOURCECLASSINFO']._serialized_start=505
+  _globals['_QOSRESOURCECLASSINFO']._serialized_end=559
 # @@protoc_insertion_point(module_scope)

@@ -89,22 +89,50 @@ class QOSResourceInfo(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     MUTABLE_FIELD_NUMBER: builtins.int
     CLASSES_FIELD_NUMBER: builtins.int
+    RUNTIME_HANDLERS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Unique on the node, over both levels."""
     mutable: builtins.bool
     """The class of a running container or sandbox can be changed in place."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___QOSResourceClassInfo]: ...
+    @property
+    def runtime_handlers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___QOSResourceHandlerInfo]:
+        """Runtime handlers whose pods are offered some of the classes only (KEP-3008, Beta: integration with RuntimeClasses,
+        which gives it no tag). Pods of any other handler are offered all of them.
+        """
+
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         mutable: builtins.bool = ...,
         classes: collections.abc.Iterable[Global___QOSResourceClassInfo] | None = ...,
+        runtime_handlers: collections.abc.Iterable[Global___QOSResourceHandlerInfo] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["classes", b"classes", "mutable", b"mutable", "name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["classes", b"classes", "mutable", b"mutable", "name", b"name", "runtime_handlers", b"runtime_handlers"]) -> None: ...
 
 Global___QOSResourceInfo: typing_extensions.TypeAlias = QOSResourceInfo
+
+@typing.final
+class QOSResourceHandlerInfo(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    CLASSES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """As in a RuntimeClass; empty for the default handler."""
+    @property
+    def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        classes: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["classes", b"classes", "name", b"name"]) -> None: ...
+
+Global___QOSResourceHandlerInfo: typing_extensions.TypeAlias = QOSResourceHandlerInfo
 
 @typing.final
 class QOSResourceClassInfo(google.protobuf.message.Message):

@@ -25,6 +25,7 @@ from kubeqos.cri.proto.classes_pb2 import (
     ContainerQOSResource as ContainerQOSResource,
     PodQOSResource as PodQOSResource,
     QOSResourceClassInfo as QOSResourceClassInfo,
+    QOSResourceHandlerInfo as QOSResourceHandlerInfo,
     QOSResourceInfo as QOSResourceInfo,
     ResourcesInfo as ResourcesInfo,
 )

@@ -234,11 +234,17 @@ def _adjusted(offer: Advertisement, spec: ResourceSpec) -> Advertisement:
             raise ConfigurationError(
                 f"no class {name!r} to set a capacity for", where=spec.where, remedy=suggest(name, known)
             )
+    for handler, classes in spec.offer.handlers.items():
+        for name in sorted(classes):
+            if not offer.find(name):
+                known = [info.name for info in offer.classes]
+                what = f"no class {name!r} to give to runtime handler {handler!r}"
+                raise ConfigurationError(what, where=spec.where, remedy=suggest(name, known))
     default = spec.offer.default or offer.default
     if default and not offer.find(default):
         raise ConfigurationError(f"{offer.name}: default {default!r} is not one of its classes", where=spec.where)
     infos = tuple(ClassInfo(info.name, spec.capacity.get(info.name, info.capacity)) for info in offer.classes)
-    return dataclasses.replace(offer, classes=infos, default=default)
+    return dataclasses.replace(offer, classes=infos, default=default, handlers=spec.offer.handlers)
 
 
 def _refuse_twice(first: Advertisement, second: Advertisement, spec: ResourceSpec) -> None:

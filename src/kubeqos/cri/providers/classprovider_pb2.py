@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)kubeqos/cri/providers/classprovider.proto\x12\x18kubeqos.classprovider.v1\"\'\n\x10\x41\x64vertiseRequest\x12\x13\n\x0b\x63onfig_json\x18\x01 \x01(\t\"J\n\x11\x41\x64vertiseResponse\x12\x35\n\tresources\x18\x01 \x03(\x0b\x32\".kubeqos.classprovider.v1.Resource\"\xa2\x01\n\x08Resource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\x05level\x18\x02 \x01(\x0e\x32\x1f.kubeqos.classprovider.v1.Level\x12\x0f\n\x07mutable\x18\x03 \x01(\x08\x12\x30\n\x07\x63lasses\x18\x04 \x03(\x0b\x32\x1f.kubeqos.classprovider.v1.Class\x12\x15\n\rdefault_class\x18\x05 \x01(\t\"\'\n\x05\x43lass\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\x04\"\xec\x01\n\x07Subject\x12.\n\x05level\x18\x01 \x01(\x0e\x32\x1f.kubeqos.classprovider.v1.Level\x12\n\n\x02id\x18\x02 \x01(\t\x12\x12\n\nsandbox_id\x18\x03 \x01(\t\x12\x0f\n\x07pod_uid\x18\x04 \x01(\t\x12\x15\n\rpod_namespace\x18\x05 \x01(\t\x12\x10\n\x08pod_name\x18\x06 \x01(\t\x12\x16\n\x0e\x63ontainer_name\x18\x07 \x01(\t\x12\x12\n\ncpu_shares\x18\x08 \x01(\x03\x12\x1a\n\x12memory_limit_bytes\x18\t \x01(\x03\x12\x0f\n\x07pod_qos\x18\n \x01(\t\"$\n\x05Place\x12\x0b\n\x03pid\x18\x01 \x01(\x03\x12\x0e\n\x06\x63group\x18\x02 \x01(\t\"\xab\x01\n\x0c\x43lassRequest\x12\x32\n\x07subject\x18\x01 \x01(\x0b\x32!.kubeqos.classprovider.v1.Subject\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x12\n\nclass_name\x18\x03 \x01(\t\x12\x11\n\told_class\x18\x04 \x01(\t\x12.\n\x05place\x18\x05 \x01(\x0b\x32\x1f.kubeqos.classprovider.v1.Place\"0\n\rCheckResponse\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\x0e\n\x06remedy\x18\x02 \x01(\t\"\xf1\x03\n\rApplyResponse\x12M\n\x0b\x61nnotations\x18\x01 \x03(\x0b\x32\x38.kubeqos.classprovider.v1.ApplyResponse.AnnotationsEntry\x12\x45\n\x07numbers\x18\x02 \x03(\x0b\x32\x34.kubeqos.classprovider.v1.ApplyResponse.NumbersEntry\x12\x41\n\x05texts\x18\x03 \x03(\x0b\x32\x32.kubeqos.classprovider.v1.ApplyResponse.TextsEntry\x12\x45\n\x07unified\x18\x04 \x03(\x0b\x32\x34.kubeqos.classprovider.v1.ApplyResponse.UnifiedEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cNumbersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a,\n\nTextsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cUnifiedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x06\n\x04\x44one\"\x0f\n\rReportRequest\"C\n\x0eReportResponse\x12\x31\n\x07samples\x18\x01 \x03(\x0b\x32 .kubeqos.classprovider.v1.Sample\"\xb1\x01\n\x06Sample\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04help\x18\x02 \x01(\t\x12<\n\x06labels\x18\x03 \x03(\x0b\x32,.kubeqos.classprovider.v1.Sample.LabelsEntry\x12\r\n\x05value\x18\x04 \x01(\x01\x12\x0f\n\x07\x63ounter\x18\x05 \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*\x1f\n\x05Level\x12\r\n\tCONTAINER\x10\x00\x12\x07\n\x03POD\x10\x01\x32\xfd\x04\n\rClassProvider\x12\x66\n\tAdvertise\x12*.kubeqos.classprovider.v1.AdvertiseRequest\x1a+.kubeqos.classprovider.v1.AdvertiseResponse0\x01\x12X\n\x05\x43heck\x12&.kubeqos.classprovider.v1.ClassRequest\x1a\'.kubeqos.classprovider.v1.CheckResponse\x12X\n\x05\x41pply\x12&.kubeqos.classprovider.v1.ClassRequest\x1a\'.kubeqos.classprovider.v1.ApplyResponse\x12O\n\x05\x45nter\x12&.kubeqos.classprovider.v1.ClassRequest\x1a\x1e.kubeqos.classprovider.v1.Done\x12N\n\x04Move\x12&.kubeqos.classprovider.v1.ClassRequest\x1a\x1e.kubeqos.classprovider.v1.Done\x12[\n\x06Report\x12\'.kubeqos.classprovider.v1.ReportRequest\x1a(.kubeqos.classprovider.v1.ReportResponse\x12R\n\x08Withdraw\x12&.kubeqos.classprovider.v1.ClassRequest\x1a\x1e.kubeqos.classprovider.v1.Doneb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)kubeqos/cri/providers/classprovider.proto\x12\x18kubeqos.classprovider.v1\"\'\n\x10\x41\x64vertiseRequest\x12\x13\n\x0b\x63onfig_json\x18\x01 \x01(\t\"J\n\x11\x41\x64vertiseResponse\x12\x35\n\tresources\x18\x01 \x03(\x0b\x32\".kubeqos.classprovider.v1.Resource\"\xa2\x01\n\x08Resource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\x05level\x18\x02 \x01(\x0e\x32\x1f.kubeqos.classprovider.v1.Level\x12\x0f\n\x07mutable\x18\x03 \x01(\x08\x12\x30\n\x07\x63lasses\x18\x04 \x03(\x0b\x32\x1f.kubeqos.classprovider.v1.Class\x12\x15\n\rdefault_class\x18\x05 \x01(\t\"\'\n\x05\x43lass\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\x04\"\x85\x02\n\x07Subject\x12.\n\x05level\x18\x01 \x01(\x0e\x32\x1f.kubeqos.classprovider.v1.Level\x12\n\n\x02id\x18\x02 \x01(\t\x12\x12\n\nsandbox_id\x18\x03 \x01(\t\x12\x0f\n\x07pod_uid\x18\x04 \x01(\t\x12\x15\n\rpod_namespace\x18\x05 \x01(\t\x12\x10\n\x08pod_name\x18\x06 \x01(\t\x12\x16\n\x0e\x63ontainer_name\x18\x07 \x01(\t\x12\x12\n\ncpu_shares\x18\x08 \x01(\x03\x12\x1a\n\x12memory_limit_bytes\x18\t \x01(\x03\x12\x0f\n\x07pod_qos\x18\n \x01(\t\x12\x17\n\x0fruntime_handler\x18\x0b \x01(\t\"$\n\x05Place\x12\x0b\n\x03pid\x18\x01 \x01(\x03\x12\x0e\n\x06\x63group\x18\x02 \x01(\t\"\xab\x01\n\x0c\x43lassRequest\x12\x32\n\x07subject\x18\x01 \x01(\x0b\x32!.kubeqos.classprovider.v1.Subject\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x12\n\nclass_name\x18\x03 \x01(\t\x12\x11\n\told_class\x18\x04 \x01(\t\x12.\n\x05place\x18\x05 \x01(\x0b\x32\x1f.kubeqos.classprovider.v1.Place\"0\n\rCheckResponse\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\x0e\n\x06remedy\x18\x02 \x01(\t\"\xf1\x03\n\rApplyResponse\x12M\n\x0b\x61nnotations\x18\x01 \x03(\x0b\x32\x38.kubeqos.classprovider.v1.ApplyResponse.AnnotationsEntry\x12\x45\n\x07numbers\x18\x02 \x03(\x0b\x32\x34.kubeqos.classprovider.v1.ApplyResponse.NumbersEntry\x12\x41\n\x05texts\x18\x03 \x03(\x0b\x32\x32.kubeqos.classprovider.v1.ApplyResponse.TextsEntry\x12\x45\n\x07unified\x18\x04 \x03(\x0b\x32\x34.kubeqos.classprovider.v1.ApplyResponse.UnifiedEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cNumbersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a,\n\nTextsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cUnifiedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x06\n\x04\x44one\"\x0f\n\rReportRequest\"C\n\x0eReportResponse\x12\x31\n\x07samples\x18\x01 \x03(\x0b\x32 .kubeqos.classprovider.v1.Sample\"\xb1\x01\n\x06Sample\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04help\x18\x02 \x01(\t\x12<\n\x06labels\x18\x03 \x03(\x0b\x32,.kubeqos.classprovider.v1.Sample.LabelsEntry\x12\r\n\x05value\x18\x04 \x01(\x01\x12\x0f\n\x07\x63ounter\x18\x05 \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*\x1f\n\x05Level\x12\r\n\tCONTAINER\x10\x00\x12\x07\n\x03POD\x10\x01\x32\xfd\x04\n\rClassProvider\x12\x66\n\tAdvertise\x12*.kubeqos.classprovider.v1.AdvertiseRequest\x1a+.kubeqos.classprovider.v1.AdvertiseResponse0\x01\x12X\n\x05\x43heck\x12&.kubeqos.classprovider.v1.ClassRequest\x1a\'.kubeqos.classprovider.v1.CheckResponse\x12X\n\x05\x41pply\x12&.kubeqos.classprovider.v1.ClassRequest\x1a\'.kubeqos.classprovider.v1.ApplyResponse\x12O\n\x05\x45nter\x12&.kubeqos.classprovider.v1.ClassRequest\x1a\x1e.kubeqos.classprovider.v1.Done\x12N\n\x04Move\x12&.kubeqos.classprovider.v1.ClassRequest\x1a\x1e.kubeqos.classprovider.v1.Done\x12[\n\x06Report\x12\'.kubeqos.classprovider.v1.ReportRequest\x1a(.kubeqos.classprovider.v1.ReportResponse\x12R\n\x08Withdraw\x12&.kubeqos.classprovider.v1.ClassRequest\x1a\x1e.kubeqos.classprovider.v1.Doneb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,8 +41,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPLYRESPONSE_UNIFIEDENTRY']._serialized_options = b'8\001'
   _globals['_SAMPLE_LABELSENTRY']._loaded_options = None
   _globals['_SAMPLE_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_LEVEL']._serialized_start=1669
-  _globals['_LEVEL']._serialized_end=1700
+  _globals['_LEVEL']._serialized_start=1694
+  _globals['_LEVEL']._serialized_end=1725
   _globals['_ADVERTISEREQUEST']._serialized_start=71
   _globals['_ADVERTISEREQUEST']._serialized_end=110
   _globals['_ADVERTISERESPONSE']._serialized_start=112
@@ -52,33 +52,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLASS']._serialized_start=353
   _globals['_CLASS']._serialized_end=392
   _globals['_SUBJECT']._serialized_start=395
-  _globals['_SUBJECT']._serialized_end=631
-  _globals['_PLACE']._serialized_start=633
-  _globals['_PLACE']._serialized_end=669
-  _globals['_CLASSREQUEST']._serialized_start=672
-  _globals['_CLASSREQUEST']._serialized_end=843
-  _globals['_CHECKRESPONSE']._serialized_start=845
-  _globals['_CHECKRESPONSE']._serialized_end=893
-  _globals['_APPLYRESPONSE']._serialized_start=896
-  _globals['_APPLYRESPONSE']._serialized_end=1393
-  _globals['_APPLYRESPONSE_ANNOTATIONSENTRY']._serialized_start=1201
-  _globals['_APPLYRESPONSE_ANNOTATIONSENTRY']._serialized_end=1251
-  _globals['_APPLYRESPONSE_NUMBERSENTRY']._serialized_start=1253
-  _globals['_APPLYRESPONSE_NUMBERSENTRY']._serialized_end=1299
-  _globals['_APPLYRESPONSE_TEXTSENTRY']._serialized_start=1301
-  _globals['_APPLYRESPONSE_TEXTSENTRY']._serialized_end=1345
-  _globals['_APPLYRESPONSE_UNIFIEDENTRY']._serialized_start=1347
-  _globals['_APPLYRESPONSE_UNIFIEDENTRY']._serialized_end=1393
-  _globals['_DONE']._serialized_start=1395
-  _globals['_DONE']._serialized_end=1401
-  _globals['_REPORTREQUEST']._serialized_start=1403
-  _globals['_REPORTREQUEST']._serialized_end=1418
-  _globals['_REPORTRESPONSE']._serialized_start=1420
-  _globals['_REPORTRESPONSE']._serialized_end=1487
-  _globals['_SAMPLE']._serialized_start=1490
-  _globals['_SAMPLE']._serialized_end=1667
-  _globals['_SAMPLE_LABELSENTRY']._serialized_start=1622
-  _globals['_SAMPLE_LABELSENTRY']._serialized_end=1667
-  _globals['_CLASSPROVIDER']._serialized_start=1703
-  _globals['_CLASSPROVIDER']._serialized_end=2340
+  _globals['_SUBJECT']._serialized_end=656
+  _globals['_PLACE']._serialized_start=658
+  _globals['_PLACE']._serialized_end=694
+  _globals['_CLASSREQUEST']._serialized_start=697
+  _globals['_CLASSREQUEST']._serialized_end=868
+  _globals['_CHECKRESPONSE']._serialized_start=870
+  _globals['_CHECKRESPONSE']._serialized_end=918
+  _globals['_APPLYRESPONSE']._serialized_start=921
+  _globals['_APPLYRESPONSE']._serialized_end=1418
+  _globals['_APPLYRESPONSE_ANNOTATIONSENTRY']._serialized_start=1226
+  _globals['_APPLYRESPONSE_ANNOTATIONSENTRY']._serialized_end=1276
+  _globals['_APPLYRESPONSE_NUMBERSENTRY']._serialized_start=1278
+  _globals['_APPLYRESPONSE_NUMBERSENTRY']._serialized_end=1324
+  _globals['_APPLYRESPONSE_TEXTSENTRY']._serialized_start=1326
+  _globals['_APPLYRESPONSE_TEXTSENTRY']._serialized_end=1370
+  _globals['_APPLYRESPONSE_UNIFIEDENTRY']._serialized_start=1372
+  _globals['_APPLYRESPONSE_UNIFIEDENTRY']._serialized_end=1418
+  _globals['_DONE']._serialized_start=1420
+  _globals['_DONE']._serialized_end=1426
+  _globals['_REPORTREQUEST']._serialized_start=1428
+  _globals['_REPORTREQUEST']._serialized_end=1443
+  _globals['_REPORTRESPONSE']._serialized_start=1445
+  _globals['_REPORTRESPONSE']._serialized_end=1512
+  _globals['_SAMPLE']._serialized_start=1515
+  _globals['_SAMPLE']._serialized_end=1692
+  _globals['_SAMPLE_LABELSENTRY']._serialized_start=1647
+  _globals['_SAMPLE_LABELSENTRY']._serialized_end=1692
+  _globals['_CLASSPROVIDER']._serialized_start=1728
+  _globals['_CLASSPROVIDER']._serialized_end=2365
 # @@protoc_insertion_point(module_scope)

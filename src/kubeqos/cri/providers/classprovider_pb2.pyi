@@ -131,6 +131,7 @@ class Subject(google.protobuf.message.Message):
     CPU_SHARES_FIELD_NUMBER: builtins.int
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: builtins.int
     POD_QOS_FIELD_NUMBER: builtins.int
+    RUNTIME_HANDLER_FIELD_NUMBER: builtins.int
     level: Global___Level.ValueType
     id: builtins.str
     """Empty until the runtime has made it."""
@@ -143,6 +144,8 @@ class Subject(google.protobuf.message.Message):
     memory_limit_bytes: builtins.int
     pod_qos: builtins.str
     """Guaranteed, Burstable or BestEffort, where the node says so."""
+    runtime_handler: builtins.str
+    """Of the pod's RuntimeClass; empty for the node's default."""
     def __init__(
         self,
         *,
@@ -156,8 +159,9 @@ class Subject(google.protobuf.message.Message):
         cpu_shares: builtins.int = ...,
         memory_limit_bytes: builtins.int = ...,
         pod_qos: builtins.str = ...,
+        runtime_handler: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["container_name", b"container_name", "cpu_shares", b"cpu_shares", "id", b"id", "level", b"level", "memory_limit_bytes", b"memory_limit_bytes", "pod_name", b"pod_name", "pod_namespace", b"pod_namespace", "pod_qos", b"pod_qos", "pod_uid", b"pod_uid", "sandbox_id", b"sandbox_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["container_name", b"container_name", "cpu_shares", b"cpu_shares", "id", b"id", "level", b"level", "memory_limit_bytes", b"memory_limit_bytes", "pod_name", b"pod_name", "pod_namespace", b"pod_namespace", "pod_qos", b"pod_qos", "pod_uid", b"pod_uid", "runtime_handler", b"runtime_handler", "sandbox_id", b"sandbox_id"]) -> None: ...
 
 Global___Subject: typing_extensions.TypeAlias = Subject
 

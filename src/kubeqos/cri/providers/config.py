@@ -5,6 +5,7 @@
         provider: rdt
         default: silver                 # class of containers that ask for none; leave out for none
         capacity: {gold: 2}             # how many containers at once; leave out for unlimited
+        handlers: {kata: [silver]}      # pods of this runtime handler get these classes only; others get all
         annotations: [silver]           # classes that a stock kubelet's pods may ask for by annotation; else none
         config: {partitions: {…}}       # goresctrl's form
       blockio:
@@ -49,7 +50,7 @@ DEFAULT_PREFIX = "kubeqos."
 _RDT_KEYS = ("monitoring", "prefix")
 NAMED = "named"
 _NAMED_KEYS = ("level", "mutable")
-ANNOTATIONS, RETIRED = "annotations", "retired"
+ANNOTATIONS, RETIRED, HANDLERS = "annotations", "retired", "handlers"
 BUILT_IN = ("rdt", "blockio", *presets.KINDS, NAMED)
 
 
@@ -124,7 +125,7 @@ def _parse_resource(name: str, doc: Doc, cgroup_version: int) -> ResourceSpec:
         doc.fail("this name belongs to Kubernetes", "choose another name")
     if not _NAME.fullmatch(name):
         doc.fail(f"{name!r} is not a resource name", "use letters, digits, '-', '_', '.', and one '/' after a domain")
-    common: tuple[str, ...] = ("provider", "default", "capacity")
+    common: tuple[str, ...] = ("provider", "default", "capacity", HANDLERS)
     every = (*common, "endpoint", "config", "classes", ANNOTATIONS, RETIRED, *_RDT_KEYS, *_NAMED_KEYS)
     fields = doc.fields(every)
     provider = fields["provider"].text() if "provider" in fields else ""
@@ -203,7 +204,7 @@ def _vendor(name: str, doc: Doc, fields: Mapping[str, Doc], provider: str) -> Re
     config = fields["config"].plain() if "config" in fields else None
     capacity = _capacity(fields)
     default = fields["default"].text() if "default" in fields else SYSTEM_DEFAULT
-    offer = Advertisement(name, Level.CONTAINER, False, (), default)
+    offer = Advertisement(name, Level.CONTAINER, False, (), default, handlers=_handlers(fields, None))
     return ResourceSpec(offer, VendorSpec(provider, endpoint, config), doc.where, capacity)
 
 
@@ -231,7 +232,20 @@ def _offer(
         fields[RETIRED].fail(f"class {default!r} is the default", "choose another default first")
     infos = tuple(ClassInfo(c, capacity.get(c, 0)) for c in classes)
     opened = _listed(fields, ANNOTATIONS, classes)
-    return Advertisement(name, level, mutable, infos, default, stem, by_annotation=opened, retired=retired)
+    handlers = _handlers(fields, classes)
+    return Advertisement(
+        name, level, mutable, infos, default, stem, by_annotation=opened, retired=retired, handlers=handlers
+    )
+
+
+def _handlers(fields: Mapping[str, Doc], classes: list[str] | None) -> dict[str, frozenset[str]]:
+    """The classes that pods of single runtime handlers get; `classes` None: a vendor's, who names them later."""
+    found = fields[HANDLERS].items() if HANDLERS in fields else {}
+    for doc in found.values():
+        for one in doc.elements() if classes is not None else ():
+            if one.text() not in (classes or ()):
+                one.fail(f"no class {one.text()!r}", suggest(one.text(), classes or ()))
+    return {handler: frozenset(one.text() for one in doc.elements()) for handler, doc in found.items()}
 
 
 def _listed(fields: Mapping[str, Doc], key: str, classes: list[str]) -> frozenset[str]:

@@ -51,6 +51,8 @@ class Advertisement:
     """Classes that annotations may ask for; with none of them annotations are not looked at."""
     retired: frozenset[str] = frozenset()
     """Classes that nobody new gets and no status names: who has one keeps it, over restarts of its container too."""
+    handlers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Runtime handlers whose pods are given some of the classes only; pods of all others are given any."""
 
     scales_shares: bool = False
     """Its classes scale the CPU shares that a container asked for; a status shows those that it asked for."""
@@ -58,6 +60,25 @@ class Advertisement:
     def current(self) -> tuple[ClassInfo, ...]:
         """The classes that are open to everybody."""
         return tuple(c for c in self.classes if c.name not in self.retired) if self.retired else self.classes
+
+    def by_handler(self) -> list[tuple[str, list[str]]]:
+        """Runtime handlers whose pods are given some classes only, and which of those that are open."""
+        current = [one.name for one in self.current()]
+        return [(handler, [cls for cls in current if cls in given]) for handler, given in sorted(self.handlers.items())]
+
+    def is_for(self, handler: str, class_name: str) -> bool:
+        """Whether pods of this runtime handler are given the class."""
+        return handler not in self.handlers or class_name in self.handlers[handler]
+
+    def withheld(self, handler: str, class_name: str) -> str:
+        """Why they are not, in words."""
+        whose = f"pods of runtime handler {handler!r}" if handler else "pods without RuntimeClass"
+        given = ", ".join(sorted(self.handlers[handler])) or "none"
+        return f"class {class_name!r} of QoS resource {self.name!r} is not for {whose}; they get: {given}"
+
+    def default_for(self, handler: str) -> str:
+        """The class of those who ask for none."""
+        return self.default if self.is_for(handler, self.default) else SYSTEM_DEFAULT
 
     def find(self, class_name: str) -> ClassInfo | None:
         return next((c for c in self.classes if c.name == class_name), None)
@@ -78,6 +99,8 @@ class Subject:
     memory_limit_bytes: int = 0
     pod_qos: str = ""
     """Guaranteed, Burstable or BestEffort, where the node says so (KEP-3008, Pass on Pod QoS class)."""
+    runtime_handler: str = ""
+    """Of the pod's RuntimeClass; empty for the node's default."""
 
     def describe(self) -> str:
         pod = f"pod {self.pod_namespace}/{self.pod_name}"

@@ -141,21 +141,22 @@ def grant(
 ) -> dict[str, Assignment] | Denied:
     """The class of every resource of this level: requested, or the implicit default. `fallback` yields to `wishes`."""
     asked = {wish.resource for wish in wishes}
+    handler = subject.runtime_handler if subject else ""
     chosen: dict[str, Assignment] = {}
     for wish in (*wishes, *(w for w in fallback if w.resource not in asked)):
         if wish.resource == POD_QOS:
             continue  # informational; no request fails because of it (KEP-3008, Pass on Pod QoS class)
-        denied = _check_wish(offers, level, wish, chosen) or _check_room(offers, holders, wish)
+        denied = _check_wish(offers, level, wish, chosen, handler) or _check_room(offers, holders, wish)
         if denied is None and not _had(holders, subject, wish):
             denied = _check_current(offers, wish)
         if denied:
             return denied
         chosen[wish.resource] = Assignment(wish.class_name, explicit=True)
-    defaults = {o.name: Assignment(o.default) for o in offers.values() if o.level is level}
+    defaults = {o.name: Assignment(o.default_for(handler)) for o in offers.values() if o.level is level}
     return {**defaults, **chosen}
 
 
-def _check_wish(offers: Offers, level: Level, wish: Wish, chosen: Collection[str]) -> Denied | None:
+def _check_wish(offers: Offers, level: Level, wish: Wish, chosen: Collection[str], handler: str) -> Denied | None:
     offer = offers.get(wish.resource)
     known = [o.name for o in offers.values() if o.level is level]
     if offer is None:
@@ -178,6 +179,8 @@ def _check_wish(offers: Offers, level: Level, wish: Wish, chosen: Collection[str
             INVALID_ARGUMENT,
             f"unavailable class {wish.class_name!r} of QoS resource {wish.resource!r} ({wish.origin}): {hint}",
         )
+    if not offer.is_for(handler, wish.class_name):
+        return Denied(INVALID_ARGUMENT, offer.withheld(handler, wish.class_name))
     return None
 
 
@@ -226,7 +229,7 @@ def change(
     for wish in wishes:
         if wish.resource == POD_QOS:
             continue
-        denied = _check_wish(offers, level, wish, chosen)
+        denied = _check_wish(offers, level, wish, chosen, holder.subject.runtime_handler)
         if denied:
             return denied
         chosen.add(wish.resource)
@@ -272,7 +275,7 @@ def follow(old: Offers, new: Offers, key: str, holder: Holder, redefined: Collec
         if (offer or old[name]).level is not holder.subject.level:
             continue
         before = holder.classes.get(name)
-        after = _reassigned(offer, before, started=started)
+        after = _reassigned(offer, before, holder.subject.runtime_handler, started=started)
         if after is not None:
             classes[name] = after
         left, came = before.class_name if before else "", after.class_name if after else ""
@@ -292,14 +295,16 @@ def adopted(offers: Offers, level: Level, running: bool) -> dict[str, Assignment
     return {o.name: Assignment(o.default if o.mutable or not running else SYSTEM_DEFAULT) for o in own}
 
 
-def _reassigned(offer: Advertisement | None, before: Assignment | None, *, started: bool) -> Assignment | None:
+def _reassigned(
+    offer: Advertisement | None, before: Assignment | None, handler: str, *, started: bool
+) -> Assignment | None:
     """An explicit class stays. An implicit one follows the default, if a running subject can still be moved."""
     if offer is None:
         return None
     if before is not None and before.explicit:
         return before
     if offer.mutable or not started:
-        return Assignment(offer.default)
+        return Assignment(offer.default_for(handler))
     kept = before.class_name if before and offer.find(before.class_name) else SYSTEM_DEFAULT
     return Assignment(kept)
 

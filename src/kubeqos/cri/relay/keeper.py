@@ -330,10 +330,19 @@ def _redefined(old: Catalog, new: Catalog) -> list[str]:
 
 def _sandbox_subject(item: cri.PodSandbox) -> Subject:
     meta = item.metadata
-    return Subject(Level.POD, item.id, "", meta.uid, meta.namespace, meta.name)
+    return Subject(Level.POD, item.id, "", meta.uid, meta.namespace, meta.name, runtime_handler=item.runtime_handler)
 
 
 def _container_subject(item: cri.Container, pod: cri.PodSandbox | None) -> Subject:
-    meta = pod.metadata if pod else cri.PodSandboxMetadata()
-    name = item.metadata.name
-    return Subject(Level.CONTAINER, item.id, item.pod_sandbox_id, meta.uid, meta.namespace, meta.name, name)
+    pod = pod or cri.PodSandbox()
+    meta, name, handler = pod.metadata, item.metadata.name, pod.runtime_handler
+    return Subject(
+        Level.CONTAINER,
+        item.id,
+        item.pod_sandbox_id,
+        meta.uid,
+        meta.namespace,
+        meta.name,
+        name,
+        runtime_handler=handler,
+    )

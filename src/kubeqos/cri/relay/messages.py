@@ -35,14 +35,19 @@ def knows_classes(request: cri.CreateContainerRequest) -> bool:
     return bool(request.config.qos_resources or request.sandbox_config.qos_resources)
 
 
-def sandbox_subject(config: cri.PodSandboxConfig) -> Subject:
-    meta = config.metadata
+def sandbox_subject(request: cri.RunPodSandboxRequest) -> Subject:
+    meta = request.config.metadata
     return Subject(
-        Level.POD, pod_uid=meta.uid, pod_namespace=meta.namespace, pod_name=meta.name, pod_qos=pod_qos(config)
+        Level.POD,
+        pod_uid=meta.uid,
+        pod_namespace=meta.namespace,
+        pod_name=meta.name,
+        pod_qos=pod_qos(request.config),
+        runtime_handler=request.runtime_handler,
     )
 
 
-def container_subject(request: cri.CreateContainerRequest) -> Subject:
+def container_subject(request: cri.CreateContainerRequest, runtime_handler: str) -> Subject:
     meta, resources = request.sandbox_config.metadata, request.config.linux.resources
     return Subject(
         Level.CONTAINER,
@@ -54,6 +59,7 @@ def container_subject(request: cri.CreateContainerRequest) -> Subject:
         cpu_shares=resources.cpu_shares,
         memory_limit_bytes=resources.memory_limit_in_bytes,
         pod_qos=pod_qos(request.sandbox_config),
+        runtime_handler=runtime_handler,
     )
 
 
@@ -145,6 +151,9 @@ def offers_message(offers: Offers) -> cri.ResourcesInfo:
                 name=offer.name,
                 mutable=offer.mutable,
                 classes=[cri.QOSResourceClassInfo(name=c.name, capacity=c.capacity) for c in offer.current()],
+                runtime_handlers=[
+                    cri.QOSResourceHandlerInfo(name=name, classes=given) for name, given in offer.by_handler()
+                ],
             )
             for _, offer in sorted(offers.items())
             if offer.level is level and (offer.current() or not offer.classes)

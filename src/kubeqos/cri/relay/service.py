@@ -98,7 +98,7 @@ class ClassService:
 
     async def run_pod_sandbox(self, data: bytes, forward: Forward) -> bytes:
         request = cri.RunPodSandboxRequest.FromString(data)
-        subject = messages.sandbox_subject(request.config)
+        subject = messages.sandbox_subject(request)
         ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources))
         if not holder.classes:
             self.holders.remove(ticket)
@@ -120,8 +120,8 @@ class ClassService:
 
     async def create_container(self, data: bytes, forward: Forward) -> bytes:
         request = cri.CreateContainerRequest.FromString(data)
-        subject = messages.container_subject(request)
         offers = self.catalog.offers
+        subject = messages.container_subject(request, await self._handler(request.pod_sandbox_id))
         fallback: list[Wish] | Denied = []
         if not messages.knows_classes(request):
             annotations, of_pod = request.config.annotations, request.sandbox_config.annotations
@@ -155,6 +155,18 @@ class ClassService:
                 self.keeper.unanswered += 1
                 pod = f"{subject.pod_namespace}/{subject.pod_name}"
                 log.warning("an annotation asks for a class in vain", pod=pod, annotation=key, reason=why)
+
+    async def _handler(self, sandbox_id: str) -> str:
+        """The runtime handler of a container's pod; asked for where a class depends on it."""
+        if not any(offer.handlers for offer in self.catalog.offers.values()):
+            return ""
+        known = self.holders.get(sandbox_id)
+        if known is not None:
+            return known.subject.runtime_handler
+        try:
+            return (await self.runtime.pod_sandbox_status(sandbox_id)).status.runtime_handler
+        except CallError as error:
+            raise CallDenied(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
 
     async def _reserve(
         self, subject: Subject, wishes: Sequence[Wish], fallback: Sequence[Wish] = ()

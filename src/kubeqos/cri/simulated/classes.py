@@ -65,7 +65,8 @@ class ClassBook:
                 continue  # nothing of it is left for anybody new
             into = out.pod_qos_resources if offer.level is Level.POD else out.container_qos_resources
             classes = [cri.QOSResourceClassInfo(name=c.name, capacity=c.capacity) for c in offer.current()]
-            into.add(name=offer.name, mutable=offer.mutable, classes=classes)
+            handlers = [cri.QOSResourceHandlerInfo(name=name, classes=given) for name, given in offer.by_handler()]
+            into.add(name=offer.name, mutable=offer.mutable, classes=classes, runtime_handlers=handlers)
         return out
 
     def requested(
@@ -75,10 +76,11 @@ class ClassBook:
         held: Mapping[str, str] | None = None,
         fixed_classes: Mapping[str, str] | None = None,
         *,
+        handler: str = "",
         earlier: Iterable[Container] = (),
     ) -> dict[str, str]:
-        """The classes asked for, all of them available, or a refusal. `held`: a subject that would move; `earlier`:
-        instances of it that went before, whose class may be retired by now."""
+        """The classes asked for, all of them available, or a refusal. `held`: a subject that would move; `handler`: of
+        its pod; `earlier`: instances of it that went before, whose class may be retired by now."""
         wanted: dict[str, str] = {}
         for request in requests:
             name, cls = request.name, class_of(request)
@@ -88,9 +90,11 @@ class ClassBook:
                 raise RuntimeRefused(Code.INVALID_ARGUMENT, f"{level.value} QoS resource {name!r} is requested twice")
             self._check_class(level, name, cls)
             if held is None or held.get(name) != cls:
+                if not self.offers[name].is_for(handler, cls):
+                    raise RuntimeRefused(Code.INVALID_ARGUMENT, self.offers[name].withheld(handler, cls))
                 if cls in self.offers[name].retired and all(one.classes.get(name) != cls for one in earlier):
                     self._refuse_retired(name, cls)
-                if held is not None and self._assigned(self.offers[name], held, fixed_classes) != cls:
+                if held is not None and self._assigned(self.offers[name], held, fixed_classes, handler) != cls:
                     self._check_mutable(level, name)
                 self._check_room(name, cls)
             wanted[name] = cls
@@ -130,19 +134,29 @@ class ClassBook:
     def release(self, classes: Mapping[str, str]) -> None:
         self.used.subtract(classes.items())
 
+    def moved(self, classes: Mapping[str, str], moves: Mapping[str, str]) -> dict[str, str]:
+        """The classes of a subject that leaves some of them for others; counted so from now on."""
+        self.release(classes)
+        now = {**classes, **moves}
+        self.take(now)
+        return now
+
     def assigned(
-        self, level: Level, asked: Mapping[str, str], fixed_classes: Mapping[str, str] | None = None
+        self, level: Level, asked: Mapping[str, str], fixed_classes: Mapping[str, str] | None = None, handler: str = ""
     ) -> list[tuple[str, str]]:
         """(resource, class) of everything on offer at this level, implicit defaults included.
 
         `fixed_classes` are those of a subject that runs: what is immutable stays as it was when it started.
         """
-        return [(o.name, self._assigned(o, asked, fixed_classes)) for o in self.offers.values() if o.level is level]
+        own = (offer for offer in self.offers.values() if offer.level is level)
+        return [(offer.name, self._assigned(offer, asked, fixed_classes, handler)) for offer in own]
 
-    def _assigned(self, offer: Advertisement, asked: Mapping[str, str], fixed_classes: Mapping[str, str] | None) -> str:
+    def _assigned(
+        self, offer: Advertisement, asked: Mapping[str, str], fixed_classes: Mapping[str, str] | None, handler: str
+    ) -> str:
         if offer.name in asked:
             return asked[offer.name]
         if offer.mutable or fixed_classes is None:
-            return offer.default
+            return offer.default_for(handler)
         kept = fixed_classes.get(offer.name, SYSTEM_DEFAULT)
-        return kept if offer.find(kept) else SYSTEM_DEFAULT
+        return kept if offer.find(kept) and offer.is_for(handler, kept) else SYSTEM_DEFAULT

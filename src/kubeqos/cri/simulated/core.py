@@ -198,7 +198,7 @@ class Core:
             raise RuntimeRefused(Code.INVALID_ARGUMENT, "sandbox config must include metadata with name and uid")
         script = requested_script(config.annotations)
         self._scripted_failure(script, config.metadata.uid, "", "RunPodSandbox")
-        classes = self.book.requested(Level.POD, config.qos_resources)
+        classes = self.book.requested(Level.POD, config.qos_resources, handler=request.runtime_handler)
         sandbox = Sandbox(self._new_id(now_ns), config, request.runtime_handler, now_ns, "", classes, script)
         self._check_name(name := ("sandbox", *sandbox.name))
         if config.linux.security_context.namespace_options.network != cri.NODE:
@@ -244,14 +244,13 @@ class Core:
     def update_pod_sandbox_resources(
         self, request: cri.UpdatePodSandboxResourcesRequest, now_ns: int
     ) -> cri.UpdatePodSandboxResourcesResponse:
-        """Everything is checked before anything changes, as for a container."""
+        """Checked as a whole before anything changes, as for a container."""
         sandbox = self.sandbox(request.pod_sandbox_id)
         self._scripted_failure(sandbox.script, sandbox.config.metadata.uid, "", "UpdatePodSandboxResources")
-        moves = self.book.requested(Level.POD, request.qos_resources, sandbox.classes, sandbox.fixed_classes)
+        has, fixed, handler = sandbox.classes, sandbox.fixed_classes, sandbox.runtime_handler
+        moves = self.book.requested(Level.POD, request.qos_resources, has, fixed, handler=handler)
         if moves and sandbox.ready:
-            self.book.release(sandbox.classes)
-            sandbox.classes = {**sandbox.classes, **moves}
-            self.book.take(sandbox.classes)
+            sandbox.classes = self.book.moved(sandbox.classes, moves)
             self._tell(now_ns, sandbox, f"updated: {', '.join(f'{name}={cls}' for name, cls in moves.items())}")
         if request.HasField("overhead"):
             sandbox.config.linux.overhead.CopyFrom(request.overhead)
@@ -273,7 +272,8 @@ class Core:
         self._scripted_failure(script, sandbox.config.metadata.uid, config.metadata.name, "CreateContainer")
         cgroups.check_resources(config.linux.resources, self.machine)
         earlier = earlier_instances(self.containers.values(), self.sandboxes, sandbox, config.metadata.name)
-        classes = self.book.requested(Level.CONTAINER, config.qos_resources, earlier=earlier)
+        asked, handler = config.qos_resources, sandbox.runtime_handler
+        classes = self.book.requested(Level.CONTAINER, asked, handler=handler, earlier=earlier)
         container = Container(self._new_id(now_ns), sandbox.id, config, config.linux.resources, classes, now_ns)
         self._check_name(name := self._container_name(sandbox, container))
         self._names[name] = container.id
@@ -360,12 +360,12 @@ class Core:
         self.fail_if_scripted(container, "UpdateContainerResources")
         if container.state is State.EXITED:
             return cri.UpdateContainerResourcesResponse()
-        moves = self.book.requested(Level.CONTAINER, request.qos_resources, container.classes, container.fixed_classes)
+        asked, handler = request.qos_resources, self.sandboxes[container.sandbox_id].runtime_handler
+        has, fixed = container.classes, container.fixed_classes
+        moves = self.book.requested(Level.CONTAINER, asked, has, fixed, handler=handler)
         resources = cgroups.merged(container.resources, request.linux)
         cgroups.check_resources(resources, self.machine)
-        self.book.release(container.classes)
-        container.classes = {**container.classes, **moves}
-        self.book.take(container.classes)
+        container.classes = self.book.moved(container.classes, moves)
         container.resources = resources
         container.limited_ns = now_ns
         self._tell(now_ns, container, f"updated: {cgroups.update_summary(request)}")

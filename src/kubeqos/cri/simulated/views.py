@@ -36,7 +36,8 @@ def sandbox_status(core: Core, sandbox: Sandbox) -> cri.PodSandboxStatus:
     )
     status.linux.namespaces.options.CopyFrom(config.linux.security_context.namespace_options)
     if core.book.offers:
-        for name, cls in core.book.assigned(Level.POD, sandbox.classes, sandbox.fixed_classes):
+        handler = sandbox.runtime_handler
+        for name, cls in core.book.assigned(Level.POD, sandbox.classes, sandbox.fixed_classes, handler):
             status.qos_resources.add(**{"name": name, "class": cls})
     return status
 
@@ -65,7 +66,8 @@ def container_status(core: Core, container: Container) -> cri.ContainerStatus:
         status.reason = container.ended.reason
         status.message = container.ended.message
     if core.book.offers:
-        for name, cls in core.book.assigned(Level.CONTAINER, container.classes, container.fixed_classes):
+        handler = core.sandboxes[container.sandbox_id].runtime_handler
+        for name, cls in core.book.assigned(Level.CONTAINER, container.classes, container.fixed_classes, handler):
             status.resources.qos_resources.add(**{"name": name, "class": cls})
     return status
 

@@ -23,6 +23,9 @@ SERVING_CERTIFICATE_ANNOTATION: Final = "kubeqos.io/serving-authority"
 PLACEMENT_ANNOTATION: Final = "kubeqos.io/placement"
 """On a Pod: why the scheduler chose its node."""
 
+RUNTIME_HANDLER_ANNOTATION: Final = "kubeqos.io/runtime-handler"
+"""On a Pod: the handler of its RuntimeClass when it was created, written by the API server and by nobody else."""
+
 MACHINE_ANNOTATION: Final = "kubeqos.io/machine"
 """On a Node: its machine as JSON (`model.hardware.machinefile`), published by the node agent for `kubeqos map`."""
 

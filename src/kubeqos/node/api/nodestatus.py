@@ -255,6 +255,7 @@ def advertised(info: cri.ResourcesInfo) -> NodeQosResources:
                 "name": one.name,
                 "mutable": one.mutable,
                 "classes": [{"name": cls.name, "capacity": cls.capacity} for cls in one.classes],
+                "runtimeHandlers": [{"name": h.name, "classes": list(h.classes)} for h in one.runtime_handlers],
             }
             for one in resources
         ]
@@ -276,7 +277,13 @@ def qos_resources(catalog: Catalog) -> dict[str, Any]:
             classes = [
                 {"name": name, "capacity": size} if size else {"name": name} for name, size in kind.classes.items()
             ]
-            entries.append({"name": kind.name, "mutable": kind.mutable, "classes": classes})
+            entry = {"name": kind.name, "mutable": kind.mutable, "classes": classes}
+            if kind.handlers:
+                entry["runtimeHandlers"] = [
+                    {"name": name, "classes": [cls for cls in kind.classes if cls in offered]}
+                    for name, offered in sorted(kind.handlers.items())
+                ]
+            entries.append(entry)
         if entries:
             found[key] = entries
     return found

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from kubeqos.client.api import Api
 from kubeqos.client.errors import ApiError
-from kubeqos.client.resources import CONFIG_MAPS, SECRETS
+from kubeqos.client.resources import CONFIG_MAPS, RUNTIME_CLASSES, SECRETS
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
@@ -52,6 +52,7 @@ from kubeqos.node.runtime.prober import Prober
 from kubeqos.node.runtime.tokens import Tokens
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Refusal, StartHook
 from kubeqos.rules.defaults import pull_policy
+from kubeqos.rules.runtimeclass import handler_of
 
 LONGEST_MESSAGE = 4096
 Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]
@@ -194,8 +195,23 @@ class Executor:
             except volumes.MountProblem as problem:
                 raise StartError("FailedMount", problem.what) from problem
         await self.keep_cgroups()
-        identity = await self._runtime.run_pod_sandbox(sandbox_config(admitted, effect.attempt, context))
+        config, handler = sandbox_config(admitted, effect.attempt, context), await self._handler(admitted)
+        identity = await self._runtime.run_pod_sandbox(config, runtime_handler=handler)
         return seen_sandbox((await self._runtime.pod_sandbox_status(identity)).status)
+
+    async def _handler(self, pod: AdmittedPod) -> str:
+        """Who runs a pod: as the API server wrote down, or as its RuntimeClass says now."""
+        handler, name = handler_of(pod.view), pod.view.spec.runtime_class_name
+        if handler is not None or name is None:
+            return handler or ""
+        if self._api is None:
+            raise StartError("FailedCreatePodSandBox", f'no API server to ask for RuntimeClass "{name}"')
+        try:
+            return str((await self._api.get(RUNTIME_CLASSES, name)).get("handler", ""))
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            raise StartError("FailedCreatePodSandBox", f'RuntimeClass "{name}" not found') from error
 
     async def _stop_sandbox(self, _pod: PodRecord, effect: fx.StopSandbox) -> fx.Result:
         await _if_there(self._runtime.stop_pod_sandbox(effect.id))

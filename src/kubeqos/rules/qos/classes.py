@@ -44,6 +44,15 @@ class ResourceType:
     name: str
     mutable: bool
     classes: Mapping[str, int]
+    handlers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Runtime handlers whose pods are offered some of the classes only."""
+
+    def is_for(self, handler: str | None, cls: str) -> bool:
+        """Whether pods of a runtime handler are offered a class. None is a handler that nobody knows: it gets what
+        everybody gets."""
+        if handler is None:
+            return all(cls in offered for offered in self.handlers.values())
+        return handler not in self.handlers or cls in self.handlers[handler]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +93,9 @@ def catalog(
 
 
 def _resource_type(level: Level, info: QosResourceInfo) -> ResourceType:
-    return ResourceType(level, info.name, info.mutable, {entry.name: entry.capacity for entry in info.classes})
+    classes = {entry.name: entry.capacity for entry in info.classes}
+    handlers = {entry.name: frozenset(entry.classes) for entry in info.runtime_handlers}
+    return ResourceType(level, info.name, info.mutable, classes, handlers)
 
 
 def _registration_problem(
@@ -263,8 +274,11 @@ class ClassProblem:
     """Whether evicting other pods could help."""
 
 
-def fit(spec: PodSpec, node: Catalog, used: Mapping[ClassKey, int]) -> list[ClassProblem]:
-    """Everything that stands between the pod's class requests and this node; empty means it fits."""
+def fit(spec: PodSpec, node: Catalog, used: Mapping[ClassKey, int], handler: str | None = "") -> list[ClassProblem]:
+    """Everything that stands between the pod's class requests and this node; empty means it fits.
+
+    `handler` is that of the pod's RuntimeClass (`rules.runtimeclass.handler_of`).
+    """
     problems = level_problems(spec, node)
     container_level = {kind.name for kind in node.of_level(Level.CONTAINER)}
     for (level, name, cls), count in demand(spec, container_level).items():
@@ -273,9 +287,19 @@ def fit(spec: PodSpec, node: Catalog, used: Mapping[ClassKey, int]) -> list[Clas
             problems.append(ClassProblem(name, f"QoS resource {name} not available"))
         elif kind.level is level:
             problem = capacity_problem(kind, cls, count, used.get((level, name, cls), 0))
-            if problem:
+            if cls in kind.classes and not kind.is_for(handler, cls):
+                problems.append(ClassProblem(name, withheld(name, cls, handler)))
+            elif problem:
                 problems.append(problem)
     return problems
+
+
+def withheld(resource: str, cls: str, handler: str | None) -> str:
+    """Why a pod of a runtime handler does not get a class that others get on the same node."""
+    if handler is None:
+        return f"QoS class {resource}={cls} not available to every runtime handler, and the pod's is not known"
+    whose = f"runtime handler {handler}" if handler else "pods without RuntimeClass"
+    return f"QoS class {resource}={cls} not available to {whose}"
 
 
 def level_problems(spec: PodSpec, node: Catalog) -> list[ClassProblem]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kubeqos.model import names
-from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
+from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_found, not_supported, required
 from kubeqos.rules.priority import SYSTEM_CLASSES
 from kubeqos.rules.validation.common import (
     NO_LIST,
@@ -122,6 +122,12 @@ def _check_catalog(out: Errors, path: str, catalog: Raw) -> None:
                 complain(out, f"{where}.name", name, names.qualified_name(name))
             seen.add(name)
             check_class_capacities(out, f"{where}.classes", resource.get("classes") or NO_LIST)
+            known = {one.get("name") for one in resource.get("classes") or NO_LIST}
+            for number, handler in enumerate(resource.get("runtimeHandlers") or NO_LIST):
+                for place, cls in enumerate(handler.get("classes") or NO_LIST):
+                    if cls not in known:
+                        at = f"{where}.runtimeHandlers[{number}].classes[{place}]"
+                        out.append(not_found(at, cls))
 
 
 def check_node_update(out: Errors, raw: Raw, old: Raw) -> None:

@@ -31,7 +31,7 @@ _MOST_DIGITS = 20
 
 
 def pod_subject(pod: nri.PodSandbox) -> Subject:
-    return Subject(Level.POD, pod.id, "", pod.uid, pod.namespace, pod.name)
+    return Subject(Level.POD, pod.id, "", pod.uid, pod.namespace, pod.name, runtime_handler=pod.runtime_handler)
 
 
 def container_subject(pod: nri.PodSandbox, container: nri.Container) -> Subject:
@@ -46,6 +46,7 @@ def container_subject(pod: nri.PodSandbox, container: nri.Container) -> Subject:
         container.name,
         cpu_shares=asked_shares(resources.cpu.shares.value, container.annotations.get(SHARES, "")),
         memory_limit_bytes=max(0, resources.memory.limit.value),
+        runtime_handler=pod.runtime_handler,
     )
 
 

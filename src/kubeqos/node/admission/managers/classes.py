@@ -14,6 +14,7 @@ from kubeqos.model.objects import PodSpec
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerKey, ContainerRef, Grant, NodeResource, Refusal
 from kubeqos.rules.qos.allocated import held_spec, with_classes_of
 from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, demand, fit
+from kubeqos.rules.runtimeclass import handler_of
 from kubeqos.topology.alignment.hints import Hint, Offer
 
 REASON = "QOSResourcesUnavailable"
@@ -47,7 +48,8 @@ class ClassManager:
 
     def unavailable(self, pod: AdmittedPod) -> list[str]:
         """What a pod that runs here asks for and the runtime no longer offers."""
-        return [problem.reason for problem in fit(pod.view.spec, self.catalog, {}) if not problem.resolvable]
+        problems = fit(pod.view.spec, self.catalog, {}, handler_of(pod.view))
+        return [problem.reason for problem in problems if not problem.resolvable]
 
     def lost(self, pod_uid: str, before: Catalog) -> str:
         """What a pod holds and nobody new gets any more, said once: when it has just gone from what is on offer."""
@@ -75,7 +77,7 @@ class ClassManager:
         """Let a pod have the classes that it asks for, beside those that it still has (`rules.qos.allocated`)."""
         mine = self._held.get(pod.uid, {})
         others = {key: count - mine.get(key, 0) for key, count in self._used.items()}
-        problems = fit(pod.view.spec, self.catalog, others)
+        problems = fit(pod.view.spec, self.catalog, others, handler_of(pod.view))
         if problems:
             return Refusal(REASON, "; ".join(problem.reason for problem in problems))
         container_level = {kind.name for kind in self.catalog.of_level(Level.CONTAINER)}

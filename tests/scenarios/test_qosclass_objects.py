@@ -10,6 +10,7 @@ import pytest
 
 from kubeqos.client.http import HttpApi
 from kubeqos.clock import WallClock
+from kubeqos.codec import encode_json
 from kubeqos.gates import FeatureGates
 from kubeqos.model.objects import NodeQosResources, QosResourceInfo
 from kubeqos.node.api.registration import Registration, known_classes
@@ -63,6 +64,27 @@ def test_an_administrator_adds_names_and_says_for_whom(kubectl: Kubectl) -> None
     kubectl("delete", "qosclass", "turbo.high", "turbo.low")
     with pytest.raises(Refused, match='Unsupported value: "turbo"'):
         kubectl("create", "-f", "-", stdin=classy("late", "turbo", "low"))
+
+
+def test_a_resource_is_known_by_an_object_of_its_own(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", str(files("kubeqos.stock") / "crds" / "qosresources.yaml"))
+    kubectl("wait", "--for=condition=Established", "crd/qosresources.kubeqos.io", "--timeout=60s")
+    spec = {"resource": "shelf", "level": "container", "mutable": False, "description": "Where data lies."}
+    raw = {"apiVersion": "kubeqos.io/v1alpha1", "kind": "QOSResource", "metadata": {"name": "shelf"}, "spec": spec}
+    kubectl("create", "-f", "-", stdin=raw)
+    assert kubectl.table("qosresources")[1][:4] == ["shelf", "shelf", "container", "false"]
+    kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Node", "metadata": {"name": "rack"}})
+    stored = classy("stored", "shelf", "upper")
+    stored["spec"]["nodeName"] = "rack"
+    kubectl("create", "-f", "-", stdin=stored)
+    own = {"name": stored["spec"]["containers"][0]["name"]}
+    resources = {"qosResources": [{"name": "shelf", "class": "low"}]}
+    patch = encode_json({"spec": {"containers": [{**own, "resources": resources}]}}).decode()
+    with pytest.raises(Refused, match="classes of shelf may not change while a pod runs"):
+        kubectl("patch", "pod", "stored", "--subresource=resize", "-p", patch)
+    kubectl("delete", "qosresource", "shelf")
+    with pytest.raises(Refused, match='Unsupported value: "shelf"'):
+        kubectl("create", "-f", "-", stdin=classy("late", "shelf", "upper"))
 
 
 async def test_a_node_knows_the_names_that_were_added(live: LiveServer) -> None:

@@ -25,7 +25,8 @@ from kubeqos.cluster.clusterfile import SERVER_GATES, ClusterPlan, NodePlan
 from kubeqos.cluster.instance import SOCKETS_PREFIX, sockets_of
 from kubeqos.cluster.nodes import configuration, start_node
 from kubeqos.codec import JsonObject, decode_json
-from kubeqos.controllers.manager import ControllerManager
+from kubeqos.controllers.classstatus import ClassStatusController
+from kubeqos.controllers.manager import CONTROLLERS, ControllerManager
 from kubeqos.cri.simulated.views import RUNTIME_NAME
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.gates import QOS_RESOURCES
@@ -92,7 +93,8 @@ async def running(
             _start(cluster, "scheduler", cluster.scheduler.run())
             await _ready(cluster, "scheduler", cluster.scheduler.ready)
             progress("scheduler")
-            controllers = ControllerManager(server.local())
+            own = (ClassStatusController,) if definitions else ()  # nobody follows kinds that are not there
+            controllers = ControllerManager(server.local(), controllers=(*CONTROLLERS, *own))
             _start(cluster, "controllers", controllers.run())
             _start(cluster, "pods of the nodes", cluster.pods.run())
             for node in plan.nodes:

@@ -345,6 +345,8 @@ def count_until_told(work: Work) -> RequestRefused | None:
     if not spec.get("nodeName"):
         return None
     status, errors = status_until_told(old, spec)
+    fixed = work.around.class_objects.changes_fixed(spec, old.get("spec") or {})
+    errors = [*(forbidden(*one) for one in fixed), *errors]
     if errors:
         return refuse_invalid(work.request, errors)
     if status:

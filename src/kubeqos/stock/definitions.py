@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from kubeqos.codec import JsonObject, decode_yaml_all
 
-EMBEDDED = ("qosclasses",)
+EMBEDDED = ("qosclasses", "qosresources")
 """Those that our own API server has from the beginning."""
 
 

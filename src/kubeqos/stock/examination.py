@@ -14,7 +14,7 @@ Raw = Mapping[str, Any]
 OLDEST = (1, 29)
 """The first Kubernetes that checks rules of CustomResourceDefinitions, which our kinds have, for good."""
 OK, MISSING, NOTE = "ok", "missing", "note"
-KINDS = ("nodeqoses", "qosclasses", "qosclasslimits", "qosclassquotas")
+KINDS = ("nodeqoses", "qosclasses", "qosclasslimits", "qosclassquotas", "qosresources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def installed(definitions: Iterable[str], deployment: Raw | None, hooks: bool) -
     return [
         Finding("kinds", MISSING, f"not there: {', '.join(missing)}; kubeqos install")
         if missing
-        else Finding("kinds", OK, "all four"),
+        else Finding("kinds", OK, "all of them"),
         Finding("controller", OK, f"{ready} ready")
         if ready
         else Finding("controller", MISSING, "no replica is ready: kubectl -n kubeqos-system get pods"),

@@ -26,7 +26,13 @@ from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
 from kubeqos.rules.qos.classes import WELL_KNOWN
-from kubeqos.rules.qos.classobjects import QOS_CLASSES, QOS_CLASSES_PATH, ClassObjects
+from kubeqos.rules.qos.classobjects import (
+    QOS_CLASSES,
+    QOS_CLASSES_PATH,
+    QOS_RESOURCES,
+    QOS_RESOURCES_PATH,
+    ClassObjects,
+)
 from kubeqos.rules.quota import Charge, Quota, QuotaLedger, charge_of, charge_pod
 from kubeqos.rules.requests import Admitted, Check, ClusterFacts, Operation, Request, RequestRefused
 from kubeqos.rules.services.addresses import DEFAULT_RANGE, ServiceAddresses
@@ -112,10 +118,11 @@ class Chain:
             for stored in self._store.range(kind.prefix).items:
                 obj = decode_json(stored.value)
                 self._remember(kind, obj["metadata"].get("namespace", ""), obj)
-        defined = self.catalog.by_path.get(QOS_CLASSES_PATH)
-        kept = self._store.range(defined.prefix).items if defined is not None else ()
-        self._qos_classes = {obj["metadata"]["name"]: obj for obj in (decode_json(one.value) for one in kept)}
-        self._class_objects = ClassObjects.of(self._qos_classes.values())
+        self._described = {
+            QOS_CLASSES: self._descriptions(QOS_CLASSES_PATH),
+            QOS_RESOURCES: self._descriptions(QOS_RESOURCES_PATH),
+        }
+        self._class_objects = ClassObjects.of(*(objects.values() for objects in self._described.values()))
         for stored in self._store.range(_QUOTA.prefix).items:
             obj = decode_json(stored.value)
             namespace = obj["metadata"]["namespace"]
@@ -194,7 +201,7 @@ class Chain:
 
     def _changed(self, request: Request, obj: JsonObject) -> None:
         kind = _FOLLOWED.get(request.qualified)
-        if request.qualified == QOS_CLASSES:
+        if request.qualified in self._described:
             self._class_changed(request, obj)
         if kind is None:
             return
@@ -221,12 +228,19 @@ class Chain:
             self._priorities.pop(request.name, None)
             self._compiled_priorities = PriorityClasses.of(self._priorities.values())
 
+    def _descriptions(self, path: tuple[str, str, str]) -> dict[str, JsonObject]:
+        """The objects of a kind that somebody may have defined, by name."""
+        defined = self.catalog.by_path.get(path)
+        kept = self._store.range(defined.prefix).items if defined is not None else ()
+        return {obj["metadata"]["name"]: obj for obj in (decode_json(one.value) for one in kept)}
+
     def _class_changed(self, request: Request, obj: JsonObject) -> None:
+        objects = self._described[request.qualified]
         if request.operation is Operation.DELETE:
-            self._qos_classes.pop(request.name, None)
+            objects.pop(request.name, None)
         else:
-            self._qos_classes[request.name] = obj
-        self._class_objects = ClassObjects.of(self._qos_classes.values())
+            objects[request.name] = obj
+        self._class_objects = ClassObjects.of(*(each.values() for each in self._described.values()))
         self._followed += 1
 
     def _remember(self, kind: Kind, namespace: str, obj: JsonObject) -> None:

@@ -119,6 +119,7 @@ RULES: dict[tuple[str, str], list[tuple[frozenset[str], Check]]] = {
     ("certificates.k8s.io", "podcertificaterequests"): [(CREATE, anything), (GET, own), (FOLLOW, selected)],
     ("node.k8s.io", "runtimeclasses"): [(READ, anything)],
     ("kubeqos.io", "qosclasses"): [(READ, anything)],
+    ("kubeqos.io", "qosresources"): [(READ, anything)],
     ("storage.k8s.io", "csidrivers"): [(READ, anything)],
     ("storage.k8s.io", "csinodes"): [(WRITE | {"get", "delete"}, own_node)],
     ("storage.k8s.io", "volumeattachments"): [(GET, own)],

@@ -16,9 +16,10 @@ from kubeqos.clock import NS, Clock
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model.timestamps import micro_timestamp, timestamp
 from kubeqos.rules.qos.classes import WELL_KNOWN, Level
-from kubeqos.rules.qos.classobjects import QOS_CLASSES_PATH, ClassObjects
+from kubeqos.rules.qos.classobjects import QOS_CLASSES_PATH, QOS_RESOURCES_PATH, ClassObjects
 
 QOS_CLASSES = Resource(*QOS_CLASSES_PATH, "QOSClass", namespaced=False)
+QOS_RESOURCES = Resource(*QOS_RESOURCES_PATH, "QOSResource", namespaced=False)
 LEASE_NAMESPACE = "kube-node-lease"
 HEARTBEAT_SECONDS = 300.0
 Status = Callable[[list[Any], str], dict[str, Any]]
@@ -54,13 +55,15 @@ class Registration:
             self._leased_at = now
 
     async def _read_class_objects(self) -> ClassObjects:
+        return ClassObjects.of(await self._described(QOS_CLASSES), await self._described(QOS_RESOURCES))
+
+    async def _described(self, resource: Resource) -> list[JsonObject]:
         try:
-            found = await self._api.list(QOS_CLASSES)
+            return [decode_json(one) for one in (await self._api.list(resource)).items]
         except ApiError as error:
             if not error.not_found:
                 raise
-            return ClassObjects()  # nobody has defined them
-        return ClassObjects.of(map(decode_json, found.items))
+            return []  # nobody has defined them
 
     async def _register(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
         body: JsonObject = {

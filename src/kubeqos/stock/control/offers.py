@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kubeqos.rules.qos.classobjects import ClassTotal
 from kubeqos.stock.names import (
     API_VERSION,
     CLASS,
@@ -70,36 +71,17 @@ def _changes(have: Mapping[str, str], want: Mapping[str, str], domain: str) -> R
 # -- QOSClass objects ----------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Total:
-    """One class over all nodes."""
-
-    level: str = "container"
-    mutable: bool = True
-    nodes: int = 0
-    capacity: int = 0
-    used: int = 0
-    counted: bool = False
-
-    def status(self) -> Raw:
-        told: Raw = {"nodes": self.nodes, "used": self.used}
-        return {**told, "capacity": self.capacity} if self.counted else told
-
-
-def totals(node_qoses: Iterable[Raw]) -> dict[tuple[str, str], Total]:
+def totals(node_qoses: Iterable[Raw]) -> dict[tuple[str, str], ClassTotal]:
     """Every class that some node offers."""
-    found: dict[tuple[str, str], Total] = {}
+    found: dict[tuple[str, str], ClassTotal] = {}
     for one in (each for node_qos in node_qoses for each in _classes(node_qos)):
-        total = found.setdefault((one["resource"], one["class"]), Total(one["level"]))
-        total.nodes += 1
-        total.used += one.get("used") or 0
-        total.capacity += one.get("capacity") or 0
-        total.counted |= bool(one.get("capacity"))
-        total.mutable &= bool(one.get("mutable"))
+        total = found.setdefault((one["resource"], one["class"]), ClassTotal(one["level"]))
+        capacity, used = one.get("capacity") or 0, one.get("used") or 0
+        total.add(capacity=capacity, used=used, mutable=bool(one.get("mutable")))
     return found
 
 
-def class_object(resource: str, name: str, total: Total) -> Raw:
+def class_object(resource: str, name: str, total: ClassTotal) -> Raw:
     """The QOSClass for a class that nobody has described."""
     spec: Raw = {"resource": resource, "class": name, "level": total.level}
     spec |= {"mutable": total.mutable, "counted": total.counted}

@@ -9,11 +9,11 @@ from kubeqos.manifests import parse
 from kubeqos.model.hardware.named import kep80
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.growth.groups import Waiting
 from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.shape import Shape, compile_shape
+from kubeqos.scheduler.snapshot import snapshot
 from kubeqos.simulation.rehearsal import Rehearsed, rehearse_pods
-from kubeqos.simulation.scaleup import Waiting
-from kubeqos.simulation.snapshot import snapshot
 from kubeqos.views.fitting import claims_of, pods_of
 from kubeqos.views.pending import looked_at
 from tests.scheduler.test_claims import Node

@@ -45,7 +45,7 @@ from kubeqos.dashboard.sight import look
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.model.objects import PodView
 from kubeqos.model.timestamps import timestamp
-from kubeqos.simulation.snapshot import snapshot
+from kubeqos.scheduler.snapshot import snapshot
 from kubeqos.views import pending
 from kubeqos.web.identity import Identity
 

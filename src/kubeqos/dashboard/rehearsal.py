@@ -116,8 +116,8 @@ def main() -> None:
 def _fit(task: Fit) -> WhatIfData:
     from kubeqos.codec import decode_json
     from kubeqos.manifests import parse
+    from kubeqos.scheduler.snapshot import snapshot
     from kubeqos.simulation.rehearsal import rehearse_pods
-    from kubeqos.simulation.snapshot import snapshot
     from kubeqos.views.fitting import pods_of
 
     manifests = parse(task.question.manifest, "manifest")

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.growth.groups import Waiting
 from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.preempt import NoPreemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
-from kubeqos.simulation.scaleup import Waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ import msgspec
 from kubeqos.errors import InputError
 from kubeqos.manifests import Manifest
 from kubeqos.model.objects import PodView
+from kubeqos.placement.growth.groups import Waiting
 from kubeqos.rules.priority import PriorityClasses, resolve_priority
 from kubeqos.rules.qos import podqos
 from kubeqos.scheduler.claims import CLAIM_KINDS, Claimed, claimed_in
+from kubeqos.scheduler.snapshot import shape_with_claims
 from kubeqos.simulation.rehearsal import Rehearsed
-from kubeqos.simulation.scaleup import Waiting
-from kubeqos.simulation.snapshot import shape_with_claims
 
 MOST_REPLICAS = 10_000
 _TEMPLATED = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "PodTemplate")

@@ -11,9 +11,9 @@ from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.shape import compile_shape
 from kubeqos.scheduler.claims import Claimed
 from kubeqos.scheduler.explaining import nearest_misses
+from kubeqos.scheduler.snapshot import shape_with_claims, snapshot
 from kubeqos.simulation.quotaremedies import quota_remedies
 from kubeqos.simulation.remedies import refused_by, remedies
-from kubeqos.simulation.snapshot import shape_with_claims, snapshot
 
 UNREADABLE = "nodes, and with them the nearest miss: this user may not list nodes and pods of all namespaces"
 

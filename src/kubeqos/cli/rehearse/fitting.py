@@ -11,8 +11,8 @@ from kubeqos.cli.rehearse.claimed import claimed_now
 from kubeqos.errors import InputError
 from kubeqos.manifests import Manifest, read
 from kubeqos.scheduler.claims import Claimed
+from kubeqos.scheduler.snapshot import snapshot
 from kubeqos.simulation.rehearsal import Rehearsed, rehearse_pods
-from kubeqos.simulation.snapshot import snapshot
 from kubeqos.views.fitting import claims_of, pods_of
 
 _PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"

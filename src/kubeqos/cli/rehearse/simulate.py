@@ -56,8 +56,8 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
 
     The file lists groups: `name`, `max`, and a node `template` with labels, taints, allocatable and qosResources.
     """
-    from kubeqos.simulation.scaleup import rehearse
-    from kubeqos.simulation.snapshot import snapshot
+    from kubeqos.placement.growth.scaleup import rehearse
+    from kubeqos.scheduler.snapshot import snapshot
 
     groups = read_groups(groups_file)
     cluster, waiting = snapshot(target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods"))
@@ -212,7 +212,7 @@ def _write(path: Path, text: str) -> None:
 def read_groups(path: Path) -> list[Any]:
     """Node groups from their file, strictly."""
     from kubeqos.document import read_document
-    from kubeqos.simulation.scaleup import NodeGroup
+    from kubeqos.placement.growth.groups import NodeGroup
 
     doc = read_document(path, "node groups", InputError)
     listed = doc if doc.is_list else doc.fields(("groups",)).get("groups")

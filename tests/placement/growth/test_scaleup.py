@@ -6,10 +6,11 @@ from pathlib import Path
 
 from kubeqos.cli.rehearse.simulate import read_groups
 from kubeqos.placement.cluster import Cluster
-from kubeqos.simulation.scaleup import Waiting, rehearse
+from kubeqos.placement.growth.groups import Waiting
+from kubeqos.placement.growth.scaleup import rehearse
 from tests.placement.test_stories import GOLD, cluster, node, shape
 
-GROUPS = read_groups(Path(__file__).parents[2] / "examples/simulate/groups.yaml")
+GROUPS = read_groups(Path(__file__).parents[3] / "examples/simulate/groups.yaml")
 
 
 def waiting(count: int, **more: object) -> list[Waiting]:

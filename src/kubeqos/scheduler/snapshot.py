@@ -7,11 +7,11 @@ from typing import Any
 
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.growth.groups import Waiting
 from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.shape import Shape, compile_shape
 from kubeqos.scheduler.claims import Claimed, claim_state
 from kubeqos.scheduler.reading import node_facts
-from kubeqos.simulation.scaleup import Waiting
 
 
 def snapshot(

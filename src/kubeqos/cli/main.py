@@ -47,6 +47,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "dashboard": ("kubeqos.cli.inspect.dashboard", "Show the cluster live, in a browser."),
     "top": ("kubeqos.cli.inspect.top", "Show what nodes, pods and classes use."),
+    "autoscale": (
+        "kubeqos.cli.rehearse.autoscale",
+        "Decide how many nodes of which group a cluster needs, its QoS classes included.",
+    ),
     "simulate": ("kubeqos.cli.rehearse.simulate", "Rehearse a change on a copy of the cluster."),
     "import": ("kubeqos.cli.rehearse.importing", "Turn the nodes and pods of a real cluster into a scenario."),
     "defrag": ("kubeqos.cli.change.defrag", "Plan which pods to move so that a node's free CPUs lie together."),

@@ -17,6 +17,9 @@ default.
       drivers: [reference]     # of a node of profile cci
       settings:                # anything else of a NodeConfiguration
         cgroupDriver: systemd
+    - name: burst              # a group that grows and shrinks with what pods wait for: burst-1, burst-2, …
+      machine: laptop8
+      autoscale: {min: 0, max: 5, cost: 2.5, after: 1m}    # cost of one node; idle for so long before it goes
     settings:                  # of every node that does not say otherwise itself
       evictionHard: {memory.available: 10%}
     featureGates: {QOSResourcesStrictNames: true}
@@ -40,13 +43,13 @@ from kubeqos.cri.simulated.classes import offered, read_classes
 from kubeqos.document import Doc, check_kind, read_document
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import GATES, MEMORY_QOS, QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA, FeatureGates
-from kubeqos.model.annotations.wellknown import REAL_MACHINE_TAINT
+from kubeqos.model.annotations.wellknown import NODE_GROUP_LABEL, REAL_MACHINE_TAINT
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.model.hardware.named import MACHINES, hybrid20, kep80
 from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import Machine
-from kubeqos.model.reading import cpu_set
+from kubeqos.model.reading import cpu_set, quantity, seconds
 from kubeqos.node.config.configuration import API_VERSION as NODE_API_VERSION
 from kubeqos.node.config.configuration import KIND as NODE_KIND
 from kubeqos.node.config.configuration import PROFILES, SETTINGS
@@ -110,6 +113,22 @@ class NodePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """Simulated nodes that come and go with what pods wait for."""
+
+    node: NodePlan
+    """One of them, with the name of the group."""
+    least: int
+    most: int
+    cost: float = 1.0
+    idle_seconds: float = 60.0
+
+    def member(self, name: str) -> NodePlan:
+        """A node of the group; the label says whose it is."""
+        return replace(self.node, name=name, labels={**self.node.labels, NODE_GROUP_LABEL: self.node.name})
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """Everything `kubeqos up` starts."""
 
@@ -119,6 +138,7 @@ class ClusterPlan:
     """Features that are on or off in every part of it, by name."""
     profiles: tuple[Profile, ...] = (Profile(),)
     """Of its scheduler."""
+    groups: tuple[GroupPlan, ...] = ()
 
 
 FIELDS: Mapping[str, str] = {
@@ -143,6 +163,9 @@ NODE_FIELDS: Mapping[str, str] = {
     "drivers": "Compute drivers beside a node of profile `cci`, as below; `reference` if left out.",
     "settings": "Anything else of a NodeConfiguration: eviction, reservations, policies, scope, a port, gates of this "
     "node.",
+    "autoscale": "A group that grows and shrinks with what pods wait for, in place of `count`: `min` (0), `max`, "
+    "`cost` of one node (1), and `after`, how long one is unneeded before it goes (1m). Its nodes are NAME-1, NAME-2 "
+    "and so on.",
 }
 """Members of a node."""
 NODE_GATES = (QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA, MEMORY_QOS)
@@ -226,9 +249,14 @@ def load_plan(path: Path) -> ClusterPlan:
     common = fields.get("settings")
     if common is not None:
         _check_settings(common.fields(SETTINGS))
-    nodes = [
-        plan for item in top.required(fields, "nodes").elements() for plan in _read_nodes(item, path.parent, common)
-    ]
+    nodes: list[NodePlan] = []
+    groups: list[GroupPlan] = []
+    for item in top.required(fields, "nodes").elements():
+        if "autoscale" in item.items():
+            groups.append(_read_group(item, path.parent, common))
+            nodes += [groups[-1].member(f"{groups[-1].node.name}-{n}") for n in range(1, groups[-1].least + 1)]
+        else:
+            nodes += _read_nodes(item, path.parent, common)
     names = [plan.name for plan in nodes]
     for name in names:
         if names.count(name) > 1:
@@ -239,7 +267,7 @@ def load_plan(path: Path) -> ClusterPlan:
     )
     gates = _read_gates(fields["featureGates"]) if "featureGates" in fields else {}
     profiles = read_profiles(fields["scheduler"].fields(("profiles",))) if "scheduler" in fields else (Profile(),)
-    return ClusterPlan(tuple(nodes), manifests, gates, profiles)
+    return ClusterPlan(tuple(nodes), manifests, gates, profiles, tuple(groups))
 
 
 def _read_gates(doc: Doc) -> dict[str, bool]:
@@ -254,14 +282,38 @@ def _read_gates(doc: Doc) -> dict[str, bool]:
     return found
 
 
+def _read_group(item: Doc, folder: Path, common: Doc | None) -> GroupPlan:
+    """A group that grows and shrinks."""
+    fields = item.fields(NODE_FIELDS)
+    for key in ("count", "runtime"):
+        if key in fields:
+            fields[key].fail(f"{key} of a group that grows and shrinks", f"remove {key}: autoscale says how many")
+    said = fields["autoscale"].fields(("min", "max", "cost", "after"))
+    least = said["min"].integer(0, MOST_NODES) if "min" in said else 0
+    most = fields["autoscale"].required(said, "max").integer(1, MOST_NODES)
+    if least > most:
+        said["min"].fail(f"{least} is more than max, {most}", "raise max, or lower min")
+    cost = quantity(said["cost"]).milli() / 1000 if "cost" in said else 1.0
+    return GroupPlan(
+        _node_plan(item, fields, folder, common), least, most, cost, seconds(said["after"]) if "after" in said else 60.0
+    )
+
+
 def _read_nodes(item: Doc, folder: Path, common: Doc | None) -> list[NodePlan]:
     fields = item.fields(NODE_FIELDS)
     count = fields["count"].integer(1, MOST_NODES) if "count" in fields else 1
+    plan = _node_plan(item, fields, folder, common)
+    if count == 1:
+        return [plan]
+    return [replace(plan, name=f"{plan.name}-{number}") for number in range(1, count + 1)]
+
+
+def _node_plan(item: Doc, fields: dict[str, Doc], folder: Path, common: Doc | None) -> NodePlan:
     name = item.required(fields, "name").text()
     if "settings" in fields:
         _check_settings(fields["settings"].fields(SETTINGS))
     profile = fields["profile"].one_of(PROFILES) if "profile" in fields else "default"
-    plan = NodePlan(
+    return NodePlan(
         name,
         _machine_of(item, fields, name, folder),
         profile,
@@ -272,9 +324,6 @@ def _read_nodes(item: Doc, folder: Path, common: Doc | None) -> list[NodePlan]:
         _settings(fields.get("settings"), common),
         programs=read_programs(fields, profile, folder.absolute()),
     )
-    if count == 1:
-        return [plan]
-    return [replace(plan, name=f"{plan.name}-{number}") for number in range(1, count + 1)]
 
 
 def _settings(own: Doc | None, common: Doc | None) -> Doc | None:

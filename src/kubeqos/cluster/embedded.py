@@ -21,11 +21,13 @@ from kubeqos.cci.claims.admission import check_claims
 from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import NODES as NODE_OBJECTS
 from kubeqos.client.resources import Resource, resource_of
+from kubeqos.cluster.autoscaler import Autoscaler
 from kubeqos.cluster.clusterfile import SERVER_GATES, ClusterPlan, NodePlan
 from kubeqos.cluster.instance import SOCKETS_PREFIX, sockets_of
-from kubeqos.cluster.nodes import configuration, start_node
+from kubeqos.cluster.nodes import configuration, start_node, template
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.classstatus import ClassStatusController
+from kubeqos.controllers.controller import Context, Controller
 from kubeqos.controllers.manager import CONTROLLERS, ControllerManager
 from kubeqos.cri.simulated.views import RUNTIME_NAME
 from kubeqos.errors import InputError, KubeqosError
@@ -41,6 +43,8 @@ _READY_SECONDS = 60.0
 _FLEET = 50
 """Above this many nodes containers write no logs and have no folders, and no node has sockets of its own."""
 _PLUGIN_SECONDS = 20.0
+_LOOK_SECONDS = 5.0
+"""Nodes that come and go: who waits for the end of any component looks again which there are."""
 NODES = "nodes"
 
 Progress = Callable[[str], None]
@@ -56,6 +60,8 @@ class Embedded:
     pods: SharedPods
     agents: dict[str, NodeAgent] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _stacks: dict[str, AsyncExitStack] = field(default_factory=dict)
+    """What runs around each node, and ends with it."""
 
     def failed(self) -> str | None:
         """Which component ended by itself, and why; None while all of them run."""
@@ -67,7 +73,8 @@ class Embedded:
 
     async def wait(self) -> None:
         """Return only when a component ends, which none should."""
-        await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        while not self.failed():
+            await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED, timeout=_LOOK_SECONDS)
         raise KubeqosError(self.failed() or "a component stopped")
 
 
@@ -93,12 +100,11 @@ async def running(
             _start(cluster, "scheduler", cluster.scheduler.run())
             await _ready(cluster, "scheduler", cluster.scheduler.ready)
             progress("scheduler")
-            own = (ClassStatusController,) if definitions else ()  # nobody follows kinds that are not there
-            controllers = ControllerManager(server.local(), controllers=(*CONTROLLERS, *own))
+            controllers = _controllers(cluster, plan, data_dir / NODES, described=bool(definitions))
             _start(cluster, "controllers", controllers.run())
             _start(cluster, "pods of the nodes", cluster.pods.run())
             for node in plan.nodes:
-                await _start_node(cluster, stack, node, plan.gates, data_dir / NODES, folders=len(plan.nodes) <= _FLEET)
+                await _start_node(cluster, node, plan.gates, data_dir / NODES, folders=len(plan.nodes) <= _FLEET)
             await _ready(cluster, "controllers", controllers.ready)
             progress("controllers")
             for name, agent in cluster.agents.items():
@@ -112,6 +118,27 @@ async def running(
             yield cluster
         finally:
             await _stop(cluster)
+
+
+def _controllers(cluster: Embedded, plan: ClusterPlan, states: Path, *, described: bool) -> ControllerManager:
+    """All controllers, and those that only a cluster on one machine has."""
+    own: list[Callable[[Context], Controller]] = []
+    if described:  # nobody follows kinds that are not there
+        own.append(ClassStatusController)
+    if plan.groups:
+        folders = len(plan.nodes) + sum(group.most for group in plan.groups) <= _FLEET
+        templates = {group.node.name: template(group.member(group.node.name), plan.gates) for group in plan.groups}
+
+        async def start(node: NodePlan) -> None:
+            await _start_node(cluster, node, plan.gates, states, folders=folders)
+            await _ready(cluster, f"node {node.name}", cluster.agents[node.name].ready)
+            await _scheduled_to(cluster, node.name)
+
+        async def stop(name: str) -> None:
+            await _stop_node(cluster, name, states)
+
+        own.append(lambda context: Autoscaler(context, plan.groups, templates, start, stop))
+    return ControllerManager(cluster.server.local(), controllers=(*CONTROLLERS, *own))
 
 
 async def _forget(cluster: Embedded, plan: ClusterPlan, states: Path) -> None:
@@ -206,15 +233,10 @@ async def _ready(cluster: Embedded, name: str, event: asyncio.Event) -> None:
 
 
 async def _start_node(
-    cluster: Embedded,
-    stack: AsyncExitStack,
-    plan: NodePlan,
-    gates: Mapping[str, bool],
-    states: Path,
-    *,
-    folders: bool,
+    cluster: Embedded, plan: NodePlan, gates: Mapping[str, bool], states: Path, *, folders: bool
 ) -> None:
     """A node as itself: what its agent may not write over a socket it may not write here either."""
+    stack = cluster._stacks[plan.name] = AsyncExitStack()
     api = cluster.server.local(Identity.authenticated(f"system:node:{plan.name}", ["system:nodes"]))
     sockets = sockets_of(plan.name, cluster.sockets)
     agent, services = await start_node(
@@ -227,8 +249,39 @@ async def _start_node(
     _start(cluster, f"node {plan.name}", agent.run())
 
 
+async def _scheduled_to(cluster: Embedded, name: str) -> None:
+    """Wait until a new node may be given pods: until then who waits for it would ask for another one."""
+    api = cluster.server.local()
+    async with asyncio.timeout(_READY_SECONDS):
+        while True:
+            with contextlib.suppress(ApiError):  # not there yet
+                raw = await api.get(NODE_OBJECTS, name)
+                ready = [one for one in (raw.get("status") or {}).get("conditions") or () if one["type"] == "Ready"]
+                if ready and ready[0]["status"] == "True" and not _is_held_back(raw):
+                    return
+            await asyncio.sleep(0.05)
+
+
+def _is_held_back(raw: JsonObject) -> bool:
+    taints = (raw.get("spec") or {}).get("taints") or ()
+    return any(str(one.get("key", "")).startswith("node.kubernetes.io/") for one in taints)
+
+
+async def _stop_node(cluster: Embedded, name: str, states: Path) -> None:
+    """A node goes for good: its agent, what runs around it, its object and its files."""
+    task = cluster._tasks.pop(f"node {name}")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await cluster._stacks.pop(name).aclose()
+    del cluster.agents[name], cluster.server.nodes.local[name]
+    await cluster.server.local().delete(NODE_OBJECTS, name)
+    shutil.rmtree(states / name, ignore_errors=True)
+
+
 async def _stop(cluster: Embedded) -> None:
     """Nodes and controllers together, before their plugins and the server that they speak to."""
     for task in cluster._tasks.values():
         task.cancel()
     await asyncio.gather(*cluster._tasks.values(), return_exceptions=True)
+    for stack in reversed(cluster._stacks.values()):
+        await stack.aclose()

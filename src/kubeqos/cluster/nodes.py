@@ -18,15 +18,23 @@ from kubeqos.cluster.programs import WAITED_FOR
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
+from kubeqos.cri.simulated.classes import ClassBook
 from kubeqos.document import Doc
+from kubeqos.model.objects import NodeView
 from kubeqos.node.agent import NodeAgent
+from kubeqos.node.api import nodestatus
 from kubeqos.node.api.sources import NodePods
 from kubeqos.node.config.assembly import Hosting, node_parts
 from kubeqos.node.config.configuration import NodeConfiguration, configure
+from kubeqos.node.config.configured import node_settings
 from kubeqos.node.config.driver import detected
 from kubeqos.node.config.plugins import LEGACY_FOLDER
+from kubeqos.node.config.settings import SIMULATED_DISK_BYTES
 from kubeqos.node.run import NodeServices, running_node
+from kubeqos.placement.nodes import NodeFacts
 from kubeqos.plugins import REGISTRY
+from kubeqos.rules.qos.classes import catalog
+from kubeqos.scheduler.reading import node_facts
 
 _UNIX = "unix://"
 NO_GATES: Mapping[str, bool] = {}
@@ -67,6 +75,22 @@ def configuration(
     if plan.settings is None:
         return configure(told, {}, has_file=False)
     return configure(plan.settings, {}, has_file=False, beneath=told)
+
+
+def template(plan: NodePlan, gates: Mapping[str, bool] = NO_GATES) -> NodeFacts:
+    """A node of this plan as the scheduler would see it, before there is one. What plugins add is not known yet."""
+    config = configuration(plan, Path(), Path(), gates)
+    settings = node_settings(config, plan.machine, SIMULATED_DISK_BYTES, None)
+    offered = catalog(nodestatus.advertised(ClassBook(plan.offers).info()))
+    raw = {
+        "metadata": {"name": plan.name, "labels": nodestatus.node_labels(settings)},
+        "spec": {"taints": [dict(taint) for taint in plan.taints]},
+        "status": {
+            "allocatable": nodestatus.texts(nodestatus.allocatable(plan.machine, settings)),
+            "qosResources": nodestatus.qos_resources(offered),
+        },
+    }
+    return node_facts(NodeView.of(raw))
 
 
 async def start_node(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kubeqos.cli.rehearse.simulate import read_groups
+from kubeqos.cli.rehearse.groups import read_groups
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.growth.groups import Waiting
 from kubeqos.placement.growth.scaleup import rehearse

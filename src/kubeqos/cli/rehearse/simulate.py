@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,12 +28,9 @@ from kubeqos.errors import InputError
 from kubeqos.views.chart import clock
 
 if TYPE_CHECKING:
-    from kubeqos.document import Doc
     from kubeqos.simulation.measures import Outcome
     from kubeqos.simulation.run import Simulation
     from kubeqos.simulation.scenario import Scenario
-
-MAX_NODES = 100_000
 
 scenario_argument = click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path))
 seed_option = click.option("--seed", type=int, help="Seed of the random numbers, in place of the scenario's.")
@@ -56,11 +53,13 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
 
     The file lists groups: `name`, `max`, and a node `template` with labels, taints, allocatable and qosResources.
     """
+    from kubeqos.cli.rehearse.groups import read_groups
     from kubeqos.placement.growth.scaleup import rehearse
     from kubeqos.scheduler.snapshot import snapshot
 
-    groups = read_groups(groups_file)
-    cluster, waiting = snapshot(target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods"))
+    nodes = target.reader.items("/api/v1/nodes")
+    groups = read_groups(groups_file, nodes)
+    cluster, waiting = snapshot(nodes, target.reader.items("/api/v1/pods"))
     outcome = rehearse(cluster, waiting, groups)
     if is_data(form):
         emit({"added": outcome.added, "placed": outcome.placed, "unplaced": outcome.unplaced}, form)
@@ -207,41 +206,3 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
-
-
-def read_groups(path: Path) -> list[Any]:
-    """Node groups from their file, strictly."""
-    from kubeqos.document import read_document
-    from kubeqos.placement.growth.groups import NodeGroup
-
-    doc = read_document(path, "node groups", InputError)
-    listed = doc if doc.is_list else doc.fields(("groups",)).get("groups")
-    groups = []
-    for each in listed.elements() if listed is not None else ():
-        fields = each.fields(("name", "max", "template"))
-        most = fields["max"].integer(0, MAX_NODES) if "max" in fields else 10
-        groups.append(NodeGroup(each.required(fields, "name").text(), _template(fields.get("template")), most))
-    if not groups:
-        doc.fail("no node groups found", "list them under `groups:`")
-    return groups
-
-
-def _template(doc: Doc | None) -> Any:
-    from kubeqos.model.objects import NodeView
-    from kubeqos.scheduler.reading import node_facts
-
-    fields = doc.fields(("labels", "annotations", "taints", "allocatable", "qosResources")) if doc else {}
-    raw = {key: child.plain() for key, child in fields.items()}
-    try:
-        node = {
-            "metadata": {"labels": raw.get("labels") or {}, "annotations": raw.get("annotations") or {}},
-            "spec": {"taints": raw.get("taints") or []},
-            "status": {
-                "allocatable": {"pods": "110", **(raw.get("allocatable") or {})},
-                "qosResources": raw.get("qosResources") or {},
-            },
-        }
-        return node_facts(NodeView.of(node))
-    except InputError as error:
-        where = f"{doc.where}: {error.where}" if doc else error.where
-        raise InputError(error.what, where=where) from error

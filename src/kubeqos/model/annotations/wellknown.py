@@ -14,6 +14,9 @@ DRIVERS_ANNOTATION: Final = "kubeqos.io/compute-drivers"
 PROFILE_LABEL: Final = "kubeqos.io/profile"
 """On a Node: which resource managers it runs (`default`, `qrm`, `cci`)."""
 
+NODE_GROUP_LABEL: Final = "kubeqos.io/node-group"
+"""On a Node of `kubeqos up`: the group that grows and shrinks, of which it is one."""
+
 REAL_MACHINE_TAINT: Final = "kubeqos.io/real-machine"
 """Taint of a real node that `kubeqos up` runs beside simulated ones: a pod that is meant for it tolerates this key."""
 

@@ -9,6 +9,8 @@ import msgspec
 from kubeqos.placement.nodes import NodeFacts
 from kubeqos.placement.shape import Shape
 
+HOSTNAME = "kubernetes.io/hostname"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
@@ -58,5 +60,6 @@ class Occupant:
 def named(template: NodeFacts, name: str) -> NodeFacts:
     """A new node of a template."""
     view = template.view
-    metadata = msgspec.structs.replace(view.metadata, name=name)
+    labels = {**view.metadata.labels, HOSTNAME: name} if HOSTNAME in view.metadata.labels else view.metadata.labels
+    metadata = msgspec.structs.replace(view.metadata, name=name, labels=labels)
     return NodeFacts(msgspec.structs.replace(view, metadata=metadata), template.drivers, template.topology)

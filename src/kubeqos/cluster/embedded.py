@@ -155,7 +155,7 @@ async def _forget(cluster: Embedded, plan: ClusterPlan, states: Path) -> None:
 
 def check_plan(plan: ClusterPlan) -> None:
     """Find out what is wrong with a plan before anything is made for it: settings that contradict each other, files."""
-    for node in plan.nodes:
+    for node in (*plan.nodes, *(group.node for group in plan.groups)):
         configuration(node, Path(), Path(), plan.gates)
     for path in plan.manifests:
         for manifest in read([str(path)]):

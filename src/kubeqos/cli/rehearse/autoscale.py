@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubeqos.cli.connection import Target, cluster_options
+from kubeqos.cli.connection import Target, asks
 from kubeqos.cli.output import emit, emit_names, is_data, table, wide_output_option
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def command() -> None:
 
 
 @command.command("plan")
-@cluster_options
+@asks()
 @click.option(
     "--node-group", "groups_file", type=click.Path(path_type=Path), required=True, help="The file of node groups."
 )

@@ -292,7 +292,8 @@ def runtime_class(work: Work) -> RequestRefused | None:
         return None
     if name is not None and name not in known:
         return refuse(work.request, f"pod rejected: RuntimeClass {quote(name)} not found")
-    if work.around.gates.enabled(gates.QOS_RESOURCES):
+    told = name is not None or RUNTIME_HANDLER_ANNOTATION in _annotations(work.new)
+    if told and work.around.gates.enabled(gates.QOS_RESOURCES):
         write_handler(work.new.setdefault("metadata", {}), known[name].get("handler", "") if name else None)
     wrong = apply_runtime_class(work.new["spec"], known[name]) if name else None
     return refuse(work.request, wrong) if wrong else None
@@ -300,8 +301,8 @@ def runtime_class(work: Work) -> RequestRefused | None:
 
 def runtime_handler_stays(work: Work) -> RequestRefused | None:
     """Which handler runs a pod is for nobody to change, and a client that does not know it takes it not away."""
-    if work.around.gates.enabled(gates.QOS_RESOURCES):
-        had = _annotations(work.request.old or {}).get(RUNTIME_HANDLER_ANNOTATION)
+    had, has = (_annotations(raw).get(RUNTIME_HANDLER_ANNOTATION) for raw in (work.request.old or {}, work.new))
+    if had != has and work.around.gates.enabled(gates.QOS_RESOURCES):
         write_handler(work.new.setdefault("metadata", {}), had)
     return None
 

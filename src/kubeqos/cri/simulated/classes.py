@@ -65,7 +65,8 @@ class ClassBook:
                 continue  # nothing of it is left for anybody new
             into = out.pod_qos_resources if offer.level is Level.POD else out.container_qos_resources
             classes = [cri.QOSResourceClassInfo(name=c.name, capacity=c.capacity) for c in offer.current()]
-            handlers = [cri.QOSResourceHandlerInfo(name=name, classes=given) for name, given in offer.by_handler()]
+            open_to = offer.by_handler() if offer.handlers else ()
+            handlers = [cri.QOSResourceHandlerInfo(name=name, classes=given) for name, given in open_to]
             into.add(name=offer.name, mutable=offer.mutable, classes=classes, runtime_handlers=handlers)
         return out
 
@@ -90,7 +91,7 @@ class ClassBook:
                 raise RuntimeRefused(Code.INVALID_ARGUMENT, f"{level.value} QoS resource {name!r} is requested twice")
             self._check_class(level, name, cls)
             if held is None or held.get(name) != cls:
-                if not self.offers[name].is_for(handler, cls):
+                if self.offers[name].handlers and not self.offers[name].is_for(handler, cls):
                     raise RuntimeRefused(Code.INVALID_ARGUMENT, self.offers[name].withheld(handler, cls))
                 if cls in self.offers[name].retired and all(one.classes.get(name) != cls for one in earlier):
                     self._refuse_retired(name, cls)
@@ -157,6 +158,6 @@ class ClassBook:
         if offer.name in asked:
             return asked[offer.name]
         if offer.mutable or fixed_classes is None:
-            return offer.default_for(handler)
+            return offer.default_for(handler) if offer.handlers else offer.default
         kept = fixed_classes.get(offer.name, SYSTEM_DEFAULT)
-        return kept if offer.find(kept) and offer.is_for(handler, kept) else SYSTEM_DEFAULT
+        return kept if offer.find(kept) and (not offer.handlers or offer.is_for(handler, kept)) else SYSTEM_DEFAULT

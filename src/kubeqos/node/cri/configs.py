@@ -106,6 +106,8 @@ def sandbox_update(pod: AdmittedPod, sandbox_id: str, context: Context) -> cri.U
 
 
 def _pod_classes(pod: AdmittedPod, catalog: Catalog) -> list[cri.PodQOSResource]:
+    if not catalog.types:
+        return []
     level = [kind.name for kind in catalog.of_level(Level.POD)]
     return [
         cri.PodQOSResource(**{"name": name, "class": effective.class_name})
@@ -216,6 +218,8 @@ def container_view(pod: AdmittedPod, ref: ContainerRef) -> ContainerView:
 
 def classes_of(pod: AdmittedPod, view: ContainerView, catalog: Catalog) -> list[cri.ContainerQOSResource]:
     """The classes that a container asks for, itself or through its pod; defaults are the runtime's to choose."""
+    if not catalog.types:
+        return []
     level = [kind.name for kind in catalog.of_level(Level.CONTAINER)]
     return [
         cri.ContainerQOSResource(**{"name": name, "class": effective.class_name})

@@ -195,15 +195,16 @@ class Executor:
             except volumes.MountProblem as problem:
                 raise StartError("FailedMount", problem.what) from problem
         await self.keep_cgroups()
-        config, handler = sandbox_config(admitted, effect.attempt, context), await self._handler(admitted)
+        config = sandbox_config(admitted, effect.attempt, context)
+        handler = await self._handler(admitted) if pod.view.spec.runtime_class_name else ""
         identity = await self._runtime.run_pod_sandbox(config, runtime_handler=handler)
         return seen_sandbox((await self._runtime.pod_sandbox_status(identity)).status)
 
     async def _handler(self, pod: AdmittedPod) -> str:
         """Who runs a pod: as the API server wrote down, or as its RuntimeClass says now."""
-        handler, name = handler_of(pod.view), pod.view.spec.runtime_class_name
-        if handler is not None or name is None:
-            return handler or ""
+        handler, name = handler_of(pod.view), pod.view.spec.runtime_class_name or ""
+        if handler is not None:
+            return handler
         if self._api is None:
             raise StartError("FailedCreatePodSandBox", f'no API server to ask for RuntimeClass "{name}"')
         try:

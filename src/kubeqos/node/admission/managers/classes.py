@@ -14,7 +14,7 @@ from kubeqos.model.objects import PodSpec
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerKey, ContainerRef, Grant, NodeResource, Refusal
 from kubeqos.rules.qos.allocated import held_spec, with_classes_of
 from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, demand, fit
-from kubeqos.rules.runtimeclass import handler_of
+from kubeqos.rules.runtimeclass import DEFAULT_HANDLER, handler_of
 from kubeqos.topology.alignment.hints import Hint, Offer
 
 REASON = "QOSResourcesUnavailable"
@@ -77,7 +77,8 @@ class ClassManager:
         """Let a pod have the classes that it asks for, beside those that it still has (`rules.qos.allocated`)."""
         mine = self._held.get(pod.uid, {})
         others = {key: count - mine.get(key, 0) for key, count in self._used.items()}
-        problems = fit(pod.view.spec, self.catalog, others, handler_of(pod.view))
+        handler = handler_of(pod.view) if pod.view.spec.runtime_class_name else DEFAULT_HANDLER
+        problems = fit(pod.view.spec, self.catalog, others, handler)
         if problems:
             return Refusal(REASON, "; ".join(problem.reason for problem in problems))
         container_level = {kind.name for kind in self.catalog.of_level(Level.CONTAINER)}

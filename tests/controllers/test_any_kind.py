@@ -21,6 +21,8 @@ from tests.controllers.test_in_process import managed
 
 CRDS = resource_named("CustomResourceDefinition", "apiextensions.k8s.io")
 SHELVES = Resource("example.com", "v1", "shelves", "Shelf", namespaced=True)
+CLAIMS = next(one for one in stored_resources() if (one.kind, one.version) == ("ResourceClaim", "v1"))
+"""Those of devices; another version of the same name has nothing in common with them."""
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -92,10 +94,14 @@ async def test_a_namespace_goes_with_objects_of_kinds_that_came_later(server: Ap
     async with managed(server):
         await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
         await shelf(api, "team")
+        devices = {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}
+        claim = {"metadata": {"name": "gpu", "namespace": "team"}, "spec": {"devices": devices}}
+        await api.create(CLAIMS, {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim}, "team")
         await api.delete(NAMESPACES, "team")
         await gone(api, NAMESPACES, "team")
-        with pytest.raises(ApiError, match="not found"):
-            await api.get(SHELVES, "top", "team")
+        for resource, name in ((SHELVES, "top"), (CLAIMS, "gpu")):
+            with pytest.raises(ApiError, match="not found"):
+                await api.get(resource, name, "team")
 
 
 async def test_owners_and_dependents_of_kinds_that_came_later(server: ApiServer, monkeypatch: Any) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kubeqos.client import ApiError, Change, Resource
-from kubeqos.client.discovery import discovered
-from kubeqos.client.resources import NAMESPACES, SERVICE_ACCOUNTS
+from kubeqos.client.discovery import beyond, discovered
+from kubeqos.client.resources import NAMESPACES, SERVICE_ACCOUNTS, stored_resources
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.controllers.actions import Action, Create, change, deletion
 from kubeqos.controllers.controller import Controller, itself, split
@@ -99,6 +99,8 @@ class NamespaceController(Controller):
     name = "namespace"
 
     def watch(self) -> None:
+        # Two versions of a kind may have nothing in common (claims of devices): ours are emptied one by one.
+        self.resources = stored_resources(namespaced=True)
         self.namespaces = self.follow(NAMESPACES, self._concerned)
 
     def _concerned(self, seen: Change) -> Iterable[str]:
@@ -132,13 +134,12 @@ class NamespaceController(Controller):
         """As the server has it now: what a cache missed would be left behind."""
         found = Contents()
         # A server that cannot say what it has may have something: then nothing is let go.
-        for resource in await discovered(self.context.api):
-            if not resource.namespaced:
-                continue
+        others = beyond(self.resources, await discovered(self.context.api))
+        for resource in [*self.resources, *(one for one in others if one.namespaced)]:
             try:
                 listing = await self.context.api.list(resource, namespace)
             except ApiError as error:
-                if error.not_served:  # its CRD went meanwhile, and all of its objects with it
+                if error.not_served:  # a kind of ours that this server has not, or its CRD went meanwhile
                     continue
                 raise
             found.objects[resource] = [decode_json(raw) for raw in listing.items]

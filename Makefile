@@ -115,7 +115,7 @@ durations: $(DEV) ## run all tests and write down how long each file takes
 kubectl: $(DEV) ## build the real kubectl where there is none (needs Go), outside the tree
 	@$(BIN)/python -m tools.kubectl
 
-stock: $(DEV) ## build real Kubernetes, containerd 2 and critest for the tests (needs Go), outside the tree
+stock: $(DEV) ## build real Kubernetes, containerd 2, critest and Helm for the tests (needs Go), outside the tree
 	@$(BIN)/python -m tools.stock
 
 clean: ## remove what the targets above made

@@ -1,4 +1,4 @@
-"""Real Kubernetes for the tests: its own programs, containerd 2, critest and etcd, unmodified.
+"""Real Kubernetes for the tests: its own programs, containerd 2, critest, Helm and etcd, unmodified.
 
 `python -m tools.stock` (`make stock`) builds what is missing (a quarter of an hour on two cores, once) and prints where
 each program is; tests/stock asks `find`. Each folder here is a Go module that requires one project in one version, so
@@ -62,6 +62,7 @@ PROJECTS = (
         ("build", "-tags", "no_btrfs"),
     ),
     Project("critest", "sigs.k8s.io/cri-tools", ("critest",), ("test", "-c")),
+    Project("helm", "helm.sh/helm/v3", ("helm",)),
 )
 
 

@@ -100,6 +100,16 @@ def test_a_user_of_one_namespace_sees_that_one(live: LiveServer, tmp_path: Path)
         assert found.ask("GET", "pods/secret/web").code == 404
 
 
+def test_who_may_list_nothing_is_told_so(live: LiveServer, tmp_path: Path) -> None:
+    config = yaml.safe_load(live.kubeconfig.read_text())
+    config["users"][0]["user"]["as"] = "nobody"
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    with beside(kubeconfig, "-n", "bobs") as found:
+        assert found.ask("GET", "cluster").body["leftOut"] == ["nodes: this user may not list them"]
+        assert found.ask("GET", "session").body["sees"]["pods"] == "none"
+
+
 def test_it_is_for_this_machine_only(live: LiveServer) -> None:
     command = [sys.executable, "-m", "kubeqos.cli.main", "dashboard", "--bind-address", "0.0.0.0"]
     done = subprocess.run([*command, "--kubeconfig", str(live.kubeconfig)], capture_output=True, text=True, check=False)

@@ -48,7 +48,8 @@ class Feed:
     async def run(self, readable: Iterable[tuple[Resource, str]] | None = None) -> None:
         """Follow every kind, or those that may be read, each in all namespaces or in one."""
         async with asyncio.TaskGroup() as tasks:
-            for resource, namespace in readable or [(one, "") for one in FOLLOWED]:
+            # Nothing readable is an answer, too: who may list nothing is told that, and waits for nothing.
+            for resource, namespace in [(one, "") for one in FOLLOWED] if readable is None else readable:
                 informer = Informer(self.api, resource, namespace=namespace, page=_PAGE)
                 informer.on_change(lambda change, kind=resource.kind: self._changed(kind, change))  # type: ignore[misc]
                 self._informers[resource.kind] = informer

@@ -52,6 +52,7 @@ class NodeAdmission:
     async def admit(self, pod: AdmittedPod) -> Refusal | None:
         """Reserve everything that a pod needs; or say why not, and reserve nothing."""
         refusal = await self._admission.admit(pod)
+        self._admission.aligned.pop(pod.uid, None)  # nobody keeps records here
         self._measure()
         return refusal
 

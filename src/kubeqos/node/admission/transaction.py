@@ -224,6 +224,7 @@ class Admission:
         """Give back what a pod holds; when this returns, it is given back for good."""
         async with self._pending.turn(uid):
             self._held.promised.pop(uid, None)
+            self.aligned.pop(uid, None)
             self._companions = {key: one for key, one in self._companions.items() if key[0] != uid}
             if uid not in self.entries and uid not in self._adopted:
                 return

@@ -161,8 +161,8 @@ def _details(found: list[Proof]) -> Iterator[str]:
 BEFORE = """\
 # What is proven where
 
-How many tests prove a feature, and on what: the simulated runtime; real containerd on a machine with cgroup v1, one
-NUMA node and the cgroupfs driver; a booted machine with cgroup v2, systemd and several NUMA nodes (`make test-vm`); an
-unmodified kubelet. An empty cell means that nobody has shown it there, not that it fails.
+How many tests prove a feature, and on what: the simulated runtime; real containerd on a machine with cgroup v1 and one
+NUMA node (with the systemd driver: a booted one); a booted machine with cgroup v2, systemd and several NUMA nodes
+(`make test-vm`); an unmodified kubelet. An empty cell means that nobody has shown it there, not that it fails.
 
 Nothing here is written by hand: tests carry the mark `proves`, and where a test runs says where it proves it."""

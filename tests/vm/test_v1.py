@@ -43,7 +43,7 @@ def cpu_ns(node: Node, name: str) -> int:
     return int(node.vm.run("cat", f"/sys/fs/cgroup/cpuacct{cgroup(node, name)}/cpuacct.usage"))
 
 
-@pytest.mark.proves("systemd-driver", "pod-cgroups")
+@pytest.mark.proves("systemd-driver", "pod-cgroups", on="v1")
 def test_a_reload_of_systemd_takes_nothing_from_a_pod(node: Node) -> None:
     for name, resources in (("heavy", HEAVY), ("light", LIGHT)):
         node.start_pod(pod(name, "hog", "cpu", "3", resources=resources))

@@ -23,7 +23,7 @@ from kubeqos.model.quantity import Quantity
 from kubeqos.node.admission.managers.cpu import EXCLUSIVE_ANNOTATION
 from kubeqos.store import Store
 from kubeqos.store.database import Row
-from tests.torture.users import GOLD_QUOTA, QUOTA, TIGHT
+from tests.torture.users import GOLD_QUOTA, OWNS, QUOTA, TIGHT
 
 PODS = "/pods/"
 
@@ -41,6 +41,8 @@ class Books:
         """Writes of which nobody knows whether the disk has them: cut short, or failed in an unknown way."""
         self.revision = 0
         self.acknowledged = 0
+        self._read: dict[str, tuple[bytes, Any]] = {}
+        """Objects as they were read last: laws look at all pods again and again, and few of them have changed."""
 
     def trying(self, rows: Sequence[Row]) -> None:
         self.uncertain.append(tuple(rows))
@@ -92,7 +94,10 @@ class Books:
     def objects(self, part: str) -> Iterator[dict[str, Any]]:
         for key, (value, _) in self.durable.items():
             if part in key:
-                found = decode_json(value)
+                known, found = self._read.get(key, (b"", None))
+                if known is not value:
+                    found = decode_json(value)
+                    self._read[key] = value, found
                 if isinstance(found, dict):
                     yield found
 
@@ -165,11 +170,16 @@ def check_runtime(node: str, runtime: SimulatedRuntime, capacity: Mapping[tuple[
     """Who owns CPUs owns them alone; a class has no more containers than it has room for."""
     running = _running(runtime)
     for owner in running:
-        if EXCLUSIVE_ANNOTATION not in owner.config.annotations:
+        promised = runtime.core.sandboxes[owner.sandbox_id].config.annotations.get(OWNS, "")
+        if EXCLUSIVE_ANNOTATION not in owner.config.annotations and not promised:
             continue
         owned, uid = CpuSet.parse(owner.resources.cpuset_cpus), _uid(runtime, owner)
+        if not owned:
+            raise Violation(
+                f"on {node}, {uid} owns CPUs{f' by {promised}' if promised else ''} and runs on all of them"
+            )
         for other in running:
-            theirs = CpuSet.parse(other.resources.cpuset_cpus)
+            theirs = CpuSet.parse(other.resources.cpuset_cpus) or runtime.core.machine.online
             if _uid(runtime, other) != uid and owned & theirs:
                 raise Violation(f"on {node}, {_uid(runtime, other)} runs on CPUs {owned & theirs} of {uid}")
     held = Counter((name, cls) for one in running for name, cls in one.classes.items())

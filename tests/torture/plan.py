@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-CHAOS_SECONDS = 240.0
+LONG_SECONDS, SHORT_SECONDS = 240.0, 90.0
 """How long things go wrong; then they must settle."""
 MOST_NODES = 20
 
@@ -26,9 +26,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A cluster: nodes by name, and what kind each of them is."""
+    """A cluster: nodes by name, and what kind each of them is; and for how long things go wrong in it."""
 
     nodes: dict[str, str]
+    seconds: float = LONG_SECONDS
 
     def components(self) -> list[str]:
         plugins = {"qrm": ("plugins",), "cci": ("driver",)}
@@ -37,11 +38,13 @@ class Shape:
 
 
 def shape_of(seed: int) -> Shape:
-    """Few nodes mostly, because a small cluster is explored sooner; every tenth has many."""
+    """Few nodes mostly, and faults close together, because that is explored sooner; every tenth has many nodes, every
+    third as much time as faults need to be forgotten before the next one comes."""
     chance = random.Random(f"shape {seed}")
     count = chance.randint(10, MOST_NODES) if seed % 10 == 9 else chance.randint(2, 5)
     kinds = ["default", *chance.choices(["default", "default", "qrm", "cci"], k=count - 1)]
-    return Shape({f"n{number}": kind for number, kind in enumerate(kinds, start=1)})
+    nodes = {f"n{number}": kind for number, kind in enumerate(kinds, start=1)}
+    return Shape(nodes, LONG_SECONDS if seed % 3 == 0 else SHORT_SECONDS)
 
 
 def faults_of(seed: int) -> list[Fault]:
@@ -57,7 +60,7 @@ def faults_of(seed: int) -> list[Fault]:
 
 
 def _fault(kind: str, chance: random.Random, shape: Shape) -> Fault:
-    at, node = chance.uniform(1.0, CHAOS_SECONDS - 20), chance.choice(list(shape.nodes))
+    at, node = chance.uniform(1.0, shape.seconds - 20), chance.choice(list(shape.nodes))
     short, long = chance.uniform(0.1, 10), chance.uniform(10, 90)
     match kind:
         case "crash":  # so many steps of the component after that time: any await of it

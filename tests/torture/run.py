@@ -23,7 +23,7 @@ from kubeqos.checkpoint import Checkpoint
 from kubeqos.web.pki import Pki
 from tests.torture import disk
 from tests.torture.network import Weather
-from tests.torture.plan import CHAOS_SECONDS, Fault, shape_of
+from tests.torture.plan import Fault, shape_of
 from tests.torture.settled import unsettled
 from tests.torture.users import Users
 from tests.torture.virtualtime import VirtualLoop, enter
@@ -65,11 +65,12 @@ def made_pki() -> Iterator[Pki]:
 def run(seed: int, faults: Sequence[Fault], pki: Pki) -> Outcome:
     """To be called once in a process: clocks, gRPC and SQLite's files are replaced in it."""
     gc.disable()  # the dead must not be cleaned up behind our back, nor at another time in another run
+    gc.collect = lambda *_: 0  # type: ignore[assignment]  # what components do when they have started: a long look
     logging.disable(logging.NOTSET)
     folder = Path(tempfile.mkdtemp(prefix="kq", dir=MEMORY if MEMORY.is_dir() else None))
     loop = VirtualLoop(Random(f"loop {seed}"))
     digest = hashlib.sha256()
-    loop.trace = lambda line: digest.update(line.encode())
+    loop.trace = digest.update
     try:
         enter(loop, seed)
         disk.install()
@@ -80,7 +81,7 @@ def run(seed: int, faults: Sequence[Fault], pki: Pki) -> Outcome:
         root = logging.getLogger()
         root.handlers[:] = [Complaints(world)]
         loop.set_exception_handler(lambda _loop, _context: None)
-        users = Users(world.api("users"), seed, len(world.shape.nodes))
+        users = Users(world.api("users"), seed, world.shape)
         loop.run_until_complete(_story(world, users, faults))
         return Outcome(
             seed, len(faults), loop.steps, loop.time(), world.components.deaths, world.books.acknowledged,
@@ -113,7 +114,7 @@ async def _story(world: World, users: Users, faults: Sequence[Fault]) -> None:
         world.start(name)
     working = asyncio.ensure_future(_work(users))
     troubles = [asyncio.ensure_future(_strike(world, fault)) for fault in faults]
-    while world.loop.time() < CHAOS_SECONDS and not world.violation:
+    while world.loop.time() < world.shape.seconds and not world.violation:
         await asyncio.sleep(1)
         world.validate()
     users.stopped = True

@@ -11,11 +11,25 @@ from typing import Any
 
 from kubeqos.client import ApiError, Unreachable
 from kubeqos.client.api import Api, PatchType
-from kubeqos.client.resources import DEPLOYMENTS, JOBS, NAMESPACES, PODS, RESOURCE_QUOTAS
-from kubeqos.codec import decode_json
-from tests.torture.plan import CHAOS_SECONDS
+from kubeqos.client.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLASSES,
+    RESOURCE_QUOTAS,
+)
+from kubeqos.codec import decode_json, encode_json
+from kubeqos.model.annotations.podmarks import DEDICATED_CORES, QOS_LEVEL_KEY
+from tests.torture.plan import Shape
 
 CALM, TIGHT = "calm", "tight"
+OWNS = "torture.example/owns"
+"""Annotation of pods that own their CPUs by the promise of a resource plugin or of a compute driver."""
+CORE = "one-core"
+REFERENCE = "reference.cci.kubeqos.io"
 QUOTA = {"pods": "5", "requests.cpu": "4"}
 GOLD_QUOTA = 2
 
@@ -40,10 +54,10 @@ def gold() -> dict[str, Any]:
 class Users:
     """Everybody who types kubectl."""
 
-    def __init__(self, api: Api, seed: int, nodes: int) -> None:
+    def __init__(self, api: Api, seed: int, shape: Shape) -> None:
         self._api = api
         self._chance = random.Random(f"users {seed}")
-        self._nodes = nodes
+        self._shape = shape
         self._number = 0
         self.done = 0
         self.stopped = False
@@ -59,6 +73,18 @@ class Users:
             },
         }
         await self._insist(self._api.create, RESOURCE_QUOTAS, quota, TIGHT)
+        if "cci" in self._shape.nodes.values():
+            await self._prepare_claims()
+
+    async def _prepare_claims(self) -> None:
+        """A core of one's own, for everybody who claims it."""
+        wanted = {"cores": ["1"], "cpu attributes": [["EXCLUSIVE"]]}
+        data = {"config.json": encode_json(wanted).decode()}
+        claim = {"resourceClassName": CORE, "parametersRef": {"kind": "ConfigMap", "name": CORE}}
+        header = {"metadata": {"name": CORE}}
+        await self._insist(self._api.create, RESOURCE_CLASSES, {**header, "driverName": REFERENCE})
+        await self._insist(self._api.create, CONFIG_MAPS, {**header, "data": data}, CALM)
+        await self._insist(self._api.create, RESOURCE_CLAIM_TEMPLATES, {**header, "spec": {"spec": claim}}, CALM)
 
     async def work(self) -> None:
         """One thing after the other; several users at once."""
@@ -77,8 +103,9 @@ class Users:
             self._delete_pod,
             self._drop,
             self._crowd,
+            self._owner,
         ]
-        while not self.stopped and asyncio.get_running_loop().time() < CHAOS_SECONDS:
+        while not self.stopped and asyncio.get_running_loop().time() < self._shape.seconds:
             try:
                 await chance.choice(actions)()
                 self.done += 1
@@ -92,7 +119,7 @@ class Users:
 
     async def _deploy(self) -> None:
         name = self._name("web")
-        if self._number > 10 + 2 * self._nodes:
+        if self._number > 10 + 2 * len(self._shape.nodes):
             await self._drop()
             return
         kind = self._chance.choice([shared(), shared(), exclusive(1), gold()])
@@ -130,6 +157,24 @@ class Users:
     async def _crowd(self) -> None:
         """Several at once, more than the quota takes."""
         await asyncio.gather(*(self._pod(TIGHT) for _ in range(4)), return_exceptions=True)
+
+    async def _owner(self) -> None:
+        """One pod on each node that has plugins or a driver, which gets a CPU, or a core, of its own from them."""
+        nodes = [node for node, kind in self._shape.nodes.items() if kind in ("qrm", "cci")]
+        if not nodes:
+            await self._pod()
+            return
+        node = self._chance.choice(nodes)
+        kind, one = self._shape.nodes[node], exclusive(1)
+        annotations = {OWNS: kind}
+        spec = {"nodeSelector": {"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 5}
+        if kind == "qrm":
+            annotations[QOS_LEVEL_KEY] = DEDICATED_CORES
+        else:
+            one["resources"]["claims"] = [{"name": "core"}]
+            spec["resourceClaims"] = [{"name": "core", "source": {"resourceClaimTemplateName": CORE}}]
+        metadata = {"name": f"owner-{node}", "annotations": annotations}
+        await self._api.create(PODS, {"metadata": metadata, "spec": {**spec, "containers": [one]}}, CALM)
 
     async def _job(self) -> None:
         one = {**shared(), "command": ["sh", "-c", f"sleep {self._chance.randint(1, 20)}"]}

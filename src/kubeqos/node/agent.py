@@ -347,6 +347,8 @@ class NodeAgent:
     def _pod_changed(self, change: fx.PodSet | fx.PodGone) -> None:
         if self._mirrors is not None:
             self._mirrors.changed(change)
+        if self.writer is not None and isinstance(change, fx.PodSet):
+            self.writer.heard(change.raw)
         translates = self.settings.gates.enabled(TRANSLATE_METADATA)
         if translates and isinstance(change, fx.PodSet) and has_class_annotations(change.raw):
             raw = copy.deepcopy(dict(change.raw))
@@ -433,6 +435,8 @@ class NodeAgent:
             except CallError as error:
                 self.node.runtime = replace(self.node.runtime, problem=f"container runtime is down: {error.details}")
             await self.node.write()
+            if self.writer is not None and self.node.is_ready:
+                self.writer.insist()
             await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.status_seconds * NS))
 
     def validate(self) -> list[str]:

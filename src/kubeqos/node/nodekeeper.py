@@ -62,6 +62,13 @@ class NodeKeeper:
         self._written_ns = clock.now_ns()
         await self.write()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the API was last told so, and took it."""
+        node = self.registration.node if self.registration is not None else None
+        conditions = ((node or {}).get("status") or {}).get("conditions") or ()
+        return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+
     async def write(self) -> None:
         """Bring the Node object and the lease up to date."""
         if self.registration is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kubeqos.client.api import PatchType
 from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import PODS
@@ -120,6 +121,43 @@ async def test_a_status_that_is_refused_for_good_is_dropped_and_told(server: Liv
         await written.idle()
         assert (await written.api.get(PODS, "refused", "default"))["status"]["message"] == "later"
         await written.api.delete(PODS, "refused", "default", grace_seconds=0)
+
+
+READY = {"type": "Ready", "status": "True", "lastProbeTime": None, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+async def test_what_others_say_of_a_pod_is_corrected_once_its_node_is_well(server: LiveServer) -> None:
+    """A node that was not heard of is back: the controller has marked its pods, and only their node knows better."""
+    marked = {**READY, "status": "False", "reason": "NodeNotReady", "message": "its node is not ready"}
+
+    async def shown(written: Written) -> Raw:
+        raw = await written.api.get(PODS, "back", "default")
+        written.writer.heard(raw)
+        written.writer.insist()
+        await written.idle()
+        return (await written.api.get(PODS, "back", "default"))["status"]["conditions"]
+
+    async with writing(server) as written:
+        raw = await written.api.create(PODS, bound("back"))
+        written.writer.write(raw, {"phase": "Running", "conditions": [READY]})
+        await written.idle()
+        assert [one["status"] for one in await shown(written)] == ["True"]
+        assert written.writer.written == 1, "nobody said otherwise"
+        written.writer.heard(raw)  # late, and from before we wrote
+        written.writer.insist()
+        assert written.writer.idle
+        await written.api.patch(
+            PODS,
+            "back",
+            {"status": {"conditions": [marked]}},
+            "default",
+            type=PatchType.STRATEGIC,
+            subresource="status",
+        )
+        [condition] = await shown(written)
+        assert (condition["status"], condition.get("reason"), condition.get("message")) == ("True", None, None)
+        assert written.writer.written == 2
+        await written.api.delete(PODS, "back", "default", grace_seconds=0)
 
 
 async def test_a_delete_does_not_wait_behind_a_refused_status(server: LiveServer) -> None:

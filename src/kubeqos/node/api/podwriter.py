@@ -40,6 +40,11 @@ class _Target:
     """The status that the server had when we last heard."""
     sent: Raw | None = None
     """The status that is on its way: who refuses, refuses this one."""
+    told: Raw | None = None
+    """The status that the server has taken last, as of this version."""
+    version: int = 0
+    is_contradicted: bool = False
+    """Whether somebody has said otherwise since."""
 
 
 class PodWriter:
@@ -70,6 +75,21 @@ class PodWriter:
         target.status, target.known = status, raw.get("status") or {}
         self._follow(raw, status)
         self._wake(target)
+
+    def heard(self, raw: Raw) -> None:
+        """The pod as the API shows it: others write into its status too, as for a node that is not heard of."""
+        target = self._targets.get(raw["metadata"]["uid"])
+        version = version_of(raw)
+        if target is not None and target.told is not None and version > target.version:
+            target.known = raw.get("status") or {}
+            target.is_contradicted = contradicts(target.known, target.told)
+
+    def insist(self) -> None:
+        """Say again what others have said otherwise: to be called while this node is known to be well."""
+        for target in list(self._targets.values()):
+            if target.is_contradicted and target.status is None and not target.delete:
+                target.status, target.is_contradicted = target.told, False
+                self._wake(target)
 
     def delete(self, raw: Raw) -> None:
         """The pod has ended: remove it from the API once its last status is there."""
@@ -141,6 +161,7 @@ class PodWriter:
             )
             self.written += 1
             target.known = answer.get("status") or {}
+            target.told, target.version, target.is_contradicted = status, version_of(answer), False
             if target.status is status:
                 target.status = None
         elif target.delete:
@@ -161,5 +182,24 @@ def status_patch(status: Raw, known: Raw) -> dict[str, Any]:
         ours = {condition["type"] for condition in status["conditions"]}
         stale = [one["type"] for one in known.get("conditions") or () if one["type"] in OUR_CONDITIONS]
         removed = [{"type": kind, "$patch": "delete"} for kind in stale if kind not in ours]
-        patch["conditions"] = [*status["conditions"], *removed]
+        theirs = {one["type"]: one for one in known.get("conditions") or ()}
+        patch["conditions"] = [*(_whole(one, theirs.get(one["type"], {})) for one in status["conditions"]), *removed]
     return patch
+
+
+def _whole(condition: Raw, known: Raw) -> dict[str, Any]:
+    """A condition that leaves no reason behind that it does not have: conditions are merged field by field."""
+    return {**{field: None for field in ("reason", "message") if known.get(field)}, **condition}
+
+
+def contradicts(shown: Raw, told: Raw) -> bool:
+    """Whether the API shows another phase, or another state of one of our conditions, than we have told."""
+    theirs = {one["type"]: one.get("status") for one in shown.get("conditions") or ()}
+    return shown.get("phase") != told.get("phase") or any(
+        theirs.get(one["type"]) != one["status"] for one in told.get("conditions") or ()
+    )
+
+
+def version_of(raw: Raw) -> int:
+    found = str(raw["metadata"].get("resourceVersion") or "")
+    return int(found) if found.isdecimal() else 0

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "kubeqos.cli.rehearse.convert",
         "Turn manifests with class fields into those of a stock cluster, and back.",
     ),
+    "resctrl": ("kubeqos.cli.local.resctrl", "Show cache and memory bandwidth by class, as resctrl has it."),
     "classes": ("kubeqos.cli.inspect.classes", "Show QoS classes: capacity and use over all nodes."),
     "quota": ("kubeqos.cli.inspect.quota", "Show quotas as bars, with their scopes and classes."),
     "describe": ("kubeqos.cli.inspect.describe", "Describe a node, a pod or a quota, with classes."),

@@ -37,9 +37,9 @@ from pathlib import Path
 
 from kubeqos.cluster.programs import KEYS, Program, of_profile, read_programs
 from kubeqos.cri.enforcing.host import V2
-from kubeqos.cri.providers.config import read_resources
+from kubeqos.cri.providers.config import NodeClasses, RdtSpec, ResourceSpec, parse_classes, read_resources
 from kubeqos.cri.providers.protocol import Advertisement
-from kubeqos.cri.simulated.classes import offered, read_classes
+from kubeqos.cri.simulated.classes import offered
 from kubeqos.document import Doc, check_kind, read_document
 from kubeqos.errors import ConfigurationError
 from kubeqos.gates import GATES, MEMORY_QOS, QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA, FeatureGates
@@ -65,11 +65,24 @@ REAL_MACHINE = {"key": REAL_MACHINE_TAINT, "value": "true", "effect": "NoSchedul
 DEFAULT_CLASSES = """
 resources:
   rdt:
-    provider: named
-    mutable: true
+    provider: rdt
     default: silver
     capacity: {exclusive: 1, gold: 2}
-    classes: [exclusive, gold, silver, bronze, limited]
+    config:
+      partitions:
+        apart:
+          l3Allocation: "30%"
+          mbAllocation: ["100%"]
+          classes:
+            exclusive: {}
+        common:
+          l3Allocation: "70%"
+          mbAllocation: ["100%"]
+          classes:
+            gold: {}
+            silver: {l3Allocation: "60%", mbAllocation: ["60%"]}
+            bronze: {l3Allocation: "30%", mbAllocation: ["30%"]}
+            limited: {l3Allocation: "20%", mbAllocation: ["10%"]}
   blockio:
     provider: named
     default: normal
@@ -105,11 +118,18 @@ class NodePlan:
     taints: tuple[Mapping[str, str], ...] = ()
     programs: tuple[Program, ...] | None = None
     """Plugins and drivers that run beside it; None: those of its profile."""
+    rdt: ResourceSpec | None = None
+    """How its classes share caches and memory bandwidth, where they say so: it then has a resctrl tree."""
 
     @property
     def beside(self) -> tuple[Program, ...]:
         """The plugins and drivers that run beside it."""
         return of_profile(self.profile) if self.programs is None else self.programs
+
+    def with_classes(self, classes: NodeClasses) -> NodePlan:
+        """The same node with classes."""
+        rdt = next((one for one in classes.resources.values() if isinstance(one.spec, RdtSpec)), None)
+        return replace(self, offers=offered(classes), rdt=rdt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +194,24 @@ NODE_GATES = (QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA, MEMORY_QOS)
 
 def default_plan() -> ClusterPlan:
     """One node of each profile: the KEPs' machine twice, and a small hybrid one."""
-    offers = read_classes(DEFAULT_CLASSES, "default classes")
-    return ClusterPlan(
-        (
-            NodePlan("qrm", kep80(), "qrm", offers),
-            NodePlan("cci", kep80(), "cci", offers, reserved_cpus=CpuSet.parse("0-1")),
-            NodePlan("hybrid", hybrid20(), "default", offers, reserved_cpus=CpuSet.parse("0")),
-        )
+    nodes = (
+        NodePlan("qrm", kep80(), "qrm"),
+        NodePlan("cci", kep80(), "cci", reserved_cpus=CpuSet.parse("0-1")),
+        NodePlan("hybrid", hybrid20(), "default", reserved_cpus=CpuSet.parse("0")),
     )
+    classes = default_classes()
+    return ClusterPlan(tuple(node.with_classes(classes) for node in nodes))
+
+
+def default_classes() -> NodeClasses:
+    """The classes of nodes that nobody has described."""
+    return parse_classes(DEFAULT_CLASSES, "default classes", V2)
 
 
 def fleet_plan(count: int) -> ClusterPlan:
     """Many small nodes with classes and exclusive CPUs."""
-    offers = read_classes(DEFAULT_CLASSES, "default classes")
-    one = NodePlan("node", MACHINES["laptop8"](), "default", offers, reserved_cpus=CpuSet.parse("0"))
+    one = NodePlan("node", MACHINES["laptop8"](), "default", reserved_cpus=CpuSet.parse("0"))
+    one = one.with_classes(default_classes())
     return ClusterPlan(tuple(replace(one, name=f"node-{number}") for number in range(1, count + 1)))
 
 
@@ -313,17 +337,17 @@ def _node_plan(item: Doc, fields: dict[str, Doc], folder: Path, common: Doc | No
     if "settings" in fields:
         _check_settings(fields["settings"].fields(SETTINGS))
     profile = fields["profile"].one_of(PROFILES) if "profile" in fields else "default"
-    return NodePlan(
+    plan = NodePlan(
         name,
         _machine_of(item, fields, name, folder),
         profile,
-        offered(read_resources(fields["classes"], V2)) if "classes" in fields else (),
-        cpu_set(fields["reservedCPUs"]) if "reservedCPUs" in fields else NO_CPUS,
-        {key: value.text() for key, value in fields["labels"].items().items()} if "labels" in fields else {},
-        fields["runtime"].text() if "runtime" in fields else "",
-        _settings(fields.get("settings"), common),
+        reserved_cpus=cpu_set(fields["reservedCPUs"]) if "reservedCPUs" in fields else NO_CPUS,
+        labels={key: value.text() for key, value in fields["labels"].items().items()} if "labels" in fields else {},
+        endpoint=fields["runtime"].text() if "runtime" in fields else "",
+        settings=_settings(fields.get("settings"), common),
         programs=read_programs(fields, profile, folder.absolute()),
     )
+    return plan.with_classes(read_resources(fields["classes"], V2)) if "classes" in fields else plan
 
 
 def _settings(own: Doc | None, common: Doc | None) -> Doc | None:

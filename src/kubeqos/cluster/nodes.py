@@ -6,6 +6,7 @@ Called by `cluster.embedded`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from kubeqos.client.api import Api
 from kubeqos.cluster.clusterfile import NODE_GATES, NodePlan
 from kubeqos.cluster.pluginprocesses import plugin_processes
 from kubeqos.cluster.programs import WAITED_FOR
+from kubeqos.cluster.resctrl import FOLDER, NodeResctrl
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
@@ -118,7 +120,11 @@ async def start_node(
         runtime = CriClient(plan.endpoint)
         stack.push_async_callback(runtime.close)
     else:
-        runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=folders)
+        simulated = runtime = SimulatedRuntime(plan.machine, plan.offers, name=plan.name, logs=folders)
+        if folders and plan.rdt is not None:
+            tree = NodeResctrl(state / FOLDER, plan.machine, plan.rdt, simulated)
+            keeping = asyncio.create_task(tree.keep(), name=f"resctrl of {plan.name}")
+            stack.callback(keeping.cancel)
     hosting = Hosting(api, pods, folders=folders or bool(plan.endpoint))
     config = await detected(configuration(plan, state, sockets, gates), runtime)
     listens = plan.settings is not None and "port" in plan.settings.items()

@@ -135,6 +135,13 @@ class SimulatedResctrl(Kernel):
         with path.open("a") as file:
             file.write(f"{task}\n")
 
+    def ended(self, task: int) -> None:
+        """A process has ended: it is in no group any more."""
+        for group in (self.root, *self._control(), *self._monitoring()):
+            listed = (group / "tasks").read_text().split()
+            if str(task) in listed:
+                (group / "tasks").write_text("".join(f"{line}\n" for line in listed if line != str(task)))
+
     def _merged(self, path: Path, text: str) -> str:
         """The schemata with the lines that were written; domains that they do not name stay as they are."""
         found = {name: _values(path, name) for name in ("MB", "L3")}

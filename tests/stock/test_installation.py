@@ -46,6 +46,27 @@ def test_both_ways_install_the_same() -> None:
     assert sorted(named) == sorted(raw["metadata"]["name"] for raw in objects("x", EMPTY))
 
 
+def test_schemas_say_nothing_that_kubernetes_does_not_know() -> None:
+    """A comma in a sentence of a flow mapping makes a key of the rest; a real server refuses the whole object."""
+    known = {"type", "format", "properties", "required", "items", "enum", "description", "additionalProperties"}
+    known |= {"minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "default"}
+    known |= {"anyOf", "allOf", "oneOf", "not", "nullable", "minProperties", "maxProperties", "uniqueItems"}
+
+    def unknown(schema: Any, path: str) -> list[str]:
+        found = [f"{path}.{key}" for key in schema if key not in known and not key.startswith("x-kubernetes-")]
+        for name, child in (schema.get("properties") or {}).items():
+            found += unknown(child, f"{path}.{name}")
+        for key in ("items", "additionalProperties"):
+            if isinstance(schema.get(key), dict):
+                found += unknown(schema[key], f"{path}.{key}")
+        return found
+
+    for path in sorted((files("kubeqos.stock") / "crds").iterdir(), key=lambda each: each.name):
+        for raw in yaml.safe_load_all(path.read_text()):
+            for version in raw["spec"]["versions"]:
+                assert unknown(version["schema"]["openAPIV3Schema"], path.name) == []
+
+
 def test_the_image_and_the_classes_are_those_that_were_said() -> None:
     made = objects("registry.example/kubeqos:1", {"kubeqos-classes": "resources: {a: {}}\n"})
     images = {

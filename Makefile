@@ -17,7 +17,7 @@ ROUNDS ?= 3
 SEED   ?=
 SEEDS  ?= 0-19
 
-.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak exclusive torture badinput docs dist proto lock durations kubectl stock clean
+.PHONY: help up test test-campaigns test-stock test-vm test-all explore check format conformance bench soak exclusive torture badinput docs dist proto lock durations kubectl stock clean image
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -92,6 +92,9 @@ badinput: $(DEV) ## bad requests and messages: REQUESTS=1000000, MINUTES=…, RU
 docs: $(DEV) ## build the documentation as a site, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 	@echo "site/index.html"
+
+image: ## build the container image from Debian's packages with buildah, and try it (root; pulls no image)
+	@tools/image.sh
 
 dist: $(DEV) ## build sdist and wheel into dist/, check them, and try the wheel in a clean environment
 	@rm -rf dist

@@ -15,7 +15,7 @@ from kubeqos import __version__
 from kubeqos.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-INSTRUCTIONS = {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "ENTRYPOINT", "CMD"}
+INSTRUCTIONS = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "ENTRYPOINT", "CMD"}
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -43,6 +43,10 @@ def test_the_image_is_made_of_what_is_here_and_does_not_run_as_root() -> None:
         if name == "COPY" and not words.startswith("--from"):
             *sources, _ = words.split()
             assert all((ROOT / source).exists() for source in sources), words
+    (volume,) = [words for name, words in found if name == "VOLUME"]
+    assert any(
+        name == "RUN" and f"--owner kubeqos --group kubeqos --mode 700 {volume}" in words for name, words in found
+    )
     users = [words for name, words in found if name == "USER"]
     assert users and users[-1] not in ("root", "0")
     assert [words for name, words in found if name == "ENTRYPOINT"] == ['["kubeqos"]']

@@ -81,6 +81,12 @@ class Instance:
             foreign = [entry.name for entry in self.data_dir.iterdir() if not entry.name.startswith("kubeqos.db")]
         except OSError as error:
             raise StateError(f"cannot use the data directory: {error.strerror}", where=str(self.data_dir)) from error
+        if not os.access(self.data_dir, os.W_OK):
+            raise StateError(
+                "nothing can be written to the data directory: it is somebody else's",
+                where=str(self.data_dir),
+                remedy="give it to this user, or pass another with --data-dir",
+            )
         free = shutil.disk_usage(self.data_dir).free
         if free < LEAST_FREE_BYTES:
             raise StateError(

@@ -39,5 +39,7 @@ def command(data_dir: Path, delete: bool) -> None:
         click.echo("stopped")
     if delete and data_dir.exists():
         instance.prepare()  # refuses a directory that is not a cluster's
-        shutil.rmtree(data_dir)
+        # The volume of a container cannot go itself, only what is in it.
+        for gone in data_dir.iterdir() if data_dir.is_mount() else (data_dir,):
+            shutil.rmtree(gone) if gone.is_dir() and not gone.is_symlink() else gone.unlink()
         click.echo(f"deleted {data_dir}")

@@ -80,10 +80,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 
 TASKS: Mapping[str, tuple[str, ...]] = {
-    "A cluster on this machine": ("up", "status", "demo", "down"),
+    "A cluster on this machine": ("up", "status", "resctrl", "demo", "down"),
     "Ask a cluster": ("why", "story", "describe", "top", "map", "podresources", "classes", "quota", "dashboard"),
     "Change a cluster": ("edit", "rollout", "defrag"),
-    "Try before you apply": ("check", "classify", "convert", "simulate", "import"),
+    "Try before you apply": ("check", "classify", "convert", "simulate", "autoscale", "import"),
     "Run a part alone": ("apiserver", "controllers", "scheduler", "node", "relay", "relay-hook", "runtime"),
     "Use a Kubernetes cluster": ("doctor", "install", "uninstall", "controller", "agent"),
     "Extend it": ("plugin", "qrm", "driver", "cci", "provider"),

@@ -139,7 +139,7 @@ class TestChanges:
 
     def test_divisions_are_counted(self) -> None:
         world = given(node("a"))
-        assert world.cluster.divisions == (0, 1)
+        assert world.cluster.divisions == (0, 1, False)
 
 
 class TestIndexes:

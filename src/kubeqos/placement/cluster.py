@@ -246,9 +246,10 @@ class Cluster:
         return found
 
     @property
-    def divisions(self) -> tuple[int, int]:
-        """How many resources plugins divide, and by how many sets of rules: grows when a node brings a new one."""
-        return len(self.rule_set), len(self.rule_sets)
+    def divisions(self) -> tuple[int, int, bool]:
+        """How many resources plugins divide, by how many sets of rules, and whether a node serves claims: on that alone
+        depends which checks there are."""
+        return len(self.rule_set), len(self.rule_sets), bool(self.computing)
 
     def driver_column(self, driver: str) -> Bools:
         found = self.drivers.get(driver)

@@ -293,6 +293,8 @@ def numa_checks(cluster: Cluster, shape: Shape) -> Iterator[Check]:
 
 def compute_checks(cluster: Cluster, shape: Shape) -> Iterator[Check]:
     """Claims that the node's drivers could not serve, attribute by attribute; and CPUs that claims keep idle."""
+    if not cluster.computing:
+        return
     checks = _ComputeChecks(cluster, shape)
     if shape.compute is not None:
         yield checks.served()

@@ -192,7 +192,7 @@ class _Ranking:
     def __init__(self, few_rows: int) -> None:
         self._few_rows = few_rows
         self._checks: tuple[Check, ...] = ()
-        self._divisions: tuple[int, int] | None = None
+        self._divisions: tuple[int, int, bool] | None = None
         self._heap: list[tuple[int, int]] = []
         self._points: dict[int, int] = {}
         self._clock = -1

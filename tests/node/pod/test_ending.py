@@ -167,6 +167,16 @@ def test_a_stop_that_fails_is_told_and_tried_again() -> None:
     assert book >> after(1) << StopContainer("web", "main", "main-0", 29)
 
 
+def test_a_clock_that_is_set_back_does_not_put_off_the_next_try() -> None:
+    """What was to be tried in a second would be tried in an hour."""
+    raw = pod("web")
+    book = running(raw) >> deleted(raw) << [event("Killing"), STOP]
+    book >> failed(STOP, "the runtime is away") << [Look("web"), event("FailedKillPod", "the runtime is away")]
+    book >> look("web") << wakes(1)
+    book >> after(-3600)
+    assert any(isinstance(effect, StopContainer) for effect in book.answer or ())
+
+
 def test_what_the_runtime_refuses_to_remove_does_not_keep_back_the_pod() -> None:
     raw = pod("web")
     book = running(raw) >> deleted(raw)

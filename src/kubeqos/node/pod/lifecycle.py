@@ -14,7 +14,15 @@ from typing import Literal
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.observed import SeenContainer, SeenSandbox, Stage
 from kubeqos.node.pod.probes import due_probes, kill_grace
-from kubeqos.node.pod.record import PROBES, Cause, ContainerRecord, PodRecord, Wait
+from kubeqos.node.pod.record import (
+    LONGEST_RESTART_DELAY,
+    LONGEST_RETRY_DELAY,
+    PROBES,
+    Cause,
+    ContainerRecord,
+    PodRecord,
+    Wait,
+)
 from kubeqos.node.pod.resize import SANDBOX
 from kubeqos.node.pod.restarts import crash_message, note_restart, restart_at, runs_again
 
@@ -45,6 +53,11 @@ def target(effect: fx.Effect) -> str:
             return f"{STARTING}{getattr(effect, 'container', '')}"
 
 
+def is_awaited(due: float, now: float, longest: float) -> bool:
+    """Whether a time is still to come. One further away than anybody waits is of a clock that was set back since."""
+    return now < due <= now + longest
+
+
 @dataclass(slots=True)
 class Plan:
     """Effects to perform now, when to look again, and whether the pod has come to its own end, or is to be deleted."""
@@ -64,7 +77,7 @@ class Plan:
         if key in pod.busy:
             return
         due = pod.retry_at.get(key, 0.0)
-        if due > now:
+        if is_awaited(due, now, LONGEST_RETRY_DELAY):
             self.at(due)
             return
         pod.busy[key] = effect
@@ -190,14 +203,14 @@ def _bring_up(pod: PodRecord, container: ContainerRecord, sandbox: SeenSandbox, 
         return
     if newest is not None:
         due = restart_at(pod, newest)
-        if due > now:
+        if is_awaited(due, now, LONGEST_RESTART_DELAY):
             text = f"Back-off restarting failed container {name} in pod {pod.shown}"
             plan.wait(pod, name, Wait("CrashLoopBackOff", crash_message(pod, name)), "Warning", text)
             plan.at(due)
             return
     if name not in pod.images:
         due = pod.retry_at.get(f"image/{name}", 0.0)
-        if due > now:
+        if is_awaited(due, now, LONGEST_RETRY_DELAY):
             text = f'Back-off pulling image "{container.view.image}"'
             if plan.wait(pod, name, Wait("ImagePullBackOff", text), "Normal", text):
                 plan.effects.append(fx.Record(pod.uid, "Warning", "Failed", "Error: ImagePullBackOff", name))

@@ -50,6 +50,7 @@ class Core:
         self._heard: dict[str, fx.Stimulus] = {}
         """Within a step: what it means to pods other than the one that it is about. Their journals say that."""
         self._wakes: list[tuple[float, str]] = []
+        self._now = 0.0
         self._gone: dict[str, Told] = {}
         self._handlers: dict[type, Callable[[Any, float], Iterable[str]]] = {
             fx.PodSet: self._pod_set,
@@ -68,7 +69,12 @@ class Core:
     def step(self, stimulus: fx.Stimulus, now: float) -> list[fx.Effect]:
         """Take in what happened; returns what is to be done, in order."""
         out: list[fx.Effect] = []
-        for uid in self._handlers[type(stimulus)](stimulus, now):
+        uids = self._handlers[type(stimulus)](stimulus, now)
+        if now < self._now:
+            # The clock was set back: what somebody waits for may be an hour away now, so everybody decides again.
+            uids = dict.fromkeys([*uids, *self.pods])
+        self._now = now
+        for uid in uids:
             pod = self.pods.get(uid)
             heard = self._heard.pop(uid, stimulus) if self._heard else stimulus
             if pod is not None:

@@ -9,6 +9,7 @@ binding waits for one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
@@ -52,6 +53,7 @@ REPLICATED = known_resources(("ReplicationController", CORE), ("ReplicaSet", APP
 """Whose pods are spread by default."""
 CLAIMING = (CONFIG_MAPS, RESOURCE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
 """What says which cores a pod wants (KEP-3675)."""
+_CLAIMS_SECONDS = 10.0
 _CALLS_AT_ONCE = 128
 _FLUSH_SECONDS = 30.0
 _DECISIONS_PER_TURN = 64
@@ -107,7 +109,11 @@ class SchedulerService:
             for resource, informer in self._informers.items():
                 informer.on_change(handlers[resource])
                 tasks.create_task(informer.run())
-                await informer.synced.wait()  # pods come last, so that their nodes and claims are known by then
+                # Pods come last, so that their nodes and claims are known by then. Who may not read what claims
+                # refer to serves all other pods.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_CLAIMS_SECONDS if resource in CLAIMING else None):
+                        await informer.synced.wait()
                 if not informer.served:  # a stock API server has no claims of KEP-3675: nothing can ask for them then
                     log.info("not served here", resource=resource.plural)
             tasks.create_task(self._flush())

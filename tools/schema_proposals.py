@@ -77,6 +77,19 @@ ADDED_TYPES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
             _NAME,
             ("mutable", "bool", "True if the class of a running pod or container can be changed in place."),
             ("classes", f"[]core/v1.QOSResourceClassInfo {_BY_NAME}", "Classes that are available for assignment."),
+            (
+                "runtimeHandlers",
+                f"[]core/v1.QOSResourceHandlerInfo {_BY_NAME}",
+                "Runtime handlers whose pods are offered some of the classes only. "
+                "Pods of any other handler are offered all.",
+            ),
+        ],
+    ),
+    "core/v1.QOSResourceHandlerInfo": (
+        "The classes of a QoS resource that pods of one runtime handler are offered.",
+        [
+            ("name!", "string", "Name of the handler, as in a RuntimeClass. Empty is the node's default handler."),
+            ("classes", "[]string list=set", "Names of the classes; none of them when empty."),
         ],
     ),
     "core/v1.QOSResourceClassInfo": (

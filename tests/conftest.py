@@ -28,6 +28,8 @@ settings.load_profile("steady")
 KUBECTL = find_kubectl()
 if KUBECTL is not None and shutil.which("kubectl") is None:
     os.environ["PATH"] = f"{Path(KUBECTL).parent}{os.pathsep}{os.environ['PATH']}"
+# Workers side by side are told how wide the terminal is: nobody looks at what tests print, and tables are not broken.
+os.environ.pop("COLUMNS", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

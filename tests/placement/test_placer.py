@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from kubeqos.model.annotations.topologysummary import ComputeSummary
+from kubeqos.model.hardware.named import laptop8
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement import placer as placing
 from kubeqos.placement.cluster import Cluster
@@ -174,7 +178,8 @@ class TestOneRowAndMany:
         from tests.placement.test_pools import divided
 
         offered = classes(rdt={"gold": 1})
-        world = given(node("a", container_classes=offered, topology=divided()))
+        told = msgspec.structs.replace(divided(), compute=ComputeSummary())
+        world = given(replace(node("a", container_classes=offered, topology=told), machine=laptop8()))
         busy = world.shape(pod(cpu="1", memory="1Mi", limits=True, uses={"rdt": "gold"}, ports=[{"hostPort": 1}]))
         assert {name: len(list(checks(world.cluster, busy))) > 0 for name, checks in COUNTED.items()} == dict.fromkeys(
             COUNTED, True

@@ -51,6 +51,8 @@ OFFLINE = {
     "dashboard": "dashboard --help",
     "doctor": "doctor --help",
     "uninstall": "uninstall --help",
+    "autoscale-plan": "autoscale plan --help",
+    "resctrl": "resctrl --help",
     "cci-check": "cci check tests/scenarios/claim.json",
 }
 ONLINE = {

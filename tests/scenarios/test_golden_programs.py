@@ -45,7 +45,7 @@ ALONE = {
     "relay-hook": ("relay-hook --listen unix:///run/kubeqos/cri.sock --for cri-o", ""),
     "cci-new": ("cci new fast.example.com --into FOLDER/fast", ""),
     "provider-new": ("provider new turbo --folder FOLDER", ""),
-    "provider-conformance": ("provider conformance FOLDER/turbo.sock", ""),
+    "provider-conformance": ("provider conformance /nowhere/turbo.sock", ""),
     "qrm-new": ("qrm new hugepool --folder FOLDER", ""),
 }
 BESIDE = {

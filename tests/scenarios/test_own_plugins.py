@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import sys
+import time
 import urllib.request
 from base64 import b64decode
 from collections.abc import Iterator
@@ -65,7 +66,10 @@ def test_a_plugin_of_ones_own_serves_pods_and_is_told_of(cluster: Cluster) -> No
     cluster.kubectl("apply", "-f", "-", manifest=POD)
     cluster.kubectl("wait", "--for=condition=Ready", "pod/wants", "--timeout=60s")
     assert "HUGEPOOL=3.0" in cluster.kubectl("exec", "wants", "--", "printenv").splitlines()
-    why = cluster.kubeqos("why", "wants")
+    # The node's record of its decision comes by itself, after the pod's status.
+    deadline = time.monotonic() + 30
+    while "policy" not in (why := cluster.kubeqos("why", "wants")) and time.monotonic() < deadline:
+        time.sleep(0.2)
     assert "policy single-numa-node, NUMA 0 (preferred)" in why
     assert "example.com/hugepool by plugin example.com/hugepool: prefers NUMA 0" in why
     assert "example.com/hugepool: 3, HUGEPOOL=3.0, NUMA 0, chosen by plugin example.com/hugepool" in why

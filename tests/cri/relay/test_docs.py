@@ -61,7 +61,7 @@ async def test_the_vendors_class_runs_in_this_process(tmp_path: Path, monkeypatc
     point = metadata.EntryPoint("turbo", "example:Turbo", "kubeqos.class_providers")
     monkeypatch.setattr(metadata.EntryPoint, "load", lambda self: turbo_class())
     monkeypatch.setattr(metadata, "entry_points", lambda group: (point,))
-    classes = parse_classes(blocks("yaml")[1], "classes.yaml", V2)
+    classes = parse_classes(next(one for one in blocks("yaml") if "provider: turbo" in one), "classes.yaml", V2)
     catalog = await build(classes, Machine(Host(tmp_path, version=V2)), connect)
     assert [c.name for c in catalog.offers["example.com/turbo"].classes] == ["high", "low"]
 

@@ -149,7 +149,7 @@ class NodeDecisions:
 
     def _restart(self, pod: Raw, status: Raw, ended: Raw) -> Restart:
         name = status["name"]
-        used = self._memory_of(pod["metadata"]["uid"], name)
+        used = self._pressure.memory.get(pod["metadata"]["uid"], {}).get(name)
         return Restart(
             node=self._node,
             container=name,
@@ -160,11 +160,6 @@ class NodeDecisions:
             memory_limit=_memory_limit(pod, name),
             memory_use="" if used is None else _shown(used),
         )
-
-    def _memory_of(self, uid: str, container: str) -> int | None:
-        measured = self._pressure.measured.get(uid)
-        found = [one for one in measured.containers if one.name == container] if measured is not None else []
-        return found[0].memory_working_set if found else None
 
 
 def reference(raw: Raw) -> PodRef:

@@ -69,6 +69,15 @@ def test_a_healthy_node_says_so_once_and_does_nothing() -> None:
     assert node.step(sample(10, 500, a=100), [pod("a")], 10) == []
 
 
+def test_what_a_container_used_is_known_after_its_end_and_forgotten_with_its_pod() -> None:
+    node = defence()
+    node.step(sample(0, 500, a=100), [pod("a")], 0)
+    node.step(sample(10, 500), [pod("a")], 10)  # it was killed meanwhile, and nobody has asked yet
+    assert node.memory == {"a": {"c": 100 * MI}}
+    node.step(sample(20, 500), [], 20)
+    assert node.memory == {}
+
+
 @pytest.mark.proves("eviction")
 def test_memory_pressure_evicts_best_effort_first_with_kubernetes_words() -> None:
     node = defence()

@@ -160,8 +160,8 @@ class Pressure:
         self._leaving: tuple[str, float] | None = None
         self._over_limit: set[str] = set()
         self._told: Conditions | None = None
-        self.measured: Mapping[str, PodSample] = {}
-        """What pods used when it was last looked at, by uid."""
+        self.memory: Mapping[str, Mapping[str, int]] = {}
+        """What containers used when they were last seen to run, by pod and name: who has ended since is still there."""
 
     def step(self, sample: NodeSample, pods: Iterable[ActivePod], now: float) -> list[Effect]:
         """What a new sample calls for: conditions, and reclaim or at most one eviction.
@@ -169,7 +169,8 @@ class Pressure:
         Pods over their own disk limits go at once, all of them, and nobody else in the same step.
         """
         active = list(pods)
-        self.measured = sample.pods
+        uids = {*sample.pods, *(pod.uid for pod in active)}
+        self.memory = {uid: {**self.memory.get(uid, {}), **_memory(sample.pods.get(uid))} for uid in uids}
         acting = self._observe(sample, now)
         effects: list[Effect] = []
         if (shown := self.shown()) != self._told:
@@ -391,3 +392,8 @@ def _offenders(signal: str, pod: PodView, sample: NodeSample) -> list[tuple[str,
         if used is not None and request is not None and used > request.value():
             found.append((container.name, _amount(resource, used), request))
     return found
+
+
+def _memory(pod: PodSample | None) -> dict[str, int]:
+    running = pod.containers if pod is not None else ()
+    return {one.name: one.memory_working_set for one in running if one.memory_working_set is not None}

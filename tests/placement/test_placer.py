@@ -97,7 +97,7 @@ class TestKeptResults:
 
     def test_a_division_that_is_new_is_judged_by_its_own_rules(self) -> None:
         """What was kept for one row at a time knew only the rules of before."""
-        from tests.placement.test_pools import as_role, divided
+        from tests.placement.published.test_pools import as_role, divided
 
         world = given(node("a", cpu="64"))
         web = as_role("web", "1")
@@ -175,7 +175,7 @@ class TestOneRowAndMany:
         assert world.fills(pod(ports=[{"hostPort": 80}]), 3) == ["a", "b", ""]
 
     def test_every_counted_filter_has_checks(self) -> None:
-        from tests.placement.test_pools import divided
+        from tests.placement.published.test_pools import divided
 
         offered = classes(rdt={"gold": 1})
         told = msgspec.structs.replace(divided(), compute=ComputeSummary())

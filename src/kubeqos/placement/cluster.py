@@ -14,10 +14,10 @@ import numpy as np
 from kubeqos.errors import KubeqosError
 from kubeqos.model.annotations.computepolicies import ANY_DRIVER
 from kubeqos.model.objects import Taint
-from kubeqos.placement.computing import ServedMemo
 from kubeqos.placement.indexes import Bools, Floats, Interner, Ints, LabelIndex, PodGroups, Small, grown
 from kubeqos.placement.nodes import NodeFacts, PlacedPod, Row, class_use
-from kubeqos.placement.pools import NO_RULES, WHOLE, PoolKey, RuleSet, amount_of, pool_use, rule_set
+from kubeqos.placement.published.computing import ServedMemo
+from kubeqos.placement.published.pools import NO_RULES, WHOLE, PoolKey, RuleSet, amount_of, pool_use, rule_set
 from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, catalog
 
 NO_CLASS = -1

@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kubeqos.placement.cluster import LEVELS, Cluster, Column
-from kubeqos.placement.computing import Answer
 from kubeqos.placement.findings import COMPUTE, NUMA, Finding
 from kubeqos.placement.indexes import Ints
-from kubeqos.placement.pools import WHOLE, Need, amount_of, pool_need
+from kubeqos.placement.published.computing import Answer
+from kubeqos.placement.published.pools import WHOLE, Need, amount_of, pool_need
 from kubeqos.placement.rows import At, ManyRows, Number, OneRow, Truth
 from kubeqos.placement.shape import ClassNeed, Shape
 from kubeqos.rules.qos.classes import ClassKey, Level, withheld

@@ -31,7 +31,7 @@ from kubeqos.placement.counted import (
 from kubeqos.placement.domains import affinity_findings, spread_findings
 from kubeqos.placement.findings import COMPANY, COMPUTE, DOWN, NUMA, Finding
 from kubeqos.placement.indexes import Bools, Rows
-from kubeqos.placement.pools import PoolKey
+from kubeqos.placement.published.pools import PoolKey
 from kubeqos.placement.rows import EVERY_ROW, ManyRows
 from kubeqos.placement.selectors import NamespaceLabels, terms_any
 from kubeqos.placement.shape import Shape

@@ -10,9 +10,9 @@ import msgspec
 from kubeqos.model.annotations.topologysummary import NO_SUMMARY, TopologySummary
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeView
-from kubeqos.placement.computing import NodeCompute, compute_now, is_settled
-from kubeqos.placement.numa import Free, can_align, free_now
-from kubeqos.placement.pools import Need, PoolKey, RuleSet, is_short_of_open, pool_need, pool_use, shares
+from kubeqos.placement.published.computing import NodeCompute, compute_now, is_settled
+from kubeqos.placement.published.numa import Free, can_align, free_now
+from kubeqos.placement.published.pools import Need, PoolKey, RuleSet, is_short_of_open, pool_need, pool_use, shares
 from kubeqos.placement.shape import HostPort, Shape
 from kubeqos.rules.qos.classes import Catalog, ClassKey, Level
 

@@ -19,7 +19,7 @@ from kubeqos.model.objects import LabelSelectorView
 from kubeqos.placement.cluster import Cluster, Column
 from kubeqos.placement.fit import NO_LABELS, Explanation, counted_message, feasible
 from kubeqos.placement.nodes import PlacedPod, class_use
-from kubeqos.placement.pools import pool_use, pool_wants
+from kubeqos.placement.published.pools import pool_use, pool_wants
 from kubeqos.placement.selectors import NamespaceLabels, labels_predicate
 from kubeqos.placement.shape import Shape
 

@@ -1,7 +1,7 @@
 """Who holds which CPUs of one machine by claims (KEP-3675), as values.
 
 The CCI manager keeps them on disk (`cci.store`); the scheduler works them out for every node from what the node
-publishes (`placement.computing`). Decisions about them live in `sharing`.
+publishes (`placement.published.computing`). Decisions about them live in `sharing`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 
 from kubeqos.model.annotations.topologysummary import TopologySummary
 from kubeqos.placement.findings import NUMA
-from kubeqos.placement.numa import can_align, capacities, free_now
+from kubeqos.placement.published.numa import can_align, capacities, free_now
 from tests.placement.playbook import Raw, World, container, given, node, pod, priority
 
 REFUSED = "node(s) cannot align the pod's resources on one NUMA node"

@@ -8,7 +8,7 @@ import pytest
 
 from kubeqos.model.annotations.podmarks import MAIN_CONTAINER_KEY, QOS_LEVEL_KEY, SKIP_KEY
 from kubeqos.model.annotations.topologysummary import BIND, EXCLUSIVE, Division, PoolRule, Rules, TopologySummary
-from kubeqos.placement.pools import amount_of
+from kubeqos.placement.published.pools import amount_of
 from tests.placement.playbook import Raw, World, container, given, node, pod, priority
 
 RULES = Rules(

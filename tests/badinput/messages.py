@@ -69,7 +69,7 @@ def admitted(answer: cci.AdmitResponse) -> None:
 def created(request: cri.CreateContainerRequest) -> None:
     relay.knows_classes(request)
     relay.wishes_of(request.config.qos_resources)
-    relay.holder_from_mark(request.config.annotations, relay.container_subject(request))
+    relay.holder_from_mark(request.config.annotations, relay.container_subject(request, request.pod_sandbox_id))
 
 
 def status_of(response: cri.ContainerStatusResponse) -> None:

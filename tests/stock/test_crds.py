@@ -48,7 +48,7 @@ def server() -> Iterator[Server]:
 def test_no_definition_is_warned_of(server: Server) -> None:
     """A schema that is not structural is stored, with a condition that says so."""
     crds = decode_json(server.kubectl("get", "crd", "-o", "json").stdout.encode())["items"]
-    assert len(crds) == 4
+    assert len(crds) == 5
     for crd in crds:
         conditions = {one["type"]: one["status"] for one in crd["status"]["conditions"]}
         assert conditions == {"NamesAccepted": "True", "Established": "True"}

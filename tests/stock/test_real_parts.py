@@ -126,6 +126,8 @@ def test_a_daemon_set_and_a_stateful_set_run(cluster: Parts) -> None:
     cluster.create("StatefulSet", "db", cluster.template("db", replicas=2, serviceName="db"), "apps/v1")
     cluster.eventually("a daemon", lambda: cluster.get("daemonset", "everywhere")["status"].get("numberReady") == 1)
     cluster.eventually("two members", lambda: cluster.get("statefulset", "db")["status"].get("readyReplicas") == 2)
+    # Its revision is the one that it wrote, to the letter: nobody else's name was in the way.
+    assert not cluster.get("daemonset", "everywhere")["status"].get("collisionCount")
     assert {pod["metadata"]["name"] for pod in cluster.get("pods", "-l", "app=db")["items"]} == {"db-0", "db-1"}
 
 

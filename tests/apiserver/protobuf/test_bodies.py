@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.apiserver.protobuf import CONTENT_TYPE, MAGIC, decode_body
+from kubeqos.apiserver.protobuf import CONTENT_TYPE, MAGIC, decode_body, encode_body
 from kubeqos.apiserver.protobuf.body import MAX_BODY
 from kubeqos.apiserver.protobuf.messages import MAX_VALUES, numbers, plan_of
 from kubeqos.codec import JsonObject
@@ -111,6 +111,20 @@ def test_times_bytes_and_embedded_json() -> None:
         "user": "u",
         "extra": {"k": ["a", "b"]},
     }
+
+
+def test_embedded_json_is_written_as_go_writes_it() -> None:
+    """Go's controllers compare a revision's bytes with their own."""
+    revision = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {"name": "r"},
+        "data": {"command": "a && b <c>"},
+        "revision": 1,
+    }
+    body = encode_body(revision)
+    assert rb'{"command":"a \u0026\u0026 b \u003cc\u003e"}' in body
+    assert decode_body(body)["data"] == revision["data"]
 
 
 def test_messages_given_in_pieces_are_merged_and_unknown_fields_skipped() -> None:

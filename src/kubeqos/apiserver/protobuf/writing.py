@@ -139,8 +139,20 @@ def _moment(value: str) -> bytes:
 
 
 def _raw(value: Any) -> bytes:
-    """JSON inside protobuf: FieldsV1 and RawExtension."""
-    return tagged(1, wire.BYTES, encode_json(value))
+    """JSON inside protobuf: FieldsV1 and RawExtension, as Go writes it.
+
+    Go's clients compare these bytes with what they would write: a DaemonSet's revision with an `&` in a command that
+    comes back in other letters is another revision to them, and its pods are replaced for ever.
+    """
+    written = encode_json(value)
+    for letter, escaped in _GO_ESCAPES:
+        if letter in written:
+            written = written.replace(letter, escaped)
+    return tagged(1, wire.BYTES, written)
+
+
+_GO_ESCAPES = tuple((letter.encode(), f"\\u{ord(letter):04x}".encode()) for letter in "&<>\u2028\u2029")
+"""They occur in strings only, where both spellings mean the same."""
 
 
 _SCALARS: dict[str, tuple[int, Writer]] = {

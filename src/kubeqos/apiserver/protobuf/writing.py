@@ -15,7 +15,7 @@ from typing import Any
 
 from kubeqos.apiserver.protobuf import wire
 from kubeqos.apiserver.protobuf.messages import embedded_in, numbers_of
-from kubeqos.codec import JsonObject, encode_json
+from kubeqos.codec import JsonObject, encode_json_as_go
 from kubeqos.model.schema import Shape, TypeSchema, type_named
 
 Writer = Callable[[Any], bytes]
@@ -139,20 +139,8 @@ def _moment(value: str) -> bytes:
 
 
 def _raw(value: Any) -> bytes:
-    """JSON inside protobuf: FieldsV1 and RawExtension, as Go writes it.
-
-    Go's clients compare these bytes with what they would write: a DaemonSet's revision with an `&` in a command that
-    comes back in other letters is another revision to them, and its pods are replaced for ever.
-    """
-    written = encode_json(value)
-    for letter, escaped in _GO_ESCAPES:
-        if letter in written:
-            written = written.replace(letter, escaped)
-    return tagged(1, wire.BYTES, written)
-
-
-_GO_ESCAPES = tuple((letter.encode(), f"\\u{ord(letter):04x}".encode()) for letter in "&<>\u2028\u2029")
-"""They occur in strings only, where both spellings mean the same."""
+    """JSON inside protobuf: FieldsV1 and RawExtension, as Go writes it."""
+    return tagged(1, wire.BYTES, encode_json_as_go(value))
 
 
 _SCALARS: dict[str, tuple[int, Writer]] = {

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable
 
 from kubeqos.apiserver.present.options import Token
 from kubeqos.apiserver.registry.kinds import Kind
-from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.codec import JsonObject, decode_json, encode_json, encode_json_as_go
 from kubeqos.store import Stored
 
 Render = Callable[[int], bytes]
+COMPARED = ("ControllerRevision",)
+"""Kinds that carry JSON which its owner compares with what it would write: a DaemonSet's revision with an `&` in a
+command that comes back in other letters is another revision to Go, and its pods are replaced for ever."""
 
 
 def ordered(kind: Kind, obj: JsonObject, version: str | None) -> JsonObject:
@@ -28,7 +31,8 @@ def ordered(kind: Kind, obj: JsonObject, version: str | None) -> JsonObject:
 def renderer(kind: Kind, obj: JsonObject) -> Render:
     """Encode once; the returned function only inserts the revision."""
     head = kind.head
-    tail = encode_json(ordered(kind, obj, ""))[len(head) :]
+    encode = encode_json_as_go if kind.kind in COMPARED else encode_json
+    tail = encode(ordered(kind, obj, ""))[len(head) :]
     return lambda revision: b"%b%d%b" % (head, revision, tail)
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 import urllib.request
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,14 +62,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     found.kubeqos("down")
 
 
+def told_of(ask: Callable[[], str], *words: str) -> str:
+    """The answer as soon as it has the words, or the last one after half a minute."""
+    deadline = time.monotonic() + 30
+    while not all(word in (answer := ask()) for word in words) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return answer
+
+
 def test_a_plugin_of_ones_own_serves_pods_and_is_told_of(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-f", "-", manifest=POD)
     cluster.kubectl("wait", "--for=condition=Ready", "pod/wants", "--timeout=60s")
     assert "HUGEPOOL=3.0" in cluster.kubectl("exec", "wants", "--", "printenv").splitlines()
     # The node's record of its decision comes by itself, after the pod's status.
-    deadline = time.monotonic() + 30
-    while "policy" not in (why := cluster.kubeqos("why", "wants")) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    why = told_of(lambda: cluster.kubeqos("why", "wants"), "policy")
     assert "policy single-numa-node, NUMA 0 (preferred)" in why
     assert "example.com/hugepool by plugin example.com/hugepool: prefers NUMA 0" in why
     assert "example.com/hugepool: 3, HUGEPOOL=3.0, NUMA 0, chosen by plugin example.com/hugepool" in why
@@ -78,8 +84,9 @@ def test_a_plugin_of_ones_own_serves_pods_and_is_told_of(cluster: Cluster) -> No
 
 
 def test_several_drivers_serve_one_node(cluster: Cluster) -> None:
-    node = cluster.kubectl("get", "node", "cores", "-o", "yaml")
-    assert "fast.example.com" in node and "reference.cci.kubeqos.io" in node
+    drivers = "fast.example.com", "reference.cci.kubeqos.io"  # each registers when it has started
+    node = told_of(lambda: cluster.kubectl("get", "node", "cores", "-o", "yaml"), *drivers)
+    assert all(driver in node for driver in drivers)
 
 
 def test_metrics_of_nodes_are_reached_through_the_api_server_and_on_their_port(cluster: Cluster) -> None:

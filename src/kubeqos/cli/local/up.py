@@ -217,6 +217,9 @@ def _detached(instance: Instance) -> None:
     instance.prepare()
     click.echo(f"starting in the background, log in {instance.log_file}", err=True)
     words = [word for word in sys.argv[1:] if word != "--detach"]
+    # Whoever gives up while the process is being made must still end it: the interruption is heard a moment later.
+    given_up: list[int] = []
+    heard = signal.signal(signal.SIGINT, lambda number, _frame: given_up.append(number))
     with open(instance.log_file, "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "kubeqos.cli.main", *words],
@@ -226,6 +229,9 @@ def _detached(instance: Instance) -> None:
             start_new_session=True,
         )
     try:
+        signal.signal(signal.SIGINT, heard)
+        if given_up:
+            raise KeyboardInterrupt
         running = _awaited(instance, process)
     except KeyboardInterrupt:
         process.terminate()  # who gives up on it has nobody who would stop it

@@ -23,7 +23,7 @@ def asking(classes: dict[str, str], **amounts: Any) -> dict[str, Any]:
 def compete(node: Node, hog: tuple[str, ...], first: dict[str, str], second: dict[str, str]) -> tuple[str, str]:
     """Two pods, alike but for their classes; their containers' ids once both are at it."""
     for name, classes in (("first", first), ("second", second)):
-        node.start_pod(pod(name, "hog", *hog, resources=asking(classes)))
+        node.start_pod(pod(name, "hog", *hog, resources=asking(classes, requests={"cpu": "100m"})))
     return node.container_id("first"), node.container_id("second")
 
 

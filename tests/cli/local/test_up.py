@@ -286,7 +286,11 @@ def test_a_failure_in_the_background_is_told_as_one_in_front(tmp_path: Path) -> 
 def test_who_gives_up_waiting_leaves_nothing_in_the_background(tmp_path: Path) -> None:
     words = ["up", "--data-dir", str(tmp_path / "c"), "--port", "0", "--detach"]
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "kubeqos.cli.main", *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "kubeqos.cli.main", *words],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        # A shell that runs the tests in the background has them ignore interruptions.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     with ended(waiting) as process:
         assert process.stderr is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +42,23 @@ async def test_one_driver_per_node_by_default(tmp_path: Path) -> None:
         async with running(Reference(kep80(), "second.example.com"), node.registry):
             await asyncio.sleep(0.3)
             assert list(node.manager.drivers.table) == [DRIVER]
+
+
+async def test_drivers_that_come_together_are_still_one(tmp_path: Path) -> None:
+    """Both were looked at before either was taken."""
+    async with Node(tmp_path) as node:
+        names = "first.example.com", "second.example.com"
+        async with contextlib.AsyncExitStack() as stack:
+            for name in names:
+                await stack.enter_async_context(running(Reference(kep80(), name), node.sockets / "elsewhere"))
+            sockets = [node.sockets / "elsewhere" / f"{name}.sock" for name in names]
+            await node.until("they listen", lambda: all(one.exists() for one in sockets))
+            both = [Plugin("CCIDriver", n, s, ("v1alpha1",), s) for n, s in zip(names, sockets, strict=True)]
+            drivers = node.manager.drivers
+            assert [drivers.validate(one) for one in both] == [None, None]
+            answers = await asyncio.gather(*(drivers.register(one) for one in both))
+            assert sorted("runs one compute driver" in str(one) for one in answers) == [False, True]
+            assert len(drivers.table) == 1
 
 
 async def test_several_drivers_are_chosen_by_class(tmp_path: Path) -> None:

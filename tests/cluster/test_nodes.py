@@ -59,6 +59,13 @@ def test_what_each_profile_means_for_the_agent(plan: NodePlan) -> None:
     assert qrm_settings(config).expected == ({"cpu", "memory"} if plan.profile == "qrm" else set())
 
 
+@pytest.mark.parametrize("drivers", [("reference",), ("reference", "power")], ids=len)
+def test_whoever_starts_several_drivers_may_use_them(drivers: tuple[str, ...]) -> None:
+    programs = tuple(from_option("driver", name, Path()) for name in drivers)
+    config = configuration(NodePlan("n", kep80(), "cci", programs=programs), STATE, SOCKETS)
+    assert config.cci_several_drivers == (len(drivers) > 1)
+
+
 def test_without_reserved_cpus_none_can_be_owned() -> None:
     config = configuration(NodePlan("n", laptop8(), reserved_cpus=NO_CPUS), STATE, SOCKETS)
     assert config.cpu_manager_policy == "none" and config.topology_policy is Policy.BEST_EFFORT

@@ -46,14 +46,14 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
 
 @contextlib.asynccontextmanager
 async def whole_node(
-    server: LiveServer, folder: Path, qrm: QrmSettings | None = None
+    server: LiveServer, folder: Path, qrm: QrmSettings | None = None, **more: Any
 ) -> AsyncIterator[tuple[NodeAgent, HttpApi]]:
     api = HttpApi.from_kubeconfig(server.kubeconfig)
     machine = kep80()
     runtime = SimulatedRuntime(machine, logs=False)
     gates = FeatureGates.default().set({QRM: True})
     settings = NodeSettings(
-        "n1", folder / "s", log_dir=folder / "logs", gates=gates, topology_policy=Policy.BEST_EFFORT
+        "n1", folder / "s", log_dir=folder / "logs", gates=gates, topology_policy=Policy.BEST_EFFORT, **more
     )
     events = NodeEvents(api, "n1")
     plugins = plugin_managers(settings, machine, events, qrm=qrm)
@@ -91,6 +91,27 @@ def asking(name: str, amount: str) -> dict[str, Any]:
     for key in ("uid", "generation"):
         del raw["metadata"][key]
     return raw
+
+
+async def test_the_node_tells_at_once_who_came_and_who_went(server: LiveServer, folder: Path) -> None:
+    """Nobody waits for the next status, which is a day away."""
+
+    async with whole_node(server, folder, status_seconds=86_400.0) as (_, api):
+
+        async def condition() -> str:
+            told = (await api.get(NODES, "n1")).get("status", {}).get("conditions", [])
+            return next((one["message"] for one in told if one["type"] == "ResourcePluginsReady"), "")
+
+        async def allocatable() -> bool:
+            return "example.com/bandwidth" in (await api.get(NODES, "n1"))["status"]["allocatable"]
+
+        async def says(words: str) -> bool:
+            return words in await condition()
+
+        async with running(Bandwidth(), Options(folder / "s" / REGISTRY)):
+            await until("it is told", lambda: says("plugins answer: example.com/bandwidth"))
+            assert await allocatable()
+        await until("it is told again", lambda: says("plugin example.com/bandwidth is not connected"))
 
 
 async def test_a_plugins_resource_and_health_are_in_the_node_object(server: LiveServer, folder: Path) -> None:

@@ -111,9 +111,11 @@ class Drivers:
         """Connect, see that it is well, and use it from now on."""
         driver = Driver(plugin, negotiate(plugin.versions) or VERSIONS[-1], dial(plugin.endpoint))
         problem = await examine(driver.channel, self.deadlines.health)
-        if problem:
+        # Another driver may have come meanwhile.
+        refusal = f"driver {plugin.name} is not healthy: {problem}" if problem else self.validate(plugin)
+        if refusal:
             await driver.channel.close(None)
-            return f"driver {plugin.name} is not healthy: {problem}"
+            return refusal
         old = self.table.get(plugin.name)
         self.refused.forget(plugin.name)
         self.table[plugin.name] = driver

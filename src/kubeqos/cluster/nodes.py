@@ -69,6 +69,8 @@ def configuration(
         # The CPU and memory plugins are ours to start, so pods wait for them rather than run unpinned.
         ours = [one.name for one in plan.beside if not one.command]
         said["qosResourcePlugins"] = [name for name in WAITED_FOR if name in ours]
+    if plan.profile == "cci" and len(plan.beside) > 1:
+        said["cciSeveralDrivers"] = True  # whoever starts several wants them to be used
     if plan.endpoint:
         said["containerRuntimeEndpoint"] = _UNIX + plan.endpoint.removeprefix(_UNIX)
     else:

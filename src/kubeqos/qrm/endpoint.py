@@ -39,8 +39,16 @@ class Endpoint:
     """A plugin: connected, silent or stopped."""
 
     def __init__(
-        self, name: str, socket: Path, metrics: Metrics, *, deadline: float | None, clock: Callable[[], float]
+        self,
+        name: str,
+        socket: Path,
+        metrics: Metrics,
+        *,
+        deadline: float | None,
+        clock: Callable[[], float],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`changed` is called when it can be asked from now on, or cannot."""
         self.name = name
         self.socket = socket
         self.options = DEFAULT_OPTIONS
@@ -57,6 +65,8 @@ class Endpoint:
         self._metrics = metrics
         self._deadline = deadline
         self._clock = clock
+        self._changed = changed
+        self._was_usable = False
         self._channel: grpc.aio.Channel | None = None
         self._stubs: dict[str, Any] = {}
 
@@ -92,14 +102,21 @@ class Endpoint:
         if self.stopped_at is None:
             self.stopped_at = self._clock()
         self.live = False
-        self._metrics.up.labels(self.name).set(0)
+        self._show()
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close(None)
 
     def go_live(self) -> None:
         self.live, self.stopped_at, self.silent = True, None, None
-        self._metrics.up.labels(self.name).set(1)
+        self._show()
+
+    def _show(self) -> None:
+        """Tell whether it can be asked, to whom it is news."""
+        self._metrics.up.labels(self.name).set(int(self.usable))
+        if self.usable != self._was_usable:
+            self._was_usable = self.usable
+            self._changed()
 
     async def call(self, name: str, request: Any, *, seconds: float | None = None, raw: bool = False) -> Any:
         """One call; `RemoteError` says who failed and why. `raw` gives the answer's bytes."""
@@ -147,7 +164,7 @@ class Endpoint:
 
     def _fall_silent(self, why: str) -> None:
         self.silent = why
-        self._metrics.up.labels(self.name).set(0)
+        self._show()
 
     async def probe(self) -> bool:
         """Ask a silent plugin whether it is back, and well."""
@@ -161,7 +178,7 @@ class Endpoint:
         if not await self.well():
             return False
         self.silent = None
-        self._metrics.up.labels(self.name).set(1)
+        self._show()
         return True
 
     async def well(self) -> bool:

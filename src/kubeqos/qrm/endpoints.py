@@ -48,12 +48,15 @@ class Endpoints:
         refused: RefusedAnswers,
         machine: Machine | None = None,
         clock: Callable[[], float] = time.monotonic,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`changed` is called when a plugin comes, goes, falls silent or answers again."""
         self.settings = settings
         self.refused = refused
         self.machine = machine
         self.metrics = metrics
         self.clock = clock
+        self._changed = changed
         self._by_name: dict[str, Endpoint] = {}
         self._catalogue: tuple[dict[str, pb.ResourcePluginOptions], Catalogue] = {}, Catalogue({}, settings.names)
         self._unreleased: dict[str, dict[str, None]] = {}
@@ -107,7 +110,7 @@ class Endpoints:
         current = self._by_name.get(name)
         if current and current.live and current.socket != socket and await current.probe():
             return f"resource {name} is served already, by the plugin at {current.socket}"
-        fresh = Endpoint(name, socket, self.metrics, deadline=self.settings.deadline_seconds, clock=self.clock)
+        fresh = self._endpoint(name, socket)
         if current:
             fresh.capacity = current.capacity
             await current.stop()
@@ -125,6 +128,10 @@ class Endpoints:
         fresh.go_live()
         log.info("resource plugin is in use", resource=name, socket=str(socket))
         return None
+
+    def _endpoint(self, name: str, socket: Path) -> Endpoint:
+        deadline = self.settings.deadline_seconds
+        return Endpoint(name, socket, self.metrics, deadline=deadline, clock=self.clock, changed=self._changed)
 
     def _forget(self, failed: Endpoint, before: Endpoint | None) -> None:
         """A plugin that never came to be used must not make its resource one that pods wait for."""
@@ -165,6 +172,7 @@ class Endpoints:
         self._put_off = {key: one for key, one in self._put_off.items() if key[0] != name}
         self.metrics.unreleased.labels(name).set(0)
         self.refused.forget(name)
+        self._changed()
         return True
 
     def expect(
@@ -174,7 +182,7 @@ class Endpoints:
 
         Unless it was over already: a restart of the agent is no news of a plugin that is gone.
         """
-        endpoint = Endpoint(name, Path(), self.metrics, deadline=self.settings.deadline_seconds, clock=self.clock)
+        endpoint = self._endpoint(name, Path())
         endpoint.capacity, endpoint.options = capacity, options
         endpoint.stopped_at = -math.inf if expired else self.clock()
         self._by_name.setdefault(name, endpoint)

@@ -58,7 +58,9 @@ class QosResourceManager:
         metrics: Metrics | None = None,
         emit: EventSink = lambda _event: None,
         clock: Callable[[], float] = time.monotonic,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`changed` is called when the node has to say something else of its plugins."""
         self.settings = settings or Settings()
         self.machine = machine
         self.metrics = metrics or Metrics()
@@ -67,7 +69,7 @@ class QosResourceManager:
         self.refused = RefusedAnswers(
             lambda plugin, method: self.metrics.refused_answers.labels(plugin, method).inc(), self._tell_refused
         )
-        self.endpoints = Endpoints(self.settings, self.metrics, self.refused, machine, clock)
+        self.endpoints = Endpoints(self.settings, self.metrics, self.refused, machine, clock, changed)
         self.allocations = Allocations()
         self._pods: dict[str, AdmittedPod] = {}
         self._kept_off: dict[ContainerKey, tuple[Grant, Grant]] = {}

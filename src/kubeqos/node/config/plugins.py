@@ -45,7 +45,7 @@ class PluginManagers:
     legacy_folder: Path | None = None
     """Where resource plugins of the first protocol register themselves; nobody listens there if it is left out."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when containers may have to be told something although no pod came or went."""
+    """Set when containers may have to be told something although no pod came or went, or the node of its plugins."""
 
     @property
     def managers(self) -> tuple[ResourceManager, ...]:
@@ -89,7 +89,8 @@ def plugin_managers(
         def emit(event: Event) -> None:
             events.node(event.reason, f"pod {event.pod_uid}: {event.message}" if event.pod_uid else event.message)
 
-        manager = QosResourceManager(replace(qrm or QrmSettings(), built_in=built_in), machine, emit=emit)
+        own_qrm = replace(qrm or QrmSettings(), built_in=built_in)
+        manager = QosResourceManager(own_qrm, machine, emit=emit, changed=changed.set)
         made = replace(made, qrm=manager, legacy_folder=legacy_folder or settings.state_dir / LEGACY_FOLDER)
     if settings.gates.enabled(CCI):
         own = replace(cci or CciSettings(), reserved=settings.reserved_cpus)

@@ -42,13 +42,13 @@ def campaign(wishes: Wishes) -> int:
         findings, memory, slow = _send_all(server, wishes)
         wrong = findings.wrong + _wrong_with(server, memory)
     done = {**{what: findings.sent[what] for what in sorted(findings.sent)}, "slow clients": slow}
-    figures = {"requests": sum(findings.sent.values()), **done, "MiB grown": max(0.0, memory[-1] - memory[0])}
+    figures = {"requests": sum(findings.sent.values()), **done, "most MiB grown": max(0.0, memory[-1] - memory[0])}
     print(", ".join(f"{count:,} × {code or 'no answer'}" for code, count in sorted(findings.codes.items())))
     print(", ".join(f"{value:,.0f} {what}" for what, value in figures.items()) + f": {len(wrong)} violations")
     for one in wrong[:MOST_FINDINGS]:
         print(one)
     if wishes.record:
-        record("bad input", figures, len(wrong))
+        record("bad input", figures, len(wrong), seeds=[wishes.seed])
     return 1 if wrong else 0
 
 

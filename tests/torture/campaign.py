@@ -93,7 +93,7 @@ def campaign(seeds: Sequence[int], wishes: Wishes) -> int:
         runs = [{"seed": one.seed, "digest": one.digest, "violation": one.violation} for one in outcomes]
         Path(wishes.json).write_text(json.dumps({**figures, "violations": len(failed), "runs": runs}, indent=2))
     if wishes.record:
-        record("cluster in virtual time", figures, len(failed))
+        record("cluster in virtual time", figures, len(failed), seeds=[one.seed for one in outcomes])
     shown = (
         f"{value:.1f} {name}" if isinstance(value, float) else f"{value} {name}" for name, value in figures.items()
     )

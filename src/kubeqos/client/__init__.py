@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kubeqos.client.events import EventRecorder
     from kubeqos.client.informer import Change, Informer
     from kubeqos.client.resources import Resource
+    from kubeqos.client.shared import SharedInformers
     from kubeqos.client.workqueue import WorkQueue
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Metadata",
     "PatchType",
     "Resource",
+    "SharedInformers",
     "Transport",
     "TransportApi",
     "Unreachable",
@@ -55,6 +57,7 @@ _HOMES = {
     "Change": "informer",
     "Informer": "informer",
     "Resource": "resources",
+    "SharedInformers": "shared",
     "WorkQueue": "workqueue",
 }
 

@@ -3,7 +3,8 @@
 The copy keeps bytes; handlers get a `Change` and decode what they look at. Whatever happens to the connection, a
 handler sees every difference between two states it was told of, and nothing twice: a new list is compared with the
 copy, and only what differs is announced. A kind that the server does not serve is an empty collection, asked for again
-now and then: servers learn kinds while they run.
+now and then: servers learn kinds while they run. One that we may not read is asked for again too, and `forbidden`
+until a role allows it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Informer:
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
+        self.settled = asyncio.Event()  # synced, or told that it may not be read
         self.served = True  # whether the server knows the kind at all
+        self.forbidden = False  # whether we may not read it, as of the last attempt
         self.failures = 0  # in a row
         self.problem = ""  # why the last attempt failed, until one does not
         self._api = api
@@ -109,8 +112,11 @@ class Informer:
                 self.failures = 0
             except ApiError as error:
                 self.problem = str(error)
+                self.forbidden = error.forbidden
                 if error.not_served:
                     self._unserved()
+                elif error.forbidden:
+                    self.settled.set()
                 if error.expired or error.ahead:
                     self._revision = ""
                 if not error.expired:
@@ -126,14 +132,18 @@ class Informer:
         self._replace(listing)
         self._revision = listing.resource_version
         self.failures, self.problem = 0, ""
-        self.served = True
-        self.synced.set()
+        self.served, self.forbidden = True, False
+        self._sync()
 
     def _unserved(self) -> None:
         self._replace(Listing([], ""))
         self._revision = ""
         self.served, self.problem = False, ""
+        self._sync()
+
+    def _sync(self) -> None:
         self.synced.set()
+        self.settled.set()
 
     async def _watch(self) -> None:
         """One watch; its end is no failure, the next one goes on where it stopped."""

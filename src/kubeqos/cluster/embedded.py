@@ -20,7 +20,8 @@ from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.cci.claims.admission import check_claims
 from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import NODES as NODE_OBJECTS
-from kubeqos.client.resources import Resource, resource_of
+from kubeqos.client.resources import PODS, Resource, resource_of
+from kubeqos.client.shared import SharedInformers
 from kubeqos.cluster.autoscaler import Autoscaler
 from kubeqos.cluster.clusterfile import SERVER_GATES, ClusterPlan, NodePlan
 from kubeqos.cluster.instance import SOCKETS_PREFIX, sockets_of
@@ -57,6 +58,8 @@ class Embedded:
     server: ApiServer
     scheduler: SchedulerService
     sockets: Path
+    informers: SharedInformers
+    """What scheduler, controllers, nodes and dashboard follow, each kind once."""
     pods: SharedPods
     agents: dict[str, NodeAgent] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -93,16 +96,18 @@ async def running(
         server = await stack.enter_async_context(ApiServer.start(settings))
         progress(f"API server on https://{server.application.address}")
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=SOCKETS_PREFIX)))
-        scheduler = SchedulerService(server.local(), Scheduler(plan.profiles, classes=gates.enabled(QOS_RESOURCES)))
-        cluster = Embedded(server, scheduler, sockets, SharedPods(server.local()))
+        informers = SharedInformers(server.local())
+        core = Scheduler(plan.profiles, classes=gates.enabled(QOS_RESOURCES))
+        scheduler = SchedulerService(server.local(), core, informers=informers)
+        cluster = Embedded(server, scheduler, sockets, informers, SharedPods(informers.of(PODS)))
         try:
             await _forget(cluster, plan, data_dir / NODES)
+            _start(cluster, "informers", informers.run())
             _start(cluster, "scheduler", cluster.scheduler.run())
             await _ready(cluster, "scheduler", cluster.scheduler.ready)
             progress("scheduler")
             controllers = _controllers(cluster, plan, data_dir / NODES, described=bool(definitions))
             _start(cluster, "controllers", controllers.run())
-            _start(cluster, "pods of the nodes", cluster.pods.run())
             for node in plan.nodes:
                 await _start_node(cluster, node, plan.gates, data_dir / NODES, folders=len(plan.nodes) <= _FLEET)
             await _ready(cluster, "controllers", controllers.ready)
@@ -138,7 +143,7 @@ def _controllers(cluster: Embedded, plan: ClusterPlan, states: Path, *, describe
             await _stop_node(cluster, name, states)
 
         own.append(lambda context: Autoscaler(context, plan.groups, templates, start, stop))
-    return ControllerManager(cluster.server.local(), controllers=(*CONTROLLERS, *own))
+    return ControllerManager(cluster.server.local(), controllers=(*CONTROLLERS, *own), informers=cluster.informers)
 
 
 async def _forget(cluster: Embedded, plan: ClusterPlan, states: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kubeqos.client.api import Api
+from kubeqos.client.informer import Informer
+from kubeqos.client.resources import PODS
 from kubeqos.clock import Clock, WallClock
 from kubeqos.cri.providers.protocol import Advertisement
 from kubeqos.cri.simulated import SimulatedRuntime, VirtualClock
@@ -67,15 +69,16 @@ class Fleet:
     def __init__(self, folder: Path, *, virtual: bool = True, api: Api | None = None) -> None:
         self._folder = folder
         self._api = api
-        self._shared = SharedPods(api) if api is not None else None
+        self._bound = Informer(api, PODS, fields="spec.nodeName!=") if api is not None else None
+        self._shared = SharedPods(self._bound) if self._bound is not None else None
         self._following: asyncio.Task[None] | None = None
         self._in_flight = EffectsInFlight()
         self.clock: Clock = VirtualClock(settle=self.until_idle) if virtual else WallClock()
         self.nodes: dict[str, FleetNode] = {}
 
     async def __aenter__(self) -> Fleet:
-        if self._shared is not None:
-            self._following = asyncio.get_running_loop().create_task(self._shared.run(), name="pods of the fleet")
+        if self._bound is not None:
+            self._following = asyncio.get_running_loop().create_task(self._bound.run(), name="pods of the fleet")
         return self
 
     async def __aexit__(self, *_error: object) -> None:

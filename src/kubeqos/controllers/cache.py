@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from kubeqos.client import Api, Change, Informer, Resource
+from kubeqos.client import Change, Informer, Resource
 from kubeqos.codec import JsonObject, decode_json, encode_json, typed_decoder
 
 Listener = Callable[[Change], None]
@@ -88,14 +88,14 @@ class CachedObject(msgspec.Struct, gc=False):
 class Cache:
     """One collection. Decoded objects belong to the caller, who may change them."""
 
-    def __init__(self, api: Api, resource: Resource) -> None:
-        self.resource = resource
-        self.informer = Informer(api, resource, page=5000)
+    def __init__(self, informer: Informer) -> None:
+        self.resource = informer.resource
+        self.informer = informer
         self._entries: dict[str, CachedObject] = {}
         self._namespaces: defaultdict[str, set[str]] = defaultdict(set)
         self._owned: defaultdict[str, set[str]] = defaultdict(set)
         self._listeners: list[Listener] = []
-        self.informer.on_change(self._followed)
+        informer.on_change(self._followed)
 
     def on_change(self, listener: Listener) -> None:
         """Call back for every change that the informer sees; what is known is announced at once."""

@@ -46,15 +46,15 @@ class GarbageCollector(Controller):
                 try:
                     for resource in beyond(self.resources, await discovered(self.context.api)):
                         if resource.kind != "Event":
-                            self._meet(resource, tasks)
+                            self._meet(resource)
                 except (ApiError, Unreachable) as error:
                     log.warning("cannot ask which kinds there are", controller=self.name, error=str(error))
                 await asyncio.sleep(DISCOVERY_SECONDS)
 
-    def _meet(self, resource: Resource, tasks: asyncio.TaskGroup) -> None:
+    def _meet(self, resource: Resource) -> None:
         self.resources.append(resource)
         self._by_kind[resource.api_version, resource.kind] = resource
-        tasks.create_task(self.follow(resource, self._concerned(resource)).informer.run())
+        self.follow(resource, self._concerned(resource))
 
     def _of_kind(self, api_version: str, kind: str) -> Resource | None:
         """The resource that a reference means; it may name another version than the one that is followed."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kubeqos.client import Api, ApiError, Change, EventRecorder, Resource, Unreachable, WorkQueue
+from kubeqos.client import Api, ApiError, Change, EventRecorder, Resource, SharedInformers, Unreachable, WorkQueue
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Action, Performer
 from kubeqos.controllers.cache import Cache
@@ -39,8 +39,17 @@ class Settings:
 class Context:
     """What controllers share: the API, the caches, the events, a clock."""
 
-    def __init__(self, api: Api, settings: Settings, *, clock: Clock = time.time, component: str) -> None:
+    def __init__(
+        self,
+        api: Api,
+        settings: Settings,
+        *,
+        clock: Clock = time.time,
+        component: str,
+        informers: SharedInformers | None = None,
+    ) -> None:
         self.api = api
+        self.informers = informers or SharedInformers(api)
         self.settings = settings
         self.clock = clock
         self.metrics = Metrics()
@@ -49,9 +58,9 @@ class Context:
         self._performer = Performer(api, self.events, self.learn)
 
     def cache(self, resource: Resource) -> Cache:
-        """The one copy of a collection; it follows the server once the manager runs it."""
+        """The one copy of a collection; it follows the server while the informers run."""
         if resource not in self.caches:
-            self.caches[resource] = Cache(self.api, resource)
+            self.caches[resource] = Cache(self.informers.of(resource))
         return self.caches[resource]
 
     def learn(self, resource: Resource, obj: JsonObject) -> None:

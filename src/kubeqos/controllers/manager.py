@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from kubeqos.client import Api
+from kubeqos.client import Api, SharedInformers
 from kubeqos.controllers.batch.cronjobcontroller import CronJobController
 from kubeqos.controllers.batch.jobcontroller import JobController
 from kubeqos.controllers.claims import ClaimController
@@ -64,8 +64,11 @@ class ControllerManager:
         clock: Clock = time.time,
         controllers: Sequence[Callable[[Context], Controller]] = CONTROLLERS,
         component: str = "kubeqos-controllers",
+        informers: SharedInformers | None = None,
     ) -> None:
-        self.context = Context(api, settings, clock=clock, component=component)
+        """`informers` are those of the process, run by whoever made them; without, they have their own."""
+        self.context = Context(api, settings, clock=clock, component=component, informers=informers)
+        self._follows_itself = informers is None
         self.controllers = [make(self.context) for make in controllers]
         self.ready = asyncio.Event()
 
@@ -86,8 +89,8 @@ class ControllerManager:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.context.events.run())
             caches = list(self.context.caches.values())
-            for cache in caches:
-                tasks.create_task(cache.informer.run())
+            if self._follows_itself:
+                tasks.create_task(self.context.informers.run())
             for controller in self.controllers:
                 tasks.create_task(controller.run())
             tasks.create_task(self._measure())

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from kubeqos.client import Api, Change, Informer
+from kubeqos.client import Api, Change, Informer, SharedInformers
 from kubeqos.client.resources import EVENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from kubeqos.dashboard.data import Happening
 from kubeqos.dashboard.history import History
@@ -37,6 +37,8 @@ class Feed:
     node_revision: dict[str, int] = field(default_factory=dict)
     """When something about a node, its object or one of its pods, last changed."""
     synced: asyncio.Event = field(default_factory=asyncio.Event)
+    informers: SharedInformers | None = None
+    """Those of the process that it is a part of, run by whoever made them."""
 
     def __post_init__(self) -> None:
         self.history = History(self.clock())
@@ -50,14 +52,20 @@ class Feed:
         async with asyncio.TaskGroup() as tasks:
             # Nothing readable is an answer, too: who may list nothing is told that, and waits for nothing.
             for resource, namespace in [(one, "") for one in FOLLOWED] if readable is None else readable:
-                informer = Informer(self.api, resource, namespace=namespace, page=_PAGE)
+                informer = self._informer(resource, namespace, tasks)
                 informer.on_change(lambda change, kind=resource.kind: self._changed(kind, change))  # type: ignore[misc]
                 self._informers[resource.kind] = informer
-                tasks.create_task(informer.run())
             for informer in self._informers.values():
                 await informer.synced.wait()
             self.history.began = self.clock()
             self.synced.set()
+
+    def _informer(self, resource: Resource, namespace: str, tasks: asyncio.TaskGroup) -> Informer:
+        if self.informers is not None and not namespace:
+            return self.informers.of(resource)
+        informer = Informer(self.api, resource, namespace=namespace, page=_PAGE)
+        tasks.create_task(informer.run())
+        return informer
 
     def _changed(self, kind: str, change: Change) -> None:
         self.revision += 1

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from kubeqos.apiserver.server import ApiServer
-from kubeqos.client import TransportApi
+from kubeqos.client import SharedInformers, TransportApi
 from kubeqos.client.resources import Resource
 from kubeqos.dashboard.answers import Answers
 from kubeqos.dashboard.feed import FOLLOWED, Feed
@@ -26,13 +26,16 @@ log = logger("kubeqos.dashboard")
 
 
 @asynccontextmanager
-async def mounted(server: ApiServer) -> AsyncIterator[Dashboard]:
-    """Under `/dashboard` of an API server while the block runs. Every session sees what its own identity may."""
+async def mounted(server: ApiServer, informers: SharedInformers | None = None) -> AsyncIterator[Dashboard]:
+    """Under `/dashboard` of an API server while the block runs. Every session sees what its own identity may.
+
+    `informers` are those of the process, which it lives as long as; without, it follows the server by itself.
+    """
 
     def identify(scope: Scope, headers: Mapping[bytes, bytes]) -> Identity:
         return server.access.identify(scope.get(SCOPE_KEY), headers)
 
-    feed = Feed(server.local())
+    feed = Feed(server.local(), informers=informers)
     address = server.application.address
     dashboard = Dashboard(Answers(feed, server.local), address, f"https://{address}", identify)
     name = PREFIX.removeprefix("/")

@@ -9,11 +9,8 @@ binding waits for one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -21,39 +18,20 @@ from kubeqos.client.api import Api, PatchType, Refused, Submission
 from kubeqos.client.decisions import DecisionRecorder
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.events import EventRecorder
-from kubeqos.client.informer import Change, Informer
-from kubeqos.client.resources import (
-    CONFIG_MAPS,
-    NAMESPACES,
-    NODES,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_CLASSES,
-    SERVICES,
-    Resource,
-    known_resources,
-)
-from kubeqos.codec import JsonObject, decode_json
+from kubeqos.client.resources import PODS
+from kubeqos.client.shared import SharedInformers
+from kubeqos.codec import JsonObject
 from kubeqos.logs import logger
 from kubeqos.model.annotations.wellknown import PLACEMENT_ANNOTATION
 from kubeqos.model.decisions import Placement, PodRef, Preempted, Preemption, Waiting
-from kubeqos.model.kinds import APPS, CORE
 from kubeqos.model.messages import Binding, BindingMetadata
-from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.model.timestamps import timestamp
-from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.scheduler.core import Bind, Evict, PodKey, Report, Scheduler
+from kubeqos.scheduler.feed import Feed
 from kubeqos.scheduler.metrics import Metrics
 from kubeqos.scheduler.window import Window
 from kubeqos.web.garbage import freeze_loaded
 
-REPLICATED = known_resources(("ReplicationController", CORE), ("ReplicaSet", APPS), ("StatefulSet", APPS))
-"""Whose pods are spread by default."""
-CLAIMING = (CONFIG_MAPS, RESOURCE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
-"""What says which cores a pod wants (KEP-3675)."""
-_CLAIMS_SECONDS = 10.0
 _CALLS_AT_ONCE = 128
 _FLUSH_SECONDS = 30.0
 _DECISIONS_PER_TURN = 64
@@ -64,7 +42,15 @@ log = logger("kubeqos.scheduler")
 class SchedulerService:
     """Runs one scheduler until cancelled."""
 
-    def __init__(self, api: Api, core: Scheduler, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        api: Api,
+        core: Scheduler,
+        *,
+        clock: Callable[[], float] = time.time,
+        informers: SharedInformers | None = None,
+    ) -> None:
+        """`informers` are those of the process, run by whoever made them; without, it has its own."""
         self.core = core
         self.events = EventRecorder(api, "default-scheduler")
         self.decisions = DecisionRecorder(api, "default-scheduler", clock=clock)
@@ -77,91 +63,23 @@ class SchedulerService:
         self._has_room = asyncio.Event()
         self._slots = asyncio.Semaphore(_CALLS_AT_ONCE)
         self._alarm: asyncio.TimerHandle | None = None
-        self._budgets: dict[str, DisruptionBudget] = {}
-        self._informers = {
-            resource: Informer(api, resource)
-            for resource in (
-                NODES,
-                NAMESPACES,
-                SERVICES,
-                *REPLICATED,
-                *CLAIMING,
-                POD_DISRUPTION_BUDGETS,
-                PODS,
-            )
-        }
+        self._informers = informers or SharedInformers(api)
+        self._follows_itself = informers is None
+        self.feed = Feed(self._informers, core, self._wake.set, clock)
         self.ready = asyncio.Event()
 
     async def run(self) -> None:
         """Follow the cluster and place pods."""
-        handlers: dict[Resource, Callable[[Change], None]] = {
-            NODES: self._node,
-            NAMESPACES: self._namespace,
-            SERVICES: self._selecting_service,
-            **{resource: partial(self._replicated, resource.kind) for resource in REPLICATED},
-            **{resource: partial(self._claiming, resource.kind) for resource in CLAIMING},
-            POD_DISRUPTION_BUDGETS: self._budget,
-            PODS: self._pod,
-        }
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.events.run())
             tasks.create_task(self.decisions.run())
-            for resource, informer in self._informers.items():
-                informer.on_change(handlers[resource])
-                tasks.create_task(informer.run())
-                # Pods come last, so that their nodes and claims are known by then. Who may not read what claims
-                # refer to serves all other pods.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_CLAIMS_SECONDS if resource in CLAIMING else None):
-                        await informer.synced.wait()
-                if not informer.served:  # a stock API server has no claims of KEP-3675: nothing can ask for them then
-                    log.info("not served here", resource=resource.plural)
+            if self._follows_itself:
+                tasks.create_task(self._informers.run())
+            await self.feed.start()
             tasks.create_task(self._flush())
             freeze_loaded()
             self.ready.set()
             await self._decide(tasks)
-
-    # -- what informers see ------------------------------------------------------------------------------------------
-
-    def _pod(self, change: Change) -> None:
-        uid = "" if change.new is not None else _uid(change)
-        self.core.pod_changed(change.new, uid, self._clock())
-        self._wake.set()
-
-    def _node(self, change: Change) -> None:
-        self.core.node_changed(change.new, change.key, self._clock())
-        self._wake.set()
-
-    def _namespace(self, change: Change) -> None:
-        labels = change.object().get("metadata", {}).get("labels") or {}
-        self.core.namespace_changed(change.key, labels if change.new is not None else None)
-
-    def _selecting_service(self, change: Change) -> None:
-        selector = (change.object().get("spec") or {}).get("selector") if change.new is not None else None
-        self.core.spreading.service(change.key, selector)
-
-    def _replicated(self, kind: str, change: Change) -> None:
-        selector = (change.object().get("spec") or {}).get("selector") if change.new is not None else None
-        if selector is not None and kind == "ReplicationController":  # plain labels, of before there were expressions
-            selector = {"matchLabels": selector}
-        view = convert(selector, LabelSelectorView) if selector is not None else None
-        self.core.spreading.controller(kind, change.key, view)
-
-    def _claiming(self, kind: str, change: Change) -> None:
-        if self.core.claims.seen(kind, change.key, change.object() if change.new is not None else None):
-            self.core.claims_changed(self._clock())
-            self._wake.set()
-
-    def _budget(self, change: Change) -> None:
-        if change.new is None:
-            self._budgets.pop(change.key, None)
-        else:
-            raw = change.object()
-            selector = (raw.get("spec") or {}).get("selector")
-            allowed = int((raw.get("status") or {}).get("disruptionsAllowed") or 0)
-            view = convert(selector, LabelSelectorView) if selector is not None else None
-            self._budgets[change.key] = DisruptionBudget(change.key.partition("/")[0], view, allowed)
-        self.core.budgets_changed(list(self._budgets.values()))
 
     # -- deciding and doing ------------------------------------------------------------------------------------------
 
@@ -311,8 +229,3 @@ def _reference(pod: PodKey) -> JsonObject:
 
 def _pod(pod: PodKey) -> PodRef:
     return PodRef(pod.namespace, pod.name, pod.uid)
-
-
-def _uid(change: Change) -> str:
-    raw: Any = decode_json(change.old or b"{}")
-    return str(raw.get("metadata", {}).get("uid", ""))

@@ -15,4 +15,10 @@ def application(service: SchedulerService) -> Starlette:
     async def story(request: Request) -> Response:
         return JSONResponse({"story": service.core.story(request.path_params["uid"])})
 
-    return serving.application(service.ready, service.metrics.registry, [Route("/debug/pods/{uid}", story)])
+    return serving.application(
+        service.ready,
+        service.metrics.registry,
+        [Route("/debug/pods/{uid}", story)],
+        lagging=service.feed.lagging,
+        missing=service.feed.unreadable,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import uvicorn
@@ -20,17 +20,21 @@ def application(
     ready: asyncio.Event,
     registry: CollectorRegistry,
     more: Sequence[BaseRoute] = (),
-    lagging: Callable[[], Sequence[str]] = lambda: (),
+    lagging: Callable[[], Iterable[str]] = lambda: (),
+    missing: Callable[[], Iterable[str]] = lambda: (),
 ) -> Starlette:
-    """What a running part tells of itself; `more` is what only this part has to tell, `lagging` what it waits for."""
+    """What a running part tells of itself; `more` is what only this part has to tell.
+
+    `lagging` is what it waits for before it can work, `missing` what it works without.
+    """
 
     async def live(_: Request) -> Response:
         return PlainTextResponse("ok")
 
     async def is_ready(_: Request) -> Response:
         if ready.is_set():
-            return PlainTextResponse("ok")
-        lines = [f"[-]informer-sync failed: {text}" for text in lagging() or ("not synced yet",)]
+            return PlainTextResponse("\n".join(["ok", *(f"[!]does without {text}" for text in missing())]))
+        lines = [f"[-]informer-sync failed: {text}" for text in list(lagging()) or ["not synced yet"]]
         return PlainTextResponse("\n".join([*lines, "readyz check failed"]), status_code=500)
 
     async def metrics(_: Request) -> Response:

@@ -192,7 +192,7 @@ async def _page(cluster: Embedded) -> AsyncIterator[str]:
     from kubeqos.web.identity import MASTERS, Identity
     from kubeqos.web.pki import ADMIN
 
-    async with mounted(cluster.server) as page:
+    async with mounted(cluster.server, cluster.informers) as page:
         yield page.link(Identity.authenticated(ADMIN, [MASTERS]))
 
 

@@ -70,26 +70,29 @@ class ApiPods:
 class SharedPods:
     """The bound pods of all nodes, followed and decoded once for a process that runs most of them.
 
-    A thousand agents would otherwise have a thousand watches, each with a connection. Who makes it, runs it.
+    A thousand agents would otherwise have a thousand watches, each with a connection. The informer may show pods
+    without a node, too, and others may look at it; who made it runs it.
     """
 
-    def __init__(self, api: Api) -> None:
-        self._informer = Informer(api, PODS, fields="spec.nodeName!=")
-        self._informer.on_change(self._changed)
+    def __init__(self, informer: Informer) -> None:
+        self._synced = informer.synced
         self._nodes: dict[str, NodePods] = {}
-
-    async def run(self) -> None:
-        await self._informer.run()
+        informer.on_change(self._changed)
 
     def of(self, node_name: str) -> NodePods:
         """The pods of one node."""
         if node_name not in self._nodes:
-            self._nodes[node_name] = NodePods(self._informer.synced)
+            self._nodes[node_name] = NodePods(self._synced)
         return self._nodes[node_name]
 
     def _changed(self, change: Change) -> None:
+        raw = change.old if change.new is None else change.new
+        if raw is None or b'"nodeName"' not in raw:  # nothing has to be decoded to see that it has none
+            return
         found = change.object()
-        node = self.of(found["spec"].get("nodeName", ""))
+        if not (name := found["spec"].get("nodeName", "")):
+            return
+        node = self.of(name)
         node.tell(PodGone(found["metadata"]["uid"]) if change.new is None else PodSet(found))
 
 

@@ -1,0 +1,156 @@
+"""What the scheduler follows: informers whose changes it hands to the core, in an order in which they make sense.
+
+Nodes and pods it must read. Everything else is for some pods only: where the server does not serve a kind, or a role
+does not let us read it, the others are placed all the same, and what is lost by it is said once and in `/readyz`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from kubeqos.client.informer import Change, Informer
+from kubeqos.client.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLASSES,
+    SERVICES,
+    Resource,
+    known_resources,
+)
+from kubeqos.client.shared import SharedInformers
+from kubeqos.codec import decode_json
+from kubeqos.logs import logger
+from kubeqos.model.kinds import APPS, CORE
+from kubeqos.model.objects import LabelSelectorView, convert
+from kubeqos.placement.preempt import DisruptionBudget
+from kubeqos.scheduler.core import Scheduler
+
+REPLICATED = known_resources(("ReplicationController", CORE), ("ReplicaSet", APPS), ("StatefulSet", APPS))
+"""Whose pods are spread by default."""
+CLAIMING = (CONFIG_MAPS, RESOURCE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
+"""What says which cores a pod wants (KEP-3675)."""
+_OPTIONAL = {
+    NAMESPACES: "affinity to pods of namespaces with certain labels finds none",
+    SERVICES: "pods of Services are not spread by default",
+    **dict.fromkeys(REPLICATED, "pods of such controllers are not spread by default"),
+    **dict.fromkeys(CLAIMING, "pods with claims of cores wait"),
+    POD_DISRUPTION_BUDGETS: "preemption does not spare pods that have a budget",
+}
+"""What is lost where they cannot be read."""
+_OPTIONAL_SECONDS = 10.0
+
+log = logger("kubeqos.scheduler")
+
+
+class Feed:
+    """Feeds one core; `changed` is called when there may be something to decide."""
+
+    def __init__(
+        self, informers: SharedInformers, core: Scheduler, changed: Callable[[], None], clock: Callable[[], float]
+    ) -> None:
+        self._informers = informers
+        self._core = core
+        self._wake = changed
+        self._clock = clock
+        self._budgets: dict[str, DisruptionBudget] = {}
+        self._followed: dict[Resource, Informer] = {}
+
+    async def start(self) -> None:
+        """Return when the core knows the cluster. Pods come last, so that their nodes and claims are known by then."""
+        handlers: dict[Resource, Callable[[Change], None]] = {
+            NODES: self._node,
+            NAMESPACES: self._namespace,
+            SERVICES: self._selecting_service,
+            **{resource: partial(self._replicated, resource.kind) for resource in REPLICATED},
+            **{resource: partial(self._claiming, resource.kind) for resource in CLAIMING},
+            POD_DISRUPTION_BUDGETS: self._budget,
+            PODS: self._pod,
+        }
+        self._followed = {resource: self._informers.of(resource) for resource in handlers}
+        for resource, informer in self._followed.items():
+            informer.on_change(handlers[resource])
+            if resource in _OPTIONAL:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_OPTIONAL_SECONDS):
+                        await informer.settled.wait()
+            else:
+                await self._required(informer)
+            if not informer.served:  # a stock API server has no claims of KEP-3675: nothing can ask for them then
+                log.info("not served here", resource=resource.plural)
+            elif not informer.synced.is_set():
+                log.warning(
+                    "cannot be read", resource=resource.plural, so=_OPTIONAL[resource], because=informer.problem
+                )
+
+    async def _required(self, informer: Informer) -> None:
+        await informer.settled.wait()
+        if not informer.synced.is_set():
+            log.error("cannot work without", resource=informer.resource.plural, because=informer.problem)
+            await informer.synced.wait()
+
+    def lagging(self) -> list[str]:
+        """What it waits for before it can place anything."""
+        missing = [one for one in self._followed.values() if one.resource not in _OPTIONAL and not one.synced.is_set()]
+        return [f"{one.resource.plural}: {one.problem or 'not listed yet'}" for one in missing]
+
+    def unreadable(self) -> Iterator[str]:
+        """What it does without, why, and what is lost by that."""
+        for resource, informer in self._followed.items():
+            if resource in _OPTIONAL and (informer.forbidden or not informer.synced.is_set()):
+                yield f"{resource.plural}: {_OPTIONAL[resource]}: {informer.problem or 'not listed yet'}"
+
+    # -- what informers see ------------------------------------------------------------------------------------------
+
+    def _pod(self, change: Change) -> None:
+        uid = "" if change.new is not None else _uid(change)
+        self._core.pod_changed(change.new, uid, self._clock())
+        self._wake()
+
+    def _node(self, change: Change) -> None:
+        self._core.node_changed(change.new, change.key, self._clock())
+        self._wake()
+
+    def _namespace(self, change: Change) -> None:
+        labels = change.object().get("metadata", {}).get("labels") or {}
+        self._core.namespace_changed(change.key, labels if change.new is not None else None)
+
+    def _selecting_service(self, change: Change) -> None:
+        selector = (change.object().get("spec") or {}).get("selector") if change.new is not None else None
+        self._core.spreading.service(change.key, selector)
+
+    def _replicated(self, kind: str, change: Change) -> None:
+        selector = (change.object().get("spec") or {}).get("selector") if change.new is not None else None
+        if selector is not None and kind == "ReplicationController":  # plain labels, of before there were expressions
+            selector = {"matchLabels": selector}
+        view = convert(selector, LabelSelectorView) if selector is not None else None
+        self._core.spreading.controller(kind, change.key, view)
+
+    def _claiming(self, kind: str, change: Change) -> None:
+        if self._core.claims.seen(kind, change.key, change.object() if change.new is not None else None):
+            self._core.claims_changed(self._clock())
+            self._wake()
+
+    def _budget(self, change: Change) -> None:
+        if change.new is None:
+            self._budgets.pop(change.key, None)
+        else:
+            raw = change.object()
+            selector = (raw.get("spec") or {}).get("selector")
+            allowed = int((raw.get("status") or {}).get("disruptionsAllowed") or 0)
+            view = convert(selector, LabelSelectorView) if selector is not None else None
+            self._budgets[change.key] = DisruptionBudget(change.key.partition("/")[0], view, allowed)
+        self._core.budgets_changed(list(self._budgets.values()))
+
+
+def _uid(change: Change) -> str:
+    raw: Any = decode_json(change.old or b"{}")
+    return str(raw.get("metadata", {}).get("uid", ""))

@@ -23,6 +23,9 @@ class SharedInformers:
         self._informers: dict[Resource, Informer] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
+    def __len__(self) -> int:
+        return len(self._informers)
+
     def of(self, resource: Resource) -> Informer:
         """The informer of all objects of a kind; it follows the server while `run` runs."""
         found = self._informers.get(resource)

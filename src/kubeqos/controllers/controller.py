@@ -49,7 +49,7 @@ class Context:
         informers: SharedInformers | None = None,
     ) -> None:
         self.api = api
-        self.informers = informers or SharedInformers(api)
+        self.informers = SharedInformers(api) if informers is None else informers
         self.settings = settings
         self.clock = clock
         self.metrics = Metrics()

@@ -63,7 +63,7 @@ class SchedulerService:
         self._has_room = asyncio.Event()
         self._slots = asyncio.Semaphore(_CALLS_AT_ONCE)
         self._alarm: asyncio.TimerHandle | None = None
-        self._informers = informers or SharedInformers(api)
+        self._informers = SharedInformers(api) if informers is None else informers
         self._follows_itself = informers is None
         self.feed = Feed(self._informers, core, self._wake.set, clock)
         self.ready = asyncio.Event()

@@ -30,7 +30,6 @@ from kubeqos.gates import FeatureGates
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import big384
 from kubeqos.model.machine import Machine
-from kubeqos.model.objects import PodView
 from kubeqos.node.admission.ledger import FileLedger, LocalLedger
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import LocalPods
@@ -40,7 +39,6 @@ from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod.record import PodRecord
 from kubeqos.node.runtime.executor import Executor
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.qos.podqos import qos_class
 from kubeqos.topology.alignment.hints import Policy
 from kubeqos.web.garbage import freeze_loaded
 
@@ -70,8 +68,7 @@ def pod(name: str, cpu: str = "2", *, node: str = "n1", classes: bool = True) ->
 
 def admitted(raw: dict[str, Any], uid: str) -> AdmittedPod:
     raw["metadata"]["uid"] = uid
-    view = PodView.of(raw)
-    return AdmittedPod(view, raw, qos_class(view).qos_class)
+    return AdmittedPod.of(raw)
 
 
 def settings(folder: Path, policy: Policy = Policy.RESTRICTED) -> NodeSettings:

@@ -14,7 +14,6 @@ from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.gates import FeatureGates
 from kubeqos.model.hardware.named import kep80, laptop8
-from kubeqos.model.objects import PodView
 from kubeqos.node.api.events import NodeEvents
 from kubeqos.node.config.plugins import plugin_managers
 from kubeqos.node.config.settings import NodeSettings
@@ -232,7 +231,7 @@ async def test_standard_pods_resize_and_claims_do_not(tmp_path: Path) -> None:
         grown = container("main", "compute", exclusive(3))
         bigger = admitted("owner", grown, claims=dict.fromkeys(owner.claims, exclusive(3)))
         bigger.raw["metadata"]["uid"] = owner.uid
-        wished = AdmittedPod(PodView.of(dict(bigger.raw)), bigger.raw, bigger.qos, bigger.claims)
+        wished = AdmittedPod.of(bigger.raw, bigger.claims)
         refusal = await node.manager.resize(owner, wished)
         assert refusal is not None and refusal.reason == "Infeasible"
 

@@ -18,7 +18,6 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.gates import QRM, FeatureGates
 from kubeqos.model.hardware.machinefile import machine_to_yaml
 from kubeqos.model.machine import Machine
-from kubeqos.model.objects import PodView
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import LocalPods
 from kubeqos.node.config.assembly import Hosting, assemble
@@ -28,7 +27,6 @@ from kubeqos.plugins.managers import AdmittedPod, ContainerRef
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.settings import Event, Settings
-from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import Policy, Scope
 
 PATIENCE_SECONDS = 60.0
@@ -95,8 +93,7 @@ def container(name: str, **requests: str) -> dict[str, Any]:
 
 
 def admitted(raw: dict[str, Any]) -> AdmittedPod:
-    view = PodView.of(raw)
-    return AdmittedPod(view, raw, effective_class(view))
+    return AdmittedPod.of(raw)
 
 
 def refs(known: AdmittedPod) -> list[ContainerRef]:

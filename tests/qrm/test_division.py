@@ -28,7 +28,6 @@ from kubeqos.qrm.plugins.roles import read_config
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk.servicer import Servicer
 from kubeqos.qrm.sdk.values import request_from_wire
-from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import ANYWHERE, Offer, Policy
 from kubeqos.topology.alignment.merge import merge
 from kubeqos.topology.answers import Unsatisfiable
@@ -74,8 +73,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 
 def admitted(raw: dict[str, Any], uid: str) -> AdmittedPod:
     raw = {**raw, "metadata": {**raw["metadata"], "uid": uid, "name": uid}}
-    view = PodView.of(raw)
-    return AdmittedPod(view, raw, effective_class(view))
+    return AdmittedPod.of(raw)
 
 
 def role_of(raw: dict[str, Any]) -> str:

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from kubeqos.model.annotations.topologysummary import Down
-from kubeqos.model.objects import PodView
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, Refusal
 from kubeqos.qrm.edge.capacity import Capacity
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.settings import Settings
-from kubeqos.rules.qos.podqos import QosClass
 from kubeqos.topology.alignment.hints import ANYWHERE
 
 
@@ -23,7 +21,7 @@ def pod(**requests: str) -> AdmittedPod:
         "metadata": {"name": "p", "namespace": "default", "uid": "u"},
         "spec": {"containers": [container]},
     }
-    return AdmittedPod(PodView.of(raw), raw, QosClass.BURSTABLE)
+    return AdmittedPod.of(raw)
 
 
 @pytest.mark.parametrize(

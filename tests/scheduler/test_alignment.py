@@ -30,7 +30,6 @@ from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.shape import Shape, compile_shape
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import Policy, Scope, TopologySettings
 
 GIB = 1 << 30
@@ -89,8 +88,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 
 def admitted(raw: dict[str, Any], uid: str) -> AdmittedPod:
     raw = {**raw, "metadata": {**raw["metadata"], "uid": uid, "name": uid}}
-    view = PodView.of(raw)
-    return AdmittedPod(view, raw, effective_class(view))
+    return AdmittedPod.of(raw)
 
 
 SCOPES = st.sampled_from([Scope.CONTAINER, Scope.POD])

@@ -81,6 +81,7 @@ class ObjectMeta(View, frozen=True, kw_only=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None
@@ -217,6 +218,10 @@ class SchedulingGate(View, frozen=True, kw_only=True):
     name: str
 
 
+class ReadinessGate(View, frozen=True, kw_only=True):
+    condition_type: str = ""
+
+
 class ClaimSource(View, frozen=True, kw_only=True):
     """Where a pod's claim comes from: an existing claim, or a template to make one from."""
 
@@ -264,6 +269,8 @@ class PodSpec(View, frozen=True, kw_only=True):
     restart_policy: str = "Always"
     runtime_class_name: str | None = None
     host_network: bool = False
+    readiness_gates: list[ReadinessGate] = []
+    service_account_name: str = ""
     volumes: list[dict[str, Any]] = []
 
 
@@ -283,6 +290,7 @@ class Condition(View, frozen=True, kw_only=True):
     status: str
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class PodStatus(View, frozen=True, kw_only=True):

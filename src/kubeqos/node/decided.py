@@ -74,7 +74,7 @@ class NodeDecisions:
             why, hints = result.reason, merges(self._admission.aligned.get(pod.uid, ()))
             told = NodeAdmission(node=self._node, admitted=False, reason=why, message=result.message, hints=hints)
             self._events.decided(reference(pod.raw), told)
-        elif pod.allocated is not None:
+        elif pod.allocated:
             aligned = self._admission.aligned.get(pod.uid, ())
             told = NodeAdmission(
                 node=self._node,

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from kubeqos.model.annotations.topologysummary import ByNuma, ComputeSummary, Division, Down
 from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.objects import ContainerView, PodView
-from kubeqos.rules.qos.podqos import QosClass
+from kubeqos.rules.qos.podqos import QosClass, effective_class
 from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Scope
 
 ContainerKey = tuple[str, str]
@@ -59,6 +59,15 @@ class AdmittedPod:
     uid: str = field(init=False)
     refs: Mapping[str, ContainerRef] = field(init=False, repr=False, compare=False)
     """Every container by its name."""
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any], claims: Mapping[str, Any] | None = None) -> AdmittedPod:
+        """A pod as the API server tells it: both forms of it from one tree, so that they cannot disagree."""
+        view = PodView.of(dict(raw))
+        return cls(view, raw, effective_class(view), claims or {})
+
+    def with_claims(self, claims: Mapping[str, Any]) -> AdmittedPod:
+        return replace(self, claims=claims)
 
     def __post_init__(self) -> None:
         # Worked out once: everybody who has to do with the pod asks for both again and again.

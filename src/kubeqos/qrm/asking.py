@@ -21,7 +21,7 @@ from kubeqos.model.annotations.podmarks import (
     type_of,
 )
 from kubeqos.model.annotations.wellknown import HELD_ANNOTATION
-from kubeqos.model.objects import ContainerView, ObjectMeta, PodView
+from kubeqos.model.objects import ContainerView, ObjectMeta
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef
 from kubeqos.qrm.messages import hint_to_wire
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
@@ -149,7 +149,7 @@ def with_marks(pod: AdmittedPod, marks: Mapping[str, Mapping[str, str]]) -> Admi
     if meta.labels or meta.annotations or not any(marks.values()):
         return pod
     raw = {**pod.raw, "metadata": {**pod.raw.get("metadata", {}), **marks}}
-    return AdmittedPod(PodView.of(raw), raw, pod.qos, pod.claims)
+    return AdmittedPod.of(raw, pod.claims)
 
 
 def why_skipped(pod: AdmittedPod, rules: SkipRules) -> str | None:

@@ -13,9 +13,7 @@ from kubeqos.cri.runtime import PROVIDERS_READY, class_of
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import kep80, laptop8, regular
-from kubeqos.model.objects import PodView
 from kubeqos.plugins.managers import AdmittedPod, Grant, NodeResource, Refusal
-from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import Policy, Scope
 from tests.node.pods import container, pod, resources
 from tests.node.world import World
@@ -478,5 +476,4 @@ async def test_who_asks_what_a_container_should_have_changes_nothing(tmp_path: P
 
 
 def _admitted(raw: dict[str, Any]) -> AdmittedPod:
-    view = PodView.of(raw)
-    return AdmittedPod(view, raw, effective_class(view))
+    return AdmittedPod.of(raw)

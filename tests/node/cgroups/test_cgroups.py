@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kubeqos.model.objects import PodView
 from kubeqos.node.cgroups.files import CgroupFiles
 from kubeqos.node.cgroups.plan import plan
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.qos.cgroups import CgroupSettings, MemoryPolicy, NodeMemory
-from kubeqos.rules.qos.podqos import qos_class
 from tests.node.pods import container, pod, resources
 from tests.node.world import World
 
@@ -23,8 +21,7 @@ BURSTABLE = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "1"
 
 
 def admitted(raw: dict[str, object]) -> AdmittedPod:
-    view = PodView.of(raw)
-    return AdmittedPod(view, raw, qos_class(view).qos_class)
+    return AdmittedPod.of(raw)
 
 
 def three() -> list[AdmittedPod]:

@@ -140,7 +140,7 @@ def test_a_change_of_anything_else_is_no_resize() -> None:
     raw = sized("1")
     changed = {**raw, "metadata": {**raw["metadata"], "labels": {"a": "b"}}}
     book = running(raw) >> PodSet(changed) << []
-    assert book.core.pods["web"].allocated is book.core.pods["web"].raw
+    assert book.core.pods["web"].admitted is book.core.pods["web"].asked
 
 
 def test_what_of_a_pod_can_be_resized() -> None:

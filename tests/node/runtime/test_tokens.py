@@ -11,11 +11,9 @@ import pytest
 from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
 from kubeqos.clock import NS, VirtualClock
-from kubeqos.model.objects import PodView
 from kubeqos.node.runtime.tokens import Tokens
 from kubeqos.node.runtime.volumes import TOKEN, needs, write_all
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.qos.podqos import QosClass
 from tests.apiserver.live import LiveServer, live_server
 from tests.node.runtime.test_volumes import context
 
@@ -38,7 +36,7 @@ def admitted(live: LiveServer, name: str, account: str = "default") -> AdmittedP
     made = live.call("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
     assert made.code == 201, made.body
     raw = {**made.body, "spec": {**made.body["spec"], "serviceAccountName": account}}
-    return AdmittedPod(PodView.of(raw), raw, QosClass.BEST_EFFORT)
+    return AdmittedPod.of(raw)
 
 
 async def test_a_token_is_written_and_renewed_before_it_ends(live: LiveServer, tmp_path: Path) -> None:

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from kubeqos.model.objects import PodView
 from kubeqos.node.cri.configs import Context
 from kubeqos.node.runtime.volumes import MountProblem, content, decoded, needs, write_all
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.qos.cgroups import NodeMemory
-from kubeqos.rules.qos.podqos import QosClass
 from tests.node.pods import container, pod
 from tests.node.world import World
 
@@ -22,7 +20,7 @@ LOOKUP = {("ConfigMap", "settings"): {"a": b"1", "b": b"2"}, ("Secret", "keys"):
 def with_volumes(*volumes: dict[str, Any]) -> AdmittedPod:
     raw = pod("web", volumes=list(volumes), uid="web")
     raw["metadata"]["labels"] = {"app": "web", "tier": "front"}
-    return AdmittedPod(PodView.of(raw), raw, QosClass.BEST_EFFORT)
+    return AdmittedPod.of(raw)
 
 
 def context(folder: Path) -> Context:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.cpuset import NO_CPUS, CpuSet, NumaSet
-from kubeqos.model.objects import PodView
 from kubeqos.node.server.podresources import (
     ContainerHolding,
     MemoryBlock,
@@ -27,12 +26,11 @@ from kubeqos.node.server.proto.podresources_pb2_grpc import PodResourcesListerSt
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.plugins.sockets import dial
 from kubeqos.qrm.proto import resourceplugin_pb2 as qrm
-from kubeqos.rules.qos.podqos import QosClass
 from tests.node.pods import container, pod
 
 
 def admitted(raw: dict[str, Any]) -> AdmittedPod:
-    return AdmittedPod(PodView.of(raw), raw, QosClass.GUARANTEED)
+    return AdmittedPod.of(raw)
 
 
 class Ledger:

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kubeqos.checkpoint import Checkpoint, canonical
-from kubeqos.model.objects import PodView
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.qos.podqos import effective_class
 
 FORMAT, VERSION = "kubeqos-node-ledger", 1
 
@@ -37,8 +35,7 @@ class LedgerEntry:
             "metadata": {"uid": uid, "namespace": self.namespace, "name": self.name},
             "spec": {"containers": containers, **self.resources.get("", {})},
         }
-        view = PodView.of(raw)
-        return AdmittedPod(view, raw, effective_class(view))
+        return AdmittedPod.of(raw)
 
 
 @dataclass(slots=True)

@@ -63,7 +63,7 @@ class CgroupKeeper:
     def plan(self) -> dict[str, CgroupValues]:
         """What is to stand in the hierarchy for the pods that are admitted now."""
         context = self._context()
-        pods = [pod.admitted for pod in self._core.pods.values() if pod.allocated is not None]
+        pods = [pod.admitted for pod in self._core.pods.values() if pod.allocated]
         return plan(
             pods,
             context.memory,

@@ -440,7 +440,7 @@ VOLUME_FOLDERS: Mapping[str, str] = {
 def volume_paths(pod: AdmittedPod, context: Context) -> dict[str, Path]:
     """Where each volume that needs no plugin lives on the host."""
     paths: dict[str, Path] = {}
-    for volume in (pod.raw.get("spec") or {}).get("volumes") or ():
+    for volume in pod.view.spec.volumes:
         if "hostPath" in volume:
             paths[volume["name"]] = Path(volume["hostPath"].get("path", "/"))
             continue

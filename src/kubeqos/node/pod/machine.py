@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from kubeqos.model.objects import PodView
 from kubeqos.model.timestamps import seconds_of
 from kubeqos.node.pod import effects as fx
 from kubeqos.node.pod import outcomes, preemption
@@ -135,9 +134,7 @@ class Core:
         if pod.source == "runtime":
             pod.source, pod.ending = stimulus.source, None
             self._move(pod, PodState.WAITING, now, "the API knows it")
-        if pod.allocated is not None and not resources_changed(pod.allocated, stimulus.raw):
-            pod.allocated = stimulus.raw
-        pod.describe(stimulus.raw, PodView.of(dict(stimulus.raw)))
+        pod.describe(stimulus.raw)
 
     def _learn_status(self, pod: PodRecord, now: float) -> None:
         """What an earlier life of this agent wrote."""
@@ -256,7 +253,7 @@ class Core:
 
     def _answered(self, pod: PodRecord, now: float) -> None:
         if pod.refused is None:
-            if pod.allocated is not None:
+            if pod.allocated:
                 self._move(pod, PodState.ADMITTED, now)
             return
         reason, message = pod.refused.reason, pod.refused.message
@@ -327,10 +324,10 @@ class Core:
 
     def _plan_resize(self, pod: PodRecord, plan: Plan, now: float) -> None:
         """A changed spec is reserved first and applied then; a refusal waits for the next change, or for room."""
-        if pod.allocated is None or pod.allocated is pod.raw or not resources_changed(pod.allocated, pod.raw):
+        if not pod.allocated or not resources_changed(pod.admitted.raw, pod.raw):
             pod.resize = None
             return
-        generation = (pod.raw.get("metadata") or {}).get("generation", 0)
+        generation = pod.view.metadata.generation
         if pod.resize_refused_generation != generation:
             plan.start(pod, fx.Resize(pod.uid, generation), now)
 
@@ -433,7 +430,7 @@ def _problems(pod: PodRecord) -> Iterable[str]:
         yield f"two live instances of one container: {live}"
     if pod.state in (PodState.REJECTED, PodState.FINISHED) and live:
         yield f"is {pod.state} and has live containers {live}"
-    if pod.state in ACTIVE and pod.allocated is None:
+    if pod.state in ACTIVE and not pod.allocated:
         yield f"is {pod.state} and was never admitted"
     if pod.released and live:
         yield f"was released and has live containers {live}"

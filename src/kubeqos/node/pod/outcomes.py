@@ -115,7 +115,7 @@ def _sandbox_updated(pod: PodRecord, _effect: fx.UpdateSandbox, _result: fx.Resu
 def _released(pod: PodRecord, _effect: fx.Release, _result: fx.Result, _now: float) -> None:
     pod.released = True
     if pod.ending is not None:
-        pod.allocate(None)
+        pod.release()
 
 
 # ---- Sandboxes

@@ -19,9 +19,8 @@ from kubeqos.model.objects import ContainerView, PodView
 from kubeqos.model.timestamps import timestamp
 from kubeqos.node.pod.effects import Effect, Raw
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, SeenSandbox, Stage
-from kubeqos.node.pod.resize import SANDBOX
+from kubeqos.node.pod.resize import SANDBOX, resources_changed
 from kubeqos.plugins.managers import AdmittedPod
-from kubeqos.rules.qos.podqos import effective_class
 
 if TYPE_CHECKING:  # a journal knows statuses, which know records
     from kubeqos.node.pod.journal import Journal
@@ -145,17 +144,17 @@ class PodRecord:
     """Everything the machine knows about one pod. Made by `PodRecord.of`."""
 
     uid: str
-    raw: Raw
-    view: PodView
+    asked: AdmittedPod
+    """The pod as it was described last: what it wishes for."""
     seen: SeenPod
     admitted: AdmittedPod
-    """The pod as managers see it, with the resources that it has now."""
+    """The pod with the resources that it has now; as it wishes to be while nothing is reserved for it."""
     source: Literal["api", "file", "runtime"] = "api"
     state: PodState = PodState.WAITING
     serial: int = 0
     """Counts completed runtime effects, so that an older look at the runtime can be told from a newer one."""
-    allocated: Raw | None = None
-    """The pod as last admitted or resized: the resources that hold, while `raw` says what is wished for."""
+    allocated: bool = False
+    """Whether what `admitted` says is reserved for it."""
     containers: dict[str, ContainerRecord] = field(default_factory=dict)
     """By name, in the order in which they start."""
     init: tuple[ContainerRecord, ...] = ()
@@ -222,12 +221,19 @@ class PodRecord:
     @classmethod
     def of(cls, raw: Raw, source: Literal["api", "file", "runtime"] = "api", seen: SeenPod | None = None) -> PodRecord:
         """A pod that was not known before."""
-        view = PodView.of(dict(raw))
-        metadata = view.metadata
-        seen = seen or SeenPod(metadata.uid, metadata.namespace, metadata.name)
-        pod = cls(metadata.uid, raw, view, seen, AdmittedPod(view, raw, effective_class(view)), source)
+        asked = AdmittedPod.of(raw)
+        metadata = asked.view.metadata
+        pod = cls(asked.uid, asked, seen or SeenPod(asked.uid, metadata.namespace, metadata.name), asked, source)
         pod._list_containers()
         return pod
+
+    @property
+    def raw(self) -> Raw:
+        return self.asked.raw
+
+    @property
+    def view(self) -> PodView:
+        return self.asked.view
 
     @property
     def key(self) -> str:
@@ -241,7 +247,7 @@ class PodRecord:
     @property
     def holds(self) -> bool:
         """Whether resources of the node are, or may be, reserved for it."""
-        return not self.released and (self.allocated is not None or self.ending is not None or not self.seen.empty)
+        return not self.released and (self.allocated or self.ending is not None or not self.seen.empty)
 
     @property
     def is_stranded(self) -> bool:
@@ -254,24 +260,22 @@ class PodRecord:
 
     # ---- What the pod says
 
-    def describe(self, raw: Raw, view: PodView) -> None:
+    def describe(self, raw: Raw) -> None:
         """The pod is described anew. What it holds stays as it is until it is resized."""
-        self.raw, self.view = raw, view
-        if self.allocated is None or self.allocated is raw:
-            self.admitted = AdmittedPod(view, raw, effective_class(view))
+        self.asked = AdmittedPod.of(raw)
+        if not self.allocated or not resources_changed(self.admitted.raw, raw):
+            self.admitted = self.asked
         self._list_containers()
 
-    def allocate(self, raw: Raw | None) -> None:
-        """What is reserved for the pod, or None when nothing is any more: then it is shown as it wishes to be."""
-        self.allocated = raw
-        held = self.raw if raw is None else raw
-        if held is not self.admitted.raw:
-            view = self.view if held is self.raw else PodView.of(dict(held))
-            self.admitted = AdmittedPod(view, held, effective_class(view))
+    def allocate(self, raw: Raw) -> None:
+        """The pod as it was admitted or resized: that is reserved for it."""
+        self.allocated = True
+        if raw is not self.admitted.raw:
+            self.admitted = self.asked if raw is self.asked.raw else AdmittedPod.of(raw)
 
-    def wished(self) -> AdmittedPod:
-        """The pod as managers would see it if it had what it asks for now."""
-        return AdmittedPod(self.view, self.raw, effective_class(self.view))
+    def release(self) -> None:
+        """Nothing is reserved for the pod any more: it is shown as it wishes to be."""
+        self.allocated, self.admitted = False, self.asked
 
     def _list_containers(self) -> None:
         spec, raw = self.view.spec, self.raw.get("spec") or {}

@@ -61,7 +61,7 @@ def pod_status(pod: PodRecord, facts: StatusFacts, now: float) -> dict[str, Any]
     sandbox = pod.newest_sandbox
     if sandbox is not None and sandbox.classes and facts.classes:
         status["qosResources"] = _qos_resources(sandbox.classes)
-    granted = (pod.admitted.raw.get("spec") or {}).get("qosResources") if pod.allocated is not None else None
+    granted = (pod.admitted.raw.get("spec") or {}).get("qosResources") if pod.allocated else None
     if granted and facts.classes:
         # As for containers below: what the node has set aside, before there is a sandbox to ask.
         status["resources"] = {"qosResources": granted}
@@ -73,7 +73,7 @@ def _observed_generation(pod: PodRecord) -> int:
     pending = pod.busy.get("managers")
     if isinstance(pending, fx.Resize):
         return pending.generation
-    return int((pod.raw.get("metadata") or {}).get("generation") or 0)
+    return pod.view.metadata.generation
 
 
 def _ephemeral_status(pod: PodRecord, container: ContainerRecord, facts: StatusFacts) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _container_status(pod: PodRecord, container: ContainerRecord, facts: StatusF
         status["allocatedResources"] = resources["requests"]
     if newest is not None and newest.stage is Stage.RUNNING:
         status["resources"] = {key: resources[key] for key in ("limits", "requests") if resources.get(key)}
-    if facts.classes and pod.allocated is not None and resources.get("qosResources"):
+    if facts.classes and pod.allocated and resources.get("qosResources"):
         # Told before the container exists, and where the runtime says nothing: others count by it (rules.allocated).
         status.setdefault("resources", {})["qosResources"] = resources["qosResources"]
     return status
@@ -227,16 +227,16 @@ def _has_failed(pod: PodRecord) -> bool:
 
     Until then nobody may take its place. What is on record stays so.
     """
-    recorded = (pod.raw.get("status") or {}).get("phase")
+    recorded = pod.view.status.phase
     return pod.ending is not None and pod.ending.fails and (recorded == FAILED or not pod.live)
 
 
 def _phase(pod: PodRecord, init: Sequence[Raw], apps: Sequence[Raw]) -> str:
     if _has_failed(pod):
         return FAILED
-    recorded = (pod.raw.get("status") or {}).get("phase")
+    recorded = pod.view.status.phase
     if recorded in TERMINAL and not pod.live:
-        return str(recorded)
+        return recorded
     phase = _container_phase(pod, init, apps)
     # A pod that has ended on request is over, even if some of its containers never ran.
     over = pod.ending is not None and not pod.live and pod.state in (PodState.TERMINATING, PodState.FINISHED)
@@ -336,10 +336,9 @@ def _containers_ready(pod: PodRecord, phase: str, init: Sequence[Raw], apps: Seq
 def _ready(pod: PodRecord, containers_ready: Raw) -> dict[str, Any]:
     if containers_ready["status"] != "True":
         return {"type": "Ready", **containers_ready}
-    reported = {one["type"]: one.get("status") for one in (pod.raw.get("status") or {}).get("conditions") or ()}
+    reported = {one.type: one.status for one in pod.view.status.conditions}
     problems = []
-    for gate in (pod.raw.get("spec") or {}).get("readinessGates") or ():
-        kind = gate.get("conditionType", "")
+    for kind in (gate.condition_type for gate in pod.view.spec.readiness_gates):
         if kind not in reported:
             problems.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
         elif reported[kind] != "True":
@@ -363,9 +362,9 @@ def _initialized_condition(pod: PodRecord, phase: str) -> dict[str, Any]:
 def _stamped(pod: PodRecord, conditions: list[dict[str, Any]], now: float) -> list[dict[str, Any]]:
     """Conditions with the time of their last change; after a restart of the agent the API's times go on."""
     if not pod.last_conditions:
-        for known in (pod.raw.get("status") or {}).get("conditions") or ():
-            if known.get("lastTransitionTime"):
-                pod.last_conditions[known["type"]] = (known.get("status", ""), known["lastTransitionTime"])
+        for known in pod.view.status.conditions:
+            if known.last_transition_time:
+                pod.last_conditions[known.type] = (known.status, known.last_transition_time)
     stamp = ""
     for condition in conditions:
         known_status, since = pod.last_conditions.get(condition["type"], ("", ""))

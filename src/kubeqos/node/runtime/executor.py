@@ -129,9 +129,7 @@ class Executor:
             claims = await self._claims(raw)
             if isinstance(claims, Refusal):
                 return claims
-            known = pod.admitted
-            wanted = AdmittedPod(known.view, known.raw, known.qos, claims)
-            refusal = await self._admission.admit(wanted, static=pod.source == "file")
+            refusal = await self._admission.admit(pod.admitted.with_claims(claims), static=pod.source == "file")
             if refusal is not None:
                 await self._updater.reconcile()  # others may have made room for it meanwhile
                 return refusal
@@ -143,9 +141,9 @@ class Executor:
         return await self._allocation(pod, raw)
 
     async def _resize(self, pod: PodRecord, _effect: fx.Resize) -> fx.Result:
-        wished = pod.wished()
-        refusal = await self._admission.resize(pod.admitted, wished)
-        return refusal if refusal is not None else await self._allocation(pod, wished.raw)
+        asked = pod.asked
+        refusal = await self._admission.resize(pod.admitted, asked)
+        return refusal if refusal is not None else await self._allocation(pod, asked.raw)
 
     async def _allocation(self, pod: PodRecord, raw: fx.Raw) -> fx.Allocation | None:
         """What a pod has. Who does not run is created with it, so there is nobody who still has to be told."""
@@ -271,7 +269,7 @@ class Executor:
 
     def _accompany(self, pod: PodRecord) -> None:
         """Ephemeral containers run where the container runs that they are about, or else the first of the pod."""
-        refs = pod.wished().refs if pod.ephemeral else {}
+        refs = pod.asked.refs if pod.ephemeral else {}
         for one in pod.ephemeral:
             other = refs.get(one.raw.get("targetContainerName", "")) or refs[pod.apps[0].view.name]
             self._admission.accompany(refs[one.view.name], other)
@@ -421,7 +419,7 @@ class Executor:
 def _described(pod: PodRecord, container: str) -> tuple[AdmittedPod, ContainerRef]:
     """A container, and the pod with what it has; an ephemeral one is no part of what was admitted."""
     ephemeral = any(one.view.name == container for one in pod.ephemeral)
-    described = pod.wished() if ephemeral else pod.admitted
+    described = pod.asked if ephemeral else pod.admitted
     return described, described.refs[container]
 
 

@@ -68,7 +68,7 @@ class Tokens:
 
     async def _request(self, pod: AdmittedPod, wish: str) -> Issued:
         audience, _, seconds = wish.rpartition("/")
-        metadata, account = pod.view.metadata, (pod.raw.get("spec") or {}).get("serviceAccountName") or "default"
+        metadata, account = pod.view.metadata, pod.view.spec.service_account_name or "default"
         bound = {"kind": "Pod", "apiVersion": "v1", "name": metadata.name, "uid": metadata.uid}
         spec = {"expirationSeconds": int(seconds), "boundObjectRef": bound, "audiences": [audience] if audience else []}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}

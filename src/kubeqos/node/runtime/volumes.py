@@ -31,7 +31,7 @@ class MountProblem(InputError):
 def check(pod: AdmittedPod, context: Context) -> None:
     """Refuse a pod with a volume that this node cannot make."""
     known = volume_paths(pod, context)
-    for volume in _volumes(pod):
+    for volume in pod.view.spec.volumes:
         if volume.get("name") not in known:
             kinds = ", ".join(key for key in volume if key != "name") or "none"
             text = f'Unable to attach or mount volumes: volume "{volume.get("name")}" has unsupported type {kinds}'
@@ -40,15 +40,15 @@ def check(pod: AdmittedPod, context: Context) -> None:
 
 def needs(pod: AdmittedPod) -> set[tuple[str, str]]:
     """The ConfigMaps and Secrets that the pod's volumes are filled from."""
-    return {found for volume in _volumes(pod) for source in _sources(volume) for found in _needed(source)}
+    return {found for volume in pod.view.spec.volumes for source in _sources(volume) for found in _needed(source)}
 
 
 def write_all(pod: AdmittedPod, context: Context, lookup: Lookup) -> None:
     """Make every volume of the pod; hostPath is left as it is."""
     check(pod, context)
     paths = volume_paths(pod, context)
-    filled = {volume["name"]: content(pod, volume, context, lookup) for volume in _volumes(pod)}
-    for volume in _volumes(pod):
+    filled = {volume["name"]: content(pod, volume, context, lookup) for volume in pod.view.spec.volumes}
+    for volume in pod.view.spec.volumes:
         if "emptyDir" in volume:
             paths[volume["name"]].mkdir(parents=True, exist_ok=True)
         elif "hostPath" not in volume:
@@ -89,10 +89,6 @@ def decoded(kind: str, raw: Raw) -> dict[str, bytes]:
         return {key: base64.b64decode(text) for key, text in (raw.get("data") or {}).items()}
     plain = {key: text.encode() for key, text in (raw.get("data") or {}).items()}
     return plain | {key: base64.b64decode(text) for key, text in (raw.get("binaryData") or {}).items()}
-
-
-def _volumes(pod: AdmittedPod) -> list[Raw]:
-    return (pod.raw.get("spec") or {}).get("volumes") or []
 
 
 def _sources(volume: Raw) -> list[Raw]:
@@ -138,7 +134,7 @@ def token_wish(source: Raw) -> str:
 def write_token(pod: AdmittedPod, context: Context, wish: str, token: bytes) -> None:
     """Put a new token in the place of an old one; a reader sees one or the other."""
     paths = volume_paths(pod, context)
-    for volume in _volumes(pod):
+    for volume in pod.view.spec.volumes:
         for source in _sources(volume):
             found = source.get("serviceAccountToken")
             if found is not None and token_wish(found) == wish:
@@ -151,7 +147,7 @@ def write_token(pod: AdmittedPod, context: Context, wish: str, token: bytes) -> 
 def _from_token(pod: AdmittedPod, source: Raw, _context: Context, lookup: Lookup) -> dict[str, bytes]:
     found = lookup.get((TOKEN, token_wish(source)))
     if found is None:
-        account = (pod.raw.get("spec") or {}).get("serviceAccountName") or "default"
+        account = pod.view.spec.service_account_name or "default"
         where = pod.view.metadata.namespace
         raise MountProblem(f'MountVolume.SetUp failed: serviceaccount "{account}" not found in namespace {where}')
     return {source["path"]: found["token"]}

@@ -22,7 +22,6 @@ from kubeqos.cri.providers.protocol import Place
 from kubeqos.errors import InputError, KubeqosError, StateError
 from kubeqos.logs import logger
 from kubeqos.model.cpuset import NO_CPUS
-from kubeqos.model.objects import PodView
 from kubeqos.node.admission.managers import Reconciles
 from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.meeting import meeting_plugins
@@ -223,7 +222,7 @@ class CoreKeeper:
         if isinstance(claims, Refusal):
             return claims
         raw = only_claims(known.raw, claims)
-        row.admitted = AdmittedPod(PodView.of(raw), raw, known.qos, claims)
+        row.admitted = AdmittedPod.of(raw, claims)
         refusal = await self.admission.admit(row.admitted)
         await self._update()
         if refusal is None:

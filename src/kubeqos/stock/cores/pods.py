@@ -13,10 +13,8 @@ from typing import Any
 from kubeqos.model.annotations.computepolicies import wanted_compute
 from kubeqos.model.annotations.podmarks import only_marks
 from kubeqos.model.annotations.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
-from kubeqos.model.objects import PodView
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, Stage
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Refusal
-from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.stock.cores.devices import only_claims
 
 Raw = Mapping[str, Any]
@@ -32,9 +30,7 @@ def identity(raw: Raw) -> str:
 
 def admitted(raw: Raw) -> AdmittedPod:
     """A pod as managers see it: under the uid that the runtime has for it."""
-    known = {**raw, "metadata": {**raw["metadata"], "uid": identity(raw)}}
-    view = PodView.of(known)
-    return AdmittedPod(view, known, effective_class(view))
+    return AdmittedPod.of({**raw, "metadata": {**raw["metadata"], "uid": identity(raw)}})
 
 
 def asks_by_annotation(annotations: Mapping[str, str]) -> bool:
@@ -107,7 +103,7 @@ class PodTable:
         if known is None:
             known = self.pods[pod.uid] = PodOnNode(pod)
         known.bound, known.api_uid = True, str(raw["metadata"]["uid"])
-        known.admitted = AdmittedPod(pod.view, pod.raw, pod.qos, known.admitted.claims)
+        known.admitted = pod.with_claims(known.admitted.claims)
         known.over = (raw.get("status") or {}).get("phase") in ("Succeeded", "Failed")
         return known
 

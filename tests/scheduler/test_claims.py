@@ -24,7 +24,7 @@ from kubeqos.model.objects import NodeView
 from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.admission.ledger import LocalLedger
 from kubeqos.node.admission.transaction import Admission
-from kubeqos.node.api.nodestatus import allocatable, fit_amounts, node_annotations, texts
+from kubeqos.node.api.nodestatus import amounts, node_annotations, texts
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.fit import Explanation, feasible
@@ -54,14 +54,14 @@ class Node:
         self.admission = Admission(machine, (self.manager,), LocalLedger(), self._fit)
 
     def _fit(self) -> NodeFit:
-        amounts = fit_amounts(self.machine, self.settings, self.manager.node_resources())
-        return NodeFit("n", {}, {**amounts, "pods": 110}, ())
+        fit = amounts(self.machine, self.settings, self.manager.node_resources()).fit()
+        return NodeFit("n", {}, {**fit, "pods": 110}, ())
 
     def raw(self, name: str = "n") -> dict[str, Any]:
         found = node_annotations(self.settings, self.admission.managers, [DRIVER])
         found[MACHINE_ANNOTATION] = encode_machine(self.machine)
-        amounts = texts(allocatable(self.machine, self.settings, self.manager.node_resources()))
-        status = {"allocatable": {**amounts, "pods": "110"}}
+        found_amounts = amounts(self.machine, self.settings, self.manager.node_resources())
+        status = {"allocatable": {**texts(found_amounts.allocatable), "pods": "110"}}
         return {"kind": "Node", "metadata": {"name": name, "annotations": found}, "status": status}
 
     def facts(self, name: str = "n") -> NodeFacts:

@@ -51,6 +51,7 @@ class NodeKeeper:
         self._writing = asyncio.Lock()
         self._is_soon, self._written_ns = False, 0
         self._known_fit: tuple[tuple[Any, ...], NodeFit] | None = None
+        self._known_amounts: tuple[list[NodeResource], nodestatus.Amounts] | None = None
 
     async def write_soon(self) -> None:
         """Pods have come or gone: one is shown at once, many that come together are shown together."""
@@ -90,10 +91,10 @@ class NodeKeeper:
         parts, settings = self._parts, self._settings
         extra, told = self._resources(), {**parts.conditions(), **self._books.conditions()}
         addresses = [{"type": "InternalIP", "address": ip} for ip in settings.addresses]
-        capacity = nodestatus.capacity(parts.machine, settings, extra)
+        amounts = self._amounts(extra)
         status: dict[str, Any] = {
-            "capacity": nodestatus.texts(capacity),
-            "allocatable": nodestatus.texts(nodestatus.usable(capacity, parts.machine, settings, extra)),
+            "capacity": nodestatus.texts(amounts.capacity),
+            "allocatable": nodestatus.texts(amounts.allocatable),
             "conditions": nodestatus.conditions(self.runtime, told, known, now),
             "addresses": [*addresses, {"type": "Hostname", "address": settings.node_name}],
             "nodeInfo": nodestatus.node_info(self.runtime),
@@ -103,6 +104,12 @@ class NodeKeeper:
         if parts.classes is not None and (offered := nodestatus.qos_resources(parts.classes.catalog)):
             status["qosResources"] = offered
         return status
+
+    def _amounts(self, extra: list[NodeResource]) -> nodestatus.Amounts:
+        """What the node has. Every status and admission asks, and it changes only with what plugins say."""
+        if self._known_amounts is None or self._known_amounts[0] != extra:
+            self._known_amounts = extra, nodestatus.amounts(self._parts.machine, self._settings, extra)
+        return self._known_amounts[1]
 
     def _resources(self) -> list[NodeResource]:
         return [one for manager in self._parts.managers for one in manager.node_resources()]
@@ -114,6 +121,6 @@ class NodeKeeper:
         taints = (node.get("spec") or {}).get("taints") or ()
         asked = labels, taints, self._resources()
         if self._known_fit is None or self._known_fit[0] != asked:
-            amounts = nodestatus.fit_amounts(self._parts.machine, self._settings, asked[2])
-            self._known_fit = asked, NodeFit.of(self._settings.node_name, labels, amounts, taints)
+            amounts = self._amounts(asked[2])
+            self._known_fit = asked, NodeFit.of(self._settings.node_name, labels, amounts.fit(), taints)
         return self._known_fit[1]

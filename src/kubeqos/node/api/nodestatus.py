@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import PROVIDERS_READY
@@ -157,12 +157,20 @@ def usable(
     return found | {one.name: Quantity.from_milli(round(one.allocatable * 1000)) for one in extra}
 
 
-def fit_amounts(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()) -> dict[str, int]:
-    """The same numbers as admission's fit reads them: milli CPUs for cpu, whole units for all else."""
-    return {
-        name: amount.milli() if name == "cpu" else amount.value()
-        for name, amount in allocatable(machine, settings, extra).items()
-    }
+class Amounts(NamedTuple):
+    """What the node has, and what pods may use of it."""
+
+    capacity: ResourceList
+    allocatable: ResourceList
+
+    def fit(self) -> dict[str, int]:
+        """The latter as admission reads it: milli CPUs for cpu, whole units for all else."""
+        return {name: held.milli() if name == "cpu" else held.value() for name, held in self.allocatable.items()}
+
+
+def amounts(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()) -> Amounts:
+    has = capacity(machine, settings, extra)
+    return Amounts(has, usable(has, machine, settings, extra))
 
 
 def node_labels(settings: NodeSettings) -> dict[str, str]:

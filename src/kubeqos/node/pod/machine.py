@@ -324,7 +324,7 @@ class Core:
 
     def _plan_resize(self, pod: PodRecord, plan: Plan, now: float) -> None:
         """A changed spec is reserved first and applied then; a refusal waits for the next change, or for room."""
-        if not pod.allocated or not resources_changed(pod.admitted.raw, pod.raw):
+        if not pod.allocated or pod.admitted is pod.asked or not resources_changed(pod.admitted.raw, pod.raw):
             pod.resize = None
             return
         generation = pod.view.metadata.generation

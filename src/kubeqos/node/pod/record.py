@@ -145,11 +145,13 @@ class PodRecord:
 
     uid: str
     asked: AdmittedPod
-    """The pod as it was described last: what it wishes for."""
+    """The pod as it was described last: what it wishes for. `raw` and `view` are its two forms."""
     seen: SeenPod
     admitted: AdmittedPod
     """The pod with the resources that it has now; as it wishes to be while nothing is reserved for it."""
     source: Literal["api", "file", "runtime"] = "api"
+    raw: Raw = field(init=False)
+    view: PodView = field(init=False)
     state: PodState = PodState.WAITING
     serial: int = 0
     """Counts completed runtime effects, so that an older look at the runtime can be told from a newer one."""
@@ -227,13 +229,8 @@ class PodRecord:
         pod._list_containers()
         return pod
 
-    @property
-    def raw(self) -> Raw:
-        return self.asked.raw
-
-    @property
-    def view(self) -> PodView:
-        return self.asked.view
+    def __post_init__(self) -> None:
+        self.raw, self.view = self.asked.raw, self.asked.view
 
     @property
     def key(self) -> str:
@@ -262,9 +259,10 @@ class PodRecord:
 
     def describe(self, raw: Raw) -> None:
         """The pod is described anew. What it holds stays as it is until it is resized."""
-        self.asked = AdmittedPod.of(raw)
+        self.asked = asked = AdmittedPod.of(raw)
+        self.raw, self.view = asked.raw, asked.view
         if not self.allocated or not resources_changed(self.admitted.raw, raw):
-            self.admitted = self.asked
+            self.admitted = asked
         self._list_containers()
 
     def allocate(self, raw: Raw) -> None:

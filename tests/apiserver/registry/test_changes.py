@@ -98,3 +98,36 @@ def test_annotations_of_a_deployment_are_a_new_generation(live: LiveServer) -> N
     live.call("POST", root, {**deployment, "spec": spec})
     answer = live.call("PATCH", f"{root}/d", {"metadata": {"annotations": {"x": "y"}}}, MERGE)
     assert answer.body["metadata"]["generation"] == 2
+
+
+def test_an_apply_finds_conflicts_before_it_looks_at_the_name(live: LiveServer, pod: str) -> None:
+    said = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}, "spec": {"restartPolicy": "%s"}}'
+    conflict = live.call("PATCH", f"{pod}?fieldManager=m", said % "Never", APPLY)
+    assert (conflict.code, causes(conflict)) == (409, [".spec.restartPolicy"])
+    named = live.call("PATCH", f"{pod}?fieldManager=m", said % "Always", APPLY)
+    assert named.code == 400 and "does not match the name on the URL" in named.body["message"]
+    absent = live.call("PATCH", f"{pod}-x?fieldManager=m", said % "Always", APPLY)
+    assert absent.code == 400 and "does not match the name on the URL" in absent.body["message"]
+
+
+def test_a_terminating_pod_that_has_ended_is_given_the_grace_that_is_asked_for(live: LiveServer, pod: str) -> None:
+    target = {"metadata": {"name": pod.rpartition("/")[2]}, "target": {"kind": "Node", "name": "n1"}}
+    live.call("POST", f"{pod}/binding", target)
+    live.call("DELETE", pod, {"gracePeriodSeconds": 1000})
+    live.call("PATCH", f"{pod}/status", {"status": {"phase": "Succeeded"}}, MERGE)
+    answer = live.call("DELETE", pod, {"gracePeriodSeconds": 500})
+    assert answer.body["metadata"]["deletionGracePeriodSeconds"] == 500
+    live.call("DELETE", pod, {"gracePeriodSeconds": 0})
+
+
+def test_an_init_container_is_resized_like_any_other(live: LiveServer) -> None:
+    path = "/api/v1/namespaces/default/pods"
+    init = {"name": "i", "image": "app:1", "resources": {"requests": {"cpu": "1"}}}
+    spec = {**POD["spec"], "initContainers": [init]}  # type: ignore[dict-item]
+    live.call("POST", path, {**POD, "metadata": {"name": "begins"}, "spec": spec})
+    less = {"initContainers": [{**init, "resources": {"requests": {"cpu": "500m"}}}]}
+    answer = live.call("PATCH", f"{path}/begins/resize", {"spec": less}, MERGE)
+    assert answer.body["spec"]["initContainers"][0]["resources"] == {"requests": {"cpu": "500m"}}
+    without = {"initContainers": [{"name": "i", "image": "app:1"}]}
+    gone = live.call("PATCH", f"{path}/begins/resize", {"spec": without}, MERGE)
+    assert causes(gone) == ["spec", "spec.initContainers[0].resources.requests"], "the QoS class would change, too"

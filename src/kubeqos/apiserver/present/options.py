@@ -279,6 +279,8 @@ class DeleteOptions:
     dry_run: bool = False
     cascading: bool = False
     """Asked for by the old name, orphanDependents: false; then a delete that has only begun is 202 Accepted."""
+    collection: bool = False
+    """The client named no object; who is asked about one of them is not told its name by itself either."""
 
 
 _SCHEME = 'scheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"'

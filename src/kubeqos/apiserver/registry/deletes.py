@@ -67,7 +67,9 @@ def mark(core: Core, kind: Kind, obj: JsonObject, options: DeleteOptions) -> boo
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         return True
     if lifecycle.grace is not None:
-        grace = lifecycle.grace(obj, options.grace)
+        # What an object is asks for nothing any more once it is being deleted; what is said then is taken as it is.
+        shorter = _asked(options) if metadata.get("deletionGracePeriodSeconds") else None
+        grace = lifecycle.grace(obj, options.grace) if shorter is None else shorter
     elif metadata.get("finalizers"):
         grace = 0
     else:
@@ -89,8 +91,13 @@ def _may_change(kind: Kind, obj: JsonObject, options: DeleteOptions) -> bool:
     """Whether a delete still means something to an object that is being deleted: not while its grace period runs."""
     if kind.kind == "Namespace":
         return False
-    left, grace = obj["metadata"].get("deletionGracePeriodSeconds", 0), kind.lifecycle.grace
-    return grace is None or left == 0 or (options.grace is not None and grace(obj, options.grace) < left)
+    left, asked = obj["metadata"].get("deletionGracePeriodSeconds", 0), _asked(options)
+    return kind.lifecycle.grace is None or left == 0 or (asked is not None and asked < left)
+
+
+def _asked(options: DeleteOptions) -> int | None:
+    """The grace that a request names; less than none is the least there is."""
+    return 1 if options.grace is not None and options.grace < 0 else options.grace
 
 
 def _add_propagation(metadata: JsonObject, policy: str) -> None:
@@ -146,6 +153,7 @@ async def delete_collection(
 ) -> Listing:
     """Delete everything that a list selects; answers with what was there."""
     listing = list_objects(core, kind, namespace, selection)
+    options.collection = True
 
     async def one(stored: Stored) -> None:
         metadata = decode(stored)["metadata"]

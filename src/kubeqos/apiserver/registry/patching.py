@@ -13,7 +13,7 @@ from kubeqos.apiserver.present.negotiation import media_type
 from kubeqos.apiserver.present.options import field_manager, field_validation
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.kinds import Kind
-from kubeqos.apiserver.registry.writes import Transform, Write, Written, create, owner, update
+from kubeqos.apiserver.registry.writes import Transform, Write, Written, create, other_name, owner, update
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject
 from kubeqos.model import schema
@@ -156,8 +156,11 @@ async def _apply(core: Core, write: Write, request: Request) -> Written:
         metadata = config.get("metadata")
         if isinstance(metadata, dict) and metadata.get("uid"):
             raise conflict(kind.plural, kind.group, write.name, "uid mismatch: the object does not exist")
-        return await create(core, write, applied(None))
-    return await update(core, write, applied)
+        made = applied(None)
+        if (named := made["metadata"].get("name")) and named != write.name:
+            raise other_name(named, write.name)
+        return await create(core, write, made)
+    return await update(core, write, applied)  # which looks at the name, after the conflicts as a real server does
 
 
 def _configuration(request: Request, write: Write, type_schema: schema.TypeSchema, validation: str) -> JsonObject:
@@ -179,9 +182,6 @@ def _configuration(request: Request, write: Write, type_schema: schema.TypeSchem
     metadata = config.get("metadata")
     if isinstance(metadata, dict) and kind.namespaced and write.namespace:
         metadata.setdefault("namespace", write.namespace)
-    named = metadata.get("name") if isinstance(metadata, dict) else None
-    if named and named != write.name:
-        raise bad_request(f"the name of the object ({named}) does not match the name on the URL ({write.name})")
     if isinstance(metadata, dict):
         metadata.setdefault("name", write.name)
     return config

@@ -245,7 +245,7 @@ async def replace(core: Core, write: Write, obj: JsonObject) -> Written:
             f"the name of the object ({write.name} based on URL) was undeterminable: name must be provided"
         )
     if name != write.name:
-        raise _other_name(name, write.name)
+        raise other_name(name, write.name)
     _fit_url(write.kind, write.namespace, obj)
     existing = core.store.get(write.kind.key(write.namespace, write.name), pending=True)
     if existing is None and write.kind.lifecycle.upsert and not write.subresource:
@@ -263,7 +263,8 @@ def _needs_version(kind: Kind, name: str) -> ApiError:
     return invalid(kind.kind, kind.group, name, [cause("metadata.resourceVersion", "FieldValueInvalid", why)])
 
 
-def _other_name(found: object, wanted: str) -> ApiError:
+def other_name(found: object, wanted: str) -> ApiError:
+    """A body that is about another object than the URL."""
     return bad_request(f"the name of the object ({found}) does not match the name on the URL ({wanted})")
 
 
@@ -349,7 +350,7 @@ def _check_identity(write: Write, stored: Stored, old: JsonObject, new: JsonObje
     if not isinstance(metadata, dict) or not metadata.get("name"):
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if metadata.get("name") != known["name"]:
-        raise _other_name(metadata.get("name", ""), known["name"])
+        raise other_name(metadata.get("name", ""), known["name"])
     found = metadata.get("namespace")
     if found and kind.namespaced and found != write.namespace:  # only a patch can still say so
         raise bad_request(

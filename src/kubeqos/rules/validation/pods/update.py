@@ -311,10 +311,6 @@ def _check_same_containers(out: Errors, spec: Raw, before: Raw) -> bool:
 
 def _check_container_resize(out: Errors, key: str, index: int, new: Raw, old: Raw) -> None:
     where = f"spec.{key}[{index}]"
-    if key == "initContainers" and old.get("restartPolicy") != "Always":
-        if not same(dict(old), dict(new)):
-            out.append(forbidden("spec", "resources for non-sidecar init containers are immutable"))
-        return
     has, had = new.get("resources") or NO_MAP, old.get("resources") or NO_MAP
     for side in ("requests", "limits"):
         if set(had.get(side) or NO_MAP) - set(has.get(side) or NO_MAP):
@@ -327,6 +323,10 @@ def _check_container_resize(out: Errors, key: str, index: int, new: Raw, old: Ra
             out.append(forbidden(where, why))
         else:
             out.append(forbidden("spec", "only cpu and memory resources are mutable"))
+    if key == "initContainers" and new.get("restartPolicy") != "Always" and not same(dict(old), dict(new)):
+        policies = [one.get("restartPolicy") for one in new.get("resizePolicy") or NO_LIST]
+        why = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
+        out += [forbidden(where, why) for policy in policies if policy == "RestartContainer"]
 
 
 def _class_names(resources: Raw) -> set[str]:

@@ -150,7 +150,7 @@ class Handlers:
 
     async def bind(self, request: Request, route: Route) -> Response:
         """A Binding, below its pod or by itself."""
-        shortcut = self.hooks.bind
+        shortcut = self.hooks.bind if self.core.hooks is None else None
         done = await shortcut(request, route.namespace, route.name) if shortcut is not None else None
         return done if done is not None else await bind(self.core, request, route.namespace, route.name)
 

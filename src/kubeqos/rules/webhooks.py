@@ -41,6 +41,8 @@ class Target:
     """Empty for what is in none; a Namespace itself is in none."""
     labels_of_namespace: Mapping[str, str] | None
     """Of the namespace that the object is in, or of the Namespace that it is; None where there is none."""
+    body: tuple[str, str, str] | None = None
+    """Group, version and kind of what is sent, where a subresource has one of its own (Binding, Scale, …)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ class Question:
     name: str
     user: Raw
     dry_run: bool
-    options: Raw
+    options: Raw | None
 
     def review(self, webhook: Webhook, version: str, uid: str, new: Raw | None, old: Raw | None) -> Raw | None:
         """The AdmissionReview to send; None when the webhook speaks no version that we do."""
@@ -183,10 +185,10 @@ class Question:
         target, first = self.target, self.target.versions[0]
         request: Raw = {
             "uid": uid,
-            "kind": {"group": target.group, "version": version, "kind": target.kind},
+            "kind": self._kind(version),
             "resource": {"group": target.group, "version": version, "resource": target.plural},
             **({"subResource": target.subresource} if target.subresource else {}),
-            "requestKind": {"group": target.group, "version": first, "kind": target.kind},
+            "requestKind": self._kind(first),
             "requestResource": {"group": target.group, "version": first, "resource": target.plural},
             **({"requestSubResource": target.subresource} if target.subresource else {}),
             **({"name": self.name} if self.name else {}),
@@ -200,9 +202,15 @@ class Question:
         }
         return {"kind": "AdmissionReview", "apiVersion": f"admission.k8s.io/{spoken}", "request": request}
 
+    def _kind(self, version: str) -> Raw:
+        body = self.target.body or (self.target.group, version, self.target.kind)
+        return dict(zip(("group", "version", "kind"), body, strict=True))
+
     def _as(self, version: str, raw: Raw | None) -> Raw | None:
+        if raw is None or self.target.body is not None:
+            return raw
         group = self.target.group
-        return None if raw is None else {**raw, "apiVersion": f"{group}/{version}" if group else version}
+        return {**raw, "apiVersion": f"{group}/{version}" if group else version}
 
 
 class BadAnswer(ValueError):

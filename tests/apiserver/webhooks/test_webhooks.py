@@ -208,6 +208,44 @@ def test_nobody_is_locked_out_of_the_configurations(server: LiveServer, webhook:
     assert create(server, "x").code == 201
 
 
+def test_what_is_sent_below_an_object_is_shown_and_can_be_changed(server: LiveServer, webhook: Webhook) -> None:
+    """A binding goes where a webhook sends it, a scale becomes what a webhook says, and a stream is refused."""
+    webhook.answers |= {
+        "/elsewhere": patch({"op": "replace", "path": "/target/name", "value": "n2"}),
+        "/fewer": patch({"op": "replace", "path": "/spec/replicas", "value": 1}),
+        "/never": lambda _request: {"allowed": False, "status": {"code": 403, "message": "no shells"}},
+    }
+    pod = {"metadata": {"name": "below"}, "spec": {"containers": [{"name": "c", "image": "app"}]}}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]}
+    deployment = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
+    workloads = "/apis/apps/v1/namespaces/default/deployments"
+    assert server.call("POST", PODS, pod).code == server.call("POST", workloads, deployment).code == 201
+    moves = webhook.entry("/elsewhere", ["pods/binding"])
+    scales = webhook.entry("/fewer", ["deployments/scale"], ["UPDATE"], group="apps")
+    refuses = webhook.entry("/never", ["pods/exec"], ["CONNECT"])
+    target = {"metadata": {"name": "below"}, "target": {"kind": "Node", "name": "n1"}}
+    scale = {"metadata": {"name": "d", "namespace": "default"}, "spec": {"replicas": 7}}
+    with (
+        webhook.configured(server.call, "Mutating", moves, scales),
+        webhook.configured(server.call, "Validating", refuses),
+    ):
+        assert server.call("POST", f"{PODS}/below/binding", target).code == 201
+        assert server.call("PUT", f"{workloads}/d/scale", scale).body["spec"] == {"replicas": 1}
+        refused = server.call("GET", f"{PODS}/below/exec?command=sh&container=c&stdin=true")
+    assert server.call("GET", f"{PODS}/below").body["spec"]["nodeName"] == "n2"
+    assert refused.code == 403 and "no shells" in refused.body["message"]
+    bound, scaled, connected = (asked for _, asked in webhook.asked)
+    assert (bound["kind"]["kind"], bound["resource"]["resource"], bound["subResource"]) == (
+        "Binding",
+        "pods",
+        "binding",
+    )
+    assert (scaled["kind"]["group"], scaled["resource"]["group"]) == ("autoscaling", "apps")
+    assert scaled["object"]["spec"] == {"replicas": 7} and scaled["oldObject"]["spec"] == {"replicas": 1}
+    sent = {"kind": "PodExecOptions", "apiVersion": "v1", "stdin": True, "container": "c", "command": ["sh"]}
+    assert connected["operation"] == "CONNECT" and connected["object"] == sent and connected["options"] is None
+
+
 def test_match_conditions_are_left_out_with_a_warning(server: LiveServer, webhook: Webhook) -> None:
     entry = webhook.entry("/pick", ["configmaps"], matchConditions=[{"name": "never", "expression": "false"}])
     body = {"metadata": {"name": "cel"}, "webhooks": [entry]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kubeqos.apiserver.present.bodies import read_object
@@ -16,7 +17,7 @@ from kubeqos.model.timestamps import timestamp
 from kubeqos.web.messages import Response
 from kubeqos.web.status import bad_request, conflict, success
 
-_POD = kind_named("Pod")
+_POD, _BINDING = kind_named("Pod"), kind_named("Binding")
 BOUND = encode_json(success(201))
 """What is answered to a binding."""
 
@@ -31,7 +32,13 @@ async def bind(core: Core, request: Request, namespace: str, name: str) -> Respo
     problem = _target_problem(target)
     if problem:
         raise bad_request(problem)
-    name = name or str(metadata.get("name", ""))
+    below, name = bool(name), name or str(metadata.get("name", ""))
+    if core.hooks is not None:
+        dry = dry_run(request, "CreateOptions")
+        asked = Write(_POD, namespace, name, "binding") if below else Write(_BINDING, namespace, name)
+        asked = replace(asked, asked=request, dry_run=dry, warnings=request.warnings)
+        binding = await core.hooks.below(asked, "CREATE", ("", "v1", "Binding"), binding)
+        target = binding.get("target") or {}
 
     def assign(pod: JsonObject) -> JsonObject:
         return _assigned(pod, binding, target["name"], core.clock())

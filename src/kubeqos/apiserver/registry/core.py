@@ -25,6 +25,10 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' suffixes: no vowels, no
 _MAX_GENERATED_PREFIX = 58
 _BLOCK = 4096
 _NAMESPACE = kind_named("Namespace")
+Body = tuple[str, str, str]
+"""Group, version and kind of what is sent to a subresource that has a kind of its own."""
+CONNECT = "CONNECT"
+"""The operation of exec, attach, port-forward and proxy, as webhooks know it."""
 
 
 class RandomUids:
@@ -60,6 +64,16 @@ class WriteHooks(Protocol):
     async def update(self, write: Any, transform: Callable[[JsonObject], JsonObject]) -> Any: ...
 
     async def before_delete(self, kind: Kind, namespace: str, name: str, options: Any, asked: Any) -> None: ...
+
+    async def below(
+        self,
+        write: Any,
+        operation: str,
+        body: Body,
+        new: JsonObject,
+        old: JsonObject | None = None,
+        completed: Callable[[JsonObject], JsonObject] = ...,
+    ) -> JsonObject: ...
 
 
 @dataclass

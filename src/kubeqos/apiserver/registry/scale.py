@@ -6,6 +6,8 @@ is a conflict and not a tug of war with an autoscaler.
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from kubeqos.apiserver.present.bodies import read_object
@@ -50,6 +52,14 @@ async def handle(core: Core, request: Request, route: Route, kind: Kind) -> Resp
         warnings=request.warnings,
     )
     change = _by_patch(request) if route.verb == "patch" else _by_replacement(request)
+    if core.hooks is not None:
+        had = shown(decode(core.stored(kind, route.namespace, route.name, pending=True)))
+        asked = replace(write, asked=request, view=kind)
+        sent, body = change(deepcopy(had)), (GROUP, VERSION, KIND)
+        reviewed = await core.hooks.below(
+            asked, "UPDATE", body, sent, had, completed=lambda new: {**had, "spec": new.get("spec") or {}}
+        )
+        change = _to(reviewed)
     path = ".spec.replicas" if defined is None else defined["specReplicasPath"]
     written = await update(core, write, lambda obj: _scaled(obj, change(shown(obj)), route.name, path))
     scale = shown(decode_json(written.value))
@@ -57,7 +67,10 @@ async def handle(core: Core, request: Request, route: Route, kind: Kind) -> Resp
 
 
 def _by_replacement(request: Request) -> Transform:
-    scale = read_object(request, KIND, GROUP, VERSION, field_validation(request))
+    return _to(read_object(request, KIND, GROUP, VERSION, field_validation(request)))
+
+
+def _to(scale: JsonObject) -> Transform:
     return lambda _current: scale
 
 

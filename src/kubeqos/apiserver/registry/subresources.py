@@ -26,17 +26,17 @@ from kubeqos.apiserver.present.options import (
 from kubeqos.apiserver.present.tables import object_response
 from kubeqos.apiserver.registry import scale as scales
 from kubeqos.apiserver.registry.binding import set_condition
-from kubeqos.apiserver.registry.core import Core
+from kubeqos.apiserver.registry.core import CONNECT, Body, Core
 from kubeqos.apiserver.registry.deletes import check_allowed, delete
 from kubeqos.apiserver.registry.kinds import Kind, kind_named
 from kubeqos.apiserver.registry.objects import decode
 from kubeqos.apiserver.registry.patching import patch_object
-from kubeqos.apiserver.registry.writes import Write, Written, replace, update
+from kubeqos.apiserver.registry.writes import Transform, Write, Written, replace, update
 from kubeqos.apiserver.requests import Request, Route
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.selectors import LabelSelector
 from kubeqos.model.timestamps import timestamp
-from kubeqos.web.messages import Response
+from kubeqos.web.messages import Response, is_true
 from kubeqos.web.status import (
     ApiError,
     bad_request,
@@ -51,6 +51,7 @@ from kubeqos.web.status import (
 
 Handler = Callable[[Request, Route, Kind], Awaitable[Response]]
 _VIEWS = ("status", "resize", "ephemeralcontainers", "finalize", "approval")
+_STREAMS = ("stdin", "stdout", "stderr", "tty")
 TOKEN_SECONDS = 3600
 LEAST_TOKEN_SECONDS = 600
 MAX_TOKEN_SECONDS = 365 * 86400
@@ -75,11 +76,14 @@ class Subresources:
             case "scale":
                 return await scales.handle(self.core, request, route, kind)
             case "token":
-                return self._token(request, route, kind)
+                return await self._token(request, route, kind)
             case "proxy":
                 if request.method != "GET":
                     raise method_not_allowed()
+                await self._connected(request, route, kind)
                 return await self.nodes.endpoint(route.name).get(route.tail, request.query)
+        if route.subresource in CONNECTED:
+            await self._connected(request, route, kind)
         return await self._node_side(request, route)
 
     def _write(self, request: Request, route: Route, kind: Kind, options_kind: str) -> Write:
@@ -105,6 +109,30 @@ class Subresources:
         obj = object_body(request, kind)
         return await replace(self.core, self._write(request, route, kind, "UpdateOptions"), obj)
 
+    async def _reviewed(
+        self,
+        request: Request,
+        route: Route,
+        kind: Kind,
+        body: Body,
+        sent: JsonObject,
+        operation: str = "CREATE",
+        completed: Transform = lambda sent: sent,
+    ) -> JsonObject:
+        """What webhooks make of a body that is sent to a subresource; itself while none are configured."""
+        if self.core.hooks is None:
+            return sent
+        write = self._write(request, route, kind, "CreateOptions")
+        return await self.core.hooks.below(write, operation, body, sent, completed=completed)
+
+    async def _connected(self, request: Request, route: Route, kind: Kind) -> None:
+        """Let webhooks look at the wish to exec, attach, forward a port or speak to a node."""
+        if self.core.hooks is None:
+            return
+        name, options = CONNECTED[route.subresource]
+        sent = {"kind": f"{kind.kind}{name}Options", "apiVersion": "v1", **options(request, route)}
+        await self._reviewed(request, route, kind, ("", "v1", sent["kind"]), sent, CONNECT)
+
     # eviction
 
     async def _evict(self, request: Request, route: Route) -> Response:
@@ -114,8 +142,10 @@ class Subresources:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         if eviction["metadata"].get("name") != route.name:
             raise bad_request("name in URL does not match name in Eviction object")
-        options = read_delete_options(request, eviction.get("deleteOptions") or {})
         pods = kind_named("Pod")
+        self.core.stored(pods, route.namespace, route.name, pending=True)
+        eviction = await self._reviewed(request, route, pods, ("policy", "v1", "Eviction"), eviction)
+        options = read_delete_options(request, eviction.get("deleteOptions") or {})
         stored = self.core.stored(pods, route.namespace, route.name, pending=True)
         pod = decode(stored)
         check_allowed(pods, pod, stored, options)
@@ -167,17 +197,26 @@ class Subresources:
 
     # tokens
 
-    def _token(self, request: Request, route: Route, kind: Kind) -> Response:
+    async def _token(self, request: Request, route: Route, kind: Kind) -> Response:
         """A short-lived token for a service account (`kubectl create token`)."""
         check_options(request, "CreateOptions")
+        body = ("authentication.k8s.io", "v1", "TokenRequest")
         asked = read_object(request, "TokenRequest", "authentication.k8s.io", "v1", field_validation(request))
         account = decode(self.core.stored(kind, route.namespace, route.name))
+
+        def completed(sent: JsonObject) -> JsonObject:
+            given = {"name": route.name, "namespace": route.namespace, "uid": self.core.new_uid()}
+            given["creationTimestamp"] = timestamp(self.core.clock())
+            spec = sent.get("spec") or {}
+            spec = {**spec, "audiences": spec.get("audiences") or [AUDIENCE], "expirationSeconds": _token_seconds(spec)}
+            return {**sent, "metadata": {**sent["metadata"], **given}, "spec": spec}
+
+        asked["status"] = {"token": "", "expirationTimestamp": None, **(asked.get("status") or {})}
+        asked = completed(await self._reviewed(request, route, kind, body, asked, completed=completed))
         if self.tokens is None:
             raise ApiError(404, "NotFound", "this server issues no tokens", details={})
-        spec = asked.get("spec") or {}
-        seconds = _token_seconds(spec)
-        audiences = spec.get("audiences") or [AUDIENCE]
-        bound, until = self._bound(route.namespace, spec.get("boundObjectRef"))
+        seconds = asked["spec"]["expirationSeconds"]
+        bound, until = self._bound(route.namespace, asked["spec"].get("boundObjectRef"))
         if request.identity.node is not None and (why := unbound(request.identity.node, until)):
             raise forbidden(kind.plural, kind.group, route.name, why)
         token = self.tokens.issue(
@@ -185,14 +224,11 @@ class Subresources:
             route.name,
             uid=account["metadata"]["uid"],
             seconds=seconds,
-            audiences=audiences,
+            audiences=asked["spec"]["audiences"],
             bound=bound,
         )
-        expires = timestamp(self.core.clock() + seconds)
-        asked["metadata"].update({"name": route.name, "namespace": route.namespace})
-        asked["metadata"]["creationTimestamp"] = timestamp(self.core.clock())
-        asked["spec"] = {**spec, "audiences": audiences, "expirationSeconds": seconds}
-        asked["status"] = {"token": token, "expirationTimestamp": expires}
+        del asked["metadata"]["uid"]
+        asked["status"] = {"token": token, "expirationTimestamp": timestamp(self.core.clock() + seconds)}
         return Response(201, encode_json(asked))
 
     def _bound(self, namespace: str, reference: JsonObject | None) -> tuple[Bound | None, JsonObject | None]:
@@ -224,6 +260,26 @@ class Subresources:
                 return Response(204, content_type="")
             raise bad_request(f"pod {route.name} does not have a host assigned")
         return await self.nodes.open(request, pod, route.subresource)
+
+
+def _exec_options(request: Request, _route: Route) -> JsonObject:
+    flags: JsonObject = {name: True for name in _STREAMS if is_true(request.query, name)}
+    container, command = request.first("container"), request.query.get("command")
+    return flags | ({"container": container} if container else {}) | ({"command": list(command)} if command else {})
+
+
+def _forward_options(request: Request, _route: Route) -> JsonObject:
+    ports = [int(one) for text in request.query.get("ports") or () for one in text.split(",") if one.isdigit()]
+    return {"ports": ports} if ports else {}
+
+
+CONNECTED: dict[str, tuple[str, Callable[[Request, Route], JsonObject]]] = {
+    "exec": ("Exec", _exec_options),
+    "attach": ("Attach", _exec_options),
+    "portforward": ("PortForward", _forward_options),
+    "proxy": ("Proxy", lambda _request, route: {"path": f"/{route.tail}"} if route.tail else {}),
+}
+"""Subresources that connect to a node, with the kind of their options and what of a request they hold."""
 
 
 def _token_seconds(spec: JsonObject) -> int:

@@ -16,7 +16,7 @@ from kubeqos.apiserver.auth.reviews import user_info
 from kubeqos.apiserver.patch import PatchError
 from kubeqos.apiserver.patch.jsonpatch import json_patch
 from kubeqos.apiserver.present.options import DeleteOptions
-from kubeqos.apiserver.registry.core import Core
+from kubeqos.apiserver.registry.core import CONNECT, Body, Core
 from kubeqos.apiserver.registry.kinds import Kind, kind_named
 from kubeqos.apiserver.registry.objects import decode
 from kubeqos.apiserver.registry.writes import (
@@ -61,7 +61,7 @@ class _Asking:
     warnings: list[str]
 
     def shown(self, obj: JsonObject | None) -> JsonObject | None:
-        view = self.kind.view
+        view = self.kind.view if self.question.target.body is None else None
         return obj if view is None or obj is None else view.shown(obj)
 
     def stored(self, obj: JsonObject) -> JsonObject:
@@ -86,7 +86,7 @@ class HookedWrites:
     async def create(self, write: Write, obj: JsonObject) -> Written:
         core, kind = self._core, write.kind
         prepared(core, write, obj)
-        asking = self._asking(write, Operation.CREATE, obj)
+        asking = self._asking(write, Operation.CREATE.value, obj)
         if asking is not None:
             obj = await self._mutated(asking, obj, None)
             trial = admit(core, replace(write, warnings=None), _copy_of(kind, write, Operation.CREATE, obj, None))
@@ -99,7 +99,7 @@ class HookedWrites:
             stored = core.stored(kind, write.namespace, write.name, pending=True)
             old, new, owners = proposed(core, write, stored, transform)
             record_owners(new, owners)
-            asking = self._asking(write, Operation.UPDATE, new)
+            asking = self._asking(write, Operation.UPDATE.value, new)
             if asking is not None:
                 new = await self._mutated(asking, new, old)
                 request = _copy_of(kind, write, Operation.UPDATE, new, old)
@@ -117,9 +117,11 @@ class HookedWrites:
         """Ask about an object that is about to be deleted. Nothing can be changed about it."""
         old = decode(self._core.stored(kind, namespace, name, pending=True))
         write = Write(kind, namespace, name, dry_run=options.dry_run, asked=asked)
-        asking = self._asking(write, Operation.DELETE, old)
+        asking = self._asking(write, Operation.DELETE.value, old, options=_delete_options(options))
         if asking is None:
             return
+        if options.collection:
+            asking.question = replace(asking.question, name="")
         for webhook in self._chain.webhooks.mutating:
             found = await self._ask(asking, webhook, None, old, mutating=True)
             if found is not None and found.patch:
@@ -127,9 +129,38 @@ class HookedWrites:
                 raise _internal(f"{what}, which is not supported for this operation")
         await self._validated(asking, None, old)
 
+    async def below(
+        self,
+        write: Write,
+        operation: str,
+        body: Body,
+        new: JsonObject,
+        old: JsonObject | None = None,
+        completed: Transform = lambda sent: sent,
+    ) -> JsonObject:
+        """Ask about what is sent to a subresource that has a kind of its own; what mutating webhooks made of it.
+
+        `completed` makes of it what validating webhooks see.
+        """
+        asking = self._asking(write, operation, new, body)
+        if asking is None:
+            return new
+        if "metadata" in new and write.kind.namespaced:
+            new["metadata"].setdefault("namespace", write.namespace)
+        new = await self._through_mutating(asking, new, old)
+        await self._validated(asking, completed(new), old)
+        return new
+
     # -- asking
 
-    def _asking(self, write: Write, operation: Operation, obj: JsonObject) -> _Asking | None:
+    def _asking(
+        self,
+        write: Write,
+        operation: str,
+        obj: JsonObject,
+        body: Body | None = None,
+        options: JsonObject | None = None,
+    ) -> _Asking | None:
         shown = write.view or write.kind
         if is_exempt(shown.group, shown.kind) or write.asked is None:
             return None
@@ -139,7 +170,7 @@ class HookedWrites:
             versions += [one.version for one in served if (one.group, one.plural) == (shown.group, shown.plural)]
         namespace = write.namespace if write.kind.namespaced else ""
         target = Target(
-            operation.value,
+            operation,
             shown.group,
             tuple(dict.fromkeys(versions)),
             shown.plural,
@@ -147,10 +178,12 @@ class HookedWrites:
             write.subresource,
             namespace,
             self._labels(write.kind, namespace, obj),
+            body,
         )
-        name = str(obj["metadata"].get("name", ""))
+        name = write.name if body is not None else str(obj["metadata"].get("name", ""))
         user = user_info(write.asked.identity)
-        question = Question(target, name, user, write.dry_run, _options(write, write.asked, operation))
+        options = _options(write, write.asked, operation) | (options or {}) if operation != CONNECT else None
+        question = Question(target, name, user, write.dry_run, options)
         return _Asking(question, shown, write.warnings if write.warnings is not None else [])
 
     def _labels(self, kind: Kind, namespace: str, obj: JsonObject) -> dict[str, str] | None:
@@ -169,18 +202,22 @@ class HookedWrites:
             hidden, asking = (*hidden, "name"), replace(asking, question=replace(asking.question, name=""))
         shown = asking.shown({**obj, "metadata": {k: v for k, v in before.items() if k not in hidden}})
         assert shown is not None
+        shown = await self._through_mutating(asking, shown, asking.shown(old))
+        return self._completed(asking, asking.stored(shown), before)
+
+    async def _through_mutating(self, asking: _Asking, shown: JsonObject, old: JsonObject | None) -> JsonObject:
         again: set[tuple[str, str]] = set()
         previous: list[Webhook] = []
         for webhook in self._chain.webhooks.mutating:
-            changed = await self._patched(asking, webhook, shown, asking.shown(old))
+            changed = await self._patched(asking, webhook, shown, old)
             if changed is not None and changed != shown:
                 shown = changed
                 again |= {one.identity for one in previous}
             if webhook.reinvoked:
                 previous.append(webhook)
         for webhook in [one for one in previous if one.identity in again]:
-            shown = await self._patched(asking, webhook, shown, asking.shown(old)) or shown
-        return self._completed(asking, asking.stored(shown), before)
+            shown = await self._patched(asking, webhook, shown, old) or shown
+        return shown
 
     def _completed(self, asking: _Asking, obj: JsonObject, before: JsonObject) -> JsonObject:
         """What webhooks made, as if the client had sent it: in the schema's order, with defaults, its identity kept."""
@@ -248,12 +285,23 @@ class HookedWrites:
         return found
 
 
-def _options(write: Write, asked: ClientRequest, operation: Operation) -> JsonObject:
+def _options(write: Write, asked: ClientRequest, operation: str) -> JsonObject:
     """The options of the request, as far as the client gave them."""
-    found: JsonObject = {"kind": f"{operation.value.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
+    found: JsonObject = {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
     if write.dry_run:
         found["dryRun"] = ["All"]
     return found | {name: given for name in ("fieldManager", "fieldValidation") if (given := asked.first(name))}
+
+
+def _delete_options(options: DeleteOptions) -> JsonObject:
+    wanted = {"uid": options.uid, "resourceVersion": options.version}
+    preconditions = {name: value for name, value in wanted.items() if value}
+    found = {
+        "gracePeriodSeconds": options.grace,
+        "propagationPolicy": options.propagation or None,
+        "preconditions": preconditions or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _becomes(new: JsonObject) -> Transform:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kubeqos.cci.builtin.reference import Reference
+from kubeqos.cci.drivers import Deadlines
 from kubeqos.cci.sdk import Refuse
 from kubeqos.cci.store import FILE_NAME
 from kubeqos.cri.proto import cri_pb2 as cri
@@ -247,6 +248,19 @@ async def test_a_hung_driver_holds_up_its_own_pods_and_nobody_else(tmp_path: Pat
             assert refusal is not None and refusal.retry
             refusal = await node.start(pod("next", exclusive(1)))
             assert refusal is not None and refusal.retry
+
+
+async def test_a_late_answer_of_a_driver_that_is_well_is_no_illness(tmp_path: Path) -> None:
+    """The pod is tried again, and nobody is told that the driver is away."""
+    deadlines = Deadlines(call=0.2, health=60.0, probe_every=0.1, probe_sick_every=0.05)
+    async with Node(tmp_path, laptop8(), deadlines=deadlines) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            driver.rule({"method": ADMIT, "do": "hang"})
+            await driver.up()
+            refusal = await node.start(pod("wanted", exclusive(2)))
+            assert refusal is not None and refusal.retry and "no answer in 0.2 s" in refusal.message
+            assert not isinstance(node.manager.drivers.choose(DRIVER), str)
+            assert node.events == [] and node.manager.down() == []
 
 
 def crash_at(node: Node, wanted: str) -> Callable[[str], None]:

@@ -1,8 +1,8 @@
 """The compute drivers of one node: who is registered, who is well, and the three calls with their deadlines.
 
 `Drivers` is the handler for plugins of type `CCIDriver` (`plugins.registration.Watcher`). A call that fails because
-the driver is away or hangs marks it sick at once, so that a hung driver holds up one admission and not the next;
-`watch` probes until it is back.
+the driver is away marks it sick at once. After one that is late it is asked how it is, and is sick if it does not
+answer that either, so that a hung driver holds up one admission and not the next; `watch` probes until it is back.
 """
 
 from __future__ import annotations
@@ -166,7 +166,9 @@ class Drivers:
                 driver.channel, f"/{SERVICE}/{method}", request, _ANSWERS[method], seconds=self.deadlines.call
             )
         except PluginCallError as error:
-            if error.unreachable:
+            if error.late:
+                await self.probe(driver)
+            elif error.unreachable:
                 await self._fell_ill(driver, error.what)
             raise
         finally:

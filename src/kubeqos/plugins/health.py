@@ -12,6 +12,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from kubeqos.plugins.sockets import MISSES, PluginCallError, asked, insist
+
 PATH = "/grpc.health.v1.Health/Check"
 WORDS_KEY = "kubeqos-health-bin"
 MOST_BYTES = 1024
@@ -32,22 +34,20 @@ def health_service(problem: Callable[[], object]) -> Any:
 
 
 async def examine(channel: grpc.aio.Channel, seconds: float) -> str:
-    """What is wrong with a peer, empty if nothing. One without the service is well when it answers at all."""
+    """What is wrong with a peer, empty if nothing. One without the service is well when it answers at all.
+
+    One that is late is asked again, each time for so many seconds, before that is what is wrong with it.
+    """
     stub: Any = channel.unary_unary(PATH, request_serializer=None, response_deserializer=None)
-    asked = stub(b"", timeout=seconds)
     try:
-        answer = await asked
-    except grpc.aio.AioRpcError as error:
-        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        answer, call = await insist(lambda: asked(stub, PATH, b"", seconds=seconds))
+    except PluginCallError as error:
+        if error.code is grpc.StatusCode.UNIMPLEMENTED:
             return ""
-        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"no answer in {seconds:g} s"
-        return f"{error.details()} ({error.code().name})"
-    except grpc.aio.UsageError as error:  # our own end was closed meanwhile
-        return str(error)
+        return f"no answer in {seconds:g} s, {MISSES} times in a row" if error.late else error.said
     if answer == SERVING:
         return ""
-    words = _words(await asked.trailing_metadata())
+    words = _words(await call.trailing_metadata())
     return f"it says: {words}" if words else "it says that it is not serving"
 
 

@@ -23,7 +23,7 @@ import grpc.aio
 from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
 from kubeqos.plugins.proto import pluginregistration_pb2 as pb
-from kubeqos.plugins.sockets import Stamp, call, dial, listening, services, stamp
+from kubeqos.plugins.sockets import Stamp, call, dial, insist, listening, services, stamp
 
 SERVICE = "pluginregistration.Registration"
 RETIRED = ".retired"
@@ -252,7 +252,9 @@ def info_wrong(info: pb.PluginInfo) -> str:
 
 async def ask_info(socket: Path, channel: grpc.aio.Channel) -> Plugin:
     """Who listens on this socket."""
-    info = await call(channel, f"/{SERVICE}/GetInfo", pb.InfoRequest(), pb.PluginInfo, seconds=INFO_SECONDS)
+    info: pb.PluginInfo = await insist(
+        lambda: call(channel, f"/{SERVICE}/GetInfo", pb.InfoRequest(), pb.PluginInfo, seconds=INFO_SECONDS)
+    )
     if wrong := info_wrong(info):
         raise RemoteError(f"the plugin at {socket.name} introduces itself wrongly: {wrong}", where=str(socket))
     endpoint = Path(info.endpoint.removeprefix("unix://")) if info.endpoint else socket

@@ -1,7 +1,10 @@
-"""Unix sockets between a node and its plugins: how both ends dial, listen and limit what they accept.
+"""Unix sockets between a node and its plugins: how both ends dial, listen, wait, and limit what they accept.
 
-Used by the registration protocol, by QRM, by CCI and by their SDKs. A server appears under its final name only when it
-already listens, so that a watcher never meets a socket that refuses it.
+Used by the registration protocol, by QRM, by CCI, by class providers and by their SDKs. A server appears under its
+final name only when it already listens, so that a watcher never meets a socket that refuses it.
+
+On a machine without CPU to spare an answer may come late although nobody hangs. So a deadline counts only time in which
+this process itself ran (`Deadline`), and a peer is called silent after several questions in a row (`insist`).
 """
 
 from __future__ import annotations
@@ -10,9 +13,9 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -23,6 +26,13 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """A longer answer is refused while it arrives, so a plugin gone wild cannot fill the node's memory."""
 MAX_PATH_BYTES = 107  # sun_path of Linux, less its final zero
 SOCKET_MODE = 0o660
+MISSES = 3
+"""So many questions in a row without an answer make a peer silent, as in Kubernetes' probes (failureThreshold)."""
+SLICES = 10
+"""A deadline is counted in so many slices; of one in which this process was late, no more than its length counts."""
+BACKSTOP = 10
+"""The peer is told a deadline so much longer: ours counts, and a call that we give up is cancelled."""
+T = TypeVar("T")
 NEVER_MS = 2**31 - 1
 
 LIMITS: list[tuple[str, Any]] = [
@@ -69,21 +79,71 @@ def method(channel: grpc.aio.Channel, path: str, asked: type[Any], answer: type[
     )
 
 
+class Deadline:
+    """Cancels a call after some seconds in which this process itself ran.
+
+    gRPC's own deadline passes while our event loop is held up or our process waits for a CPU, and the answer that lies
+    in the socket by then is thrown away. Of each slice only its length counts here, and between two of them the loop
+    has looked at the socket.
+    """
+
+    def __init__(self, call: Any, seconds: float) -> None:
+        self.passed = False
+        self._call, self._slice, self._left = call, seconds / SLICES, SLICES
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self._slice, self._tick)
+
+    def _tick(self) -> None:
+        self._left -= 1
+        if self._left > 0:
+            self._timer = self._loop.call_later(self._slice, self._tick)
+        else:
+            self.passed = True
+            self._call.cancel()
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+
 async def ask(stub: Any, path: str, request: Any, *, seconds: float) -> Any:
     """Call a method that `method` made."""
+    return (await asked(stub, path, request, seconds=seconds))[0]
+
+
+async def asked(stub: Any, path: str, request: Any, *, seconds: float) -> tuple[Any, Any]:
+    """The answer, and the call that brought it, for those who want to know what else came with it."""
+    deadline: Deadline | None = None
     try:
-        return await stub(request, timeout=seconds)
+        sent = stub(request, timeout=seconds * BACKSTOP)
+        deadline = Deadline(sent, seconds)
+        return await sent, sent
     except grpc.aio.AioRpcError as error:
         raise PluginCallError(path, error.code(), error.details() or "", seconds) from error
     except grpc.aio.UsageError as error:  # our own end was closed before
         raise PluginCallError(path, grpc.StatusCode.UNAVAILABLE, str(error), seconds) from error
     except asyncio.CancelledError as error:
+        if deadline is not None and deadline.passed:
+            raise PluginCallError(path, grpc.StatusCode.DEADLINE_EXCEEDED, "", seconds) from error
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         # Our own end was closed meanwhile, by whoever saw first that the peer is gone. grpc says it in the words that
         # end a task; but nobody asked this one to end, and what it does for a pod must go on.
         raise PluginCallError(path, grpc.StatusCode.UNAVAILABLE, "the connection was closed", seconds) from error
+    finally:
+        if deadline is not None:
+            deadline.end()
+
+
+async def insist(question: Callable[[], Awaitable[T]]) -> T:
+    """Put a question up to three times: one late answer is no silence. Any other failure is one at once."""
+    for _ in range(MISSES - 1):
+        try:
+            return await question()
+        except PluginCallError as error:
+            if not error.late:
+                raise
+    return await question()
 
 
 class PluginCallError(RemoteError):
@@ -92,9 +152,15 @@ class PluginCallError(RemoteError):
     def __init__(self, path: str, code: grpc.StatusCode, details: str, seconds: float) -> None:
         method = path.rpartition("/")[2]
         said = f"no answer in {seconds:g} s" if code is grpc.StatusCode.DEADLINE_EXCEEDED else details
-        super().__init__(f"{method}: {said} ({code.name})")
+        self.said = f"{said} ({code.name})"
+        super().__init__(f"{method}: {self.said}")
         self.code = code
         self.details = said
+
+    @property
+    def late(self) -> bool:
+        """Whether there was no answer in time, which says nothing yet about whether one comes."""
+        return self.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
     @property
     def unreachable(self) -> bool:

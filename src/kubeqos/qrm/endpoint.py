@@ -19,7 +19,7 @@ from google.protobuf import json_format
 from kubeqos.errors import RemoteError
 from kubeqos.model.machine import Machine
 from kubeqos.plugins.health import examine
-from kubeqos.plugins.sockets import PluginCallError, ask, call, dial, method
+from kubeqos.plugins.sockets import PluginCallError, ask, call, dial, insist, method
 from kubeqos.qrm.answers import Nonsense
 from kubeqos.qrm.asking import Served
 from kubeqos.qrm.edge.capacity import Capacity
@@ -130,7 +130,7 @@ class Endpoint:
             return await self._doubted(sent, name, limit)
         except PluginCallError as error:
             code = error.code.name
-            if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            if error.late and not await self.probe():
                 self._fall_silent(f"did not answer {name} in {limit:g} s")
             raise PluginFailure(self.name, error) from error
         except Unusable:
@@ -171,8 +171,7 @@ class Endpoint:
         if self._channel is None:
             return False
         try:
-            path = f"/{SERVICE}/GetResourcePluginOptions"
-            await call(self._channel, path, pb.Empty(), pb.ResourcePluginOptions, seconds=PROBE_SECONDS)
+            await insist(self._ask_options)
         except PluginCallError:
             return False
         if not await self.well():
@@ -180,6 +179,11 @@ class Endpoint:
         self.silent = None
         self._show()
         return True
+
+    async def _ask_options(self) -> None:
+        if self._channel is not None:
+            path = f"/{SERVICE}/GetResourcePluginOptions"
+            await call(self._channel, path, pb.Empty(), pb.ResourcePluginOptions, seconds=PROBE_SECONDS)
 
     async def well(self) -> bool:
         """What the plugin says of its own health; one that says that it is ill is as good as silent."""

@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kubeqos.plugins.sockets import MISSES
 from kubeqos.qrm.endpoint import DOUBT_SECONDS, PROBE_SECONDS, Endpoint, Unusable
 from kubeqos.qrm.endpoints import Endpoints
 
-WAIT_SECONDS = DOUBT_SECONDS + PROBE_SECONDS + 0.5
+WAIT_SECONDS = DOUBT_SECONDS + MISSES * PROBE_SECONDS + 0.5
 """Long enough to find out whether the plugin answers anything at all."""
 TARDY_SECONDS = 0.05
 KEEP_SECONDS = 60.0

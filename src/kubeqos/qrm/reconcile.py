@@ -126,7 +126,9 @@ class Reconciler:
         try:
             await self.collect(endpoint)
         except RemoteError as error:
-            self._drift(endpoint, "unanswered", error.what)
+            self.endpoints.metrics.drift.labels(endpoint.name, "unanswered").inc()
+            what = f"gave no report: {error.what}; the last good state stays"
+            self._tell(endpoint, "ResourcePluginUnavailable", what)
 
     async def synchronise(self, endpoint: Endpoint) -> None:
         """A plugin has come (back): compare everything, whatever was known of it."""

@@ -29,6 +29,7 @@ from kubeqos.cri.providers.protocol import (
 )
 from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
+from kubeqos.plugins.sockets import Deadline, PluginCallError, call
 
 CALL_SECONDS = 4.0
 SERVICE = "kubeqos.classprovider.v1.ClassProvider"
@@ -75,21 +76,23 @@ class RemoteProvider(ClassProvider):
         """What the provider said last on its stream, which is opened when there is none."""
         if self._listening is None or self._listening.done():
             request = pb.AdvertiseRequest(config_json=encode_json(self.config).decode())
-            call = self._channel.unary_stream(
+            opening = self._channel.unary_stream(
                 f"/{SERVICE}/{ADVERTISE}",
                 request_serializer=pb.AdvertiseRequest.SerializeToString,
                 response_deserializer=pb.AdvertiseResponse.FromString,
             )
-            stream: Any = call(request)
-            answers = aiter(stream)
+            stream: Any = opening(request)
+            answers, deadline = aiter(stream), Deadline(stream, CALL_SECONDS)
             try:
-                async with asyncio.timeout(CALL_SECONDS):
-                    first = await anext(answers, None)
-            except TimeoutError as error:
-                stream.cancel()
+                first = await anext(answers, None)
+            except asyncio.CancelledError as error:
+                if not deadline.passed:
+                    raise
                 raise self._failed(ADVERTISE, f"no answer within {CALL_SECONDS:g} s") from error
             except grpc.aio.AioRpcError as error:
                 raise self._failed(ADVERTISE, f"{error.details()} ({error.code().name})") from error
+            finally:
+                deadline.end()
             if first is None:
                 raise self._failed(ADVERTISE, "the stream ended without an offer")
             offers = _offers(first)
@@ -146,15 +149,10 @@ class RemoteProvider(ClassProvider):
         await self._channel.close(None)
 
     async def _call(self, method: str, request: Any) -> Any:
-        call = self._channel.unary_unary(
-            f"/{SERVICE}/{method}",
-            request_serializer=METHODS[method][0].SerializeToString,
-            response_deserializer=METHODS[method][1].FromString,
-        )
         try:
-            return await call(request, timeout=CALL_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise self._failed(method, f"{error.details()} ({error.code().name})") from error
+            return await call(self._channel, f"/{SERVICE}/{method}", request, METHODS[method][1], seconds=CALL_SECONDS)
+        except PluginCallError as error:
+            raise self._failed(method, error.said) from error
 
     def _failed(self, method: str, why: str) -> RemoteError:
         what = f"class provider {self.name!r}: {method}: {why}"

@@ -40,7 +40,7 @@ from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
 from kubeqos.web.identity import Identity
 
-_READY_SECONDS = 60.0
+_READY_SECONDS = 180.0
 _FLEET = 50
 """Above this many nodes containers write no logs and have no folders, and no node has sockets of its own."""
 _PLUGIN_SECONDS = 20.0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kubeqos.cluster.clusterfile import ClusterPlan
     from kubeqos.cluster.embedded import Embedded
 
-_DETACH_SECONDS = 60.0
+_DETACH_SECONDS = 300.0  # the process tells itself when it cannot start; a busy machine takes its time
 _RUNTIME_SECONDS = 5.0
 
 
@@ -245,6 +245,7 @@ def _detached(instance: Instance) -> None:
         click.echo(_last_error(instance.log_file), err=True)
         raise click.exceptions.Exit(1)
     process.terminate()
+    process.wait()
     raise KubeqosError(f"the cluster was not ready within {_DETACH_SECONDS:.0f} s", where=str(instance.log_file))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 from kubeqos.client.api import Api
 from kubeqos.client.resources import DEPLOYMENTS, EVENTS, NODES, POD_DISRUPTION_BUDGETS, PODS
 from kubeqos.cluster.clusterfile import load_plan
-from kubeqos.cluster.embedded import running
+from kubeqos.cluster.embedded import check_plan, running
 from kubeqos.cluster.nodes import template
 from kubeqos.codec import decode_json
 from kubeqos.errors import KubeqosError
+from kubeqos.qrm.skeleton import write_skeleton as new_plugin
+from kubeqos.scheduler.nodegroups import lacks
 
 FILE = """
 apiVersion: kubeqos.io/v1alpha1
@@ -98,11 +101,59 @@ async def test_nodes_come_for_a_class_from_nothing_and_go_as_budgets_allow(tmp_p
 def test_a_node_that_is_not_there_yet_looks_as_the_real_one_will(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     gold = next(group for group in plan.groups if group.node.name == "gold")
-    view = template(gold.member("gold-1")).view
+    view = template(gold).view
     assert view.status.allocatable["cpu"].milli() == 8000
     assert view.metadata.labels["kubeqos.io/node-group"] == "gold"
     [rdt] = view.status.qos_resources.container_qos_resources
     assert {one.name: one.capacity for one in rdt.classes} == {"gold": 2, "silver": 0}
+
+
+PLUGIN = """
+- name: pool
+  machine: kep80
+  profile: qrm
+  plugins: [{{name: hugepool, command: [{python}, hugepool.py, "{{registry}}"]}}]
+  autoscale:
+    max: 3
+    after: 1h
+    template:
+      allocatable: {{example.com/hugepool: "100"}}
+      qosResources: {{containerQoSResources: [{{name: vendor.example/x, classes: [{{name: a, capacity: 1}}]}}]}}
+"""
+
+
+async def test_a_group_says_what_plugins_will_add_to_its_first_node(tmp_path: Path) -> None:
+    (plugin, *_) = new_plugin("hugepool", tmp_path)
+    plugin.rename(tmp_path / plugin.name)
+    text = FILE.split("- name: plain")[0] + PLUGIN.format(python=sys.executable)
+    only_plugin = text.partition("      qosResources")[0]
+    ask = {kind: {"example.com/hugepool": "60"} for kind in ("requests", "limits")}
+    spec = {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i", "resources": ask}]}
+    async with running(plan_of(tmp_path, only_plugin), tmp_path / "data", 0) as cluster:
+        api = cluster.server.local()
+        await api.create(PODS, {"metadata": {"name": "first"}, "spec": spec}, "default")
+
+        async def runs() -> bool:
+            return all((p.get("status") or {}).get("phase") == "Running" for p in await listed(api, PODS))
+
+        await until("a node of the plugin came", runs)
+        assert await nodes(api) == {"base", "pool-1"}, "one node has room, and none is added while its plugin starts"
+        await api.create(PODS, {"metadata": {"name": "second"}, "spec": spec}, "default")
+        await until("another one came", runs)
+        assert await nodes(api) == {"base", "pool-1", "pool-2"}
+
+
+def test_what_a_group_says_is_put_over_what_is_known(tmp_path: Path) -> None:
+    text = FILE.split("- name: plain")[0] + PLUGIN.format(python=sys.executable)
+    [group] = plan_of(tmp_path, text + "  classes: {rdt: {provider: named, classes: [gold]}}\n").groups
+    status = template(group).view.status
+    assert {"cpu", "memory", "example.com/hugepool"} <= status.allocatable.keys()
+    assert [one.name for one in status.qos_resources.container_qos_resources] == ["rdt", "vendor.example/x"]
+    here = {"metadata": {"name": "pool-1"}, "status": {"allocatable": {"cpu": "80", "memory": "1", "pods": "9"}}}
+    assert {"example.com/hugepool", "rdt", "vendor.example/x"} <= set(lacks(here, template(group)))
+    with pytest.raises(KubeqosError) as caught:
+        check_plan(plan_of(tmp_path, text.replace('"100"', "lots")))
+    assert "node group pool: template" in str(caught.value.where)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +163,7 @@ def test_a_node_that_is_not_there_yet_looks_as_the_real_one_will(tmp_path: Path)
         ("autoscale: {min: 1}", "max"),
         ("count: 2\n  autoscale: {max: 2}", "count of a group that grows and shrinks"),
         ("autoscale: {max: 2, price: 1}", "price"),
+        ("autoscale: {max: 2, template: {capacity: {cpu: 1}}}", "capacity"),
     ],
 )
 def test_a_group_is_read_strictly(tmp_path: Path, wrong: str, said: str) -> None:

@@ -19,7 +19,8 @@ default.
         cgroupDriver: systemd
     - name: burst              # a group that grows and shrinks with what pods wait for: burst-1, burst-2, …
       machine: laptop8
-      autoscale: {min: 0, max: 5, cost: 2.5, after: 1m}    # cost of one node; idle for so long before it goes
+      autoscale: {min: 0, max: 5, cost: 2.5, after: 1m}    # cost of one node; idle for so long before it goes; and
+                               # template: {allocatable: {…}, qosResources: {…}}, what plugins will add to a node
     settings:                  # of every node that does not say otherwise itself
       evictionHard: {memory.available: 10%}
     featureGates: {QOSResourcesStrictNames: true}
@@ -55,6 +56,7 @@ from kubeqos.node.config.configuration import KIND as NODE_KIND
 from kubeqos.node.config.configuration import PROFILES, SETTINGS
 from kubeqos.scheduler.config import read_profiles
 from kubeqos.scheduler.core import Profile
+from kubeqos.scheduler.nodegroups import TEMPLATE
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "ClusterConfiguration"
 MOST_NODES = 10_000
@@ -142,6 +144,8 @@ class GroupPlan:
     most: int
     cost: float = 1.0
     idle_seconds: float = 60.0
+    template: Mapping[str, object] = field(default_factory=dict)
+    """What plugins, drivers and others add to a node of it: from an empty group nobody else can know that."""
 
     def member(self, name: str) -> NodePlan:
         """A node of the group; the label says whose it is."""
@@ -184,8 +188,9 @@ NODE_FIELDS: Mapping[str, str] = {
     "settings": "Anything else of a NodeConfiguration: eviction, reservations, policies, scope, a port, gates of this "
     "node.",
     "autoscale": "A group that grows and shrinks with what pods wait for, in place of `count`: `min` (0), `max`, "
-    "`cost` of one node (1), and `after`, how long one is unneeded before it goes (1m). Its nodes are NAME-1, NAME-2 "
-    "and so on.",
+    "`cost` of one node (1), `after`, how long one is unneeded before it goes (1m), and `template`, what plugins and "
+    "others will add to a node (`labels`, `annotations`, `allocatable`, `qosResources`), for as long as there is none "
+    "to look at. Its nodes are NAME-1, NAME-2 and so on.",
 }
 """Members of a node."""
 NODE_GATES = (QOS_RESOURCES, STRICT_NAMES, TRANSLATE_METADATA, MEMORY_QOS)
@@ -312,15 +317,15 @@ def _read_group(item: Doc, folder: Path, common: Doc | None) -> GroupPlan:
     for key in ("count", "runtime"):
         if key in fields:
             fields[key].fail(f"{key} of a group that grows and shrinks", f"remove {key}: autoscale says how many")
-    said = fields["autoscale"].fields(("min", "max", "cost", "after"))
+    said = fields["autoscale"].fields(("min", "max", "cost", "after", "template"))
     least = said["min"].integer(0, MOST_NODES) if "min" in said else 0
     most = fields["autoscale"].required(said, "max").integer(1, MOST_NODES)
     if least > most:
         said["min"].fail(f"{least} is more than max, {most}", "raise max, or lower min")
     cost = quantity(said["cost"]).milli() / 1000 if "cost" in said else 1.0
-    return GroupPlan(
-        _node_plan(item, fields, folder, common), least, most, cost, seconds(said["after"]) if "after" in said else 60.0
-    )
+    after = seconds(said["after"]) if "after" in said else 60.0
+    adds = {key: one.plain() for key, one in said["template"].fields(TEMPLATE).items()} if "template" in said else {}
+    return GroupPlan(_node_plan(item, fields, folder, common), least, most, cost, after, adds)
 
 
 def _read_nodes(item: Doc, folder: Path, common: Doc | None) -> list[NodePlan]:

@@ -33,10 +33,14 @@ from kubeqos.controllers.manager import CONTROLLERS, ControllerManager
 from kubeqos.cri.simulated.views import RUNTIME_NAME
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.gates import QOS_RESOURCES
+from kubeqos.logs import logger
 from kubeqos.manifests import Manifest, read
+from kubeqos.model.annotations.wellknown import NODE_GROUP_LABEL
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import SharedPods
+from kubeqos.placement.nodes import NodeFacts
 from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.nodegroups import lacks
 from kubeqos.scheduler.service import SchedulerService
 from kubeqos.web.identity import Identity
 
@@ -47,6 +51,7 @@ _PLUGIN_SECONDS = 20.0
 _LOOK_SECONDS = 5.0
 """Nodes that come and go: who waits for the end of any component looks again which there are."""
 NODES = "nodes"
+log = logger("kubeqos.up")
 
 Progress = Callable[[str], None]
 
@@ -132,12 +137,12 @@ def _controllers(cluster: Embedded, plan: ClusterPlan, states: Path, *, describe
         own.append(ClassStatusController)
     if plan.groups:
         folders = len(plan.nodes) + sum(group.most for group in plan.groups) <= _FLEET
-        templates = {group.node.name: template(group.member(group.node.name), plan.gates) for group in plan.groups}
+        templates = {group.node.name: template(group, plan.gates) for group in plan.groups}
 
         async def start(node: NodePlan) -> None:
             await _start_node(cluster, node, plan.gates, states, folders=folders)
             await _ready(cluster, f"node {node.name}", cluster.agents[node.name].ready)
-            await _scheduled_to(cluster, node.name)
+            await _scheduled_to(cluster, node.name, templates[node.labels[NODE_GROUP_LABEL]])
 
         async def stop(name: str) -> None:
             await _stop_node(cluster, name, states)
@@ -162,6 +167,8 @@ def check_plan(plan: ClusterPlan) -> None:
     """Find out what is wrong with a plan before anything is made for it: settings that contradict each other, files."""
     for node in (*plan.nodes, *(group.node for group in plan.groups)):
         configuration(node, Path(), Path(), plan.gates)
+    for group in plan.groups:
+        template(group, plan.gates)
     for path in plan.manifests:
         for manifest in read([str(path)]):
             _resource_of(manifest, path)
@@ -254,16 +261,23 @@ async def _start_node(
     _start(cluster, f"node {plan.name}", agent.run())
 
 
-async def _scheduled_to(cluster: Embedded, name: str) -> None:
-    """Wait until a new node may be given pods: until then who waits for it would ask for another one."""
+async def _scheduled_to(cluster: Embedded, name: str, promised: NodeFacts) -> None:
+    """Wait until a new node may be given pods, and has what its group promised: until then who waits for it would ask
+    for another one. What never comes is not waited for: the group is then known by what its nodes have."""
     api = cluster.server.local()
-    async with asyncio.timeout(_READY_SECONDS):
+    late = time.monotonic() + _PLUGIN_SECONDS
+    async with asyncio.timeout(_READY_SECONDS + _PLUGIN_SECONDS):
         while True:
             with contextlib.suppress(ApiError):  # not there yet
                 raw = await api.get(NODE_OBJECTS, name)
                 ready = [one for one in (raw.get("status") or {}).get("conditions") or () if one["type"] == "Ready"]
                 if ready and ready[0]["status"] == "True" and not _is_held_back(raw):
-                    return
+                    missing = lacks(raw, promised)
+                    if not missing:
+                        return
+                    if time.monotonic() > late:
+                        log.warning("a new node lacks what its group promises", node=name, missing=", ".join(missing))
+                        return
             await asyncio.sleep(0.05)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeqos.client.api import Api
-from kubeqos.cluster.clusterfile import NODE_GATES, NodePlan
+from kubeqos.cluster.clusterfile import NODE_GATES, GroupPlan, NodePlan
 from kubeqos.cluster.pluginprocesses import plugin_processes
 from kubeqos.cluster.programs import WAITED_FOR
 from kubeqos.cluster.resctrl import FOLDER, NodeResctrl
@@ -22,7 +22,7 @@ from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.classes import ClassBook
 from kubeqos.document import Doc
-from kubeqos.model.objects import NodeView
+from kubeqos.errors import InputError
 from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api import nodestatus
 from kubeqos.node.api.sources import NodePods
@@ -36,7 +36,7 @@ from kubeqos.node.run import NodeServices, running_node
 from kubeqos.placement.nodes import NodeFacts
 from kubeqos.plugins import REGISTRY
 from kubeqos.rules.qos.classes import catalog
-from kubeqos.scheduler.reading import node_facts
+from kubeqos.scheduler.nodegroups import described
 
 _UNIX = "unix://"
 NO_GATES: Mapping[str, bool] = {}
@@ -81,8 +81,9 @@ def configuration(
     return configure(plan.settings, {}, has_file=False, beneath=told)
 
 
-def template(plan: NodePlan, gates: Mapping[str, bool] = NO_GATES) -> NodeFacts:
-    """A node of this plan as the scheduler would see it, before there is one. What plugins add is not known yet."""
+def template(group: GroupPlan, gates: Mapping[str, bool] = NO_GATES) -> NodeFacts:
+    """A node of a group as the scheduler would see it, before there is one. What plugins would add says the group."""
+    plan = group.member(group.node.name)
     config = configuration(plan, Path(), Path(), gates)
     settings = node_settings(config, plan.machine, SIMULATED_DISK_BYTES, None)
     offered = catalog(nodestatus.advertised(ClassBook(plan.offers).info()))
@@ -94,7 +95,10 @@ def template(plan: NodePlan, gates: Mapping[str, bool] = NO_GATES) -> NodeFacts:
             "qosResources": nodestatus.qos_resources(offered),
         },
     }
-    return node_facts(NodeView.of(raw))
+    try:
+        return described(group.template, raw)
+    except InputError as error:
+        raise InputError(error.what, where=f"node group {plan.name}: template: {error.where}") from error
 
 
 async def start_node(

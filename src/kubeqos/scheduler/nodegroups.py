@@ -13,6 +13,7 @@ from kubeqos.placement.growth.groups import Occupant
 from kubeqos.placement.nodes import NodeFacts
 from kubeqos.placement.selectors import labels_predicate
 from kubeqos.placement.shape import compile_shape
+from kubeqos.rules.qos.classes import catalog
 from kubeqos.scheduler.reading import node_facts
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -63,6 +64,42 @@ def _free(pod: PodView) -> PodView:
 
 _PASSING = ("node.kubernetes.io/", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 """Taints that say how a node is, not what it is for."""
+
+
+def described(said: Mapping[str, Any], beneath: Mapping[str, Any] | None = None) -> NodeFacts:
+    """A node that is not there yet: what a file says of it (`TEMPLATE`), over what is known of it anyhow."""
+    node = beneath or {"metadata": {}, "spec": {}, "status": {"allocatable": {"pods": "110"}}}
+    metadata, status = node["metadata"], node["status"]
+    offered = [status.get("qosResources") or {}, said.get("qosResources") or {}]
+    levels = {level for one in offered for level in one}
+    raw = {
+        "metadata": {**metadata, **{key: _over(metadata, said, key) for key in ("labels", "annotations")}},
+        "spec": {"taints": [*(node["spec"].get("taints") or ()), *(said.get("taints") or ())]},
+        "status": {
+            "allocatable": _over(status, said, "allocatable"),
+            "qosResources": {level: _joined(*(one.get(level) or () for one in offered)) for level in sorted(levels)},
+        },
+    }
+    return node_facts(NodeView.of(raw))
+
+
+def lacks(raw: Mapping[str, Any], template: NodeFacts) -> list[str]:
+    """What a node of a template does not offer (yet), by name: plugins come a while after their node."""
+    expected, here = template.view.status, NodeView.of(dict(raw)).status
+    wanted, offered = (catalog(status.qos_resources).types for status in (expected, here))
+    return [*sorted(expected.allocatable.keys() - here.allocatable.keys()), *sorted(wanted.keys() - offered.keys())]
+
+
+TEMPLATE = ("labels", "annotations", "taints", "allocatable", "qosResources")
+
+
+def _over(known: Mapping[str, Any], said: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {**(known.get(key) or {}), **(said.get(key) or {})}
+
+
+def _joined(known: Iterable[Mapping[str, Any]], said: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Resources of one level; of one that both name, what is said."""
+    return list({str(one.get("name")): one for one in (*known, *said)}.values())
 
 
 def template_of(raw: Mapping[str, Any]) -> NodeFacts:

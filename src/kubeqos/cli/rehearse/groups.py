@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kubeqos.placement.growth.groups import NodeGroup
 
 MAX_NODES = 100_000
-_TEMPLATE = ("labels", "annotations", "taints", "allocatable", "qosResources")
 
 
 def read_groups(path: Path, nodes: Sequence[dict[str, Any]] = ()) -> list[NodeGroup]:
@@ -67,21 +66,10 @@ def _like(node: dict[str, Any]) -> Any:
 
 
 def _template(doc: Doc | None) -> Any:
-    from kubeqos.model.objects import NodeView
-    from kubeqos.scheduler.reading import node_facts
+    from kubeqos.scheduler.nodegroups import TEMPLATE, described
 
-    fields = doc.fields(_TEMPLATE) if doc else {}
-    raw = {key: child.plain() for key, child in fields.items()}
     try:
-        node = {
-            "metadata": {"labels": raw.get("labels") or {}, "annotations": raw.get("annotations") or {}},
-            "spec": {"taints": raw.get("taints") or []},
-            "status": {
-                "allocatable": {"pods": "110", **(raw.get("allocatable") or {})},
-                "qosResources": raw.get("qosResources") or {},
-            },
-        }
-        return node_facts(NodeView.of(node))
+        return described({key: child.plain() for key, child in doc.fields(TEMPLATE).items()} if doc else {})
     except InputError as error:
         where = f"{doc.where}: {error.where}" if doc else error.where
         raise InputError(error.what, where=where) from error

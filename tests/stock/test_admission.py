@@ -118,7 +118,7 @@ def test_how_many_of_a_class_one_pod_may_use_holds() -> None:
     [
         (pod(container__main="rdt=purple"), "there is no class rdt=purple"),
         (pod(pod="unknown=gold"), "there is no class unknown=gold"),
-        (pod(container__main="secret=one"), "is not for namespace default"),
+        (pod(container__main="secret=one"), "secret=one is for namespaces vault"),
         (pod(container__main="network=fast"), "network is given to whole pods"),
         (pod(container__other="rdt=gold"), "does not have"),
     ],
@@ -170,3 +170,44 @@ def test_different_classes_have_different_names_of_a_length_that_is_allowed(a: s
     assert len(joined(a, b)) <= 63
     if (a, b) != (c, d):
         assert joined(a, b) != joined(c, d)
+
+
+# -- QOSResources --------------------------------------------------------------------------------------------------
+
+
+def resource(name: str, level: str = "container", **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"resource": name, "level": level, **more}}
+
+
+MADE = {"labels": {"app.kubernetes.io/managed-by": "kubeqos-controller"}}
+
+
+def test_the_object_of_a_resource_says_its_level_and_for_whom_it_is() -> None:
+    classes = Classes([known("turbo", "high", counted=True)], [resource("turbo", "pod", allowedNamespaces=["team"])])
+    stored = admitted(pod(("a", "b"), pod="turbo=high"), "team", classes, [])
+    assert counted(stored) == {"a": {extended_resource("turbo", "high"): "1"}}, "one for the whole pod"
+    with pytest.raises(NotAdmitted, match="given to whole pods"):
+        admitted(pod(container__main="turbo=high"), "team", classes, [])
+    with pytest.raises(NotAdmitted, match="QoS resource turbo is for namespaces team"):
+        admitted(pod(pod="turbo=high"), "default", classes, [])
+
+
+def test_what_a_resource_is_stands_beside_the_classes_that_it_has() -> None:
+    classes = Classes([known(*GOLD)], [resource("rdt", description="shares of the cache")])
+    with pytest.raises(NotAdmitted) as caught:
+        admitted(pod(container__main="rdt=purple"), "default", classes, [])
+    assert caught.value.remedy == "known: gold (shares of the cache)"
+
+
+def test_with_strict_names_an_official_name_must_be_described_by_somebody() -> None:
+    offered = [{**known("turbo", "high"), "metadata": MADE}, known("k8s.io/rdt", "gold"), known("x.example/y", "z")]
+    asking = pod(container__main="turbo=high")
+    assert admitted(asking, "default", Classes(offered), [])
+    strict = Classes(offered, strict=True)
+    with pytest.raises(NotAdmitted, match="turbo is no resource that this cluster knows") as caught:
+        admitted(asking, "default", strict, [])
+    assert "describe it by a QOSResource" in str(caught.value.remedy)
+    for well in ("k8s.io/rdt=gold", "x.example/y=z"):
+        assert admitted(pod(container__main=well), "default", strict, [])
+    assert admitted(asking, "default", Classes(offered, [resource("turbo")], strict=True), [])
+    assert admitted(asking, "default", Classes([known("turbo", "high")], strict=True), [])

@@ -20,7 +20,7 @@ from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.node.api.sources import ApiPods
 from kubeqos.stock.agent.report import Reporter
-from kubeqos.stock.cluster import CLASSES, QUOTAS
+from kubeqos.stock.cluster import CLASSES, QUOTAS, RESOURCES
 from kubeqos.stock.control.registration import MUTATING, published
 from kubeqos.stock.cores.dra import publish, stock_claims
 from kubeqos.stock.installation import EMPTY, objects
@@ -117,6 +117,13 @@ async def story(admin: HttpApi, controller: HttpApi, agent: HttpApi) -> None:
     await stock_claims(agent, load_machine("laptop8"))({"metadata": {"namespace": "default"}, "spec": named})
     async with replica(controller, "a") as running:
         await until("described", lambda: _has(admin, CLASSES))
+        described = {"apiVersion": "kubeqos.io/v1alpha1", "kind": "QOSResource", "metadata": {"name": "blockio"}}
+        await admin.create(RESOURCES, {**described, "spec": {"resource": "blockio", "level": "container"}})
+
+        async def told() -> bool:
+            return bool((await admin.get(RESOURCES, "blockio")).get("status"))
+
+        await until("the resource is told of its classes", told)
         quota = {"container": [{"name": "blockio", "classes": [{"name": "slow", "capacity": 1}]}]}
         own = {"apiVersion": "kubeqos.io/v1alpha1", "kind": "QOSClassQuota", "metadata": {"name": "q"}}
         await admin.create(QUOTAS, {**own, "spec": {"qosResources": quota}}, "default")

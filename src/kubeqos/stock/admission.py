@@ -15,7 +15,8 @@ from typing import Any
 from kubeqos.errors import InputError
 from kubeqos.model.objects import PodView
 from kubeqos.rules.limits import Limits, apply_defaults, check_pod
-from kubeqos.rules.qos.classes import Level, demand
+from kubeqos.rules.qos.classes import Level, demand, is_official
+from kubeqos.rules.qos.classobjects import ClassObjects
 from kubeqos.stock.asking import CONTAINER_KEY, POD_KEY, Asked, read
 from kubeqos.stock.convert import to_fields, to_stock
 from kubeqos.stock.names import (
@@ -24,6 +25,7 @@ from kubeqos.stock.names import (
     PLUGIN,
     REQUIRED_PLUGINS,
     extended_resource,
+    is_managed,
     node_label,
 )
 
@@ -36,36 +38,53 @@ class KnownClass:
 
     resource: str
     name: str
-    level: Level
     counted: bool = False
-    namespaces: frozenset[str] | None = None
-    """The only namespaces that may ask for it; None is all."""
 
     @staticmethod
     def of(raw: Raw) -> KnownClass:
         spec = raw.get("spec") or {}
-        allowed = spec.get("allowedNamespaces")
-        return KnownClass(
-            spec.get("resource", ""),
-            spec.get("class", ""),
-            Level(spec.get("level", Level.CONTAINER)),
-            bool(spec.get("counted")),
-            None if allowed is None else frozenset(allowed),
-        )
+        return KnownClass(spec.get("resource", ""), spec.get("class", ""), bool(spec.get("counted")))
 
 
 class Classes:
-    """Every class that the cluster knows, by resource and name."""
+    """Every class that the cluster knows, by resource and name, and what QOSResources say of all of a resource.
 
-    def __init__(self, objects: Sequence[Raw]) -> None:
+    `strict` (the gate QOSResourcesStrictNames): an official name counts only where it is well known or an administrator
+    has described it; that nodes offer it is not enough.
+    """
+
+    def __init__(self, objects: Sequence[Raw], resources: Sequence[Raw] = (), *, strict: bool = False) -> None:
         self._known = {(one.resource, one.name): one for one in map(KnownClass.of, objects)}
-        self.container_level = frozenset(one.resource for one in self._known.values() if one.level is Level.CONTAINER)
+        self._strict = strict
+        self._added = ClassObjects.of([one for one in objects if not is_managed(one)], resources).levels
+        self._descriptions = {
+            str(spec.get("resource")): str(spec["description"])
+            for spec in (one.get("spec") or {} for one in resources)
+            if spec.get("description")
+        }
+        self.objects = ClassObjects.of(objects, resources)
+        self.container_level = frozenset(
+            resource for resource, _ in self._known if self.objects.levels.get(resource) is not Level.POD
+        )
 
     def find(self, resource: str, name: str) -> KnownClass | None:
-        return self._known.get((resource, name))
+        return self._known.get((resource, name)) if self.has_name(resource) else None
 
-    def names(self, resource: str) -> list[str]:
-        return sorted(name for known, name in self._known if known == resource)
+    def has_name(self, resource: str) -> bool:
+        """Whether there may be a resource of this name at all."""
+        return not self._strict or not is_official(resource) or resource in self._added
+
+    def unknown(self, resource: str, name: str, where: str) -> NotAdmitted:
+        """That there is no such class, and which there are."""
+        if not self.has_name(resource):
+            return NotAdmitted(
+                f"{resource} is no resource that this cluster knows (gate QOSResourcesStrictNames)",
+                where=where,
+                remedy=f"describe it by a QOSResource, or use one of {', '.join(sorted(self._added))}",
+            )
+        others = ", ".join(sorted(cls for known, cls in self._known if known == resource)) or "none of this resource"
+        told = f" ({self._descriptions[resource]})" if resource in self._descriptions else ""
+        return NotAdmitted(f"there is no class {resource}={name}", where=where, remedy=f"known: {others}{told}")
 
 
 class NotAdmitted(InputError):
@@ -116,11 +135,10 @@ def _check(asked: Asked, namespace: str, classes: Classes) -> None:
         for resource, name in wanted.items():
             known = classes.find(resource, name)
             if known is None:
-                others = ", ".join(classes.names(resource)) or "none of this resource"
-                raise NotAdmitted(f"there is no class {resource}={name}", where=where, remedy=f"known: {others}")
-            if known.namespaces is not None and namespace not in known.namespaces:
-                raise NotAdmitted(f"class {resource}={name} is not for namespace {namespace}", where=where)
-            if known.level is Level.POD and where != POD_KEY:
+                raise classes.unknown(resource, name, where)
+            if withheld := classes.objects.withheld(namespace, resource, name):
+                raise NotAdmitted(withheld, where=where)
+            if resource not in classes.container_level and where != POD_KEY:
                 raise NotAdmitted(
                     f"{resource} is given to whole pods", where=where, remedy=f"ask for it by the annotation {POD_KEY}"
                 )

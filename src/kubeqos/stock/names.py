@@ -7,10 +7,14 @@ label. Both are made from the class's resource and name, whose slash has no plac
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 GROUP = "kubeqos.io"
 API_VERSION = f"{GROUP}/v1alpha1"
-QUOTA, LIMITS, CLASS, NODE = "QOSClassQuota", "QOSClassLimits", "QOSClass", "NodeQOS"
+QUOTA, LIMITS, CLASS, RESOURCE, NODE = "QOSClassQuota", "QOSClassLimits", "QOSClass", "QOSResource", "NodeQOS"
+MANAGED = {"app.kubernetes.io/managed-by": "kubeqos-controller"}
+"""Labels of QOSClasses that describe what nodes offer and nobody else has described."""
 COUNTED_DOMAIN = "qos.kubeqos.io/"
 OFFERED_DOMAIN = "class.qos.kubeqos.io/"
 PLUGIN = "kubeqos"
@@ -18,6 +22,12 @@ PLUGIN = "kubeqos"
 REQUIRED_PLUGINS = "required-plugins.noderesource.dev/pod"
 """The annotation by which a pod runs only where these NRI plugins are, if the runtime's own validator is on."""
 _LONGEST = 63
+
+
+def is_managed(class_raw: Mapping[str, Any]) -> bool:
+    """Whether we made this object: only then its spec follows the nodes."""
+    labels = (class_raw.get("metadata") or {}).get("labels") or {}
+    return MANAGED.items() <= labels.items()
 
 
 def extended_resource(resource: str, cls: str) -> str:

@@ -78,3 +78,11 @@ def test_use_is_counted_over_all_nodes() -> None:
     assert totals["rdt", "silver"].status() == {"nodes": 2, "used": 0}
     assert resource_status("rdt", totals) == {"nodes": 2, "used": 2, "classes": ["gold", "silver"]}
     assert resource_status("nothing", totals) == {"nodes": 0, "used": 0, "classes": []}
+
+
+def test_a_resource_is_for_its_namespaces_whatever_its_classes_say() -> None:
+    found = ClassObjects.of([known("rdt", "gold", namespaces=["a", "b"])], [resource("rdt", allowedNamespaces=["b"])])
+    assert found.refusal("b", asks("gold")) == ""
+    assert found.refusal("a", asks("gold")) == "QoS resource rdt is for namespaces b (qosresources.kubeqos.io)"
+    assert found.refusal("c", asks("gold")) == "QoS class rdt=gold is for namespaces a, b (qosclasses.kubeqos.io)"
+    assert found.refusal("c", asks("any")) and found.refusal("c", asks("any", "network")) == ""

@@ -20,7 +20,7 @@ from kubeqos.client.resources import NAMESPACES, Resource, resource_named
 from kubeqos.codec import decode_json, encode_json
 from kubeqos.manifests import read
 from kubeqos.model.kinds import APIEXTENSIONS
-from kubeqos.stock.cluster import CLASSES, LIMIT_RANGES, NODE_QOSES, PODS, QUOTAS
+from kubeqos.stock.cluster import CLASSES, LIMIT_RANGES, NODE_QOSES, PODS, QUOTAS, RESOURCES
 from kubeqos.stock.control.controller import Settings, StockController
 from kubeqos.stock.control.registration import Address
 from tests.qrm.harness import until
@@ -46,7 +46,7 @@ async def prepared(api: Api, *namespaces: str) -> None:
         await ensured(api, DEFINITIONS, manifest.raw)
     for name in (NAMESPACE, *namespaces):
         await ensured(api, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    for resource in (CLASSES, QUOTAS, LIMIT_RANGES, NODE_QOSES):
+    for resource in (CLASSES, RESOURCES, QUOTAS, LIMIT_RANGES, NODE_QOSES):
         await until("served", lambda resource=resource: _is_served(api, resource))
 
 
@@ -66,12 +66,12 @@ def utc() -> datetime.datetime:
 
 @asynccontextmanager
 async def replica(
-    api: Api, name: str, port: int = 0, now: Callable[[], datetime.datetime] = utc
+    api: Api, name: str, port: int = 0, now: Callable[[], datetime.datetime] = utc, *, strict_names: bool = False
 ) -> AsyncIterator[StockController]:
     """One replica, answering; gone after the block."""
     port = port or free_ports(1)[0]
     address = Address(url=f"https://127.0.0.1:{port}")
-    settings = Settings(address, NAMESPACE, name, "127.0.0.1", port, period_seconds=0.2, terms=QUICK)
+    settings = Settings(address, NAMESPACE, name, "127.0.0.1", port, strict_names, 0.2, QUICK)
     controller = StockController(api, settings, now)
     running = asyncio.create_task(controller.run())
     try:

@@ -15,7 +15,8 @@ from kubeqos.apiserver.server import ApiServer
 from kubeqos.apiserver.server import Settings as ServerSettings
 from kubeqos.client.api import Api
 from kubeqos.client.resources import NODES, SECRETS
-from kubeqos.stock.cluster import CLASSES, LIMIT_RANGES, NODE_QOSES, PODS, QUOTAS
+from kubeqos.codec import decode_json
+from kubeqos.stock.cluster import CLASSES, LIMIT_RANGES, NODE_QOSES, PODS, QUOTAS, RESOURCES
 from kubeqos.stock.control.certificates import AUTHORITY_DAYS, AUTHORITY_RENEW_DAYS
 from kubeqos.stock.control.controller import SECRET
 from kubeqos.stock.control.registration import MUTATING, VALIDATING, published
@@ -186,3 +187,29 @@ async def test_another_replica_takes_over_and_all_answer(api: Api) -> None:
                 bundle = await bundle_of(api)
                 assert (await asked(each.port, "/validate", bundle, request))["allowed"]
         await until("the other leads", lambda: second.leadership.leads)
+
+
+async def test_resources_are_told_of_their_classes_and_strict_names_describe_only_what_is_known(
+    api: Api, uids: Uids
+) -> None:
+    turbo = {"resource": "turbo", "class": "high", "level": "container", "capacity": 2, "used": 1}
+    await offering(api, "n1", GOLD, {**GOLD, "resource": "k8s.io/rdt"}, turbo)
+    await api.create(RESOURCES, own("QOSResource", "turbo", {"resource": "turbo", "level": "container"}))
+    async with replica(api, "a", strict_names=True) as controller:
+
+        async def is_told() -> bool:
+            told = (await api.get(RESOURCES, "turbo")).get("status")
+            return told == {"nodes": 1, "used": 1, "classes": ["high"]}
+
+        async def are_described() -> bool:
+            listed = [decode_json(raw)["spec"] for raw in (await api.list(CLASSES)).items]
+            return {one["resource"] for one in listed} == {"k8s.io/rdt", "turbo"}
+
+        await until("the resource is told", is_told)
+        await until("what is known is described", are_described)
+
+        async def refused(name: str, **asks: str) -> str:
+            return await admitted(api, uids, controller.port, await bundle_of(api), pod(name, **asks))
+
+        assert await refused("known", turbo="high") == ""
+        assert "rdt is no resource that this cluster knows" in await refused("unknown", rdt="gold")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     "--webhook-bind-address", "host", default="0.0.0.0", show_default=True, help="Where webhooks are answered."
 )
 @click.option("--webhook-port", default=9443, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--feature-gates", default="", help="For example QOSResourcesStrictNames=true.")
 @click.option("--bind-address", default="127.0.0.1", show_default=True, help="For health and metrics.")
 @click.option("--port", default=10267, show_default=True, type=click.IntRange(0, 65535), help="0 serves nothing.")
 def command(
@@ -40,6 +41,7 @@ def command(
     webhook_url: str,
     host: str,
     webhook_port: int,
+    feature_gates: str,
     bind_address: str,
     port: int,
 ) -> None:
@@ -54,6 +56,7 @@ def command(
     import uvloop
 
     from kubeqos.errors import InputError
+    from kubeqos.gates import STRICT_NAMES, FeatureGates
     from kubeqos.stock.control.controller import Settings
     from kubeqos.stock.control.registration import Address
 
@@ -61,7 +64,10 @@ def command(
         raise InputError("webhooks are served over TLS", where=f"--webhook-url {webhook_url}", remedy="use https://")
     address = Address(url=webhook_url) if webhook_url else Address(service, namespace)
     identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
-    settings = Settings(address, namespace, identity, host, webhook_port)
+    # Its classes are the annotations' and the objects', so that the gate which names depend on is on anyhow.
+    gates = FeatureGates.parse(",".join(filter(None, ("QOSResources=true", feature_gates))))
+    strict = gates.enabled(STRICT_NAMES)
+    settings = Settings(address, namespace, identity, host, webhook_port, strict)
     uvloop.run(_run(settings, kubeconfig, context, bind_address, port))
 
 

@@ -31,7 +31,8 @@ class ClassObjects:
     levels: Mapping[str, Level] = field(default_factory=lambda: WELL_KNOWN)
     """Official resources and those that objects name; an official one keeps the level that it has."""
     namespaces: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
-    """The only namespaces that may ask for a class; of several objects for one class all must agree."""
+    """The only namespaces that may ask for a class, or with the class "" for any of a resource; of several objects for
+    one class all must agree."""
     fixed: frozenset[str] = frozenset()
     """Resources whose classes may not change in place, whatever nodes can do."""
 
@@ -40,18 +41,14 @@ class ClassObjects:
         """All of them. Of a resource its own object says the level, before those of its classes."""
         levels: dict[str, Level] = {}
         fixed = set()
-        for obj in resources:
-            spec = obj.get("spec") or {}
-            if spec.get("level") in set(Level):
-                levels.setdefault(str(spec.get("resource")), Level(spec["level"]))
-            if spec.get("mutable") is False:
-                fixed.add(str(spec.get("resource")))
         allowed: dict[tuple[str, str], frozenset[str]] = {}
-        for obj in classes:
+        for obj in (*resources, *classes):
             spec = obj.get("spec") or {}
             resource, name, level = (str(spec.get(key) or "") for key in ("resource", "class", "level"))
             if level in set(Level):
                 levels.setdefault(resource, Level(level))
+            if not name and spec.get("mutable") is False:
+                fixed.add(resource)
             if isinstance(spec.get("allowedNamespaces"), list):
                 here = frozenset(map(str, spec["allowedNamespaces"]))
                 allowed[resource, name] = allowed.get((resource, name), here) & here
@@ -62,11 +59,18 @@ class ClassObjects:
         asked = list(spec.get("qosResources") or ())
         for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
             asked += (container.get("resources") or {}).get("qosResources") or ()
-        for one in asked:
-            allowed = self.namespaces.get((one.get("name", ""), one.get("class", "")))
+        found = (self.withheld(namespace, one.get("name", ""), one.get("class", "")) for one in asked)
+        return next(filter(None, found), "")
+
+    def withheld(self, namespace: str, resource: str, name: str) -> str:
+        """Why a namespace may not ask for a class; nothing when it may."""
+        for key, what in (
+            ((resource, name), f"QoS class {resource}={name} is for {{}} ({QOS_CLASSES})"),
+            ((resource, ""), f"QoS resource {resource} is for {{}} ({QOS_RESOURCES})"),
+        ):
+            allowed = self.namespaces.get(key)
             if allowed is not None and namespace not in allowed:
-                whose = f"namespaces {', '.join(sorted(allowed))}" if allowed else "no namespace"
-                return f"QoS class {one['name']}={one['class']} is for {whose} (qosclasses.kubeqos.io)"
+                return what.format(f"namespaces {', '.join(sorted(allowed))}" if allowed else "no namespace")
         return ""
 
     def changes_fixed(self, spec: Raw, before: Raw) -> Iterator[tuple[str, str]]:

@@ -47,6 +47,8 @@ class Settings:
     identity: str
     host: str = "0.0.0.0"
     port: int = 9443
+    strict_names: bool = False
+    """Whether official names of resources must be known (gate QOSResourcesStrictNames)."""
     period_seconds: float = 30.0
     """How often certificates and registration are looked at."""
     terms: Terms = field(default_factory=Terms)
@@ -64,12 +66,16 @@ class StockController:
         self._api = api
         self._settings = settings
         self._now = now
-        self._cluster = Cluster(api)
+        self._cluster = Cluster(api, strict_names=settings.strict_names)
         keeper = QuotaKeeper(self._cluster)
         # One manager for every time that we lead: its copies go on where they stopped.
         self._manager = ControllerManager(
             api,
-            controllers=(lambda context: ClassQuotas(context, keeper), NodeOffers, ClassObjects),
+            controllers=(
+                lambda context: ClassQuotas(context, keeper),
+                NodeOffers,
+                lambda context: ClassObjects(context, strict_names=settings.strict_names),
+            ),
             component=MANAGER,
         )
         self.registry = self._manager.metrics.registry

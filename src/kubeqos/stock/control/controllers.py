@@ -6,24 +6,25 @@ Run by the replica that leads. Each looks at its own copies of the cluster and d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from kubeqos.client import ApiError, Change
+from kubeqos.client import ApiError, Change, Resource
 from kubeqos.client.resources import NODES
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.controller import Context, Controller, itself, split
-from kubeqos.stock.admission import KnownClass
+from kubeqos.rules.qos.classobjects import ClassTotal, resource_status
+from kubeqos.stock.admission import Classes, KnownClass
 from kubeqos.stock.asking import asks
 from kubeqos.stock.classquota import RESERVED_SECONDS
-from kubeqos.stock.cluster import CLASSES, NODE_QOSES, PODS, QUOTAS
+from kubeqos.stock.cluster import CLASSES, NODE_QOSES, PODS, QUOTAS, RESOURCES
 from kubeqos.stock.control.offers import (
     class_object,
-    is_managed,
     label_changes,
     offer_of,
     status_changes,
     totals,
 )
+from kubeqos.stock.names import is_managed
 from kubeqos.stock.quotakeeper import QuotaKeeper
 
 AUDIT_SECONDS = 300.0
@@ -113,30 +114,44 @@ class ClassObjects(Controller):
     name = "qosclass"
     workers = 1
 
+    def __init__(self, context: Context, *, strict_names: bool = False) -> None:
+        self._strict_names = strict_names
+        super().__init__(context)
+
     def watch(self) -> None:
         self.reports = self.follow(NODE_QOSES, lambda _: ("all",))
         self.classes = self.follow(CLASSES, lambda _: ("all",))
+        self.resources = self.follow(RESOURCES, lambda _: ("all",))
 
     async def reconcile(self, key: str) -> float | None:
         found = totals(self.reports.all())
+        await self._describe(found)
+        for raw in self.resources.all():
+            await self._tell(RESOURCES, raw, resource_status(raw["spec"]["resource"], found))
+        return None
+
+    async def _describe(self, found: Mapping[tuple[str, str], ClassTotal]) -> None:
         described = {}
-        for raw in self.classes.all():
+        classes = list(self.classes.all())
+        for raw in classes:
             known = KnownClass.of(raw)
             described[known.resource, known.name] = raw
+        names = Classes(classes, list(self.resources.all()), strict=self._strict_names)
         for (resource, name), total in found.items():
-            if (resource, name) not in described:
+            if (resource, name) not in described and names.has_name(resource):
                 made = await self._described(class_object(resource, name, total))
                 described |= {(resource, name): made} if made is not None else {}
         for pair, raw in described.items():
             offered = found.get(pair)
             if offered is not None and is_managed(raw) and raw["spec"].get("counted", False) != offered.counted:
-                raw = await self._patched(raw, {"spec": {"counted": offered.counted}})
-            status = offered.status() if offered is not None else {"nodes": 0, "used": 0}
-            have = raw.get("status") or {}
-            if have != status:
-                gone = {name: None for name in have if name not in status}
-                await self._patched(raw, {"status": {**gone, **status}}, "status")
-        return None
+                raw = await self._patched(CLASSES, raw, {"spec": {"counted": offered.counted}})
+            await self._tell(CLASSES, raw, offered.status() if offered is not None else {"nodes": 0, "used": 0})
+
+    async def _tell(self, kind: Resource, raw: JsonObject, status: JsonObject) -> None:
+        have = raw.get("status") or {}
+        if have != status:
+            gone = {name: None for name in have if name not in status}
+            await self._patched(kind, raw, {"status": {**gone, **status}}, "status")
 
     async def _described(self, raw: JsonObject) -> JsonObject | None:
         """The new object; None where there is one of its name, which is another's or will be seen in a moment."""
@@ -149,7 +164,7 @@ class ClassObjects(Controller):
         self.context.learn(CLASSES, made)
         return made
 
-    async def _patched(self, raw: JsonObject, patch: JsonObject, subresource: str = "") -> JsonObject:
-        made = await self.context.api.patch(CLASSES, raw["metadata"]["name"], patch, subresource=subresource)
-        self.context.learn(CLASSES, made)
+    async def _patched(self, kind: Resource, raw: JsonObject, patch: JsonObject, subresource: str = "") -> JsonObject:
+        made = await self.context.api.patch(kind, raw["metadata"]["name"], patch, subresource=subresource)
+        self.context.learn(kind, made)
         return made

@@ -17,6 +17,7 @@ from kubeqos.stock.names import (
     API_VERSION,
     CLASS,
     COUNTED_DOMAIN,
+    MANAGED,
     OFFERED_DOMAIN,
     extended_resource,
     joined,
@@ -24,7 +25,6 @@ from kubeqos.stock.names import (
 )
 
 Raw = dict[str, Any]
-MANAGED = {"app.kubernetes.io/managed-by": "kubeqos-controller"}
 ENOUGH = "1000000"
 """How many of a class a node has that does not count it, where pods ask for it by number because other nodes do."""
 
@@ -96,12 +96,6 @@ def class_object_name(resource: str, name: str) -> str:
         return plain
     digest = hashlib.sha256(plain.encode()).hexdigest()[:10]
     return f"{re.sub(r'[^a-z0-9]+', '-', plain.lower()).strip('-')}-{digest}"
-
-
-def is_managed(class_raw: Raw) -> bool:
-    """Whether we made this object: only then its spec follows the nodes."""
-    labels = class_raw["metadata"].get("labels") or {}
-    return MANAGED.items() <= labels.items()
 
 
 def _classes(node_qos: Raw | None) -> Iterator[Raw]:

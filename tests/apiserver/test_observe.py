@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from kubeqos.apiserver.observe import Health
 from kubeqos.codec import decode_json
-from tests.apiserver.live import ADMIN_TOKEN, LiveServer
+from kubeqos.gates import FeatureGates
+from tests.apiserver.live import ADMIN_TOKEN, LiveServer, live_server
 
 ROOM = "/api/v1/namespaces/default"
 APPS = "/apis/apps/v1/namespaces/default/deployments"
@@ -47,6 +49,24 @@ def test_a_watch_is_long_running_and_not_in_flight(live: LiveServer) -> None:
     assert sample(metrics, "apiserver_longrunning_requests") == 1
     assert sample(metrics, 'apiserver_current_inflight_requests{request_kind="readOnly"}') == 1  # this very request
     connection.close()
+
+
+def test_classes_are_told_as_quotas_count_them(tmp_path: Path) -> None:
+    rdt = {"name": "rdt", "classes": [{"name": "gold", "capacity": 2}, {"name": "silver"}]}
+    quota = {"metadata": {"name": "told"}, "spec": {"qosResources": {"container": [rdt]}}}
+    ask = {"qosResources": [{"name": "rdt", "class": "gold"}]}
+    pod = {"metadata": {"name": "told"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": ask}]}}
+    labels = 'class="{}",level="container",namespace="default",resource="rdt",resourcequota="told"'
+    with live_server(tmp_path / "data", FeatureGates.parse("QOSResources=true")) as live:
+        assert live.call("POST", f"{ROOM}/resourcequotas", quota).code == 201
+        assert live.call("POST", f"{ROOM}/pods", pod).code == 201
+        metrics = live.call("GET", "/metrics").raw.decode()
+        assert sample(metrics, f"kubeqos_quota_class_used{{{labels.format('gold')}}}") == 1
+        assert sample(metrics, f"kubeqos_quota_class_used{{{labels.format('silver')}}}") == 0
+        assert sample(metrics, f"kubeqos_quota_class_hard{{{labels.format('gold')}}}") == 2
+        assert f"kubeqos_quota_class_hard{{{labels.format('silver')}}}" not in metrics
+        assert live.call("DELETE", f"{ROOM}/resourcequotas/told").code == 200
+        assert "kubeqos_quota_class_used{" not in live.call("GET", "/metrics").raw.decode()
 
 
 def test_requests_are_counted_and_audited(live: LiveServer) -> None:

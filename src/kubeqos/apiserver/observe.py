@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kubeqos import __version__
@@ -17,6 +17,7 @@ from kubeqos.codec import encode_json
 from kubeqos.gates import GATES, FeatureGates
 from kubeqos.logs import logger
 from kubeqos.model.timestamps import micro_timestamp
+from kubeqos.rules.quota.quota import Quota
 from kubeqos.web.messages import Query, Response
 
 log = logger("kubeqos.apiserver")
@@ -39,6 +40,28 @@ class _Total(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield CounterMetricFamily(self.name, self.about, value=self.value())
+
+
+@dataclass(frozen=True, slots=True)
+class _QuotaClasses(Collector):
+    """Classes as quotas count them; what a node has of a class, the node tells."""
+
+    quotas: Callable[[], Iterable[tuple[str, Quota]]]
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ["namespace", "resourcequota", "level", "resource", "class"]
+        text = "Assignments of a class that a quota counts in its namespace."
+        used = GaugeMetricFamily("kubeqos_quota_class_used", text, labels=labels)
+        text = "Most assignments of a class that a quota allows; absent where it sets no limit."
+        most = GaugeMetricFamily("kubeqos_quota_class_hard", text, labels=labels)
+        for namespace, quota in self.quotas():
+            for (level, resource, cls), capacity in quota.allowed.items():
+                values = [namespace, quota.name, str(level), resource, cls]
+                used.add_metric(values, quota.classes_used[level, resource, cls])
+                if capacity is not None:
+                    most.add_metric(values, capacity)
+        yield used
+        yield most
 
 
 class Metrics:
@@ -88,6 +111,10 @@ class Metrics:
         )
         for gate in GATES.values():
             enabled.labels(gate.name, gate.stage.value).set(gates.enabled(gate.name))
+
+    def quota_classes(self, quotas: Callable[[], Iterable[tuple[str, Quota]]]) -> None:
+        """How full the classes of quotas are."""
+        self.registry.register(_QuotaClasses(quotas))
 
     def counter(self, name: str, about: str, value: Callable[[], float]) -> None:
         """A total that somebody else keeps, read when the metrics are asked for."""

@@ -120,6 +120,7 @@ class ApiServer:
             "kubeqos_decisions_lost", "Decisions that no record was made of.", lambda: float(self.decisions.lost)
         )
         self.metrics.features(self.settings.gates)
+        self.metrics.quota_classes(lambda: self.chain.ledger.all())
         self.metrics.gauge("etcd_current_revision", "The store's revision.", lambda: float(self.store.revision))
 
         counted = self.store.statistics

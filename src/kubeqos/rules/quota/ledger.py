@@ -8,7 +8,7 @@ writes never race for the same remainder, and there is no conflict to retry.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kubeqos.model.objects import PodView
@@ -162,6 +162,12 @@ class QuotaLedger:
     def quotas(self, namespace: str) -> Sequence[Quota]:
         """The quotas of a namespace, by name."""
         return tuple(self._namespaces.get(namespace, {}).values())
+
+    def all(self) -> Iterator[tuple[str, Quota]]:
+        """Every quota with its namespace."""
+        for namespace, quotas in self._namespaces.items():
+            for quota in quotas.values():
+                yield namespace, quota
 
     def quota(self, namespace: str, name: str) -> Quota | None:
         return self._namespaces.get(namespace, {}).get(name)

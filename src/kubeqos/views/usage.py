@@ -93,6 +93,35 @@ def pod_holdings(pod: PodView) -> dict[str, str]:
     return found
 
 
+def counted_against(pod: PodView, node: NodeView) -> list[dict[str, Any]]:
+    """How often the pod counts in each class of its node, and how many the node has of it; 0 is without limit."""
+    offered = catalog(node.status.qos_resources)
+    containers = {kind.name for kind in offered.of_level(Level.CONTAINER)}
+    return [
+        {"resource": name, "class": cls, "count": count, "capacity": offered.types[name].classes[cls]}
+        for (level, name, cls), count in sorted(held_classes(pod, containers).items())
+        if name in offered.types and offered.types[name].level is level and cls in offered.types[name].classes
+    ]
+
+
+def given_by_runtime(pod: PodView) -> list[dict[str, str]]:
+    """Classes that nobody asked for: the runtime's own defaults, by container; those of the whole pod under no name."""
+    wide = {one.name for one in pod.spec.qos_resources}
+    asked = {
+        one.name: wide | {each.name for each in one.resources.qos_resources}
+        for one in (*pod.spec.init_containers, *pod.spec.containers)
+    }
+    told = [
+        (one.name, one.qos_resources) for one in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    ]
+    return [
+        {"container": name, "resource": one.name, "class": one.class_}
+        for name, classes in (("", pod.status.qos_resources), *told)
+        for one in classes
+        if one.name not in asked.get(name, wide)
+    ]
+
+
 def _joined(owner: str, classes: Iterable[QosResourceRequest]) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in classes:

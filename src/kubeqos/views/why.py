@@ -7,10 +7,10 @@ from typing import Any
 from kubeqos.model.annotations.published import SHARED_PART, decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, PLACEMENT_ANNOTATION
 from kubeqos.model.decisions import REFUSED, PodDecisions
-from kubeqos.model.objects import ContainerStatus, PodView
+from kubeqos.model.objects import ContainerStatus, NodeView, PodView
 from kubeqos.rules.qos.podqos import effective_requests, qos_class
 from kubeqos.views.decided import facts_of
-from kubeqos.views.usage import pod_holdings
+from kubeqos.views.usage import counted_against, given_by_runtime, pod_holdings
 
 
 def departed(record: PodDecisions, raw: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, Any]:
@@ -41,6 +41,8 @@ def story(raw: dict[str, Any], events: list[dict[str, Any]], node: dict[str, Any
         "because": decision.because,
         "requests": {name: str(amount) for name, amount in sorted(effective_requests(pod.spec).items())},
         "holds": pod_holdings(pod) if pod.spec.node_name and not pod.is_terminal else {},
+        "counts": counted_against(pod, NodeView.of(node)) if node is not None and not pod.is_terminal else [],
+        "byRuntime": given_by_runtime(pod),
         "node": pod.spec.node_name,
         "placement": _placement(pod),
         "status": ": ".join(filter(None, (pod.status.reason, pod.status.message))),

@@ -49,6 +49,22 @@ def test_why_tells_what_a_pod_holds() -> None:
     assert "holds" not in as_text(story(ended, []))
 
 
+def test_why_tells_what_classes_count_against_and_what_the_runtime_gave() -> None:
+    given = [{"name": "rdt", "class": "gold"}, {"name": "blockio", "class": "slow"}, {"name": "numa", "class": ""}]
+    status = {
+        **MOVING["status"],
+        "containerStatuses": [{"name": "main", "qosResources": given}],
+        "qosResources": [{"name": "network", "class": "normal"}],
+    }
+    lines = as_text(story({**MOVING, "status": status}, [], NODE)).splitlines()
+    assert "  counts     on n1: rdt=exclusive 1 of 1, rdt=gold 1 of 2" in lines
+    assert [line for line in lines if line.startswith("  default ")] == [
+        "  default    network=normal, by the runtime; counts against nothing",
+        "  default    main: blockio=slow, by the runtime; counts against nothing",
+        "  default    main: numa=<system default>, by the runtime; counts against nothing",
+    ]
+
+
 def test_who_holds_a_class_and_how_he_stands_to_it() -> None:
     waits = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
     mover = {**MOVING, "status": {**MOVING["status"], "conditions": [waits]}}

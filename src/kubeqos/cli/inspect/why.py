@@ -91,6 +91,7 @@ def as_text(facts: dict[str, Any]) -> str:
     if facts["holds"]:
         holds = ", ".join(f"{what}={cls}" for what, cls in facts["holds"].items())
         lines.append(f"  holds      {holds}")
+    lines += _class_lines(facts)
     lines += decided.waited(facts) if "leftOut" in facts and not facts["node"] else []
     lines += pending.lines(facts)
     if facts["status"]:
@@ -126,6 +127,23 @@ def _headline(facts: dict[str, Any]) -> str:
         was = f"; it was {facts['was']}" if facts["was"] else ""
         return f"{facts['pod']} is gone since {facts['gone']}{was}; its record is kept for an hour"
     return f"{facts['pod']} is {facts['phase'] or 'unknown'}"
+
+
+def _class_lines(facts: dict[str, Any]) -> list[str]:
+    """What a pod's classes count against on its node, and which the runtime gave by itself."""
+    lines = []
+    if facts["counts"]:
+        parts = (f"{one['resource']}={one['class']} {_of(one['count'], one['capacity'])}" for one in facts["counts"])
+        lines.append(f"  counts     on {facts['node']}: {', '.join(parts)}")
+    for one in facts["byRuntime"]:
+        whose = f"{one['container']}: " if one["container"] else ""
+        cls = one["class"] or "<system default>"
+        lines.append(f"  default    {whose}{one['resource']}={cls}, by the runtime; counts against nothing")
+    return lines
+
+
+def _of(count: int, capacity: int) -> str:
+    return f"{count} of {capacity}" if capacity else f"{count}, no limit"
 
 
 def _event_lines(facts: dict[str, Any]) -> list[str]:

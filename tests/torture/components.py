@@ -32,7 +32,7 @@ class Components:
             life.alive = False
             self.deaths += 1
             self.graveyard.append(life)
-            for callback in life.on_death:
+            for callback in list(life.on_death):
                 callback()
 
     def spawn(self, life: Incarnation, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -46,24 +46,25 @@ class Components:
             work.close()
             answer.set_exception(lost())
             return answer
-        task = self.spawn(life, work)
 
-        def done(ended: asyncio.Task[Any]) -> None:
-            if died in life.on_death:
-                life.on_death.remove(died)
-            if answer.done():
-                return
-            if ended.cancelled():
-                answer.set_exception(lost())
-            elif (error := ended.exception()) is not None:
-                answer.set_exception(error)
+        async def carry_out() -> None:
+            try:
+                result = await work
+            except asyncio.CancelledError:
+                died()
+                raise
+            except Exception as error:  # noqa: BLE001 - the other end is told
+                if not answer.done():
+                    answer.set_exception(error)
             else:
-                answer.set_result(ended.result())
+                if not answer.done():
+                    answer.set_result(result)
+            life.on_death.pop(died, None)
 
         def died() -> None:
             if not answer.done():
                 answer.set_exception(lost())
 
-        life.on_death.append(died)
-        task.add_done_callback(done)
+        life.on_death[died] = None
+        self.spawn(life, carry_out())
         return answer

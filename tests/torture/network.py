@@ -135,7 +135,7 @@ class Wire:
         def died() -> None:
             pipe.put_nowait(None)
 
-        life.on_death.append(died)
+        life.on_death[died] = None
         try:
             while True:
                 try:
@@ -158,8 +158,7 @@ class Wire:
                     raise self._unreachable(call, "connection reset", applied=False)
                 yield piece
         finally:
-            if died in life.on_death:
-                life.on_death.remove(died)
+            life.on_death.pop(died, None)
             pump.cancel()
 
     async def _pump(self, server: ApiServer, call: Call, pipe: asyncio.Queue[bytes | ApiError | None]) -> None:

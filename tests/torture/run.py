@@ -18,8 +18,11 @@ from random import Random
 from typing import Any
 
 import kubeqos.checkpoint
+import kubeqos.node.run
 import kubeqos.store.store
 from kubeqos.checkpoint import Checkpoint
+from kubeqos.model.hardware.named import laptop8
+from kubeqos.node.pressure.usage import SimulatedMachine
 from kubeqos.web.pki import Pki
 from tests.torture import disk
 from tests.torture.network import Weather
@@ -69,26 +72,31 @@ def run(seed: int, faults: Sequence[Fault], pki: Pki) -> Outcome:
     logging.disable(logging.NOTSET)
     folder = Path(tempfile.mkdtemp(prefix="kq", dir=MEMORY if MEMORY.is_dir() else None))
     loop = VirtualLoop(Random(f"loop {seed}"))
-    digest = hashlib.sha256()
-    loop.trace = digest.update
     try:
         enter(loop, seed)
         disk.install()
         kubeqos.store.store.Database = WatchedDatabase  # type: ignore[attr-defined]
+        kubeqos.node.run.HostMachine = _machine  # type: ignore[attr-defined]
         asyncio.set_event_loop(loop)
         world = World(loop, folder, shape_of(seed), seed, pki)
         _fill_node_disks(world)
         root = logging.getLogger()
         root.handlers[:] = [Complaints(world)]
+        loop.failed = world.callback_failed
         loop.set_exception_handler(lambda _loop, _context: None)
         users = Users(world.api("users"), seed, world.shape)
         loop.run_until_complete(_story(world, users, faults))
         return Outcome(
             seed, len(faults), loop.steps, loop.time(), world.components.deaths, world.books.acknowledged,
-            world.starts.starts.total(), world.violation, digest.hexdigest()[:16], world.told,
+            world.starts.starts.total(), world.violation, hashlib.sha256(loop.trace).hexdigest()[:16], world.told,
         )  # fmt: skip
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _machine(_state_dir: Path, *, reserved_bytes: int, **_: Any) -> SimulatedMachine:
+    """How much of a node is used is what its pods use: how much of this machine is would differ from run to run."""
+    return SimulatedMachine(laptop8(), reserved_bytes)
 
 
 def _fill_node_disks(world: World) -> None:

@@ -123,9 +123,9 @@ class _Stream:
             assert self._server.life is not None
             work = self._serve(self._server.method(path), encode(request))
             self._pump = channel.sockets.network.components.spawn(self._server.life, work)
-            self._server.life.on_death.append(self._died)
+            self._server.life.on_death[self._died] = None
             if (client := WHERE.get()) is not None:
-                client.on_death.append(self.cancel)
+                client.on_death[self.cancel] = None
 
     def _died(self) -> None:
         self._pipe.put_nowait(None)
@@ -150,8 +150,7 @@ class _Stream:
     def cancel(self) -> None:
         if self._pump is not None and self._server is not None and self._server.life is not None:
             self._pump.cancel()
-            if self._died in self._server.life.on_death:
-                self._server.life.on_death.remove(self._died)
+            self._server.life.on_death.pop(self._died, None)
 
 
 class Channel:
@@ -205,8 +204,7 @@ class Channel:
                     await asyncio.Event().wait()
                 gone = _failure(grpc.StatusCode.UNAVAILABLE, "connection reset")
                 answer = network.components.call(server.life, self._work(server, path, sent, context), lambda: gone)
-                answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-                found = await asyncio.shield(answer)
+                found = await answer  # who waits no longer does not stop the other end
                 await network.pause(weather)
                 if network.lost(weather):
                     await asyncio.Event().wait()

@@ -192,9 +192,9 @@ class World:
     def start(self, name: str) -> None:
         """Begin a life of a component; when it dies, another one follows."""
         life = self.components.begin(name)
-        life.on_death.append(lambda: self._buried(name))
         if name == "api":
             self._prepare_disk(life)
+        life.on_death[lambda: self._buried(name)] = None
         self.tell(f"{name} starts")
         task = self.components.spawn(life, self.starters[name](life))
         task.add_done_callback(lambda done: self._ended(name, life, done))
@@ -219,6 +219,10 @@ class World:
             self.violated(f"{name} ended by itself: {_causes(error)}")
         self.components.kill(life)
 
+    def callback_failed(self, callback: Callable[..., Any], error: Exception) -> None:
+        """A traceback in the log of whoever it was."""
+        self.violated(f"{getattr(callback, '__qualname__', callback)} failed: {_causes(error)}")
+
     def starts_once(self, uid: str) -> bool:
         """Whether the containers of a pod may start once at most."""
         found = next((pod for pod in self.books.pods() if pod["metadata"]["uid"] == uid), None)
@@ -241,7 +245,7 @@ class World:
             self.power_cut = False
             self._up = None
 
-        life.on_death.insert(0, died)
+        life.on_death[died] = None
 
     async def _run_api(self, life: Incarnation) -> None:
         assert self.disk is not None

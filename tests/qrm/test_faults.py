@@ -309,7 +309,7 @@ async def test_nonsense_in_a_report_leaves_the_last_good_state(
 
 async def test_an_endless_answer_is_refused_while_it_arrives(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     huge = pb.ResourceAllocationResponse()
-    huge.allocation_result.resource_allocation["big"].allocation_result = "x" * (100 << 20)
+    huge.allocation_result.resource_allocation["big"].allocation_result = "x" * 2 * sockets.MAX_MESSAGE_BYTES
     async with bench(folder) as node:
         monkeypatch.setattr(sockets, "LIMITS", [("grpc.max_send_message_length", -1)])  # of the plugin alone
         async with serving_raw(folder, "big", {"Allocate": lambda _request: huge}):

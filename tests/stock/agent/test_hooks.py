@@ -149,3 +149,11 @@ async def test_the_report_says_what_is_offered_used_and_out_of_reach(node: Node)
     assert "only the relay can do" in condition["message"]
     again = status_of(node.hooks.catalog, node.hooks.holders, node.troubles, status, 100.0)
     assert again == status, "nothing new is nothing to write"
+
+
+async def test_others_have_as_much_time_as_the_runtime_leaves(node: Node) -> None:
+    assert node.hooks.hook_seconds == 1.5
+    await node.hooks.configure(nri.ConfigureRequest(request_timeout=8000))
+    assert node.hooks.hook_seconds == 6
+    await node.hooks.configure(nri.ConfigureRequest())
+    assert node.hooks.hook_seconds == 1.5

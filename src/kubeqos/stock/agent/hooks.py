@@ -40,8 +40,10 @@ from kubeqos.stock.names import PLUGIN
 
 INDEX = "90"
 """Late among plugins: classes are laid upon what others have set."""
-HOOK_SECONDS = 1.5
-"""A runtime gives a plugin two seconds and then works on without it, for everybody."""
+RUNTIME_SECONDS = 2.0
+"""What a runtime gives a plugin unless it says otherwise; then it works on without it, for everybody."""
+OUR_PART = 0.75
+"""Of that time may be spent on waiting for others."""
 T = TypeVar("T")
 log = logger("kubeqos.agent")
 
@@ -76,6 +78,10 @@ class ClassHooks(Plugin):
         self._pods = PodCgroups(host)
         self._broken = broken
         self._changed = changed
+        self.hook_seconds = RUNTIME_SECONDS * OUR_PART
+
+    async def configure(self, request: nri.ConfigureRequest) -> None:
+        self.hook_seconds = (request.request_timeout / 1000 or RUNTIME_SECONDS) * OUR_PART
 
     # -- what runs already
 
@@ -260,10 +266,9 @@ class ClassHooks(Plugin):
             log.error("cannot weigh a pod", subject=subject.describe(), error=str(error))
         self._changed()
 
-    @staticmethod
-    async def _in_time(call: Awaitable[T]) -> T:
+    async def _in_time(self, call: Awaitable[T]) -> T:
         try:
-            async with asyncio.timeout(HOOK_SECONDS):
+            async with asyncio.timeout(self.hook_seconds):
                 return await call
         except TimeoutError as error:
             raise RemoteError(

@@ -79,7 +79,7 @@ async def test_this_machine_as_a_node_of_a_cluster(containerd: Containerd, tmp_p
             assert await on_node(api, f"anybody-{index}") == "pretended"
 
         one = busybox("main", SLEEP, resources=resources(cpu="250m", memory="64Mi"))
-        made = await api.create(PODS, meant("real", one, **REAL))
+        made = await api.create(PODS, meant("real", one, **REAL, restartPolicy="Never"))
         assert await on_node(api, "real") == "here"
         assert int(cgroups.value(kubepods, "memory.limit")) < machine_bytes()  # the tiers are kept
         pod_cgroup = f"{kubepods}/pod{made['metadata']['uid']}"
@@ -90,6 +90,7 @@ async def test_this_machine_as_a_node_of_a_cluster(containerd: Containerd, tmp_p
         async def gone() -> bool:
             return await get_or_none(api, "real") is None and not cgroups.folders(pod_cgroup)
 
+        # It ran, and is never to run again: what is said of it last must not be that it is yet to start.
         await until("the pod and its cgroups are gone", gone)
     finally:
         await api.close()

@@ -107,11 +107,18 @@ def busybox(name: str, script: str, **fields: Any) -> dict[str, Any]:
 SLEEP = "while true; do sleep 0.1; done"
 
 
+async def somebody_else_moves(node: RealNode, uid: str, pod_cgroup: str, cpus: CpuSet) -> None:
+    """Write a container's cpuset, as a stranger does."""
+    identity = node.container(uid)["containerID"].rpartition("/")[2]
+    cgroups.file(f"{pod_cgroup}/{identity}", "cpuset.cpus").write_text(str(cpus))
+
+
 @pytest.mark.proves("exclusive-cpus", "pod-cgroups")
 async def test_a_guaranteed_pod_owns_its_cpus_and_the_kernel_says_so(containerd: Containerd, tmp_path: Path) -> None:
     online = read_machine(Path("/sys")).online
     reserved = CpuSet.of(online.first())
-    async with real_node(containerd, tmp_path, cpu_manager_policy="static", reserved_cpus=reserved) as node:
+    settings = {"cpu_manager_policy": "static", "reserved_cpus": reserved, "relist_seconds": 1.0}
+    async with real_node(containerd, tmp_path, **settings) as node:
         shared = node.pods.set(pod("shared", busybox("main", SLEEP), hostNetwork=True))
         await node.running(shared)
         assert await node.cpus(shared) == online
@@ -125,6 +132,13 @@ async def test_a_guaranteed_pod_owns_its_cpus_and_the_kernel_says_so(containerd:
         assert cgroups.value(pod_cgroup, "cpu.quota") == "-1"  # it owns its CPU
         assert cgroups.value(pod_cgroup, "memory.limit") == str(64 << 20)
         assert await node.cpus(shared) == online - owned
+        await somebody_else_moves(node, shared, f"{containerd.cgroup_parent}/kubepods/besteffort/pod{shared}", online)
+
+        async def left_again() -> bool:
+            return await node.cpus(shared) == online - owned
+
+        await until("it is moved off what is owned", left_again)
+        assert node.agent.books.counts["cpuset_cpus"] == 1
         await node.gone(owner)
 
         async def widened() -> bool:

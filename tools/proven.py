@@ -2,7 +2,7 @@
 
 A test that proves a feature says so: `@pytest.mark.proves("exclusive-cpus")`, or in its module's `pytestmark`. Where it
 proves it follows from where it runs: in tests/vm on a booted machine, with the mark `containerd` on this machine's
-cgroups, beside a stock kubelet where it is marked so, else on the simulated runtime. A test that runs in several
+cgroups, beside an unmodified kubelet where it imports one, else on the simulated runtime. A test that runs in several
 homes names them (`on=("simulated", "v1")`). A test that is expected to fail proves nothing: it is listed as not so yet.
 """
 
@@ -12,6 +12,8 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tools.vm.machines import NOT_SHOWN
 
 Table = Callable[[list[str], list[list[str]]], str]
 
@@ -37,6 +39,8 @@ FEATURES = {
     "qrm-pools": "QRM: pools by role, dedicated cores, changes of running pods",
     "cci-claims": "CCI: claims for cores of one's own",
 }
+KUBELET = "tests.stock.kubelet"
+"""Who runs an unmodified kubelet imports it."""
 PLACES = {
     "simulated": "simulated",
     "v1": "cgroup v1",
@@ -61,27 +65,16 @@ class WrongMark(Exception):
 
 def proofs(tests: Path) -> list[Proof]:
     """Every proof that the tests claim."""
-    guests = set(_guest_files(tests))
     found: list[Proof] = []
     for path in sorted(tests.rglob("test_*.py")):
         text = path.read_text()
         if "proves(" in text:
             name = path.relative_to(tests.parent).as_posix()
-            found += _proofs_in(name, ast.parse(text), also_in_guest=name in guests)
+            found += _proofs_in(name, ast.parse(text))
     return found
 
 
-def _guest_files(tests: Path) -> list[str]:
-    """The files of tests that tests/vm runs inside a guest as they are."""
-    path = tests / "vm" / "test_tier.py"
-    if path.exists():
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FILES":
-                return list(ast.literal_eval(node.value))
-    return []
-
-
-def _proofs_in(file: str, tree: ast.Module, *, also_in_guest: bool) -> Iterator[Proof]:
+def _proofs_in(file: str, tree: ast.Module) -> Iterator[Proof]:
     of_module = [mark for node in tree.body if isinstance(node, ast.Assign) for mark in _module_marks(node)]
     for node in tree.body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith("test_"):
@@ -92,7 +85,7 @@ def _proofs_in(file: str, tree: ast.Module, *, also_in_guest: bool) -> Iterator[
         for name, call in marks:
             if name != "proves" or call is None:
                 continue
-            places = _words(call, "on") or _places(file, names, also_in_guest)
+            places = _words(call, "on") or [_place(file, names, tree)]
             for feature in (str(ast.literal_eval(word)) for word in call.args):
                 for place in places:
                     if feature not in FEATURES or place not in PLACES:
@@ -100,14 +93,14 @@ def _proofs_in(file: str, tree: ast.Module, *, also_in_guest: bool) -> Iterator[
                     yield Proof(feature, place, f"{file}::{node.name}", not_yet)
 
 
-def _places(file: str, marks: Iterable[str], also_in_guest: bool) -> list[str]:
+def _place(file: str, marks: Iterable[str], tree: ast.Module) -> str:
     if file.startswith("tests/vm/"):
-        return ["v2"]
-    if "stock" in marks:
-        return ["stock"]
-    if "containerd" in marks:
-        return ["v1", "v2"] if also_in_guest else ["v1"]
-    return ["simulated"]
+        return "v2"
+    if any(isinstance(node, ast.ImportFrom) and node.module == KUBELET for node in tree.body):
+        return "stock"
+    if file.startswith("tests/stock/"):
+        raise WrongMark(f"{file}: no kubelet runs there (it does not import {KUBELET}): say `on=`")
+    return "v1" if "containerd" in marks else "simulated"
 
 
 def _module_marks(node: ast.Assign) -> Iterator[tuple[str, ast.Call | None]]:
@@ -151,6 +144,8 @@ def _details(found: list[Proof]) -> Iterator[str]:
     if waiting:
         lines = "\n".join(f"- `{one.feature}`, {PLACES[one.place]}: {one.not_yet} (`{one.test}`)" for one in waiting)
         yield f"## Not so yet\n\nThese tests are expected to fail, and the day they pass they say so.\n\n{lines}"
+    shown = "\n".join(f"- {what}: {why}" for what, why in NOT_SHOWN.items())
+    yield f"## What no booted machine shows\n\n{shown}"
     yield "## The tests"
     for feature in FEATURES:
         tests = sorted({one.test for one in found if one.feature == feature and not one.not_yet})

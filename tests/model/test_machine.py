@@ -178,6 +178,7 @@ def test_sysfs_of_a_two_socket_machine_with_a_memory_only_node(tmp_path: Path) -
     ]
 
 
+@pytest.mark.proves("discovery")
 def test_a_nic_is_where_the_device_above_it_is(tmp_path: Path) -> None:
     """A virtio interface is the child of a PCI device, which alone knows its NUMA node."""
     write(
@@ -197,6 +198,7 @@ def test_a_nic_is_where_the_device_above_it_is(tmp_path: Path) -> None:
     assert [(one.name, one.numa) for one in read_machine(tmp_path).devices] == [("eth0", 1)]
 
 
+@pytest.mark.proves("discovery")
 @pytest.mark.parametrize(
     "hint",
     [

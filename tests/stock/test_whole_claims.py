@@ -63,6 +63,7 @@ def test_cores_are_published_with_what_selectors_ask_of(cluster: Claims) -> None
     assert first["attributes"]["kind"] == {"string": "performance"}
 
 
+@pytest.mark.proves("cci-claims", "exclusive-cpus")
 def test_a_claim_gets_cores_and_others_leave_them(cluster: Claims) -> None:
     cluster.pod("plain", {})
     everything = cluster.cpus("plain")
@@ -82,6 +83,7 @@ def test_a_claim_gets_cores_and_others_leave_them(cluster: Claims) -> None:
     assert cluster.cpus("late") == left
 
 
+@pytest.mark.proves("cci-claims", "restart")
 def test_a_restart_keeps_claims(cluster: Claims) -> None:
     own, left = cluster.where("solver"), cluster.cpus("plain")
     cluster.agent.close()

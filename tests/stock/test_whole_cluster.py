@@ -45,6 +45,7 @@ def cluster() -> Iterator[Whole]:
         made.kubectl("delete", "pods", "--all", "-n", "team", "--now")
 
 
+@pytest.mark.proves("class-blockio", "class-cpu")
 def test_a_class_is_asked_for_counted_and_done(cluster: Whole) -> None:
     def judged() -> bool:
         cluster.kubectl("delete", "pod", "one", "-n", "team", "--ignore-not-found", "--now")

@@ -68,6 +68,7 @@ def cluster() -> Iterator[Pools]:
         made.kubectl("delete", "pods", "--all", "-n", "team", "--now")
 
 
+@pytest.mark.proves("qrm-pools")
 def test_pools_move_running_pods(cluster: Pools) -> None:
     cluster.pod("web", WEB, HALF)
     cluster.pod("other", {}, HALF)
@@ -82,6 +83,7 @@ def test_pools_move_running_pods(cluster: Pools) -> None:
     assert "ResourcePluginsReady" in cluster.run(f"kubeqos describe node {NODE}")
 
 
+@pytest.mark.proves("qrm-pools", "restart")
 def test_what_was_decided_outlives_the_agent(cluster: Pools) -> None:
     cluster.agent.close()
     cluster.agent = ExitStack()
@@ -93,6 +95,7 @@ def test_what_was_decided_outlives_the_agent(cluster: Pools) -> None:
     cluster.eventually("web is moved", lambda: cluster.cpus("web") == "0")
 
 
+@pytest.mark.proves("qrm-pools", "exclusive-cpus")
 def test_who_asks_for_cores_of_its_own_is_told_why_it_waits_and_gets_them(cluster: Pools) -> None:
     cluster.kubectl("delete", "pod", "other", "web", "-n", "team", "--now")
     cluster.pod("plain", {})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tools.vm import __main__, backports, images
-from tools.vm.machines import MACHINES, Machine
+from tools.vm.machines import MACHINES, NOT_SHOWN, Machine
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda machine: str(machine.name))
@@ -35,6 +35,16 @@ def test_without_root_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "needs root" in (images.missing() or "")
 
 
+@pytest.mark.parametrize(
+    ("program", "package"), [("qemu-system-x86_64", "qemu-system-x86"), ("debootstrap", "debootstrap")]
+)
+def test_without_a_program_its_package_is_named(monkeypatch: pytest.MonkeyPatch, program: str, package: str) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda name: None if name == program else f"/usr/bin/{name}")
+    monkeypatch.setattr(images, "kernel", lambda: "6.1.0-1-cloud-amd64")
+    assert images.missing() == f"not installed: {package} (Debian packages)"
+
+
 def test_modules_of_a_newer_kernel_come_after_what_they_need() -> None:
     dependencies = """\
 kernel/fs/overlayfs/overlay.ko.xz:
@@ -53,4 +63,4 @@ def test_the_table_says_what_no_machine_shows(
     assert __main__.main() == 2
     said = capsys.readouterr().out
     assert all(name in said for name in MACHINES)
-    assert "efficiency cores: no qemu to date shows CPUID leaf 0x1A" in said
+    assert all(f"{what}: {why}" in said for what, why in NOT_SHOWN.items())

@@ -110,6 +110,8 @@ MACHINES = {
     )
 }
 NOT_SHOWN = {
-    "performance and efficiency cores": "no qemu to date shows CPUID leaf 0x1A, so a guest cannot tell its cores apart",
+    "performance and efficiency cores": "no qemu to date shows CPUID leaf 0x1A, so a guest cannot tell its cores "
+    "apart; that they are found is shown on a written tree of sysfs "
+    "(`tests/model/test_machine.py::test_sysfs_tells_efficiency_cores_of_intel_and_arm`)",
 }
-"""Machines that nobody can boot here, and why; `python -m tools.vm` lists them beside the others."""
+"""Machines that nobody can boot, and why; listed by `python -m tools.vm` and in docs/reference/proven-on.md."""

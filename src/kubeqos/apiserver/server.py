@@ -25,6 +25,7 @@ from kubeqos.apiserver.registry.bootstrap import bootstrap
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.eventexpiry import expire_events
 from kubeqos.apiserver.registry.expiry import Expiry
+from kubeqos.apiserver.registry.ownservice import OwnService, advertised
 from kubeqos.apiserver.registry.subresources import Subresources
 from kubeqos.apiserver.watch.watcher import Watching
 from kubeqos.apiserver.webhooks.hooked import HookedWrites
@@ -108,6 +109,8 @@ class ApiServer:
             Decisions(self.decisions, self.access),
             self.audit,
         )
+        self.own: OwnService | None = None
+        """Kept where somebody can connect."""
         self._register_metrics()
 
     def _register_metrics(self) -> None:
@@ -154,12 +157,13 @@ class ApiServer:
             what = f"cannot use the data directory: {error.strerror}"
             raise StateError(what, where=str(settings.data_dir), remedy="pass another with --data-dir") from error
         listener = listen(settings.host, settings.port)
-        host, port = listener.getsockname()[:2]
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # "every address" is none to connect to
+        listens, port = listener.getsockname()[:2]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listens, listens)  # "every address" is none to connect to
         pki = Pki(settings.data_dir / "pki")
         store = Store.open(settings.data_dir / "kubeqos.db")
         server = cls(settings, store, pki)
         server.application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        server.own = OwnService(server.core, advertised(listens), port, settings.service_range)
         async with server.running():
             write_kubeconfig(
                 server.kubeconfig,
@@ -176,6 +180,8 @@ class ApiServer:
     async def running(self) -> AsyncIterator[None]:
         """Everything but the sockets: first objects, what works in the background, and an orderly end."""
         await bootstrap(self.core, self.pki.ca_pem.decode(), self.settings.definitions)
+        if self.own is not None:
+            await self.own.keep()
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(follow_policy(self.store, self.policy, self._policy_at)),
@@ -185,6 +191,8 @@ class ApiServer:
                 tasks.create_task(expire_events(self.store, self.core.clock)),
                 tasks.create_task(self.decisions.run()),
             ]
+            if self.own is not None:
+                background.append(tasks.create_task(self.own.run()))
             try:
                 yield
             finally:

@@ -59,6 +59,9 @@ CONTAINER_POLICY_ANNOTATION: Final = "cci.resources.alpha.kubernetes.io/containe
 
 WEBSOCKETS_FEATURE = "ExtendWebSocketsToKubelet"
 """What a Node declares in its status that takes streams by WebSocket; every other takes them by SPDY."""
+RESIZE_FEATURES = ("InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers")
+"""What a Node declares that resizes pods as a whole and their init containers; a kube-apiserver asks before it lets one
+be resized."""
 REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
 """Which revision of a Deployment a ReplicaSet is; on the Deployment, which one it is at."""
 TEMPLATE_HASH_LABEL = "pod-template-hash"

@@ -27,6 +27,7 @@ from kubeqos.model.annotations.wellknown import (
     DRIVERS_ANNOTATION,
     MACHINE_ANNOTATION,
     PROFILE_LABEL,
+    RESIZE_FEATURES,
     TOPOLOGY_ANNOTATION,
     WEBSOCKETS_FEATURE,
 )
@@ -107,8 +108,9 @@ def runtime_problem(status: cri.RuntimeStatus) -> str:
 
 
 def serving(port: int) -> dict[str, Any]:
-    """Where the agent answers, and that it takes streams by WebSocket."""
-    return {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}, "declaredFeatures": [WEBSOCKETS_FEATURE]}
+    """Where the agent answers, and what it can do that not every node can: streams by WebSocket, resizes."""
+    features = sorted([WEBSOCKETS_FEATURE, *RESIZE_FEATURES])
+    return {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}, "declaredFeatures": features}
 
 
 def capacity(machine: Machine, settings: NodeSettings, extra: Iterable[NodeResource] = ()) -> ResourceList:

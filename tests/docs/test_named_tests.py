@@ -11,7 +11,9 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-NAMED = re.compile(r"`((?:tests/)?(?:[\w/]+/)?(?:test_\w+\.py)?)::(test_\w+)(…?)`|`(tests/[\w/]+(?:\.py)?)`")
+NAMED = re.compile(
+    r"`((?:tests/)?(?:[\w/]+/)?(?:test_\w+\.py)?)::((?:Test\w+::)?test_\w+)(…?)`|`(tests/[\w/]+(?:\.py)?)`"
+)
 
 
 def named(page: Path) -> list[tuple[str, str, bool]]:
@@ -25,8 +27,14 @@ def named(page: Path) -> list[tuple[str, str, bool]]:
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
-    tree = ast.parse(path.read_text())
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    """Tests of a file; those of a class with its name before theirs."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+    return frozenset(found)
 
 
 def where(page: Path, file: str) -> Path | None:
@@ -64,3 +72,30 @@ def test_every_statement_of_a_proposal_has_a_row_with_a_test(page: str, letter: 
     assert [row.split("|")[1].strip() for row in rows] == [f"{letter}{number:02}" for number in range(1, count + 1)]
     for row in rows:
         assert NAMED.search(row.split("|")[3]), row
+
+
+KEP_3008 = """
+Summary; Motivation; Goals; Non-Goals; Implementation phases; Phase 1; Future work; In-place pod vertical scaling;
+Access control; Scheduler improvements; Kubelet-initiated pod eviction; Default and limits; Cluster autoscaler;
+API objects for resources and classes; Proposal; User Stories; Possible future scenarios; Notes/Constraints/Caveats;
+Risks and Mitigations; Design Details; CRI API; Implicit defaults; ContainerConfig; UpdateContainerResourcesRequest;
+PodSandboxConfig; PodSandboxStatus; ContainerStatus; RuntimeStatus; Kubernetes API; PodSpec; PodStatus; NodeStatus;
+Consts; Kubelet; API server; Scheduler; Kubectl; Container runtimes; Test Plan; Graduation Criteria; Beta; GA;
+Upgrade / Downgrade Strategy; Version Skew Strategy; Production Readiness Review Questionnaire;
+Feature Enablement and Rollback; Rollout, Upgrade and Rollback Planning; Monitoring Requirements; Dependencies;
+Scalability; Troubleshooting; Implementation History; Drawbacks; Alternatives; Infrastructure Needed
+"""
+"""The proposal's own headings, in its order."""
+
+
+def test_every_section_of_kep_3008_is_walked_and_every_statement_answered() -> None:
+    lines = (ROOT / "docs" / "kep-3008.md").read_text().splitlines()
+    headings = [line.lstrip("#").strip() for line in lines if line.startswith("##")]
+    assert headings == [" ".join(one.split()) for one in KEP_3008.split(";")]
+    rows = [line for line in lines if line.startswith("| ") and not line.startswith("| the proposal says")]
+    assert len(rows) > 100
+    for row in rows:
+        statement, answer = (cell.strip() for cell in row.strip("|").split(" | "))
+        assert statement and len(answer) > 10, row
+        named_in_row = [part for part in answer.split("`")[1::2] if "::" in part or part.startswith("tests/")]
+        assert all(NAMED.fullmatch(f"`{part}`") for part in named_in_row), row  # nothing escapes the check above

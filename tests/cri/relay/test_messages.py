@@ -165,3 +165,33 @@ def test_a_sandbox_is_edited_in_the_same_way():
 )
 def test_where_a_container_runs(info, place):
     assert messages.place_of(info) == place
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "tag"),
+    [
+        # KEP-3008, CRI API. 17 and 18 of `ContainerConfig` mean something else today; Beta's message has no tag there.
+        ("ContainerConfig", "qos_resources", 3008),
+        ("UpdateContainerResourcesRequest", "qos_resources", 5),
+        ("PodSandboxConfig", "qos_resources", 10),
+        ("PodSandboxStatus", "qos_resources", 10),
+        ("ContainerResources", "qos_resources", 3),
+        ("RuntimeStatus", "resources", 2),
+        ("UpdatePodSandboxResourcesRequest", "qos_resources", 3008),
+        ("ResourcesInfo", "pod_qos_resources", 1),
+        ("ResourcesInfo", "container_qos_resources", 2),
+        ("QOSResourceInfo", "name", 1),
+        ("QOSResourceInfo", "mutable", 2),
+        ("QOSResourceInfo", "classes", 3),
+        ("QOSResourceClassInfo", "name", 1),
+        ("QOSResourceClassInfo", "capacity", 2),
+        ("ContainerQOSResource", "name", 1),
+        ("ContainerQOSResource", "class", 2),
+        ("PodQOSResource", "name", 1),
+        ("PodQOSResource", "class", 2),
+    ],
+)
+def test_fields_and_tags_are_those_of_the_proposal(message: str, field: str, tag: int) -> None:
+    fields = cri.StatusResponse.DESCRIPTOR.fields_by_name["status"].message_type.file.pool
+    described = fields.FindMessageTypeByName(f"runtime.v1.{message}")
+    assert described.fields_by_name[field].number == tag

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
 from kubeqos.cri.runtime import PROVIDERS_READY, class_of
 from kubeqos.errors import RemoteError
+from kubeqos.gates import FeatureGates
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import kep80, laptop8, regular
 from kubeqos.plugins.managers import AdmittedPod, Grant, NodeResource, Refusal
@@ -141,6 +143,8 @@ async def test_the_metrics_that_the_proposal_names(tmp_path: Path) -> None:
         node.runtime.set_offers(())  # the runtime forgets its classes before the node hears of it
         await node.start(pod("b", classed(rdt="gold")))
         assert 'kubelet_started_containers_errors_total{code="CreateContainerError"} 1.0' in await node.metrics()
+        [told] = [message for reason, message in node.events if reason == "Failed"]
+        assert told.startswith("Error: class 'gold' of QoS resource 'rdt'")
 
 
 async def test_a_full_class_refuses_and_takes_again_when_freed(tmp_path: Path) -> None:
@@ -160,11 +164,31 @@ async def test_an_unknown_class_is_refused_with_the_gate_on_and_ignored_with_it_
     async with World(tmp_path / "on", offers=OFFERS) as node:
         uid = await node.start(pod("web", classed(rdt="platinum")))
         assert node.status(uid)["message"] == "Pod was rejected: QoS class rdt=platinum not available"
-    from kubeqos.gates import FeatureGates
-
     async with World(tmp_path / "off", offers=OFFERS, gates=FeatureGates.default()) as node:
         uid = await node.start(pod("web", classed(rdt="platinum")))
         assert node.status(uid)["phase"] == "Running"
+
+
+async def test_who_runs_is_not_touched_when_the_feature_goes_and_comes_back(tmp_path: Path) -> None:
+    """KEP-3008, Feature Enablement and Rollback."""
+    async with World(tmp_path, offers=OFFERS) as node:
+        on, uid = node.settings.gates, await node.start(pod("before", classed(rdt="gold")))
+        first = node.container(uid)["containerID"]
+        await node.halt()
+        node.settings = replace(node.settings, gates=FeatureGates.default())
+        await node.boot()
+        await node.advance(15)
+        assert (node.status(uid)["phase"], node.container(uid)["containerID"]) == ("Running", first)
+        between = await node.start(pod("between", classed(rdt="gold")))
+        assert node.status(between)["phase"] == "Running"
+        asked = [one.classes.get("rdt") for one in node.runtime.core.containers.values()]
+        assert asked == ["gold", None], "what was asked for is not passed on while the feature is off"
+        await node.halt()
+        node.settings = replace(node.settings, gates=on)
+        await node.boot()
+        await node.advance(15)
+        assert node.container(uid)["containerID"] == first and node.container(uid)["restartCount"] == 0
+        assert {"name": "rdt", "class": "gold"} in node.container(uid)["qosResources"]
 
 
 async def test_defaults_in_status_follow_the_runtime(tmp_path: Path) -> None:

@@ -91,6 +91,23 @@ def test_a_class_with_capacity_counts_pods(cluster: Offline) -> None:
     assert cluster.apply(networked("d", "normal")).ok
 
 
+def test_scopes_say_whose_classes_a_quota_counts_and_all_that_match_must_agree(cluster: Offline) -> None:
+    listed = {"pod": [{"name": "network", "classes": [{"name": "normal", "capacity": 1}]}]}
+    cluster.apply(quota("idle", scopes=["BestEffort"], qosResources=listed))
+    cluster.apply(quota("all", qosResources={"pod": [{"name": "network", "classes": [{"name": "normal"}]}]}))
+
+    def asks(name: str, **resources: Raw) -> Raw:
+        raw = pod(name, container("c", **resources))
+        return {**raw, "spec": with_classes(raw["spec"], network="normal")}
+
+    assert cluster.apply(asks("busy", requests={"cpu": "1"})).ok, "not in the scope"
+    assert cluster.apply(asks("idle")).ok
+    assert "exceeded quota: idle" in why(cluster.apply(asks("late")))
+    assert cluster.apply(asks("busier", requests={"cpu": "1"})).ok
+    raw = pod("other", container("c", requests={"cpu": "1"}))
+    assert "failed quota: all" in why(cluster.apply({**raw, "spec": with_classes(raw["spec"], network="fast")}))
+
+
 def test_what_is_not_listed_is_forbidden(cluster: Offline) -> None:
     cluster.apply(CONSTRAINTS)
     assert why(cluster.apply(networked("a", "high"))) == (

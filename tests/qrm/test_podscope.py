@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.hardware.named import kep80
+from kubeqos.node.api.sources import LocalPods
 from kubeqos.plugins.managers import Refusal
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reports import container_resources
@@ -237,3 +239,35 @@ async def test_each_resource_is_allocated_under_its_own_hint(folder: Path) -> No
         await until("asked again", lambda: len(nic.asked) == 2)
     assert [one.hint for one in cpu.asked] == [NUMA_0]
     assert [one.hint for one in nic.asked] == [both, both]
+
+
+async def test_another_scope_after_a_restart_moves_nobody_and_books_nothing_twice(folder: Path) -> None:
+    """Scope `pod`, then `container`, then `pod` again: who runs keeps what it has, who comes gets what is left."""
+    given: dict[tuple[str, str], str] = {}
+
+    def next_four(request: Request) -> Allocation:
+        first = 4 * len(given)
+        key = request.pod_uid, request.container
+        return cpus(given.setdefault(key, f"{first}-{first + 3}"), request.quantity, exclusive=True)
+
+    plugin, runtime = OfPods("cpu", next_four), SimulatedRuntime(kep80(), logs=False)
+    started: list[str] = []
+    pods = LocalPods()
+    seen: dict[tuple[str, str], str] = {}
+    async with running(plugin, Options(folder / "r")):
+        for number, scope in enumerate((Scope.POD, Scope.CONTAINER, Scope.POD)):
+            async with qrm_node(folder, kep80(), scope=scope, runtime=runtime, pods=pods) as node:
+                await node.plugins("cpu")
+                both = [container("a", cpu="2"), container("b", cpu="2")]
+                started.append(uid := pods.set(pod_of(f"p{number}", both)))
+                await until("both run", lambda uid=uid: len(node._containers(uid)) == 2 and node.running(uid))
+                await node.manager.reconcile()
+                now = {(uid, name): str(node.resources(uid, name)["cpuset_cpus"]) for uid in started for name in "ab"}
+                assert {key: now[key] for key in seen} == seen, "nobody is moved"
+                seen = now
+                owned = {uid: {now[uid, "a"], now[uid, "b"]} for uid, _ in now}
+                everybody = [text for sets in owned.values() for text in sets]
+                assert len(everybody) == len(set(everybody)), "what one pod has is no other's"
+                assert node.agent.validate() == [] and node.manager.allocations.validate() == []
+    assert [len({seen[f"uid-p{n}", name] for name in "ab"}) for n in range(3)] == [1, 2, 1]
+    await runtime.close()

@@ -252,6 +252,7 @@ class CciManager:
 
     async def release(self, pod_uid: str) -> None:
         """The pod's containers are gone: drivers first, then the store, then everybody else may widen."""
+        self.store.withheld_for = {key: cpus for key, cpus in self.store.withheld_for.items() if key[0] != pod_uid}
         entries = self.store.of_pod(pod_uid)
         if not entries:
             return
@@ -336,6 +337,11 @@ class CciManager:
         self.store.add_resource(found)
         self._save()
         return True
+
+    def withhold(self, container: ContainerRef, cpus: CpuSet) -> None:
+        """Give these to nobody until the container's pod is released: it owns them by a manager that is turned off."""
+        if (key := (container.pod_uid, container.name)) not in self.store.entries or self.store.entries[key].standard:
+            self.store.withheld_for[key] = cpus
 
     def node_resources(self) -> Sequence[NodeResource]:
         """The CPUs that the scheduler may count on.

@@ -47,6 +47,8 @@ class Store(Holdings):
         self.departures: list[Departure] = []
         self.reservations: dict[Key, CpuSet] = {}
         """CPUs that drivers have given to containers which are still being admitted; nobody else may have them."""
+        self.withheld_for: dict[Key, CpuSet] = {}
+        """CPUs that containers own by a manager which this node no longer has."""
         self._dumped: dict[Key, tuple[StoredContainer, dict[str, Any]]] = {}
 
     def add_resource(self, entry: StoredContainer) -> None:
@@ -59,7 +61,8 @@ class Store(Holdings):
         return self.entries.pop(key, None)
 
     def withheld(self) -> CpuSet:
-        return union(chain((one.cpus for one in self.departures), self.reservations.values()))
+        departed = (one.cpus for one in self.departures)
+        return union(chain(departed, self.reservations.values(), self.withheld_for.values()))
 
     def of_pod(self, pod: str) -> list[StoredContainer]:
         return [entry for entry in self.entries.values() if entry.pod == pod]

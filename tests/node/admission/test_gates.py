@@ -12,7 +12,7 @@ from kubeqos.node.admission.fit import NodeFit
 from kubeqos.node.admission.ledger import FileLedger
 from kubeqos.node.admission.managers.cpu import CpuManager
 from kubeqos.node.admission.transaction import Admission
-from kubeqos.plugins.managers import AdmittedPod, ContainerRef, LiveContainer
+from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, LiveContainer
 from kubeqos.qrm.asking import Placement
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.messages import Allocation
@@ -115,3 +115,60 @@ async def test_plugins_off_and_on_leave_no_double_booking(tmp_path: Path) -> Non
     await third.admission.restore({one.uid: one for one in (owner, later)}, {})
     assert again.allocations.owned() == cpus("0,4") and third.cpus(owner) == cpus("0,4")
     assert third.admission.validate() == []
+
+
+async def test_claims_are_kept_where_nobody_hands_out_cpus(tmp_path: Path) -> None:
+    """The gate is off and the CPU manager's policy is none: everybody else is kept off what was promised."""
+    owner, later = pod("owner", exclusive(2)), guaranteed("later", "2")
+    first = Life(tmp_path, compute(tmp_path))
+    assert await first.admission.admit(owner) is None
+    own = first.cpus(owner)
+    second = Life(tmp_path)
+    await second.admission.restore({owner.uid: owner}, first.live(owner))
+    assert await second.admission.admit(later) is None
+    assert second.cpus(owner) == own, "also when its container starts again"
+    assert second.cpus(later) == MACHINE.online - MACHINE.touched_cores(own)
+    await second.admission.release(owner.uid)
+    [(ref, _)] = later.containers()
+    assert "cpuset_cpus" not in second.admission.grant(ref).properties
+    assert FileLedger(tmp_path).load().managers.keys() == {"cci"}
+
+
+async def test_claims_are_kept_from_resource_plugins(tmp_path: Path) -> None:
+    """A plugin knows nothing of them: what it shares is cut, what it gives to one alone is refused for now."""
+    owner, later = pod("owner", exclusive(2)), guaranteed("later", "2")
+    first = Life(tmp_path, compute(tmp_path))
+    assert await first.admission.admit(owner) is None
+    own = first.cpus(owner)
+    qrm = QosResourceManager(machine=MACHINE)
+    second = Life(tmp_path, qrm)
+    await second.admission.restore({owner.uid: owner}, first.live(owner))
+    assert await second.admission.admit(later) is None
+    [(ref, _)] = later.containers()
+    shared = Allocation(property="CpusetCpus", node=True, scalar=True, quantity=8.0, result="0-7")
+    qrm.allocations.put(qrm.allocations.open(ref, Placement()), "cpu", {"cpu": shared})
+    assert second.cpus(later) == cpus("0-7") - MACHINE.touched_cores(own)
+    alone = Grant({"cpuset_cpus": "0-7"}, exclusive=cpus("0-7"))
+    refusal = second.admission._strangers.refuses((later.uid, "main"), alone)
+    assert refusal is not None and refusal.retry
+    assert "are still owned by pods of a manager that is turned off" in refusal.message
+    await second.admission.release(owner.uid)
+    assert second.admission._strangers.refuses((later.uid, "main"), alone) is None
+
+
+async def test_what_plugins_gave_is_kept_from_claims(tmp_path: Path) -> None:
+    owner, wants = guaranteed("owner", "2"), pod("wants", exclusive(2))
+    [(ref, _)] = owner.containers()
+    qrm = QosResourceManager(machine=MACHINE)
+    first = Life(tmp_path, qrm)
+    assert await first.admission.admit(owner) is None
+    own = Allocation(property="CpusetCpus", node=True, scalar=True, quantity=2.0, result="0,4", exclusive=True)
+    assert qrm.allocations.put(qrm.allocations.open(ref, Placement()), "cpu", {"cpu": own}) is None
+    await first.admission.recorded()
+    second = Life(tmp_path, compute(tmp_path))
+    await second.admission.restore({owner.uid: owner}, first.live(owner))
+    assert await second.admission.admit(wants) is None
+    assert second.cpus(owner) == cpus("0,4") and not second.cpus(wants) & cpus("0,4")
+    assert second.admission.validate() == []
+    await second.admission.release(owner.uid)
+    assert await second.admission.admit(pod("large", exclusive(2))) is None, "they are free again"

@@ -21,7 +21,7 @@ from kubeqos.node.admission.fit import NodeFit, Occupancy, Occupant, occupant_of
 from kubeqos.node.admission.grants import Conflict, all_beside, beside, combine
 from kubeqos.node.admission.ledger import LedgerEntry, NodeLedger, Restored
 from kubeqos.node.admission.managers import Adopts, OffersForPods, Resizes, Settles
-from kubeqos.node.admission.managers.strangers import make_way
+from kubeqos.node.admission.managers.strangers import Strangers
 from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.pod.effects import Allocation, Shortage
 from kubeqos.node.pod.preemption import is_critical
@@ -80,8 +80,7 @@ class Admission:
         self._askers = tuple(manager for manager in self.managers if isinstance(manager, AsksPeers))
         self._placers = tuple(manager for manager in self.managers if isinstance(manager, PlacesOnCpus))
         self._keepers = tuple(manager for manager in self.managers if isinstance(manager, ServesClaims))
-        self._strangers: dict[str, Any] = {}
-        """What managers of an earlier life knew that this one does not have."""
+        self._strangers = Strangers(machine)
         self._storing = asyncio.Lock()
         self._changes = self._stored = 0
         self._joined: dict[ContainerKey, tuple[Given, Grant | Conflict]] = {}
@@ -268,11 +267,11 @@ class Admission:
         """Grants of one container as one; what several managers gave is put together when it changes, not each time."""
         given = [one for one in given if one[1] is not NOTHING]
         if len(given) <= 1:
-            return given[0][1] if given else NOTHING
+            return self._strangers.apart(key, given[0][1] if given else NOTHING)
         known = self._joined.get(key)
         if known is None or known[0] != given:
             known = self._joined[key] = given, combine(given)
-        return known[1]
+        return known[1] if isinstance(known[1], Conflict) else self._strangers.apart(key, known[1])
 
     def unthrottled(self) -> set[str]:
         """Pods with a container whose CPUs are all its own."""
@@ -358,9 +357,11 @@ class Admission:
             for name, grant in given.items():
                 grants[name].append((manager.name, grant))
         for name, found in grants.items():
-            conflict = combine(found)
-            if isinstance(conflict, Conflict):
-                return Refusal(UNEXPECTED, f"container {name}: managers contradict each other: {conflict}")
+            together = combine(found)
+            if isinstance(together, Conflict):
+                return Refusal(UNEXPECTED, f"container {name}: managers contradict each other: {together}")
+            if (refusal := self._strangers.refuses((pod.uid, name), together)) is not None:
+                return refusal
         return None
 
     async def _ask(
@@ -401,6 +402,7 @@ class Admission:
         self.entries.pop(uid, None)
         self._adopted.discard(uid)
         self._held.pods.pop(uid, None)
+        self._strangers.forget(uid)
         everywhere = {(manager.name, uid) for manager in self.managers}
         self._unreleased |= everywhere
         self._releasing |= everywhere
@@ -447,7 +449,7 @@ class Admission:
             if self._stored >= mine:
                 return
             covers = self._changes
-            states = self._strangers | {manager.name: manager.save() for manager in self.managers}
+            states = self._strangers.states | {manager.name: manager.save() for manager in self.managers}
             await self._ledger.save(self.entries, states, self._held.reserved.keys() - self.entries.keys())
             self._stored = covers
 
@@ -471,7 +473,7 @@ class Admission:
         for uid in cut_short:
             await self._undo(uid)
         out.repairs += self._adopt(pods, live)
-        self._strangers = make_way(self.managers, loaded.managers, live)
+        self._strangers.take_over(self.managers, loaded.managers, live)
         return out
 
     def _adopt(self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, LiveContainer]) -> list[str]:

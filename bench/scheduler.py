@@ -13,7 +13,8 @@ from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.shape import Shape, compile_shape
-from kubeqos.scheduler.core import Bind, Scheduler
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.effects import Bind
 
 CLASSES = [{"name": "rdt", "classes": [{"name": "gold", "capacity": 3}, {"name": "bronze"}]}]
 

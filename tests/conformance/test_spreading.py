@@ -12,7 +12,8 @@ import pytest
 
 from kubeqos.codec import encode_json
 from kubeqos.model.objects import LabelSelectorView
-from kubeqos.scheduler.core import Bind, Scheduler
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.effects import Bind
 from tests.conformance.record_spreading import pod_of
 from tests.conformance.recorded import cases
 

@@ -419,5 +419,5 @@ class TestExplanations:
         by_pods = set(FILTERS) - set(STANDING)
         assert by_pods == {
             *("NodePorts", "NodeResourcesFit", "QOSResources", "ResourcePools", "NUMATopology", "ComputeFit"),
-            *("PodTopologySpread", "InterPodAffinity"),
+            *("VolumeRestrictions", "NodeVolumeLimits", "PodTopologySpread", "InterPodAffinity"),
         }

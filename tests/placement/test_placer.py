@@ -22,7 +22,8 @@ from kubeqos.placement.findings import COMPANY, Finding
 from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.rows import EVERY_ROW, ManyRows, OneRow
-from kubeqos.placement.shape import Shape, compile_shape
+from kubeqos.placement.shape import Shape, compile_shape, with_volumes
+from kubeqos.placement.storage.needs import VolumeNeed
 from kubeqos.scheduler.reading import node_facts
 from tests.placement.playbook import World, classes, given, node, pod
 from tests.placement.strategies import nodes, pods
@@ -181,6 +182,7 @@ class TestOneRowAndMany:
         told = msgspec.structs.replace(divided(), compute=ComputeSummary())
         world = given(replace(node("a", container_classes=offered, topology=told), machine=laptop8()))
         busy = world.shape(pod(cpu="1", memory="1Mi", limits=True, uses={"rdt": "gold"}, ports=[{"hostPort": 1}]))
+        busy = with_volumes(busy, VolumeNeed(once=("default/c",), attached=(("default/c", "csi"),)))
         assert {name: len(list(checks(world.cluster, busy))) > 0 for name, checks in COUNTED.items()} == dict.fromkeys(
             COUNTED, True
         )

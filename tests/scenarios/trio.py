@@ -17,7 +17,8 @@ from kubeqos.cri.simulated.state import State
 from kubeqos.gates import FeatureGates
 from kubeqos.node.api import nodestatus
 from kubeqos.rules.offline import Answer, Offline
-from kubeqos.scheduler.core import Bind, Scheduler
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.effects import Bind
 from tests.node.world import World
 
 GATES = FeatureGates.parse("QOSResources=true")

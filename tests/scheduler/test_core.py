@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from kubeqos.codec import encode_json
-from kubeqos.scheduler.core import Bind, Effect, Evict, PodKey, Report, Scheduler
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.effects import Bind, Effect, Evict, PodKey, Report
 from tests.placement.strategies import nodes, pods
 
 GOLD = {"containerQoSResources": [{"name": "rdt", "classes": [{"name": "gold", "capacity": 1}]}]}

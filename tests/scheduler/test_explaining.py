@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeqos.scheduler.core import Bind, Evict, PodKey, Report
+from kubeqos.scheduler.effects import Bind, Evict, PodKey, Report
 from tests.scheduler.test_core import Story, bound, node, pod
 
 

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from kubeqos.codec import encode_json
 from kubeqos.model.annotations.topologysummary import Division, Rules, TopologySummary, encode_topology
 from kubeqos.model.annotations.wellknown import TOPOLOGY_ANNOTATION
-from kubeqos.scheduler.core import Bind, Report
+from kubeqos.scheduler.effects import Bind, Report
 from kubeqos.scheduler.metrics import Metrics
 from kubeqos.scheduler.refusals import FIRST_PAUSE, LONGEST_PAUSE, NodeBackoffs
 from tests.scheduler.test_core import Story, bound, brief, node, pod

@@ -19,7 +19,8 @@ from kubeqos.codec import encode_json
 from kubeqos.model.objects import ContainerView, PodSpec
 from kubeqos.placement.shape import Shape
 from kubeqos.scheduler.claims import NO_CLAIMS, ClaimState
-from kubeqos.scheduler.core import Bind, PodKey, Scheduler
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.effects import Bind, PodKey
 from kubeqos.scheduler.reading import ENVELOPE, SpecValues
 from kubeqos.scheduler.service import binding_of
 from kubeqos.scheduler.shapes import ShapeMemo

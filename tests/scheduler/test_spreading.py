@@ -9,7 +9,8 @@ from kubeqos.codec import encode_json
 from kubeqos.model.objects import LabelSelectorView, PodView
 from kubeqos.placement.selectors import labels_predicate
 from kubeqos.placement.shape import Shape, compile_shape
-from kubeqos.scheduler.core import Bind, Scheduler
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.effects import Bind
 from kubeqos.scheduler.spreading import DefaultSpreading
 from tests.placement.playbook import pod
 

@@ -6,7 +6,7 @@ tell which rows are stale. The scheduler's loop, the simulator and the extender 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -68,6 +68,12 @@ class Cluster:
         """Rows where a plugin or driver is down."""
         self.kept_off: dict[Hashable, dict[int, str]] = {}
         """What pods ask for → rows that refused such pods lately, and with which reason."""
+        self.claim_users: dict[str, int] = {}
+        """How many pods on nodes mount each PersistentVolumeClaim."""
+        self.claim_drivers: dict[str, str] = {}
+        """Which CSI driver attaches the volume of each claim; kept by `scheduler.storage`."""
+        self.attach_limits: dict[int, Mapping[str, int]] = {}
+        """Rows whose CSI drivers say how many volumes they can attach."""
         self.labels = LabelIndex(rows)
         self.taint_sets = Interner[tuple[Taint, ...]]()
         self.taint_set: Small = np.zeros(rows, dtype=np.int32)
@@ -170,6 +176,18 @@ class Cluster:
             if self.changes_trimmed == trimmed:
                 del self.changes[length:]
 
+    # -- volumes ---------------------------------------------------------------------------------------------------
+
+    def limit_volumes(self, node: str, limits: Mapping[str, int]) -> None:
+        """How many volumes each CSI driver of a node can attach there."""
+        row = self.row_of.get(node)
+        if row is not None and self.attach_limits.get(row, {}) != limits:
+            if limits:
+                self.attach_limits[row] = limits
+            else:
+                del self.attach_limits[row]
+            self._node_changed(row)
+
     # -- nodes that refuse -----------------------------------------------------------------------------------------
 
     def keep_off(self, asks: Hashable, node: str, reason: str) -> None:
@@ -271,6 +289,10 @@ class Cluster:
         if row in self.divided:
             for pool, amount in pool_use(shape, held.facts.topology, held.rules, pod.uid):
                 self.pool_column(pool).used[row] += sign * amount
+        for claim in shape.volume_claims:
+            self.claim_users[claim] = self.claim_users.get(claim, 0) + sign
+            if not self.claim_users[claim]:
+                del self.claim_users[claim]
         if shape.compute is not None:
             (held.claimants.add if sign > 0 else held.claimants.discard)(pod.uid)
         held.changed()
@@ -376,6 +398,7 @@ class Cluster:
         self.aligning.discard(row)
         self.computing.discard(row)
         self.ailing.discard(row)
+        self.attach_limits.pop(row, None)
         self.labels.write(row, {})
         self.taint_set[row] = self.taint_sets.number(())
         self.unschedulable[row] = False

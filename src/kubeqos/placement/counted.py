@@ -7,57 +7,21 @@ as long as no node divides its resources in a new way (`Cluster.divisions`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kubeqos.placement.cluster import LEVELS, Cluster, Column
-from kubeqos.placement.findings import COMPUTE, NUMA, Finding
-from kubeqos.placement.indexes import Ints
+from kubeqos.placement.findings import COMPUTE, NUMA, Check, always
 from kubeqos.placement.published.computing import Answer
 from kubeqos.placement.published.pools import WHOLE, Need, amount_of, pool_need
-from kubeqos.placement.rows import At, ManyRows, Number, OneRow, Truth
+from kubeqos.placement.rows import At, Number, OneRow, Truth
 from kubeqos.placement.shape import ClassNeed, Shape
+from kubeqos.placement.storage.filters import attach_checks, sharing_checks
 from kubeqos.rules.qos.classes import ClassKey, Level, withheld
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.claims.serving import Served
 
 _NATIVE_ORDER = {"cpu": 0, "memory": 1, "ephemeral-storage": 2}
-
-
-def _nothing(_: ManyRows) -> tuple[Ints, ...]:
-    return ()
-
-
-def _never(_: ManyRows) -> bool:
-    return False
-
-
-def _always(_: ManyRows) -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One reason to refuse a row; see `Finding` for what the rest means."""
-
-    refuses: Callable[[At], Truth]
-    text: str | Callable[..., str]
-    told: Callable[[ManyRows], tuple[Ints, ...]] = _nothing
-    """The numbers that the text names."""
-    resolvable: Callable[[ManyRows], Truth] = _never
-    waits_for: Hashable = None
-    comes_by_itself: bool = False
-
-    def finding(self, at: ManyRows) -> Finding:
-        """The check put to many rows."""
-        return Finding(
-            self.refuses(at),
-            self.text,
-            *self.told(at),
-            resolvable=self.resolvable(at),
-            waits_for=self.waits_for,
-            comes_by_itself=self.comes_by_itself,
-        )
 
 
 def has_room(checks: Iterable[Check], at: OneRow) -> bool:
@@ -83,13 +47,13 @@ def port_checks(cluster: Cluster, shape: Shape) -> Iterator[Check]:
         return any(mine.clashes(theirs) for mine in shape.host_ports for theirs in cluster.rows[row].ports)
 
     text = "node(s) didn't have free ports for the requested pod ports"
-    yield Check(lambda at: at.ask(at.read(cluster.alive), clashes), text, resolvable=_always, waits_for="ports")
+    yield Check(lambda at: at.ask(at.read(cluster.alive), clashes), text, resolvable=always, waits_for="ports")
 
 
 def resource_checks(cluster: Cluster, shape: Shape) -> Iterator[Check]:
     """Everything that is counted: the number of pods, then every request that is not zero."""
     pods = cluster.column("pods")
-    yield Check(lambda at: _free(pods, at) < 1, "Too many pods", resolvable=_always, waits_for="pods")
+    yield Check(lambda at: _free(pods, at) < 1, "Too many pods", resolvable=always, waits_for="pods")
     for name in sorted(shape.requests, key=lambda each: (_NATIVE_ORDER.get(each, 3), each)):
         if shape.requests[name] and name not in shape.ignored:
             yield _resource_check(cluster.column(name), name, shape.requests[name])
@@ -155,7 +119,7 @@ def _class_checks(cluster: Cluster, key: ClassKey, count: int) -> Iterator[Check
         ),
         lambda taken, size: f"QoS class {resource}={cls} exhausted ({taken}/{size} used)",
         lambda at: (at.read(column.used), at.read(column.capacity)),
-        resolvable=_always,
+        resolvable=always,
         waits_for=key,
     )
 
@@ -231,7 +195,7 @@ class _PoolChecks:
         return Check(
             lambda at: at.ask(self.concerned(at) & (self.need.units == _free(column, at)), starves),
             f"the last exclusive {self.resource} has to be shared",
-            resolvable=_always,
+            resolvable=always,
             waits_for=(self.resource, WHOLE),
             comes_by_itself=True,
         )
@@ -257,7 +221,7 @@ class _PoolChecks:
         yield Check(
             lambda at: at.ask(self.concerned(at), is_short),
             f"Insufficient exclusive {resource} on NUMA nodes open to the pod's role",
-            resolvable=_always,
+            resolvable=always,
             waits_for=key,
             comes_by_itself=True,
         )
@@ -282,7 +246,7 @@ def numa_checks(cluster: Cluster, shape: Shape) -> Iterator[Check]:
     yield Check(
         lambda at: at.ask(at.among(cluster.aligning), cannot),
         "node(s) cannot align the pod's resources on one NUMA node",
-        resolvable=_always,
+        resolvable=always,
         waits_for=NUMA,
         comes_by_itself=True,
     )
@@ -332,7 +296,7 @@ class _ComputeChecks:
             lambda at: at.ask(self.concerned(at), unserved),
             lambda number: f"node(s) cannot serve the pod's claims ({list(self.words)[number]})",
             lambda at: (at.count(self.concerned(at), because),),
-            resolvable=_always,
+            resolvable=always,
             waits_for=COMPUTE,
             comes_by_itself=True,
         )
@@ -351,7 +315,7 @@ class _ComputeChecks:
         return Check(
             lambda at: at.ask(self.concerned(at), is_short),
             "Insufficient cpu beside the cores that claims keep",
-            resolvable=_always,
+            resolvable=always,
             waits_for="cpu",
             comes_by_itself=True,
         )
@@ -364,6 +328,8 @@ COUNTED = {
     "ResourcePools": pool_checks,
     "NUMATopology": numa_checks,
     "ComputeFit": compute_checks,
+    "VolumeRestrictions": sharing_checks,
+    "NodeVolumeLimits": attach_checks,
 }
 
 

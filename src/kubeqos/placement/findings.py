@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from kubeqos.placement.indexes import Bools, Ints
+from kubeqos.placement.rows import At, ManyRows, Truth
 
 COMPANY: Final = "company"
 """What pods wait for whose fit depends on which other pods run where."""
@@ -19,6 +21,9 @@ COMPUTE: Final = "compute"
 
 DOWN: Final = "down"
 """What pods wait for on nodes whose plugin or driver is down."""
+
+VOLUMES: Final = "volumes"
+"""What pods wait for whose volumes are not there, or not where they could run."""
 
 
 class Finding:
@@ -70,3 +75,40 @@ class Finding:
     def resolvable(self) -> Bools:
         """The refused rows where evicting pods could help."""
         return self.refused & self._resolvable
+
+
+def _nothing(_: ManyRows) -> tuple[Ints, ...]:
+    return ()
+
+
+def _never(_: ManyRows) -> bool:
+    return False
+
+
+def always(_: ManyRows) -> bool:
+    """Evicting pods may help on every row."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One reason to refuse a row; see `Finding` for what the rest means."""
+
+    refuses: Callable[[At], Truth]
+    text: str | Callable[..., str]
+    told: Callable[[ManyRows], tuple[Ints, ...]] = _nothing
+    """The numbers that the text names."""
+    resolvable: Callable[[ManyRows], Truth] = _never
+    waits_for: Hashable = None
+    comes_by_itself: bool = False
+
+    def finding(self, at: ManyRows) -> Finding:
+        """The check put to many rows."""
+        return Finding(
+            self.refuses(at),
+            self.text,
+            *self.told(at),
+            resolvable=self.resolvable(at),
+            waits_for=self.waits_for,
+            comes_by_itself=self.comes_by_itself,
+        )

@@ -20,7 +20,6 @@ from kubeqos.model.objects import Taint
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.counted import (
     COUNTED,
-    Check,
     class_checks,
     compute_checks,
     numa_checks,
@@ -29,12 +28,13 @@ from kubeqos.placement.counted import (
     resource_checks,
 )
 from kubeqos.placement.domains import affinity_findings, spread_findings
-from kubeqos.placement.findings import COMPANY, COMPUTE, DOWN, NUMA, Finding
+from kubeqos.placement.findings import COMPANY, COMPUTE, DOWN, NUMA, VOLUMES, Check, Finding
 from kubeqos.placement.indexes import Bools, Rows
 from kubeqos.placement.published.pools import PoolKey
 from kubeqos.placement.rows import EVERY_ROW, ManyRows
 from kubeqos.placement.selectors import NamespaceLabels, terms_any
 from kubeqos.placement.shape import Shape
+from kubeqos.placement.storage.filters import attach_checks, sharing_checks, volume_binding, volume_zone
 from kubeqos.rules.qos.classes import ClassKey
 from kubeqos.rules.taints import tolerates, untolerated
 
@@ -157,6 +157,10 @@ FILTERS: Mapping[str, Filter] = {
     "NUMATopology": _counted(numa_checks),
     "ComputeFit": _counted(compute_checks),
     "NodeRefusals": refusals,
+    "VolumeRestrictions": _counted(sharing_checks),
+    "NodeVolumeLimits": _counted(attach_checks),
+    "VolumeBinding": volume_binding,
+    "VolumeZone": volume_zone,
     "PodTopologySpread": spread,
     "InterPodAffinity": pod_affinity,
 }
@@ -284,4 +288,6 @@ def freed_by(shape: Shape, keys: Iterable[ClassKey | PoolKey] = ()) -> set[Hasha
     freed.update(("pods", COMPANY), keys)
     if shape.host_ports:
         freed.add("ports")
+    if shape.volume_claims:
+        freed.add(VOLUMES)
     return freed

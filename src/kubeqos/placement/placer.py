@@ -18,8 +18,9 @@ import numpy as np
 
 from kubeqos.model.decisions import NodeScore
 from kubeqos.placement.cluster import Cluster
-from kubeqos.placement.counted import Check, counted_checks, has_room
+from kubeqos.placement.counted import counted_checks, has_room
 from kubeqos.placement.domains import is_repelled
+from kubeqos.placement.findings import Check
 from kubeqos.placement.fit import NO_LABELS, STANDING, Explanation, feasible
 from kubeqos.placement.indexes import Bools, Ints, Small
 from kubeqos.placement.rows import OneRow
@@ -48,11 +49,13 @@ class Placed:
 
     node: str
     points: int
+    settled: str = ""
+    """Why no other node was looked at."""
 
     @property
     def brief(self) -> str:
         """Why this node, in a few words; `Placer.because` has more."""
-        return f"best of the nodes that fit, with {self.points} points"
+        return self.settled or f"best of the nodes that fit, with {self.points} points"
 
 
 @dataclass(frozen=True, slots=True)

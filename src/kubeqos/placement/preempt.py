@@ -55,6 +55,13 @@ class NoPreemption:
     message: str
 
 
+def nowhere(cluster: Cluster, why: str) -> str:
+    """What a pod is told that fits nowhere whatever its nodes are, for a reason of its own, as Kubernetes prints it."""
+    nodes = int(cluster.alive.sum())
+    hopeless = counted_message({_NOT_HELPFUL: nodes}, nodes)
+    return f"0/{nodes} nodes are available: {why}. preemption: {hopeless}" if nodes else hopeless
+
+
 class Preemptor:
     """Plans preemptions for one cluster. Like the placer it keeps, per shape, what it learned about unchanged nodes."""
 
@@ -242,7 +249,7 @@ class _Reprieve:
     def _company_matters(self, other: Shape) -> bool:
         mine = self._shape
         aligns = bool(mine.aligned) and self._row in self._cluster.aligning
-        return bool(aligns or mine.host_ports or mine.looks_at_other_nodes or other.anti_affinity)
+        return bool(aligns or mine.host_ports or mine.volume_claims or mine.looks_at_other_nodes or other.anti_affinity)
 
     def _needs(self, shape: Shape, uid: str = "") -> dict[object, int]:
         needs: dict[object, int] = {name: amount for name, amount in shape.requests.items() if amount}

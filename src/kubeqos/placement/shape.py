@@ -22,6 +22,7 @@ from kubeqos.model.objects import (
     WeightedPodAffinityTerm,
 )
 from kubeqos.model.quantity import Quantity
+from kubeqos.placement.storage.needs import VolumeNeed
 from kubeqos.rules.qos.classes import ClassKey, Level, demand
 from kubeqos.rules.qos.podqos import QosClass, aggregate, effective_class, effective_requests
 from kubeqos.rules.runtimeclass import handler_of
@@ -144,6 +145,10 @@ class Shape:
     ignored: frozenset[str]
     group: Group
     """Namespace and labels: what affinity and spreading of other pods can see of it."""
+    volume_claims: tuple[str, ...]
+    """The PersistentVolumeClaims that it mounts, `namespace/name`."""
+    volumes: VolumeNeed | None
+    """What those need of a node, once that is known (`with_volumes`)."""
 
     @property
     def looks_at_other_nodes(self) -> bool:
@@ -154,6 +159,7 @@ class Shape:
             or self.anti_affinity
             or self.preferred_affinity
             or self.preferred_anti_affinity
+            or (self.volumes is not None and self.volumes.once)
         )
 
 
@@ -220,7 +226,16 @@ def compile_shape(
         images=tuple(container.image for container in (*spec.init_containers, *spec.containers) if container.image),
         ignored=_ignored(requests, ignored_resources, ignored_groups),
         group=(pod.metadata.namespace, frozenset(pod.metadata.labels.items())),
+        volume_claims=tuple(f"{pod.metadata.namespace}/{name}" for name in mounted_claims(spec)),
+        volumes=None,
     )
+
+
+def mounted_claims(spec: PodSpec) -> Iterator[str]:
+    """The PersistentVolumeClaims that a pod names; those that are made for it alone do not count."""
+    for volume in spec.volumes:
+        if (claim := volume.get("persistentVolumeClaim")) is not None:
+            yield claim.get("claimName", "")
 
 
 def pod_amounts(spec: PodSpec) -> dict[str, int]:
@@ -350,6 +365,11 @@ def with_claims(shape: Shape, drivers: Collection[str], compute: ComputeNeed | N
         return shape
     *others, _ = cast(tuple[Hashable, ...], shape.asks)
     return replace(shape, claim_drivers=known, compute=compute, asks=(*others, (known, compute)))
+
+
+def with_volumes(shape: Shape, need: VolumeNeed) -> Shape:
+    """The same shape, for a pod whose volume claims turned out to need this."""
+    return replace(shape, volumes=need)
 
 
 def _asks(pod: PodView, qos: QosClass, claims: Hashable, classes: bool) -> Hashable:

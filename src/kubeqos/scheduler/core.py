@@ -7,87 +7,50 @@ victims are gone.
 
 from __future__ import annotations
 
-import enum
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
 from kubeqos.model.annotations.topologysummary import grown
-from kubeqos.model.decisions import NodeScore, Waiting
+from kubeqos.model.decisions import Waiting
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement.cluster import Cluster
-from kubeqos.placement.findings import COMPANY, COMPUTE, DOWN, NUMA
-from kubeqos.placement.fit import freed_by
+from kubeqos.placement.findings import COMPANY, COMPUTE, DOWN, NUMA, VOLUMES
+from kubeqos.placement.fit import feasible, freed_by
 from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced, told
-from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
+from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor, nowhere
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
 from kubeqos.placement.shape import Shape, class_needs, pod_amounts
+from kubeqos.placement.storage.filters import volume_plan
 from kubeqos.rules.qos.allocated import held_spec
 from kubeqos.scheduler.claims import ClaimIndex
+from kubeqos.scheduler.effects import (
+    UNSCHEDULABLE,
+    WAITING_FOR_VOLUMES,
+    Bind,
+    BindVolumes,
+    Counters,
+    Effect,
+    Evict,
+    Outcome,
+    PodKey,
+    Report,
+)
 from kubeqos.scheduler.explaining import waiting
-from kubeqos.scheduler.queue import ANYTHING, QueuedPod, SchedulingQueue
+from kubeqos.scheduler.queue import ANYTHING, Nominee, QueuedPod, SchedulingQueue
 from kubeqos.scheduler.reading import ENVELOPE, Envelope, node_facts, same_but_topology, seen_by_plugins
 from kubeqos.scheduler.refusals import NodeBackoff, NodeBackoffs, is_refusal
 from kubeqos.scheduler.shapes import ShapeMemo
 from kubeqos.scheduler.spreading import DefaultSpreading
+from kubeqos.scheduler.storage import index as storage
+from kubeqos.scheduler.storage.index import VolumeIndex, VolumeState
+from kubeqos.scheduler.stories import Stories
 
-_STORY_LENGTH = 32
 _BURST = 64
 """With more pods than this waiting, each is told the points of its node alone: the rest costs a third of a decision."""
-_KEPT_STORIES = 10_000
-
-
-class PodKey(msgspec.Struct, frozen=True, gc=False):
-    """A pod as effects name it."""
-
-    uid: str
-    namespace: str
-    name: str
-
-
-class Bind(msgspec.Struct, frozen=True, gc=False):
-    """Give the pod this node."""
-
-    pod: PodKey
-    node: str
-    because: str
-    best: tuple[NodeScore, ...] = ()
-    """The score table; empty in a burst."""
-
-
-class Report(msgspec.Struct, frozen=True, gc=False):
-    """Tell the user why the pod waits; `nominated` is the node being freed for it."""
-
-    pod: PodKey
-    message: str
-    nominated: str = ""
-    waiting: Waiting | None = None
-    """The same in numbers, where nodes were looked at."""
-    victims: tuple[PodKey, ...] = ()
-    """Who has to go for it now."""
-
-
-class Evict(msgspec.Struct, frozen=True, gc=False):
-    """Delete a victim so that a more important pod can have its place."""
-
-    victim: PodKey
-    node: str
-    preemptor: PodKey
-    because: str = ""
-
-
-Effect = Bind | Report | Evict
-
-
-class Outcome(enum.StrEnum):
-    """How an attempt ended, as metrics count it."""
-
-    SCHEDULED = "scheduled"
-    UNSCHEDULABLE = "unschedulable"
-    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +61,6 @@ class Profile:
     weights: Weights = DEFAULT_WEIGHTS
 
 
-@dataclass(slots=True)
-class _Nominee:
-    """A preemptor whose node is being freed."""
-
-    pod: QueuedPod
-    node: str
-    victims: set[str]
-
-
-@dataclass(slots=True)
-class Counters:
-    """What metrics read."""
-
-    attempts: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
-    preemptions: int = 0
-    victims: int = 0
-
-
 class Scheduler:
     """Decides for every pod that names one of its profiles."""
 
@@ -123,6 +68,7 @@ class Scheduler:
         self.cluster = Cluster()
         self.queue = SchedulingQueue()
         self.claims = ClaimIndex()
+        self.storage = VolumeIndex()
         self.counters = Counters()
         self.refusals = NodeBackoffs()
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -131,12 +77,12 @@ class Scheduler:
         self._shapes = ShapeMemo(classes=classes)
         self.spreading = DefaultSpreading()
         self._profile_of: dict[str, str] = {}
-        self._nominees: dict[str, _Nominee] = {}
+        self._nominees: dict[str, Nominee] = {}
         self._sent_off: dict[str, QueuedPod] = {}
         """Pods whose binding is on its way: until the API shows it, or refuses it, nobody knows what became of it."""
         self._told: dict[str, tuple[str, str]] = {}
         self._explained: tuple[Unplaced, Waiting] | None = None
-        self._stories: OrderedDict[str, list[str]] = OrderedDict()
+        self._stories = Stories()
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -162,6 +108,8 @@ class Scheduler:
         else:
             freed = [ANYTHING]
         self.cluster.set_node(facts)
+        if old is None:
+            self.cluster.limit_volumes(name, self.storage.limits(name))
         self.refusals.eased(name, now)
         self.queue.wake(freed, now)
 
@@ -197,6 +145,28 @@ class Scheduler:
         """Claims, templates, classes or parameters changed: pods that wait for one are tried again."""
         self.queue.wake(["claims"], now)
 
+    def storage_changed(self, kind: str, key: str, raw: bytes | None, now: float) -> None:
+        """A claim, a volume, a storage class or what CSI drivers say: pods that wait for it are tried again."""
+        if not self.storage.seen(kind, key, raw):
+            return
+        if kind == storage.NODES:
+            self.cluster.limit_volumes(key, self.storage.limits(key))
+        if kind == storage.CLAIMS:
+            self.cluster.claim_drivers[key] = self.storage.driver(key)
+            self.queue.wake([(VOLUMES, key)], now)
+        else:
+            self.queue.wake([VOLUMES], now)
+
+    def volumes_failed(self, pod: PodKey, why: str, now: float) -> None:
+        """The API refused what was asked for a pod's claims, or did not answer: decide again after a pause."""
+        self.counters.attempts[Outcome.ERROR] += 1
+        self._tell_story(pod.uid, now, f"asking for volumes failed: {why}")
+        self.storage.give_back(pod.uid)
+        nominee = self._step_aside(pod.uid)
+        if nominee is not None and pod.uid in self.queue:
+            del self._nominees[pod.uid]
+            self.queue.retry(nominee.pod, now)
+
     def bind_failed(self, pod: PodKey, why: str, now: float) -> None:
         """The API refused a binding, or did not answer: give the place back and try again later.
 
@@ -231,10 +201,19 @@ class Scheduler:
         # The shape was made when the pod came; its claims, and so their drivers, may have come after it.
         pod.shape = self._shapes.with_claims(pod.shape, claims)
         held = self._step_aside(pod.uid)
-        placer, shape = self._placers[self._profile_of[pod.uid]], self.spreading.shape_of(self._asking(pod))
-        answer = placer.place(shape)
-        if isinstance(answer, Placed):
-            best = () if len(self.queue) > _BURST else placer.best(shape, answer)
+        volumes = self.storage.state(pod.uid)
+        if volumes.waits:
+            self._nominees.pop(pod.uid, None)
+            message = nowhere(self.cluster, volumes.waits)
+            yield from self._unschedulable(pod, key, message, volumes.awaited, now)
+            return
+        shape = self.spreading.shape_of(self._shapes.with_volumes(self._asking(pod), volumes.need))
+        placer = self._placers[self._profile_of[pod.uid]]
+        answer = self._kept_place(held, shape) or placer.place(shape)
+        if isinstance(answer, Placed) and volumes.need is not None and volumes.need.unbound:
+            yield from self._bind_volumes(pod, key, answer.node, volumes, now)
+        elif isinstance(answer, Placed):
+            best = () if answer.settled or len(self.queue) > _BURST else placer.best(shape, answer)
             because = told(answer, best) if best else answer.brief
             self._nominees.pop(pod.uid, None)
             self.cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape, started=now))
@@ -247,18 +226,40 @@ class Scheduler:
             self.counters.attempts[Outcome.SCHEDULED] += 1
             self._tell_story(pod.uid, now, f"placed on {answer.node}: {because}")
             yield Bind(key, answer.node, because, best)
-            return
-        yield from self._make_room(pod, key, answer, held, now)
+        else:
+            yield from self._make_room(pod, key, shape, answer, held, now)
+
+    # -- volumes -----------------------------------------------------------------------------------------------------
+
+    def _bind_volumes(
+        self, pod: QueuedPod, key: PodKey, node: str, volumes: VolumeState, now: float
+    ) -> Iterator[Effect]:
+        """Keep the place, and ask for the volumes of the claims that waited for it, unless that was done before."""
+        assert volumes.need is not None
+        plan = self.storage.unasked(volume_plan(self.cluster, volumes.need.unbound, node), node)
+        self._hold_place(Nominee(pod, node, set(), for_volumes=True))
+        if plan.bindings or plan.provisions:
+            self.storage.promise(pod.uid, plan, node)
+            yield BindVolumes(key, node, plan)
+        message = f"waiting for volumes on node {node}: {self.storage.waiting_for(volumes.claims)}"
+        yield from self._unschedulable(pod, key, message, volumes.awaited, now, reason=WAITING_FOR_VOLUMES)
+
+    def _kept_place(self, held: Nominee | None, shape: Shape) -> Placed | None:
+        """The node for which a pod's volumes were made, while it fits there."""
+        row = self.cluster.row_of.get(held.node) if held is not None and held.for_volumes else None
+        if row is None or not feasible(self.cluster, shape, np.array([row]), self._namespaces)[0]:
+            return None
+        return Placed(self.cluster.node_name(row), 0, "its volumes are for this node")
 
     def _make_room(
-        self, pod: QueuedPod, key: PodKey, answer: Unplaced, held: _Nominee | None, now: float
+        self, pod: QueuedPod, key: PodKey, shape: Shape, answer: Unplaced, held: Nominee | None, now: float
     ) -> Iterator[Effect]:
         waits_for = answer.explanation.waits_for
         if held is not None and any(victim in self.cluster.where for victim in held.victims):
             self._hold_place(held)  # its victims are still leaving; do not evict others meanwhile
             yield from self._unschedulable(pod, key, answer.message, waits_for, now, held.node, answer)
             return
-        plan = self._preemptor.preempt(pod.shape, answer.explanation)
+        plan = self._preemptor.preempt(shape if shape.volumes is not None else pod.shape, answer.explanation)
         if isinstance(plan, NoPreemption):
             self._nominees.pop(pod.uid, None)
             message = f"{answer.message} preemption: {plan.message}"
@@ -284,7 +285,7 @@ class Scheduler:
             because = f"priority {victim.shape.priority} is below {pod.shape.priority}"
             yield Evict(PodKey(victim.uid, victim.shape.namespace, victim.name), plan.node, key, because)
         self._tell_story(pod.uid, now, f"evicting {len(victims)} pods from {plan.node} to make room")
-        self._hold_place(_Nominee(pod, plan.node, victims))
+        self._hold_place(Nominee(pod, plan.node, victims))
 
     def _unschedulable(
         self,
@@ -296,13 +297,14 @@ class Scheduler:
         nominated: str = "",
         answer: Unplaced | None = None,
         victims: tuple[PodKey, ...] = (),
+        reason: str = UNSCHEDULABLE,
     ) -> Iterator[Effect]:
         self.counters.attempts[Outcome.UNSCHEDULABLE] += 1
         self.queue.failed(pod, waits_for, now)
         if self._told.get(pod.uid) != (message, nominated):
             self._told[pod.uid] = (message, nominated)
             self._tell_story(pod.uid, now, message)
-            yield Report(key, message, nominated, self._waiting(pod.shape, answer), victims)
+            yield Report(key, message, nominated, self._waiting(pod.shape, answer), victims, reason)
 
     def _waiting(self, shape: Shape, answer: Unplaced | None) -> Waiting | None:
         """Worked out once for all pods that are told the same."""
@@ -361,13 +363,13 @@ class Scheduler:
 
     # -- places held for preemptors ----------------------------------------------------------------------------------
 
-    def _hold_place(self, nominee: _Nominee) -> None:
+    def _hold_place(self, nominee: Nominee) -> None:
         pod = nominee.pod
         self._nominees[pod.uid] = nominee
         if nominee.node in self.cluster.row_of:
             self.cluster.add_pod(nominee.node, PlacedPod(pod.uid, pod.name, pod.shape, started=pod.arrived))
 
-    def _step_aside(self, uid: str) -> _Nominee | None:
+    def _step_aside(self, uid: str) -> Nominee | None:
         """Give up a held place while the pod itself is decided."""
         nominee = self._nominees.get(uid)
         if nominee is not None and uid in self.cluster.where:
@@ -379,6 +381,7 @@ class Scheduler:
     def _pod_bound(self, raw: bytes, envelope: Envelope, now: float) -> None:
         uid, node = envelope.metadata.uid, envelope.spec.node_name
         self.queue.remove(uid)
+        self.storage.forget(uid)
         self._sent_off.pop(uid, None)
         self._nominees.pop(uid, None)
         self._told.pop(uid, None)
@@ -446,6 +449,7 @@ class Scheduler:
         self._told.pop(uid, None)
         self._profile_of.pop(uid, None)
         self.claims.forget(uid)
+        self.storage.forget(uid)
         if uid in self.cluster.where:
             self._release(uid, now)
 
@@ -460,22 +464,18 @@ class Scheduler:
     def _shape(self, raw: bytes, envelope: Envelope) -> Shape:
         if envelope.spec.resource_claims or envelope.has_compute_policy():
             self.claims.pod_seen(envelope.metadata.uid, PodView.read(raw))
+        if envelope.spec.mounts_claims and not envelope.spec.node_name:
+            self.storage.pod_seen(envelope.metadata.uid, PodView.read(raw))
         return self._shapes.shape_of(raw, envelope, self.claims.state(envelope.metadata.uid))
 
     # -- the story ---------------------------------------------------------------------------------------------------
 
     def story(self, uid: str) -> list[str]:
         """What was decided about a pod, oldest first."""
-        return list(self._stories.get(uid, ()))
+        return self._stories.story(uid)
 
     def _tell_story(self, uid: str, now: float, line: str) -> None:
-        story = self._stories.get(uid)
-        if story is None:
-            story = self._stories[uid] = []  # most have two lines, and a deque has room for 64
-            if len(self._stories) > _KEPT_STORIES:
-                self._stories.popitem(last=False)
-        story.append(f"{now:.3f} {line}")
-        del story[:-_STORY_LENGTH]
+        self._stories.tell(uid, now, line)
 
     def validate(self) -> list[str]:
         """Broken invariants; empty means sound."""

@@ -29,20 +29,30 @@ from kubeqos.client.resources import (
 from kubeqos.client.shared import SharedInformers
 from kubeqos.codec import decode_json
 from kubeqos.logs import logger
-from kubeqos.model.kinds import APPS, CORE
+from kubeqos.model.kinds import APPS, CORE, STORAGE
 from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.storage import index as storage
 
 REPLICATED = known_resources(("ReplicationController", CORE), ("ReplicaSet", APPS), ("StatefulSet", APPS))
 """Whose pods are spread by default."""
 CLAIMING = (CONFIG_MAPS, RESOURCE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
 """What says which cores a pod wants (KEP-3675)."""
+STORING = known_resources(
+    (storage.CLAIMS, CORE),
+    (storage.VOLUMES, CORE),
+    *((kind, STORAGE) for kind in (storage.CLASSES, storage.NODES, storage.DRIVERS, storage.CAPACITIES)),
+)
+"""What says where the volumes of a pod are."""
 _OPTIONAL = {
     NAMESPACES: "affinity to pods of namespaces with certain labels finds none",
     SERVICES: "pods of Services are not spread by default",
     **dict.fromkeys(REPLICATED, "pods of such controllers are not spread by default"),
     **dict.fromkeys(CLAIMING, "pods with claims of cores wait"),
+    **dict.fromkeys(STORING[:2], "pods that mount PersistentVolumeClaims wait"),
+    **dict.fromkeys(STORING[2:3], "pods whose PersistentVolumeClaims are not bound wait"),
+    **dict.fromkeys(STORING[3:], "what CSI drivers can attach or hold is not looked at"),
     POD_DISRUPTION_BUDGETS: "preemption does not spare pods that have a budget",
 }
 """What is lost where they cannot be read."""
@@ -72,10 +82,12 @@ class Feed:
             SERVICES: self._selecting_service,
             **{resource: partial(self._replicated, resource.kind) for resource in REPLICATED},
             **{resource: partial(self._claiming, resource.kind) for resource in CLAIMING},
+            **{resource: partial(self._storing, resource.kind) for resource in STORING},
             POD_DISRUPTION_BUDGETS: self._budget,
             PODS: self._pod,
         }
         self._followed = {resource: self._informers.of(resource) for resource in handlers}
+        self._core.storage.unreadable = self._why_unread
         for resource, informer in self._followed.items():
             informer.on_change(handlers[resource])
             if resource in _OPTIONAL:
@@ -96,6 +108,10 @@ class Feed:
         if not informer.synced.is_set():
             log.error("cannot work without", resource=informer.resource.plural, because=informer.problem)
             await informer.synced.wait()
+
+    def _why_unread(self, kind: str) -> str:
+        informer = self._followed[next(one for one in STORING if one.kind == kind)]
+        return "" if informer.synced.is_set() and not informer.forbidden else informer.problem or "not listed yet"
 
     def lagging(self) -> list[str]:
         """What it waits for before it can place anything."""
@@ -138,6 +154,10 @@ class Feed:
         if self._core.claims.seen(kind, change.key, change.object() if change.new is not None else None):
             self._core.claims_changed(self._clock())
             self._wake()
+
+    def _storing(self, kind: str, change: Change) -> None:
+        self._core.storage_changed(kind, change.key, change.new, self._clock())
+        self._wake()
 
     def _budget(self, change: Change) -> None:
         if change.new is None:

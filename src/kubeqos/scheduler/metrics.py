@@ -9,7 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kubeqos.client.events import EventRecorder
-from kubeqos.scheduler.core import Effect, Evict, Scheduler
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.effects import Effect, Evict
 from kubeqos.scheduler.window import Window
 
 _PROFILE = "default-scheduler"

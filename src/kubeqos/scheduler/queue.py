@@ -45,6 +45,17 @@ class QueuedPod:
         return (-self.shape.priority, self.arrived)
 
 
+@dataclass(slots=True)
+class Nominee:
+    """A preemptor whose node is being freed."""
+
+    pod: QueuedPod
+    node: str
+    victims: set[str]
+    for_volumes: bool = False
+    """It waits for nobody to go, but for its volumes."""
+
+
 class SchedulingQueue:
     """All pods without a node."""
 

@@ -83,10 +83,18 @@ class _Container(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     ports: Any = None
 
 
+class _Volume(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """A volume of a pod, as far as it is claimed; of others nothing is left, not even the name."""
+
+    persistent_volume_claim: Any = None
+    ephemeral: Any = None
+
+
 class SpecValues(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     """The fields of a pod's spec that placement reads (those of `PodSpec`), as plain values.
 
-    Left out is what is mounted into the pod or added to it while it runs; no quantity is worked out only to compare it.
+    Left out is what is added to the pod while it runs, and what is mounted into it but for the claims of volumes; no
+    quantity is worked out only to compare it.
     """
 
     node_name: str = ""
@@ -110,6 +118,11 @@ class SpecValues(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     restart_policy: str | None = None
     runtime_class_name: str | None = None
     host_network: bool = False
+    volumes: list[_Volume] = []
+
+    @property
+    def mounts_claims(self) -> bool:
+        return any(one.persistent_volume_claim or one.ephemeral for one in self.volumes)
 
     def key(self) -> bytes:
         """Equal for pods that ask for the same, whoever wrote them in which order, and whether they have a node yet."""

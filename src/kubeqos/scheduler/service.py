@@ -18,21 +18,24 @@ from kubeqos.client.api import Api, PatchType, Refused, Submission
 from kubeqos.client.decisions import DecisionRecorder
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.events import EventRecorder
-from kubeqos.client.resources import PODS
+from kubeqos.client.resources import PODS, resource_named
 from kubeqos.client.shared import SharedInformers
-from kubeqos.codec import JsonObject
+from kubeqos.codec import JsonObject, encode_json
 from kubeqos.logs import logger
 from kubeqos.model.annotations.wellknown import PLACEMENT_ANNOTATION
 from kubeqos.model.decisions import Placement, PodRef, Preempted, Preemption, Waiting
 from kubeqos.model.messages import Binding, BindingMetadata
 from kubeqos.model.timestamps import timestamp
-from kubeqos.scheduler.core import Bind, Evict, PodKey, Report, Scheduler
+from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.effects import UNSCHEDULABLE, Bind, BindVolumes, Evict, PodKey, Report
 from kubeqos.scheduler.feed import Feed
 from kubeqos.scheduler.metrics import Metrics
+from kubeqos.scheduler.storage.index import CLAIMS, SELECTED_NODE, VOLUMES
 from kubeqos.scheduler.window import Window
 from kubeqos.web.garbage import freeze_loaded
 
 _CALLS_AT_ONCE = 128
+_BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 _FLUSH_SECONDS = 30.0
 _DECISIONS_PER_TURN = 64
 
@@ -121,10 +124,12 @@ class SchedulerService:
         delay = None if due is None else max(0.0, due - self._clock())
         self._alarm = None if delay is None else asyncio.get_running_loop().call_later(delay, self._wake.set)
 
-    async def _perform(self, effect: Report | Evict) -> None:
+    async def _perform(self, effect: Report | Evict | BindVolumes) -> None:
         async with self._slots:
             if isinstance(effect, Report):
                 await self._report(effect)
+            elif isinstance(effect, BindVolumes):
+                await self._bind_volumes(effect)
             else:
                 await self._evict(effect)
 
@@ -148,19 +153,49 @@ class SchedulerService:
                 self.events.record(_reference(pod), "FailedScheduling", f"binding rejected: {error}", "Warning")
                 self._wake.set()
 
+    async def _bind_volumes(self, effect: BindVolumes) -> None:
+        """Ask for volumes as kube-scheduler does; somebody else makes them, and completes the binding."""
+        storage = self.core.storage
+        try:
+            for claim, volume in effect.plan.bindings:
+                metadata = {"resourceVersion": storage.revision(volume), "annotations": {_BOUND_BY_CONTROLLER: "yes"}}
+                await self._learn(
+                    VOLUMES, volume, {"metadata": metadata, "spec": {"claimRef": storage.reference(claim)}}
+                )
+            for claim in effect.plan.provisions:
+                uid = storage.reference(claim)["uid"]
+                await self._learn(
+                    CLAIMS, claim, {"metadata": {"uid": uid, "annotations": {SELECTED_NODE: effect.node}}}
+                )
+        except (ApiError, Unreachable) as error:
+            self.core.volumes_failed(effect.pod, str(error), self._clock())
+            self.events.record(_reference(effect.pod), "FailedScheduling", f"asking for volumes: {error}", "Warning")
+        else:
+            storage.give_back(effect.pod.uid)  # the answers say it now
+        self._wake.set()
+
+    async def _learn(self, kind: str, key: str, patch: JsonObject) -> None:
+        """Change a claim or a volume; what is answered is known from then on."""
+        namespace, _, name = key.rpartition("/")
+        answer = await self._api.patch(resource_named(kind), name, patch, namespace)
+        self.core.storage_changed(kind, key, encode_json(answer), self._clock())
+
     async def _report(self, report: Report) -> None:
         pod = report.pod
         condition = {
             "type": "PodScheduled",
             "status": "False",
-            "reason": "Unschedulable",
+            "reason": report.reason,
             "message": report.message,
             "lastTransitionTime": timestamp(self._clock()),
         }
         status: JsonObject = {"conditions": [condition]}
         if report.nominated:
             status["nominatedNodeName"] = report.nominated
-        self.events.record(_reference(pod), "FailedScheduling", report.message, "Warning")
+        if report.reason == UNSCHEDULABLE:
+            self.events.record(_reference(pod), "FailedScheduling", report.message, "Warning")
+        else:
+            self.events.record(_reference(pod), report.reason, report.message)
         told = report.waiting or Waiting(message=report.message)
         told = msgspec.structs.replace(told, message=report.message, nominated=report.nominated)
         self.decisions.record(_pod(pod), told)

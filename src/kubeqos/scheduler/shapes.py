@@ -13,7 +13,8 @@ from dataclasses import replace
 import msgspec
 
 from kubeqos.model.objects import PodView
-from kubeqos.placement.shape import Shape, compile_shape, with_claims
+from kubeqos.placement.shape import Shape, compile_shape, with_claims, with_volumes
+from kubeqos.placement.storage.needs import VolumeNeed
 from kubeqos.scheduler.claims import ClaimState
 from kubeqos.scheduler.reading import Envelope
 
@@ -27,6 +28,7 @@ class ShapeMemo:
         self._classes = classes
         self._shapes: OrderedDict[Hashable, Shape] = OrderedDict()
         self._kept_off: OrderedDict[tuple[Shape, Hashable], Shape] = OrderedDict()
+        self._mounting: OrderedDict[tuple[Shape, VolumeNeed], Shape] = OrderedDict()
         self._completed: OrderedDict[tuple[Shape, ClaimState], Shape] = OrderedDict()
 
     def __len__(self) -> int:
@@ -55,6 +57,17 @@ class ShapeMemo:
             found = self._completed[shape, claims] = with_claims(shape, claims.drivers, claims.need)
             if len(self._completed) > _KEPT:
                 self._completed.popitem(last=False)
+        return found
+
+    def with_volumes(self, shape: Shape, need: VolumeNeed | None) -> Shape:
+        """The shape for a pod whose volume claims need this: the same object for all such pods."""
+        if need is None:
+            return shape
+        found = self._mounting.get((shape, need))
+        if found is None:
+            found = self._mounting[shape, need] = with_volumes(shape, need)
+            if len(self._mounting) > _KEPT:
+                self._mounting.popitem(last=False)
         return found
 
     def with_asks(self, shape: Shape, asks: Hashable) -> Shape:

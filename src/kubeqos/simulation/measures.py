@@ -11,7 +11,7 @@ import numpy as np
 from kubeqos.model.objects import NodeView
 from kubeqos.placement.shape import Shape
 from kubeqos.rules.qos.classes import ClassKey, catalog
-from kubeqos.scheduler.core import Counters
+from kubeqos.scheduler.effects import Counters
 
 if TYPE_CHECKING:
     from kubeqos.simulation.scenario import Scenario

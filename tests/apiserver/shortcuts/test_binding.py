@@ -19,7 +19,7 @@ from kubeqos.apiserver.shortcuts.binding import plain_binding, spliced
 from kubeqos.client.api import Answer, Call
 from kubeqos.codec import decode_json, encode_json
 from kubeqos.gates import FeatureGates
-from kubeqos.scheduler.core import Bind, PodKey
+from kubeqos.scheduler.effects import Bind, PodKey
 from kubeqos.scheduler.service import binding_of
 from kubeqos.web.identity import Identity
 from tests.placement.strategies import pods

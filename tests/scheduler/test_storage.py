@@ -18,7 +18,7 @@ from tests.scheduler.test_core import pod as plain
 
 HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
-HELPLESS = "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+HELPLESS = " preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
 
 
 def node(name: str, **labels: str) -> bytes:
@@ -107,14 +107,14 @@ class Storage(Story):
     ],
 )
 def test_a_pod_waits_for_its_claim_and_is_told_so(objects: list[Any], reason: str) -> None:
-    assert Storage(*objects).told(pod("p", "c")) == f"0/3 nodes are available: {reason}. {HELPLESS}"
+    assert Storage(*objects).told(pod("p", "c")) == f"0/3 nodes are available: {reason}."
 
 
 def test_a_lost_claim_is_told() -> None:
     kind, key, raw = claim("c", "v")
     story = Storage((kind, key, {**raw, "status": {"phase": "Lost"}}))
     lost = 'persistentvolumeclaim "c" bound to non-existent persistentvolume "v"'
-    assert story.told(pod("p", "c")) == f"0/3 nodes are available: {lost}. {HELPLESS}"
+    assert story.told(pod("p", "c")) == f"0/3 nodes are available: {lost}."
 
 
 def test_it_is_tried_again_when_its_claim_comes_and_is_bound() -> None:
@@ -135,7 +135,7 @@ def test_a_bound_volume_is_reached_from_its_node_alone() -> None:
     story = Storage(claim("c", "v"), volume("v", "n3"), claim("d", "w"), volume("w", "elsewhere"))
     assert story.goes(pod("p", "c")) == "n3"
     reason = "3 node(s) didn't match PersistentVolume's node affinity"
-    assert story.told(pod("q", "d")) == f"0/3 nodes are available: {reason}. {HELPLESS}"
+    assert story.told(pod("q", "d")) == f"0/3 nodes are available: {reason}.{HELPLESS}"
     story.core.node_changed(node("elsewhere"), "elsewhere", story.now)
     [effect] = story.decide()
     assert isinstance(effect, Bind)
@@ -149,7 +149,7 @@ def test_a_volume_of_a_zone_is_for_nodes_of_that_zone() -> None:
     )
     assert story.goes(pod("p", "c")) == "n1"
     reason = "3 node(s) had no available volume zone"
-    assert story.told(pod("q", "d")) == f"0/3 nodes are available: {reason}. {HELPLESS}"
+    assert story.told(pod("q", "d")) == f"0/3 nodes are available: {reason}.{HELPLESS}"
 
 
 def test_the_first_consumer_chooses_the_node_for_which_a_volume_is_made() -> None:
@@ -193,7 +193,7 @@ def test_a_claim_for_which_nobody_makes_volumes_takes_the_smallest_that_is_there
     assert isinstance(second, BindVolumes)
     assert second.plan.bindings == (("default/d", "large"),)
     reason = "3 node(s) didn't find available persistent volumes to bind"
-    assert story.told(pod("r", "e")) == f"0/3 nodes are available: {reason}. {HELPLESS}"
+    assert story.told(pod("r", "e")) == f"0/3 nodes are available: {reason}.{HELPLESS}"
     story.gone("q")  # and gives back what it was promised
     story.now += 60
     story.has(volume("more", "n3", "1Gi", "local"))
@@ -237,7 +237,7 @@ def test_a_driver_that_counts_its_storage_is_believed() -> None:
     assert isinstance(effect, BindVolumes)
     assert effect.node == "n3"
     reason = "3 node(s) did not have enough free storage"
-    assert story.told(pod("q", "d")) == f"0/3 nodes are available: {reason}. {HELPLESS}"
+    assert story.told(pod("q", "d")) == f"0/3 nodes are available: {reason}.{HELPLESS}"
 
 
 def test_a_claim_for_one_pod_is_used_by_one_pod_and_an_important_one_takes_it() -> None:
@@ -277,7 +277,7 @@ def test_an_ephemeral_volume_waits_for_its_claim_and_is_only_its_own() -> None:
     story = Storage()
     one = plain("p", volumes=[{"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}])
     waits = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-tmp"'
-    assert story.told(one) == f"0/3 nodes are available: {waits}. {HELPLESS}"
+    assert story.told(one) == f"0/3 nodes are available: {waits}."
     story.has(volume("v", "n1"), claim("p-tmp", "v"))
     [report] = story.decide()
     assert "PVC default/p-tmp was not created for pod default/p (pod is not owner)" in report.message  # type: ignore[union-attr]
@@ -293,7 +293,7 @@ def test_what_cannot_be_read_is_said() -> None:
     story.has(claim("c", "v"), volume("v"), claim("d"))
     assert story.goes(pod("p", "c"))
     reason = "this scheduler cannot read storage classes (storageclasses is forbidden)"
-    assert story.told(pod("q", "d")) == f"0/3 nodes are available: {reason}. {HELPLESS}"
+    assert story.told(pod("q", "d")) == f"0/3 nodes are available: {reason}."
 
 
 def test_refused_requests_give_the_place_and_the_volume_back() -> None:

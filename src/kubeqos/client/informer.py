@@ -10,6 +10,7 @@ until a role allows it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
@@ -113,7 +114,7 @@ class Informer:
             except ApiError as error:
                 self.problem = str(error)
                 self.forbidden = error.forbidden
-                if error.not_served:
+                if error.not_served or (error.forbidden and await self._is_unknown()):
                     self._unserved()
                 elif error.forbidden:
                     self.settled.set()
@@ -138,8 +139,17 @@ class Informer:
     def _unserved(self) -> None:
         self._replace(Listing([], ""))
         self._revision = ""
-        self.served, self.problem = False, ""
+        self.served, self.forbidden, self.problem = False, False, ""
         self._sync()
+
+    async def _is_unknown(self) -> bool:
+        """Whether the server does not have the kind at all: who has no rights to it is told that first."""
+        with contextlib.suppress(Unreachable):
+            try:
+                await self._api.read(self.resource.path().rpartition("/")[0])
+            except ApiError as error:
+                return error.not_found
+        return False
 
     def _sync(self) -> None:
         self.synced.set()

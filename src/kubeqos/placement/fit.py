@@ -278,6 +278,12 @@ def counted_message(counts: Mapping[str, int], nodes: int) -> str:
     return f"0/{nodes} nodes are available: {listed}."
 
 
+def nowhere(cluster: Cluster, why: str) -> str:
+    """What a pod is told that fits nowhere whatever its nodes are, for a reason of its own, as Kubernetes prints it."""
+    nodes = int(cluster.alive.sum())
+    return f"0/{nodes} nodes are available: {why}." if nodes else counted_message({}, nodes)
+
+
 def freed_by(shape: Shape, keys: Iterable[ClassKey | PoolKey] = ()) -> set[Hashable]:
     """What other pods could be waiting for once a pod of this shape is gone; `keys` are its classes and pools."""
     freed: set[Hashable] = {name for name, amount in shape.requests.items() if amount}

@@ -55,13 +55,6 @@ class NoPreemption:
     message: str
 
 
-def nowhere(cluster: Cluster, why: str) -> str:
-    """What a pod is told that fits nowhere whatever its nodes are, for a reason of its own, as Kubernetes prints it."""
-    nodes = int(cluster.alive.sum())
-    hopeless = counted_message({_NOT_HELPFUL: nodes}, nodes)
-    return f"0/{nodes} nodes are available: {why}. preemption: {hopeless}" if nodes else hopeless
-
-
 class Preemptor:
     """Plans preemptions for one cluster. Like the placer it keeps, per shape, what it learned about unchanged nodes."""
 

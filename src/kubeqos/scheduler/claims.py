@@ -56,6 +56,9 @@ class ClaimIndex:
         self._objects = _Known()
         self._pods: dict[str, PodView] = {}
         self._states: dict[str, ClaimState] = {}
+        self._of_devices: set[Key] = set()
+        self.served = True
+        """Whether the server has claims of cores at all; where it has not, all claims are of devices."""
 
     def seen(self, kind: str, key: str, raw: dict[str, Any] | None) -> bool:
         """An object `namespace/name` or `name` is as given, or gone; says whether that matters to anybody."""
@@ -73,6 +76,12 @@ class ClaimIndex:
         self._states.clear()
         return True
 
+    def of_devices(self, kind: str, key: str, *, there: bool) -> None:
+        """A claim or a template of resource.k8s.io/v1 is there, or is gone."""
+        namespace, _, name = key.rpartition("/")
+        (self._of_devices.add if there else self._of_devices.discard)((kind, namespace, name))
+        self._states.clear()
+
     def pod_seen(self, uid: str, pod: PodView) -> None:
         """A pod that names claims, or whose annotations give it to whichever driver a node has."""
         self._pods[uid] = pod
@@ -89,8 +98,23 @@ class ClaimIndex:
             return NO_CLAIMS
         known = self._states.get(uid)
         if known is None:
-            known = self._states[uid] = claim_state(pod, self._objects)
+            known = claim_state(pod, self._objects)
+            if known.waits and (devices := self._devices(pod)):
+                known = ClaimState(waits=devices)
+            self._states[uid] = known
         return known
+
+    def _devices(self, pod: PodView) -> str:
+        """The claim of a pod that kube-scheduler has to allocate: a pod is not bound without what it asked for."""
+        for named in pod.spec.resource_claims:
+            origin, namespace = named.origin, pod.metadata.namespace
+            kind = RESOURCE_CLAIMS if origin.resource_claim_name else RESOURCE_CLAIM_TEMPLATES
+            name = origin.resource_claim_name or origin.resource_claim_template_name or ""
+            at = kind, namespace, name
+            if not self.served or (at in self._of_devices and self._objects.get(at) is None):
+                what = f'{kind} "{namespace}/{name}" asks for devices (resource.k8s.io/v1)'
+                return f"{what}, which this scheduler does not allocate: name kube-scheduler in spec.schedulerName"
+        return ""
 
 
 def claim_state(pod: PodView, objects: Claimed) -> ClaimState:

@@ -18,10 +18,10 @@ from kubeqos.model.decisions import Waiting
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.findings import COMPANY, COMPUTE, DOWN, NUMA, VOLUMES
-from kubeqos.placement.fit import feasible, freed_by
+from kubeqos.placement.fit import feasible, freed_by, nowhere
 from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.placer import Placed, Placer, Unplaced, told
-from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor, nowhere
+from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
 from kubeqos.placement.shape import Shape, class_needs, pod_amounts
 from kubeqos.placement.storage.filters import volume_plan

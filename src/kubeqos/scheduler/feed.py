@@ -25,11 +25,12 @@ from kubeqos.client.resources import (
     SERVICES,
     Resource,
     known_resources,
+    resource_of,
 )
 from kubeqos.client.shared import SharedInformers
 from kubeqos.codec import decode_json
 from kubeqos.logs import logger
-from kubeqos.model.kinds import APPS, CORE, STORAGE
+from kubeqos.model.kinds import APPS, CORE, RESOURCE, STORAGE
 from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.scheduler.core import Scheduler
@@ -37,8 +38,14 @@ from kubeqos.scheduler.storage import index as storage
 
 REPLICATED = known_resources(("ReplicationController", CORE), ("ReplicaSet", APPS), ("StatefulSet", APPS))
 """Whose pods are spread by default."""
-CLAIMING = (CONFIG_MAPS, RESOURCE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
-"""What says which cores a pod wants (KEP-3675)."""
+CLAIMING = (RESOURCE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, CONFIG_MAPS)
+"""What says which cores a pod wants (KEP-3675); ConfigMaps are looked at where there can be claims."""
+DEVICES = tuple(
+    found
+    for kind in (RESOURCE_CLAIMS.kind, RESOURCE_CLAIM_TEMPLATES.kind)
+    if (found := resource_of(f"{RESOURCE}/v1", kind)) is not None
+)
+"""Claims of devices, which kube-scheduler allocates."""
 STORING = known_resources(
     (storage.CLAIMS, CORE),
     (storage.VOLUMES, CORE),
@@ -50,6 +57,7 @@ _OPTIONAL = {
     SERVICES: "pods of Services are not spread by default",
     **dict.fromkeys(REPLICATED, "pods of such controllers are not spread by default"),
     **dict.fromkeys(CLAIMING, "pods with claims of cores wait"),
+    **dict.fromkeys(DEVICES, "pods with claims of devices are not told apart from those whose claim is missing"),
     **dict.fromkeys(STORING[:2], "pods that mount PersistentVolumeClaims wait"),
     **dict.fromkeys(STORING[2:3], "pods whose PersistentVolumeClaims are not bound wait"),
     **dict.fromkeys(STORING[3:], "what CSI drivers can attach or hold is not looked at"),
@@ -82,14 +90,17 @@ class Feed:
             SERVICES: self._selecting_service,
             **{resource: partial(self._replicated, resource.kind) for resource in REPLICATED},
             **{resource: partial(self._claiming, resource.kind) for resource in CLAIMING},
+            **{resource: partial(self._device, resource.kind) for resource in DEVICES},
             **{resource: partial(self._storing, resource.kind) for resource in STORING},
             POD_DISRUPTION_BUDGETS: self._budget,
             PODS: self._pod,
         }
-        self._followed = {resource: self._informers.of(resource) for resource in handlers}
         self._core.storage.unreadable = self._why_unread
-        for resource, informer in self._followed.items():
-            informer.on_change(handlers[resource])
+        for resource, handler in handlers.items():
+            if not self._core.claims.served and resource in (CONFIG_MAPS, *DEVICES):
+                continue  # where no claim of cores can be, nobody reads their parameters, and all others are of devices
+            informer = self._followed[resource] = self._informers.of(resource)
+            informer.on_change(handler)
             if resource in _OPTIONAL:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_OPTIONAL_SECONDS):
@@ -98,6 +109,7 @@ class Feed:
                 await self._required(informer)
             if not informer.served:  # a stock API server has no claims of KEP-3675: nothing can ask for them then
                 log.info("not served here", resource=resource.plural)
+                self._core.claims.served &= resource != RESOURCE_CLAIMS
             elif not informer.synced.is_set():
                 log.warning(
                     "cannot be read", resource=resource.plural, so=_OPTIONAL[resource], because=informer.problem
@@ -110,7 +122,9 @@ class Feed:
             await informer.synced.wait()
 
     def _why_unread(self, kind: str) -> str:
-        informer = self._followed[next(one for one in STORING if one.kind == kind)]
+        informer = self._followed.get(next(one for one in STORING if one.kind == kind))
+        if informer is None:
+            return "not asked for yet"
         return "" if informer.synced.is_set() and not informer.forbidden else informer.problem or "not listed yet"
 
     def lagging(self) -> list[str]:
@@ -154,6 +168,11 @@ class Feed:
         if self._core.claims.seen(kind, change.key, change.object() if change.new is not None else None):
             self._core.claims_changed(self._clock())
             self._wake()
+
+    def _device(self, kind: str, change: Change) -> None:
+        self._core.claims.of_devices(kind, change.key, there=change.new is not None)
+        self._core.claims_changed(self._clock())
+        self._wake()
 
     def _storing(self, kind: str, change: Change) -> None:
         self._core.storage_changed(kind, change.key, change.new, self._clock())

@@ -12,7 +12,7 @@ import pytest
 from kubeqos.codec import encode_json
 from kubeqos.placement.storage.needs import VolumePlan
 from kubeqos.scheduler.effects import Bind, BindVolumes, Effect, Evict, PodKey, Report
-from kubeqos.scheduler.storage.index import CAPACITIES, CLAIMS, CLASSES, DRIVERS, NODES, SELECTED_NODE, VOLUMES
+from kubeqos.scheduler.storage import CAPACITIES, CLAIMS, CLASSES, DRIVERS, NODES, SELECTED_NODE, VOLUMES
 from tests.scheduler.test_core import Story, bound
 from tests.scheduler.test_core import pod as plain
 

@@ -19,6 +19,7 @@ from kubeqos.model.kinds import (
     RESOURCE,
     RESOURCES,
     SCHEDULING,
+    STORAGE,
     ApiResource,
 )
 
@@ -90,6 +91,8 @@ RESOURCE_QUOTAS = resource_named("ResourceQuota")
 LIMIT_RANGES = resource_named("LimitRange")
 REPLICATION_CONTROLLERS = resource_named("ReplicationController")
 PERSISTENT_VOLUME_CLAIMS = resource_named("PersistentVolumeClaim")
+PERSISTENT_VOLUMES = resource_named("PersistentVolume")
+STORAGE_CLASSES = resource_named("StorageClass", STORAGE)
 REPLICA_SETS = resource_named("ReplicaSet", APPS)
 DEPLOYMENTS = resource_named("Deployment", APPS)
 POD_DISRUPTION_BUDGETS = resource_named("PodDisruptionBudget", POLICY)

@@ -19,6 +19,7 @@ from kubeqos.controllers.nodes.controller import NodeLifecycle, TaintEviction
 from kubeqos.controllers.nodes.podsweep import ClaimProtection, PodSweeper
 from kubeqos.controllers.quota import QuotaAudit
 from kubeqos.controllers.services.endpointcontroller import EndpointSliceController
+from kubeqos.controllers.volumes.controller import VolumeBinder
 from kubeqos.controllers.workloads.daemoncontroller import DaemonSetController
 from kubeqos.controllers.workloads.deploymentcontroller import DeploymentController
 from kubeqos.controllers.workloads.disruption import DisruptionController
@@ -41,6 +42,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     GarbageCollector,
     PodSweeper,
     ClaimProtection,
+    VolumeBinder,
     NodeLifecycle,
     TaintEviction,
     NamespaceController,

@@ -26,6 +26,7 @@ from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
 from kubeqos.placement.shape import Shape, class_needs, pod_amounts
 from kubeqos.placement.storage.filters import volume_plan
 from kubeqos.rules.qos.allocated import held_spec
+from kubeqos.scheduler import storage
 from kubeqos.scheduler.claims import ClaimIndex
 from kubeqos.scheduler.effects import (
     UNSCHEDULABLE,
@@ -45,8 +46,7 @@ from kubeqos.scheduler.reading import ENVELOPE, Envelope, node_facts, same_but_t
 from kubeqos.scheduler.refusals import NodeBackoff, NodeBackoffs, is_refusal
 from kubeqos.scheduler.shapes import ShapeMemo
 from kubeqos.scheduler.spreading import DefaultSpreading
-from kubeqos.scheduler.storage import index as storage
-from kubeqos.scheduler.storage.index import VolumeIndex, VolumeState
+from kubeqos.scheduler.storage import VolumeIndex, VolumeState
 from kubeqos.scheduler.stories import Stories
 
 _BURST = 64

@@ -13,11 +13,18 @@ import msgspec
 
 from kubeqos.model.objects import LabelSelectorView, ObjectMeta, PodView, View
 from kubeqos.placement.findings import VOLUMES as WAITS
-from kubeqos.placement.selectors import labels_predicate
 from kubeqos.placement.shape import mounted_claims
 from kubeqos.placement.storage.filters import ZONES
 from kubeqos.placement.storage.needs import FreeVolume, Topology, UnboundClaim, VolumeNeed, VolumePlan
-from kubeqos.scheduler.storage.views import CapacityView, ClaimView, ClassView, CsiDriverView, CsiNodeView, VolumeView
+from kubeqos.rules.storage import (
+    CapacityView,
+    ClaimView,
+    ClassView,
+    CsiDriverView,
+    CsiNodeView,
+    VolumeView,
+    free_volumes,
+)
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 CLAIMS, VOLUMES, CLASSES = "PersistentVolumeClaim", "PersistentVolume", "StorageClass"
@@ -227,17 +234,8 @@ class VolumeIndex:
 
     def _free(self, claim: ClaimView) -> list[VolumeView]:
         """The volumes that a claim could have, the smallest first; one that is meant for it comes before all."""
-        selects = labels_predicate(claim.spec.selector) if claim.spec.selector is not None else None
-        found = []
-        for volume in self._all_volumes():
-            promised = self._promised.get(volume.metadata.name)
-            if not volume.could_serve(claim) or (promised is not None and promised[0] != claim.key):
-                continue
-            if volume.is_meant_for(claim):
-                return [volume]
-            if volume.is_free_for(claim) and (selects is None or selects(volume.metadata.labels)):
-                found.append(volume)
-        return sorted(found, key=lambda volume: volume.size)
+        promised = {name for name, (whose, _) in self._promised.items() if whose != claim.key}
+        return free_volumes(claim, (one for one in self._all_volumes() if one.metadata.name not in promised))
 
     def _capacities(self, named: ClassView, claim: ClaimView) -> tuple[LabelSelectorView, ...] | None:
         """Where a driver that counts its storage has room for the claim."""
@@ -256,7 +254,7 @@ class VolumeIndex:
 
     def _waits_for_consumer(self, claim: ClaimView) -> bool:
         named = self._class(claim.class_name)
-        return named is not None and named.volume_binding_mode == "WaitForFirstConsumer"
+        return named is not None and named.waits_for_consumer
 
     def _claim(self, key: str) -> ClaimView | None:
         found = self._objects[CLAIMS].get(key)

@@ -1,13 +1,21 @@
-"""Claims, volumes, storage classes and CSI objects as the scheduler reads them. Pure; used by `storage` alone."""
+"""Claims, volumes, storage classes and what CSI drivers say: which volume a claim could have. Pure.
+
+Asked by the scheduler for claims that wait for their first consumer, and by the volume controller for all others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import msgspec
 
-from kubeqos.model.objects import LabelSelectorView, NodeSelectorView, ObjectMeta, View
+from kubeqos.model.objects import LabelSelectorView, NodeSelectorTerm, NodeSelectorView, ObjectMeta, View
 from kubeqos.model.quantity import Quantity
-from kubeqos.placement.storage.needs import Terms, Topology
+from kubeqos.model.selectors import LabelSelector
 
+Topology = tuple[tuple[str, tuple[str, ...]], ...]
+"""Label keys with the values that are allowed, all of which a node must have."""
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 _NOBODY = ("", "kubernetes.io/no-provisioner")
@@ -24,7 +32,7 @@ class _ClaimSpec(View, frozen=True, kw_only=True):
     volume_mode: str = "Filesystem"
     access_modes: tuple[str, ...] = ()
     resources: _Resources = _Resources()
-    selector: LabelSelectorView | None = None
+    selector: dict[str, Any] | None = None
     volume_attributes_class_name: str | None = None
 
 
@@ -91,7 +99,7 @@ class VolumeView(View, frozen=True, kw_only=True):
         has = self.spec.capacity.get("storage")
         return has.value() if has is not None else 0
 
-    def terms(self) -> Terms | None:
+    def terms(self) -> tuple[NodeSelectorTerm, ...] | None:
         """From which nodes it can be reached; None: from all."""
         required = self.spec.node_affinity.required if self.spec.node_affinity is not None else None
         return tuple(required.node_selector_terms) if required is not None else None
@@ -140,6 +148,10 @@ class ClassView(View, frozen=True, kw_only=True):
     @property
     def makes_volumes(self) -> bool:
         return self.provisioner not in _NOBODY
+
+    @property
+    def waits_for_consumer(self) -> bool:
+        return self.volume_binding_mode == "WaitForFirstConsumer"
 
     def topologies(self) -> tuple[Topology, ...]:
         return tuple(
@@ -195,3 +207,17 @@ class CapacityView(View, frozen=True, kw_only=True):
 
 def _class_of(metadata: ObjectMeta, named: str | None) -> str:
     return metadata.annotations.get(_OLD_CLASS, named or "")
+
+
+def free_volumes(claim: ClaimView, volumes: Iterable[VolumeView]) -> list[VolumeView]:
+    """The volumes that a claim could have, the smallest first; one that is meant for it comes before all."""
+    wanted = LabelSelector.of(claim.spec.selector) if claim.spec.selector is not None else None
+    found = []
+    for volume in volumes:
+        if not volume.could_serve(claim):
+            continue
+        if volume.is_meant_for(claim):
+            return [volume]
+        if volume.is_free_for(claim) and (wanted is None or wanted.matches(volume.metadata.labels)):
+            found.append(volume)
+    return sorted(found, key=lambda volume: volume.size)

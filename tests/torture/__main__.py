@@ -13,6 +13,7 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a ru
 
 from tests.torture import virtualtime  # noqa: F401 - before kubeqos
 from tests.torture.campaign import Wishes, campaign
+from tests.torture.planted import PLANTED
 
 
 def main() -> int:
@@ -24,9 +25,13 @@ def main() -> int:
     parser.add_argument("--json", default="", help="write the figures of the campaign to this file")
     parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
     parser.add_argument("--minutes", type=float, default=0.0, help="start no further seed after so long")
+    parser.add_argument("--first", action="store_true", help="start no further seed after one that violates a law")
+    parser.add_argument("--plant", default="", choices=PLANTED, help="put a defect in, which is to be found")
     given = parser.parse_args()
+    if given.plant:
+        PLANTED[given.plant]()
     seeds = [seed for part in given.seeds.split(",") for seed in _range(part)]
-    wishes = Wishes(given.jobs, not given.no_shrink, given.story, given.json, given.minutes, given.record)
+    wishes = Wishes(given.jobs, not given.no_shrink, given.story, given.json, given.minutes, given.record, given.first)
     return campaign(seeds, wishes)
 
 

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -80,6 +81,7 @@ class Wishes:
     json: str = ""
     minutes: float = 0.0
     record: bool = False
+    first: bool = False
 
 
 def campaign(seeds: Sequence[int], wishes: Wishes) -> int:
@@ -107,9 +109,16 @@ def _run_all(seeds: Sequence[int], pki: Pki, wishes: Wishes) -> tuple[dict[str, 
                                "acknowledged writes": 0, "containers started": 0}  # fmt: skip
     outcomes: list[Outcome] = []
 
+    found = threading.Event()
+
     def one(seed: int) -> Outcome | None:
         late = wishes.minutes and time.monotonic() - started > 60 * wishes.minutes
-        return None if late else alone(seed, faults_of(seed), pki)
+        if late or (wishes.first and found.is_set()):
+            return None
+        outcome = alone(seed, faults_of(seed), pki)
+        if outcome.violation:
+            found.set()
+        return outcome
 
     with ThreadPoolExecutor(wishes.jobs) as workers:
         for outcome in filter(None, workers.map(one, seeds)):

@@ -16,6 +16,14 @@ NAMED = {
     5: "bindings are lost on their way to the API server",
     6: "a runtime hangs while an agent takes over",
 }
+PLANTED = {
+    "bindings that are lost are forgotten": (5, "it does not settle"),
+    "writes are acknowledged before they are durable": (7, "was acknowledged at"),
+    "the disk is not asked to sync": (4, "the store came back with another state"),
+    "no quota is enforced": (0, "is overrun"),
+    "exclusive CPUs are given away again": (3, "runs on CPUs"),
+}
+"""What `planted` can put in, the seed that is tried first, because it found it, and what the law says."""
 CI_MINUTES = 4
 
 
@@ -37,6 +45,15 @@ def test_named_seeds_break_no_law_and_a_seed_is_the_same_run_twice(tmp_path: Pat
     assert [(run["seed"], run["violation"]) for run in found["runs"]] == [(seed, "") for seed in (first, *seeds)]
     one, again, *_ = (run["digest"] for run in found["runs"])
     assert one == again
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("defect", PLANTED)
+def test_a_defect_that_is_put_in_is_found(tmp_path: Path, defect: str) -> None:
+    seed, law = PLANTED[defect]
+    found = torture(tmp_path, f"{seed},0-39", "--plant", defect, "--first", "--jobs", "1")
+    assert law in found["runs"][-1]["violation"]
 
 
 @pytest.mark.slow

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -21,19 +23,23 @@ from kubeqos.rules.qos import classes
 from tests.rules.quota.objects import why
 from tests.scenarios.trio import Trio, quota_of
 
+PENDING = "PodResizePending"
 RDT, BLOCKIO, NETWORK = ("gold", "exclusive", "silver"), ("high-prio", "throttled"), ("fast", "slow")
 
 
 def offers(
-    gold: int = 2, exclusive: int = 1, high: int = 2, *, silver: bool = True, fast: int = 2
+    gold: int = 2, exclusive: int = 1, high: int = 2, *, fast: int = 2, gone: Collection[str] = ()
 ) -> tuple[Advertisement, ...]:
-    rest = (ClassInfo("silver"),) if silver else ()
+    """What a node offers; classes that are `gone` are not in its file any more."""
+
+    def listed(*classes: ClassInfo) -> tuple[ClassInfo, ...]:
+        return tuple(one for one in classes if one.name not in gone)
+
+    rdt = listed(ClassInfo("gold", gold), ClassInfo("exclusive", exclusive), ClassInfo("silver"))
     return (
-        Advertisement(
-            "rdt", Level.CONTAINER, True, (ClassInfo("gold", gold), ClassInfo("exclusive", exclusive), *rest)
-        ),
-        Advertisement("blockio", Level.CONTAINER, False, (ClassInfo("high-prio", high), ClassInfo("throttled"))),
-        Advertisement("network", Level.POD, True, (ClassInfo("fast", fast), ClassInfo("slow"))),
+        Advertisement("rdt", Level.CONTAINER, True, rdt),
+        Advertisement("blockio", Level.CONTAINER, False, listed(ClassInfo("high-prio", high), ClassInfo("throttled"))),
+        Advertisement("network", Level.POD, True, listed(ClassInfo("fast", fast), ClassInfo("slow"))),
     )
 
 
@@ -44,7 +50,7 @@ async def test_an_infeasible_resize_does_not_give_back_what_the_container_keeps(
         await trio.comes_to_rest()
         assert trio.resize("a", blockio="throttled").ok
         await trio.comes_to_rest()
-        [pending] = [one for one in trio.pod("a")["status"]["conditions"] if one["type"] == "PodResizePending"]
+        [pending] = [one for one in trio.pod("a")["status"]["conditions"] if one["type"] == PENDING]
         assert pending["reason"] == "Infeasible"
         assert trio.quota_use() == {("blockio", "high-prio"): 1, ("blockio", "throttled"): 1}
         assert why(trio.create("b", blockio="high-prio")).endswith(
@@ -63,7 +69,7 @@ async def test_a_deferred_resize_keeps_its_place_until_it_is_granted(tmp_path: P
         assert trio.create("one", rdt="gold").ok
         assert trio.create("two", rdt="gold").ok
         await trio.comes_to_rest()
-        [pending] = [one for one in trio.pod("mover")["status"]["conditions"] if one["type"] == "PodResizePending"]
+        [pending] = [one for one in trio.pod("mover")["status"]["conditions"] if one["type"] == PENDING]
         assert pending["reason"] == "Deferred"
         assert "nodeName" in trio.pod("one")["spec"]
         assert "nodeName" not in trio.pod("two")["spec"], "the place of the pod that waits to move was given away"
@@ -127,7 +133,7 @@ async def test_a_class_of_a_whole_pod_that_cannot_change_says_so(tmp_path: Path)
         assert trio.resize("a", network="slow").ok
         assert trio.create("b", pod={"network": "fast"}).ok
         await trio.comes_to_rest()
-        [pending] = [one for one in trio.pod("a")["status"]["conditions"] if one["type"] == "PodResizePending"]
+        [pending] = [one for one in trio.pod("a")["status"]["conditions"] if one["type"] == PENDING]
         assert (pending["reason"], pending["message"]) == (
             "Infeasible",
             "QoS resource network cannot be changed while the pod runs",
@@ -153,12 +159,16 @@ class AnyOrder(RuleBasedStateMachine):
     """Whatever users, the scheduler, the node and the administrator do, in any order."""
 
     names = Bundle("names")
+    played: ClassVar[Counter[str]] = Counter()
+    """Examples so far, and in how many of them a change was granted, put off or refused."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.folder = tempfile.TemporaryDirectory()
         self.made = 0
+        self.asked: dict[str, set[tuple[str, str]]] = {}
+        self.seen = {"examples"}
 
     def do(self, work: Any) -> None:
         self.loop.run_until_complete(work)
@@ -175,6 +185,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "trio"):
+            AnyOrder.played.update(self.seen)
             self.do(self.trio.__aexit__())
         self.loop.close()
         self.folder.cleanup()
@@ -190,29 +201,35 @@ class AnyOrder(RuleBasedStateMachine):
         blockio=st.sampled_from(BLOCKIO),
         network=st.sampled_from(NETWORK),
         wide=st.booleans(),
+        runs=st.booleans(),
     )
-    def create(self, rdt: str, blockio: str, network: str, wide: bool) -> str:
-        """`wide`: the container's class is asked for by the pod."""
+    def create(self, rdt: str, blockio: str, network: str, wide: bool, runs: bool) -> str:
+        """`wide`: the container's class is asked for by the pod; `runs`: nothing else happens before it does."""
         self.made += 1
         pod = {"network": network} | ({"rdt": rdt} if wide else {})
         own = {"blockio": blockio} | ({} if wide else {"rdt": rdt})
         self.trio.create(f"p{self.made}", pod, **own)
+        self.asked[f"p{self.made}"] = {*pod.items(), *own.items()}
+        if runs:
+            self.everything_comes_to_rest()
         return f"p{self.made}"
 
-    @rule(name=names, network=st.sampled_from(NETWORK))
-    def change_the_pods_own(self, name: str, network: str) -> None:
-        if self.alive(name):
-            self.trio.resize(name, network=network)
+    @rule(name=names, network=st.sampled_from(NETWORK), heard=st.booleans())
+    def change_the_pods_own(self, name: str, network: str, heard: bool) -> None:
+        self.resize(name, heard, network=network)
 
-    @rule(name=names, rdt=st.sampled_from(RDT))
-    def change(self, name: str, rdt: str) -> None:
-        if self.alive(name):
-            self.trio.resize(name, rdt=rdt)
+    @rule(name=names, rdt=st.sampled_from(RDT), heard=st.booleans())
+    def change(self, name: str, rdt: str, heard: bool) -> None:
+        self.resize(name, heard, rdt=rdt)
 
-    @rule(name=names, blockio=st.sampled_from(BLOCKIO))
-    def change_what_cannot_be(self, name: str, blockio: str) -> None:
-        if self.alive(name):
-            self.trio.resize(name, blockio=blockio)
+    @rule(name=names, blockio=st.sampled_from(BLOCKIO), heard=st.booleans())
+    def change_what_cannot_be(self, name: str, blockio: str, heard: bool) -> None:
+        self.resize(name, heard, blockio=blockio)
+
+    def resize(self, name: str, heard: bool, **classes: str) -> None:
+        """`heard`: everybody has heard of it before anything else happens."""
+        if self.alive(name) and self.trio.resize(name, **classes).ok and heard:
+            self.everything_comes_to_rest()
 
     @rule(name=names)
     def delete(self, name: str) -> None:
@@ -250,13 +267,13 @@ class AnyOrder(RuleBasedStateMachine):
         gold=st.integers(1, 3),
         exclusive=st.integers(1, 2),
         high=st.integers(1, 3),
-        silver=st.booleans(),
         fast=st.integers(1, 3),
+        gone=st.sets(st.sampled_from(["gold", "silver", "high-prio", "fast"]), max_size=2),
     )
-    def change_classes(self, gold: int, exclusive: int, high: int, silver: bool, fast: int) -> None:
-        offered = offers(gold, exclusive, high, silver=silver, fast=fast)
-        self.do(self.trio.offer(offered))
-        self.most["node"] = _capacities(offered)
+    def change_classes(self, gold: int, exclusive: int, high: int, fast: int, gone: set[str]) -> None:
+        self.do(self.trio.offer(offers(gold, exclusive, high, fast=fast, gone=gone)))
+        limited = _capacities(offers(gold, exclusive, high, fast=fast))
+        self.most["node"] = {(name, cls): 0 if cls in gone else most for (name, cls), most in limited.items()}
 
     @rule(gold=st.integers(1, 4), exclusive=st.integers(1, 2), high=st.integers(1, 3), fast=st.integers(1, 3))
     def edit_quota(self, gold: int, exclusive: int, high: int, fast: int) -> None:
@@ -283,6 +300,15 @@ class AnyOrder(RuleBasedStateMachine):
                     f"{held} are held after {had}, {whose} allows {most} of {key}"
                 )
         self.had = self.held()
+
+    @invariant()
+    def changes_are_seen(self) -> None:
+        for raw in self.trio.pods() if hasattr(self, "trio") else ():
+            asked, status = self.asked[raw["metadata"]["name"]], raw.get("status") or {}
+            self.seen |= {one.get("reason") for one in status.get("conditions") or () if one["type"] == PENDING}
+            for one in (*status.get("containerStatuses", ()), status):
+                has = {(of["name"], of["class"]) for of in one.get("qosResources") or ()}
+                self.seen |= {"Granted"} if has - asked else set()
 
     def held(self) -> dict[str, dict[tuple[str, str], int]]:
         """By the books of the node and of the quota."""
@@ -319,11 +345,19 @@ def _capacities(offered: tuple[Advertisement, ...]) -> dict[tuple[str, str], int
     return {(offer.name, cls.name): cls.capacity for offer in offered for cls in offer.classes if cls.capacity}
 
 
+def play(examples: int) -> None:
+    AnyOrder.played = Counter()
+    run_state_machine_as_test(AnyOrder, settings=settings(max_examples=examples, stateful_step_count=50))
+    print(f"the law held: {dict(AnyOrder.played)}")
+    assert AnyOrder.played["examples"] >= examples
+
+
 def test_the_law_in_short() -> None:
-    run_state_machine_as_test(AnyOrder, settings=settings(max_examples=40, stateful_step_count=50))
+    play(40)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(7200)
 def test_the_law() -> None:
-    run_state_machine_as_test(AnyOrder, settings=settings(max_examples=2000, stateful_step_count=50))
+    play(2000)
+    assert {"Granted", "Deferred", "Infeasible"} <= AnyOrder.played.keys(), "so many examples see all of it"

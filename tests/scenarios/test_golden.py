@@ -59,6 +59,7 @@ ONLINE = {
     "classes": "classes",
     "classes-wide": "classes -o wide",
     "classes-name": "classes -o name",
+    "classes-holders": "classes holders rdt=gold",
     "classes-plan": "classes plan examples/class-files/next-classes.yaml -o wide",
     "classes-drain": "classes drain rdt=gold",
     "describe-node": "describe node node-a",

@@ -9,10 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.dashboard.apart import own_network
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
@@ -81,9 +84,14 @@ def running(folder: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    with sync_playwright() as driver:
-        # Root may not have a sandbox; pages here are our own.
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with (
+        TemporaryDirectory() as folder,
+        own_network(str(CHROMIUM), Path(folder)) as (program, way_out),
+        sync_playwright() as driver,
+    ):
+        # Root may not have a sandbox; pages here are our own. Loopback, too, is reached by the way out.
+        proxy: Any = {"server": way_out, "bypass": "<-loopback>"} if way_out else None
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"], proxy=proxy)
         try:
             yield browser
         finally:
@@ -125,4 +133,5 @@ class Visit:
         self.context.close()
 
 
-OWNED = "owner => [...document.querySelectorAll(`[data-cpu][data-owner='${owner}']`)].length"
+OWNED = "owner => document.querySelector('.map')?.querySelectorAll(`[data-cpu][data-owner='${owner}']`).length ?? 0"
+"""How many CPUs an owner has on the first map of the page; a plan to defragment has maps of its own."""

@@ -69,6 +69,25 @@ def test_prose_gives_way_before_names() -> None:
 
 
 @pytest.mark.usefixtures("eighty")
+def test_names_break_at_their_seams() -> None:
+    """As `describe node` has them, with a column that takes its room."""
+    names = [
+        "KubeletHasSufficientMemory",
+        "kube-system/coredns-5d78c9869d-abcde",
+        "cpu=requests.nvidia.com/gpu",
+        "0-7,40-47",
+    ]
+    lines = table(["reason", "name"], [[name, "x" * 60] for name in names]).splitlines()
+    told = [line.split()[0] for line in lines[1:]]
+    assert told == [
+        "KubeletHas", "SufficientMemory",
+        "kube-system/", "coredns-", "5d78c9869d-abcde",
+        "cpu=requests.", "nvidia.com/gpu",
+        "0-7,40-47",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("eighty")
 def test_many_columns_come_closer_and_headers_break() -> None:
     headers = [f"header {number}" for number in range(9)]
     lines = table(headers, [range(9)]).splitlines()

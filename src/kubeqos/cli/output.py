@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
-from textwrap import indent, wrap
+from textwrap import indent
 from typing import Any, TypeVar
 
 import click
@@ -24,6 +24,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _GAP, _NARROW_GAP = "   ", "  "
 _PROSE = 24
 """Prose is not made narrower than this while something else can be."""
+_SEAM = re.compile(r"(?<=[/,=:_])(?=.)|(?<=[A-Za-z]-)(?=.)|(?<=[-.])(?=[A-Za-z])|(?<=[a-z0-9])(?=[A-Z])")
+"""Where a name may be broken: after its separators and before its humps, so that `KubeletHas|Sufficient|Memory` is read
+as words and numbers stay whole."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _JSONPATH, _COLUMNS = "jsonpath=", "custom-columns="
 LINE = 80
@@ -56,13 +59,22 @@ def looked_at() -> bool:
 
 
 def _narrowed(cells: list[list[str]], widths: list[int], room: int) -> list[int]:
-    """Widths that fit into the room, as far as the words of headers let them: columns of prose give way first."""
+    """Widths that fit into the room, as far as the words of headers let them: columns of prose give way first, then
+    names as far as their parts stay whole, and at last everything."""
     least = [max(map(len, header.split() or [""])) for header in cells[0]]
     prose = [any(" " in row[column] for row in cells[1:]) for column in range(len(widths))]
+    parts = [
+        max((len(part) for row in cells[1:] for word in row[column].split() for part in _SEAM.split(word)), default=0)
+        for column in range(len(widths))
+    ]
     found = list(widths)
-    for floor, may in ((_PROSE, prose), (0, [True] * len(widths))):
+    for floors, may in (
+        ([max(_PROSE, part) for part in parts], prose),
+        (parts, [True] * len(widths)),
+        ([0] * len(widths), [True] * len(widths)),
+    ):
         while sum(found) > room:
-            open_ = [i for i, wide in enumerate(found) if may[i] and wide > max(least[i], floor)]
+            open_ = [i for i, wide in enumerate(found) if may[i] and wide > max(least[i], floors[i])]
             if not open_:
                 break
             widest = max(open_, key=lambda i: found[i])
@@ -73,10 +85,27 @@ def _narrowed(cells: list[list[str]], widths: list[int], room: int) -> list[int]
 def _broken(row: list[str], widths: list[int]) -> Iterator[tuple[str, ...]]:
     """A row as the lines that it takes; what is coloured is never broken."""
     parts = [
-        [text] if _width(text) <= width or "\x1b" in text else wrap(text, max(1, width), break_on_hyphens=False) or [""]
+        [text] if _width(text) <= width or "\x1b" in text else _wrapped(text, max(1, width))
         for text, width in zip(row, widths, strict=True)
     ]
     return zip_longest(*parts, fillvalue="")
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most this width: whole words, else whole parts of a name, and only what has no seam is cut."""
+    lines = [""]
+    for word in text.split():
+        space = " " if lines[-1] else ""
+        if len(lines[-1]) + len(space) + len(word) <= width:
+            lines[-1] += space + word
+            continue
+        for part in [word] if len(word) <= width else _SEAM.split(word):
+            if len(lines[-1]) + len(space) + len(part) <= width:
+                lines[-1] += space + part
+            else:
+                lines += [part[start : start + width] for start in range(0, len(part), width)]
+            space = ""
+    return lines if lines[0] else lines[1:] or [""]
 
 
 def _cell(value: object) -> str:

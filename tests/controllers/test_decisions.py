@@ -546,3 +546,17 @@ def test_the_audit_counts_as_the_server_does() -> None:
     stored["status"] = {"used": {**used, "pods": "2"}}
     [drift] = quota.audit([stored], objects, NOW)
     assert (drift.resource, str(drift.recorded), str(drift.actual)) == ("pods", "2", "1")
+
+
+def test_the_audit_knows_scopes() -> None:
+    asks = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}]}
+    objects = [(PODS, pod("free", spec={"containers": [{"name": "c", "image": "i"}]})), (PODS, pod("asks", spec=asks))]
+
+    def stored(scopes: list[str], **used: str) -> Object:
+        hard = dict.fromkeys(used, "9")
+        return {"metadata": meta("q"), "spec": {"hard": hard, "scopes": scopes}, "status": {"used": used}}
+
+    right = [stored(["BestEffort"], pods="1"), stored(["NotBestEffort", "NotTerminating"], pods="1", cpu="0.5")]
+    assert quota.audit(right, objects, NOW) == []
+    [drift] = quota.audit([stored(["Terminating"], pods="2")], objects, NOW)
+    assert (drift.resource, str(drift.recorded), str(drift.actual)) == ("pods", "2", "0")

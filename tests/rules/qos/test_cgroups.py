@@ -38,6 +38,17 @@ def test_without_a_limit_throttling_is_measured_against_the_node() -> None:
     assert values.unified["memory.high"] == str(int(10 * GI + 50 * GI * 0.9) // 4096 * 4096)
 
 
+def test_a_container_without_limits_is_not_held_back_and_so_is_its_pod() -> None:
+    """pod-qos, Burstable: such a pod "can try to use any amount of node resource"."""
+    limited = {"name": "limited", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1", "memory": "1Gi"}}}
+    pod = convert({"containers": [{"name": "free"}, limited]}, PodSpec)
+    for values in (
+        container_values(pod, pod.containers[0], QosClass.BURSTABLE, NODE, CgroupSettings()),
+        pod_values(pod, QosClass.BURSTABLE, NODE, CgroupSettings()),
+    ):
+        assert not values.cpu_quota_us and not values.memory_limit_bytes  # 0 is none
+
+
 def test_guaranteed_memory_is_reserved_and_never_throttled() -> None:
     pod = spec({"cpu": "1", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"})
     values = container_values(pod, pod.containers[0], QosClass.GUARANTEED, NODE, CgroupSettings())

@@ -4,6 +4,7 @@ dashboard."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,16 +17,54 @@ from kubeqos.views.chart import Chart
 Measure = tuple[str, Callable[[Outcome], str]]
 
 
-def charts(results: Sequence[Outcome]) -> list[Chart]:
-    """CPU requested and pods pending over time."""
+def charts(results: Sequence[Outcome], *, evictions: bool = False) -> list[Chart]:
+    """CPU requested, pods pending and pods evicted so far over time; the last only where there are any, or if asked."""
     duration = results[0].duration
     cpu = {result.name: [(sample.at, sample.cpu * 100) for sample in result.samples] for result in results}
     pending = {result.name: [(sample.at, float(sample.pending)) for sample in result.samples] for result in results}
     most = max((value for points in pending.values() for _, value in points), default=0.0)
-    return [
+    found = [
         Chart("CPU requested", cpu, duration, 100.0, "%"),
-        Chart("pods pending", pending, duration, 10.0 * max(1, math.ceil(most / 10))),
+        Chart("pods pending", pending, duration, _round_top(most)),
     ]
+    gone = {result.name: _evicted(result) for result in results}
+    most = max(points[-1][1] for points in gone.values())
+    return [*found, Chart("pods evicted", gone, duration, _round_top(most))] if most or evictions else found
+
+
+def _round_top(most: float) -> float:
+    return 10.0 * max(1, math.ceil(most / 10))
+
+
+def _evicted(result: Outcome) -> list[tuple[float, float]]:
+    """How many were evicted up to each moment."""
+    moments = sorted(pod.ended for pod in result.pods if pod.fate == "evicted" and pod.ended is not None)
+    return [(0.0, 0.0), *((at, float(count)) for count, at in enumerate(moments, 1))]
+
+
+WORKLOAD_COLUMNS = ("workload", "pods", "placed", "finished", "evicted", "rejected", "pending", "mean wait", "p95 wait")
+
+
+def workloads(result: Outcome) -> list[list[str]]:
+    """What became of each workload's pods, in the order of `WORKLOAD_COLUMNS`."""
+    rows = []
+    for name in dict.fromkeys(pod.workload for pod in result.pods):
+        pods = [pod for pod in result.pods if pod.workload == name]
+        waits = sorted(pod.pending(result.duration) for pod in pods)
+        counts = (
+            len(pods),
+            sum(1 for pod in pods if pod.started is not None and pod.fate != "rejected"),
+            *(result.count(fate, name) for fate in ("finished", "evicted", "rejected")),
+            sum(1 for pod in pods if pod.started is None),
+        )
+        rows.append([name, *map(str, counts), mean_wait(waits), human_duration(quantile(waits, 0.95))])
+    return rows
+
+
+def nodes_of(result: Outcome, workload: str) -> dict[str, int]:
+    """The nodes that a workload's pods were given, most of them first."""
+    found = Counter(pod.node for pod in result.pods if pod.workload == workload and pod.node)
+    return dict(found.most_common())
 
 
 def heading(policy: str, scenario: Scenario) -> dict[str, Any]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeqos.cli.output import columns, table
-from kubeqos.model.timestamps import human_duration
-from kubeqos.simulation.measures import Outcome, quantile
+from kubeqos.simulation.measures import Outcome
 from kubeqos.simulation.run import reasons
 from kubeqos.views.chart import svg_charts, text_chart
-from kubeqos.views.outcomes import charts, compared, mean_wait
+from kubeqos.views.outcomes import WORKLOAD_COLUMNS, charts, compared, workloads
 
 _WIDEST = 120
 _MOST_REASONS = 5
@@ -17,13 +16,9 @@ _MOST_REASONS = 5
 
 def one(result: Outcome) -> str:
     """A run: per workload, the cluster, two charts, why pods wait."""
-    names = list(dict.fromkeys(pod.workload for pod in result.pods))
     measured = [[title, measure(result)] for title, measure in compared([result])]
     parts = [
-        table(
-            ["workload", "pods", "placed", "finished", "evicted", "rejected", "pending", "mean wait", "p95 wait"],
-            [_workload(result, name) for name in names],
-        ),
+        table(list(WORKLOAD_COLUMNS), workloads(result)),
         table(["measure", "value"], measured),
         *(text_chart(chart, min(columns(), _WIDEST)) for chart in charts([result])),
     ]
@@ -44,17 +39,3 @@ def several(results: Sequence[Outcome]) -> str:
 def svg(results: Sequence[Outcome]) -> str:
     """The charts as a drawing."""
     return svg_charts(charts(results))
-
-
-def _workload(result: Outcome, name: str) -> list[object]:
-    pods = [pod for pod in result.pods if pod.workload == name]
-    waits = sorted(pod.pending(result.duration) for pod in pods)
-    return [
-        name,
-        len(pods),
-        sum(1 for pod in pods if pod.started is not None and pod.fate != "rejected"),
-        *(result.count(fate, name) for fate in ("finished", "evicted", "rejected")),
-        sum(1 for pod in pods if pod.started is None),
-        mean_wait(waits),
-        human_duration(quantile(waits, 0.95)),
-    ]

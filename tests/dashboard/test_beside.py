@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,49 @@ def test_who_may_list_nothing_is_told_so(live: LiveServer, tmp_path: Path) -> No
     with beside(kubeconfig, "-n", "bobs") as found:
         assert found.ask("GET", "cluster").body["leftOut"] == ["nodes: this user may not list them"]
         assert found.ask("GET", "session").body["sees"]["pods"] == "none"
+
+
+def until(found: Beside, path: str, true: Callable[[Any], bool]) -> Any:
+    deadline = time.monotonic() + 60
+    while not true(told := found.ask("GET", path).body):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.1)
+    return told
+
+
+def test_a_role_that_names_single_objects_shows_these_alone_and_follows_them(live: LiveServer, tmp_path: Path) -> None:
+    rbac, group = "/apis/rbac.authorization.k8s.io/v1/namespaces/bobs", "rbac.authorization.k8s.io"
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "resourceNames": ["web", "later"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["resourcequotas"], "resourceNames": ["small"], "verbs": ["get"]},
+    ]
+    assert live.call("POST", f"{rbac}/roles", {"metadata": {"name": "two"}, "rules": rules}).code == 201
+    binding = {
+        "metadata": {"name": "uma"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "two"},
+        "subjects": [{"kind": "User", "name": "uma", "apiGroup": group}],
+    }
+    assert live.call("POST", f"{rbac}/rolebindings", binding).code == 201
+    for name in ("small", "other"):
+        quota = {"metadata": {"name": name}, "spec": {"hard": {"pods": "9"}}}
+        assert live.call("POST", "/api/v1/namespaces/bobs/resourcequotas", quota).code == 201
+    config = yaml.safe_load(live.kubeconfig.read_text())
+    config["users"][0]["user"]["as"] = "uma"
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    with beside(kubeconfig, "-n", "bobs") as found:
+        assert found.ask("GET", "pods").body["pods"].keys() == {"bobs/web"}
+        assert found.ask("GET", "session").body["sees"]["pods"] == "bobs/later, bobs/web"
+        assert found.ask("GET", "cluster").body["quotas"].keys() == {"bobs/small"}
+        for path in ("pods/bobs/later", "pods/secret/web", "nodes/n1", "nodes/n1/defrag"):
+            assert found.ask("GET", path).code == 404
+        assert live.call("POST", "/api/v1/namespaces/bobs/pods", pod("later", namespace="bobs")).code == 201
+        assert live.call("POST", "/api/v1/namespaces/bobs/pods", pod("unnamed", namespace="bobs")).code == 201
+        until(found, "pods", lambda told: told["pods"].keys() == {"bobs/web", "bobs/later"})
+        assert live.call("DELETE", "/api/v1/namespaces/bobs/pods/later").code == 200
+        until(found, "pods", lambda told: told["pods"].keys() == {"bobs/web"})
+        assert live.call("DELETE", f"{rbac}/rolebindings/uma").code == 200
+        until(found, "pods", lambda told: told["pods"] == {})
 
 
 def test_it_is_for_this_machine_only(live: LiveServer) -> None:

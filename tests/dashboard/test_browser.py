@@ -33,6 +33,15 @@ spec:
     resources: {{requests: {{cpu: "{cpu}", memory: 1Gi}}, limits: {{cpu: "{cpu}", memory: 1Gi}}}}
 """
 
+OWNING = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: default, annotations: {{katalyst.kubewharf.io/qos_level: dedicated_cores}}}}
+spec:
+  nodeSelector: {{kubernetes.io/hostname: qrm}}
+  containers: [{{name: app, image: app, resources: {{requests: {{cpu: "{cpu}"}}, limits: {{cpu: "{cpu}"}}}}}}]
+"""
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -44,7 +53,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         found.kubectl("run", "-n", "team", "one", "--image=app")
         found.kubectl("create", "rolebinding", "bob", "-n", "team", "--clusterrole=view", "--user=bob")
         found.kubectl("apply", "-f", "-", manifest=POD.format(name="too-big", node="big", cpu=500))
+        _scatter(found)
         yield found
+
+
+def _scatter(cluster: Cluster) -> None:
+    """Two owners fill a NUMA node beside its pools, a third goes to the other one, and one of the first two leaves."""
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/web", "pod/etl", "--timeout=120s")
+    for name, cpu in (("left", 10), ("leaves", 20), ("right", 10)):
+        cluster.kubectl("apply", "-f", "-", manifest=OWNING.format(name=name, cpu=cpu))
+        cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=120s")
+    gone(cluster, "leaves")
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +80,10 @@ def visit(browser: Browser, cluster: Cluster) -> Iterator[Visit]:
     yield found
     found.close()
     assert found.complaints == []
+
+
+WHERE = """owner => [...document.querySelector('.map').querySelectorAll(`[data-owner='${owner}']`)]
+  .map(one => one.dataset.cpu).join()"""
 
 
 def pinned(cluster: Cluster, name: str, cpu: int = 4, node: str = "big") -> None:
@@ -185,17 +208,35 @@ def test_what_if(visit: Visit, cluster: Cluster) -> None:
     page.get_by_role("button", name="Where would it go?").click()
     page.get_by_role("region", name="Where the pods would go").wait_for()
     assert "fits" in page.get_by_role("region", name="Where the pods would go").inner_text()
-    page.get_by_label("Manifest of pods or workloads").fill("kind: [")
+    page.get_by_label("Manifest of pods or workloads", exact=True).fill("kind: [")
     page.get_by_role("button", name="Where would it go?").click()
     page.get_by_text("not valid YAML").wait_for()
     page.get_by_role("button", name="Compare the policies").click()
     page.get_by_role("region", name="The policies compared").wait_for()
-    assert page.locator(".chart").count() == 2
+    titles = [one.get_attribute("aria-label") for one in page.locator(".chart").all()]
+    assert [title.partition(" over ")[0] for title in titles if title] == [
+        "CPU requested",
+        "pods pending",
+        "pods evicted",
+    ]
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download pods-evicted as SVG").click()
+    assert Path(saved.value.path()).read_text().startswith("<svg")
     page.get_by_role("button", name="Play the day once").click()
     day = page.get_by_role("region", name="The day", exact=True)
     day.wait_for()
     assert day.locator("thead").inner_text().split() == ["Measure", "spread"]
     assert page.get_by_role("button", name="Copy: kubeqos simulate run scenario.yaml").is_visible()
+    assert "large" in page.get_by_role("region", name="Workloads").inner_text()
+    page.get_by_role("button", name="Take this cluster").click()
+    page.get_by_text("The scenario above is this cluster").wait_for()
+    assert "name: big" in page.get_by_label("Scenario", exact=True).input_value()
+    page.get_by_role("button", name="Play the day once").click()
+    workloads = page.get_by_role("region", name="Workloads")
+    workloads.get_by_text("best-effort").wait_for()
+    assert "big" in workloads.inner_text()
+    page.get_by_label("Scenario: open a file").set_input_files("examples/simulate/scenario.yaml")
+    visit.until("() => document.getElementById('scenario').value.includes('kind: Scenario')")
     assert "what-if" not in cluster.kubectl("get", "pods", "-A")
     visit.complaints = [one for one in visit.complaints if "422" not in one]  # the refused manifest
 
@@ -219,12 +260,19 @@ def test_everything_by_keyboard(visit: Visit) -> None:
     visit.until("() => document.getElementById('said').textContent.startsWith('Copied: kubeqos why')")
 
 
+REACHED = """() => {
+  const one = document.activeElement;
+  return [one.ariaLabel ?? one.textContent, getComputedStyle(one).outlineStyle];
+}"""
+
+
 def _tab_to(page: Page, name: str) -> None:
     """Press Tab until the focus is on what has this name; it must get there, and be seen."""
     for _ in range(120):
         page.keyboard.press("Tab")
-        if page.evaluate("(document.activeElement.ariaLabel ?? document.activeElement.textContent)") == name:
-            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+        reached, outline = page.evaluate(REACHED)
+        if reached == name:
+            assert outline != "none"
             return
     raise AssertionError(f"{name} cannot be reached by keyboard")
 
@@ -271,6 +319,8 @@ def test_tables_and_pictures_can_be_taken_away(visit: Visit) -> None:
     assert Path(saved.value.path()).read_text().startswith("<svg")
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download pods-qrm as CSV").click()
+    for table in page.locator("table").all():  # each has a button near it
+        assert table.locator("xpath=ancestor::section//button[contains(@aria-label, 'as CSV')]").count() > 0
     assert Path(saved.value.path()).read_text().splitlines()[0] == "Pod,State,QoS,CPU,Memory,Classes"
 
 
@@ -303,6 +353,7 @@ VIEWS = {
     "waiting": "pods/default/too-big",
     "pods": "pods",
     "whatif": "whatif",
+    "defrag": "nodes/qrm",
 }
 
 
@@ -325,6 +376,9 @@ def test_every_view_fits_and_can_be_used_by_everybody(
             page.get_by_role("button", name="Compare the policies").click()
             page.get_by_role("region", name="The policies compared").wait_for()
             page.locator(".charts").scroll_into_view_if_needed()
+        if name == "defrag":
+            page.get_by_role("region", name="What is gained").wait_for()
+            page.get_by_role("heading", name="Defragmentation").evaluate("one => one.scrollIntoView()")
         found = Axe().run(page).response["violations"]
         problems += [
             f"{name}: {one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
@@ -338,3 +392,31 @@ def test_every_view_fits_and_can_be_used_by_everybody(
     visit.close()
     assert problems == []
     assert visit.complaints == []
+
+
+def test_the_plan_to_defragment_is_a_before_and_after(visit: Visit, cluster: Cluster) -> None:
+    """The last of this file: the others want the CPUs as they are."""
+    page = visit.show("nodes/qrm")
+    plan = page.get_by_role("region", name="Defragmentation", exact=True)
+    plan.get_by_role("region", name="Who moves").wait_for()
+    before, after = (plan.locator(".map").nth(index).locator("[data-lit=yes]") for index in (0, 1))
+    visit.until("() => document.querySelectorAll('.two .map')[1].querySelectorAll('[data-lit=yes]').length === 10")
+    assert before.count() == 10
+    (mover,) = {one.get_attribute("data-owner") for one in before.all()}
+    assert {one.get_attribute("data-owner") for one in after.all()} == {mover}
+    letters = {one.locator("text").text_content() for one in (*before.all(), *after.all())}
+    assert len(letters) == 1  # the same letter on both maps
+    gained = plan.get_by_role("region", name="What is gained").inner_text().split("\n")
+    assert "free CPUs in one NUMA node\t20\t30" in gained
+    with page.expect_download() as saved:
+        plan.get_by_role("button", name="Download defrag-after-qrm as SVG").click()
+    assert Path(saved.value.path()).read_text().startswith("<svg")
+    with page.expect_download() as saved:
+        plan.get_by_role("button", name="Download defrag-qrm as CSV").click()
+    assert Path(saved.value.path()).read_text().splitlines()[1].startswith(f"{mover},10,")
+    assert plan.get_by_role("button", name="Copy: kubeqos defrag qrm --apply").is_visible()
+    was = page.evaluate(WHERE, mover)
+    cluster.kubeqos("defrag", "qrm", "--apply")
+    plan.get_by_text("Nobody need move.").wait_for()
+    assert plan.locator(".map").first.is_hidden()
+    assert page.evaluate(WHERE, mover) != was

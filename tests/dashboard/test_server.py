@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from kubeqos.codec import decode_json
 from kubeqos.dashboard import server as served
@@ -140,6 +143,18 @@ def test_the_administrator_sees_the_cluster(visitor: Visitor) -> None:
     assert [one["cpus"] for one in owners if one["how"] == "exclusive"] == ["4-7"]
     waiting = visitor.get("pods/bobs/web")
     assert (waiting["phase"], waiting["now"]) == ("Pending", "n1 would take it now")
+
+
+def test_the_plan_to_defragment_is_told_to_who_may_see_its_pods(live: LiveServer, dashboard: Dashboard) -> None:
+    admin, bob = Visitor(live, dashboard), Visitor(live, dashboard)
+    admin.log_in()
+    bob.log_in(BOB)
+    told = admin.get("nodes/n1/defrag")
+    assert told["moves"] == []
+    assert told["measures"][0] == {"what": "free CPUs in one NUMA node", "now": 40, "then": 40}
+    assert told["staying"] == [{"what": "default/hpc/main", "because": "its pod is not known"}]
+    assert {one["name"] for one in told["owners"]} == {"reserved", "shared", "default/hpc/main"}
+    assert bob.ask("GET", f"{API}/nodes/n1/defrag").code == 404
 
 
 def test_answers_are_as_the_schema_says(visitor: Visitor) -> None:
@@ -285,6 +300,48 @@ def test_what_if_tells_where_a_pod_would_go_and_changes_nothing(live: LiveServer
     assert (wrong.code, "not valid YAML" in wrong.body["error"]) == (422, True)
     unread = visitor.ask("POST", f"{API}/whatif", {"manifesto": ""})
     assert unread.code == 400
+
+
+def test_the_cluster_itself_is_a_scenario_that_can_be_changed_and_played(live: LiveServer, visitor: Visitor) -> None:
+    visitor.log_in()
+    until(visitor, "cluster", lambda told: "n1" in told["nodes"])
+    told = visitor.get("scenario")
+    scenario = yaml.safe_load(told["scenario"])
+    assert [one["name"] for one in scenario["nodes"]] == ["n1"]
+    assert told["commands"]["scenario"].startswith("kubeqos import")
+    scenario["workloads"] += [
+        {"name": "many", "template": _asking("30"), "arrivals": {"at": ["0s", "1m", "2m"]}},
+        {"name": "first", "template": _asking("60", priority=100), "arrivals": {"at": ["10m"]}},
+    ]
+    question = {"scenario": yaml.safe_dump(scenario), "policies": {"default": ""}}
+    played = visitor.ask("POST", f"{API}/compare", question).body
+    of = {one["cells"][0]: one for one in played["workloads"]}
+    names = played["columns"]
+    assert of["first"]["nodes"] == {"n1": 1}
+    assert dict(zip(names, of["many"]["cells"], strict=True))["pods"] == "3"
+    assert dict(zip(names, of["many"]["cells"], strict=True))["evicted"] == "2"
+    assert any("Insufficient cpu" in one["because"] for one in played["reasons"])
+    charts = {one["title"]: one["series"]["default"] for one in played["charts"]}
+    assert charts.keys() == {"CPU requested", "pods pending", "pods evicted"}
+    assert charts["pods evicted"][0] == [0.0, 0.0] and charts["pods evicted"][-1][1] == 2.0
+    visitor.log_in(BOB)
+    assert visitor.ask("GET", f"{API}/scenario").code == 404
+
+
+def _asking(cpu: str, priority: int = 0) -> dict[str, Any]:
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+    return {"spec": {"priority": priority, "containers": [container]}}
+
+
+def test_what_kubeqos_import_prints_can_be_pasted(visitor: Visitor) -> None:
+    """Of a cluster that another program described."""
+    command = [sys.executable, "-m", "kubeqos.cli.main", "import", "-f", "examples/simulate/cluster.json"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    visitor.log_in()
+    played = visitor.ask("POST", f"{API}/compare", {"scenario": printed, "policies": {"default": ""}}).body
+    assert {one["cells"][0]: one["nodes"] for one in played["workloads"]}["db"] == {"worker-2": 1}
+    assert ["pods placed", "5/6"] in played["rows"]
+    assert [one["pods"] for one in played["reasons"]] == [1]
 
 
 def test_a_question_may_not_be_endless(visitor: Visitor) -> None:

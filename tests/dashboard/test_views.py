@@ -9,7 +9,7 @@ import msgspec
 from kubeqos.codec import encode_json
 from kubeqos.dashboard.clusters import Rows, cluster_data, pods_data, visible
 from kubeqos.dashboard.data import ANSWERS, Happening, NodeData, PodData, schema
-from kubeqos.dashboard.nodes import node_data, owners_over_time
+from kubeqos.dashboard.nodes import defrag_data, node_data, owners_over_time
 from kubeqos.dashboard.objects import Objects, Scope, Sight
 from kubeqos.dashboard.pods import pod_data
 from kubeqos.dashboard.rows import happening, quota_row
@@ -17,6 +17,7 @@ from kubeqos.dashboard.stream import difference
 from kubeqos.model.annotations.published import Assignments, Holding, encode_assignments
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.objects import PodView
+from kubeqos.views.defrag import defrag_plan
 from tests.dashboard.objects import HOSTILE, assignments, node, pod
 
 ALL = Scope(everything=True)
@@ -110,6 +111,24 @@ def test_owners_over_time_hold_until_the_next_change() -> None:
         "shared": [(0.0, 0.0), (10.0, 79.0), (20.0, 75.0), (50.0, 79.0)],
         "default/hpc/main": [(0.0, 0.0), (20.0, 4.0), (50.0, 0.0)],
     }
+
+
+def test_a_plan_to_defragment_keeps_every_cpu_and_who_has_how_many() -> None:
+    raw = node(placed=assignments(web="1-9,20-39,50-79", one="!10-19", two="!40-49"))
+    plan = defrag_plan(raw, [PodView.of(pod(name, "n1")) for name in ("one", "two", "web")])
+    told = defrag_data(plan)
+    (move,) = told.moves
+    assert (move.namespace, move.container, move.cpus) == ("default", "main", 10)
+    now = {one.name: one for one in node_data(raw, [], [], []).owners}
+    then = {one.name: one for one in told.owners}
+    moved = f"default/{move.pod}/main"
+    assert (now[moved].cpus, then[moved].cpus) == (move.from_cpus, move.to_cpus)
+    assert {name: one.count for name, one in now.items()} == {name: one.count for name, one in then.items()}
+    assert [one.name for one in now.values() if one.cpus == then[one.name].cpus] == [
+        "reserved", *(name for name in ("default/one/main", "default/two/main") if name != moved)
+    ]  # fmt: skip
+    assert told.measures[0].then > told.measures[0].now
+    assert told.cannot_apply and told.commands["apply"] == "kubeqos defrag n1 --apply"
 
 
 def test_the_layout_has_every_cpu_once_in_its_place() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ import yaml
 
 from kubeqos.codec import encode_yaml
 from tests.dashboard.objects import assignments, node, pod
-from tests.dashboard.test_beside import Beside, beside
+from tests.dashboard.test_beside import beside, until
 from tests.scenarios.cluster import KUBECTL
 from tests.stock.kube_apiserver import kube_apiserver
 from tests.stock.needs import needs_stock
 
 pytestmark = [*needs_stock("kube-apiserver", "etcd"), pytest.mark.kubectl]
-SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +56,6 @@ def apply(kubeconfig: Path, raw: dict[str, Any]) -> None:
     run(kubeconfig, "apply", "-f", "-", given=encode_yaml(raw))
 
 
-def until(found: Beside, path: str, true: Callable[[Any], bool]) -> Any:
-    deadline = time.monotonic() + SECONDS
-    while not true(told := found.ask("GET", path).body):
-        assert time.monotonic() < deadline, told
-        time.sleep(0.1)
-    return told
-
-
 def test_the_administrator_sees_the_machine_and_follows_pods(kubeconfig: Path) -> None:
     with beside(kubeconfig) as found:
         told = until(found, "cluster", lambda told: "n1" in told.get("nodes", ()))
@@ -79,14 +69,33 @@ def test_the_administrator_sees_the_machine_and_follows_pods(kubeconfig: Path) -
         assert found.ask("GET", "pods/bobs/later").body["qosClass"] == "Burstable"
 
 
-def test_an_identity_of_one_namespace_sees_that_one(kubeconfig: Path) -> None:
+def as_user(kubeconfig: Path, name: str) -> Path:
     document = yaml.safe_load(kubeconfig.read_text())
     for user in document["users"]:
-        user["user"] |= {"as": "bob", "as-groups": ["system:authenticated"]}
-    other = kubeconfig.with_name("bob.kubeconfig")
+        user["user"] |= {"as": name, "as-groups": ["system:authenticated"]}
+    other = kubeconfig.with_name(f"{name}.kubeconfig")
     other.write_text(yaml.safe_dump(document))
-    with beside(other, "-n", "bobs") as found:
+    return other
+
+
+def test_an_identity_of_one_namespace_sees_that_one(kubeconfig: Path) -> None:
+    with beside(as_user(kubeconfig, "bob"), "-n", "bobs") as found:
         until(found, "pods", lambda told: "bobs/web" in told.get("pods", ()))
         assert all(key.startswith("bobs/") for key in found.ask("GET", "pods").body["pods"])
         assert found.ask("GET", "cluster").body["leftOut"] == ["nodes: this user may not list them"]
         assert found.ask("GET", "pods/secret/web").code == 404
+
+
+def test_a_role_that_names_one_pod_shows_that_one_and_follows_it(kubeconfig: Path) -> None:
+    run(kubeconfig, "create", "role", "one", "-n", "secret", "--verb=get", "--resource=pods", "--resource-name=web")
+    run(kubeconfig, "create", "rolebinding", "uma", "-n", "secret", "--role=one", "--user=uma")
+    other = pod("other", namespace="secret")
+    del other["metadata"]["uid"]
+    apply(kubeconfig, other)
+    with beside(as_user(kubeconfig, "uma"), "-n", "secret") as found:
+        until(found, "pods", lambda told: told.get("pods", {}).keys() == {"secret/web"})
+        assert found.ask("GET", "session").body["sees"]["pods"] == "secret/web"
+        assert found.ask("GET", "pods/secret/other").code == 404
+        assert found.ask("GET", "pods/secret/web").body["name"] == "web"
+        run(kubeconfig, "delete", "pod", "web", "-n", "secret", "--now")
+        until(found, "pods", lambda told: told["pods"] == {})

@@ -141,14 +141,29 @@ Refused = ApiError | Unreachable | None
 """Why something was not done; None: it was."""
 
 
-class Api(Protocol):
-    """What the rest of kubeqos may ask of an API server. Refusals are `ApiError`."""
-
-    async def get(self, resource: Resource, name: str, namespace: str = "", *, subresource: str = "") -> JsonObject: ...
+class Followed(Protocol):
+    """What an informer asks: all of a kind, then what changes of it."""
 
     async def list(
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "", page: int = 0
     ) -> Listing: ...
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        since: str,
+        labels: str = "",
+        fields: str = "",
+        seconds: int = 0,
+    ) -> AsyncGenerator[WatchEvent, None]: ...
+
+
+class Api(Followed, Protocol):
+    """What the rest of kubeqos may ask of an API server. Refusals are `ApiError`."""
+
+    async def get(self, resource: Resource, name: str, namespace: str = "", *, subresource: str = "") -> JsonObject: ...
 
     async def read(self, path: str) -> JsonObject:
         """What the server says at a path that is no object's, such as discovery."""
@@ -185,17 +200,6 @@ class Api(Protocol):
         uid: str = "",
         propagation: str = "",
     ) -> JsonObject: ...
-
-    def watch(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        since: str,
-        labels: str = "",
-        fields: str = "",
-        seconds: int = 0,
-    ) -> AsyncGenerator[WatchEvent, None]: ...
 
 
 class TransportApi:

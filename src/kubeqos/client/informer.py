@@ -18,7 +18,7 @@ from typing import cast
 
 import msgspec
 
-from kubeqos.client.api import Api, Listing, Metadata, WatchEvent, metadata_of
+from kubeqos.client.api import Followed, Listing, Metadata, WatchEvent, metadata_of
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.resources import Resource
 from kubeqos.codec import JsonObject, decode_json
@@ -56,7 +56,14 @@ class Informer:
     """Follows one collection; `run` it in a task and read it anywhere on the same loop."""
 
     def __init__(
-        self, api: Api, resource: Resource, *, namespace: str = "", labels: str = "", fields: str = "", page: int = 0
+        self,
+        api: Followed,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        page: int = 0,
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()

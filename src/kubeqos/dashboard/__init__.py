@@ -10,6 +10,7 @@ install, the wheel holds what the browser runs, and a policy without inline scri
     server     the routes: who asks, what is answered, in which headers
     sessions   one-time links and the sessions that they open
     sight      what an identity may see
+    named      objects that roles name one by one, followed by their names
     feed       the objects, followed by the same watch as every component, and an hour of their past
     data       the answers, as types: the schema is made from them
     objects, rows, nodes, pods, clusters      objects to answers

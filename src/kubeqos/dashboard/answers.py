@@ -31,13 +31,15 @@ from kubeqos.dashboard.data import (
     ComparisonData,
     CurveData,
     Data,
+    DefragData,
     NodeData,
     PodData,
+    ScenarioData,
     WhatIfData,
     WhatIfQuestion,
 )
 from kubeqos.dashboard.feed import Feed
-from kubeqos.dashboard.nodes import node_data, owners_over_time
+from kubeqos.dashboard.nodes import defrag_data, node_data, owners_over_time
 from kubeqos.dashboard.objects import Objects, Sight
 from kubeqos.dashboard.pods import pod_data
 from kubeqos.dashboard.rows import seconds
@@ -47,6 +49,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.model.timestamps import timestamp
 from kubeqos.scheduler.snapshot import snapshot
 from kubeqos.views import pending
+from kubeqos.views.defrag import defrag_plan
 from kubeqos.web.identity import Identity
 
 SIGHT_SECONDS = 5.0
@@ -57,6 +60,7 @@ MOST_GROUPS = 20
 SYNC_SECONDS = 20.0
 PINNED_SECONDS = 2.0
 MOST_PINS = 1000
+MOST_PLANS = 20
 _READ_ALL = "this user may not list nodes and pods of all namespaces"
 
 
@@ -78,6 +82,8 @@ class Answers:
         self._nearest: dict[str, list[str]] = {}
         self._nearest_again = 0.0
         self._rehearsing = asyncio.Semaphore(1)
+        self._planning = asyncio.Lock()
+        self._plans: dict[str, tuple[object, DefragData]] = {}
 
     async def sight(self, identity: Identity) -> Sight:
         """What the identity may see, as the API server said a moment ago."""
@@ -92,7 +98,10 @@ class Answers:
         return known
 
     async def view(self, identity: Identity, path: str, query: Mapping[str, str]) -> Data:
-        """The answer to a GET: cluster, nodes/NODE, pods, pods/NAMESPACE/POD, timeline; `at` is a past time."""
+        """The answer to a GET: cluster, nodes/NODE and what is below it, pods, pods/NAMESPACE/POD, timeline, scenario.
+
+        With `at` it is of that past time.
+        """
         await self._followed()
         sight = await self.sight(identity)
         objects = self._objects(query.get("at", ""))
@@ -105,10 +114,14 @@ class Answers:
                 return await self._node(objects, sight, identity, name)
             case ["nodes", name, "owners"]:
                 return self._owners(objects, sight, name)
+            case ["nodes", name, "defrag"]:
+                return await self._defrag(objects, sight, name)
             case ["pods"]:
                 return pods_data(objects, sight, query.get("namespace", ""), query.get("text", ""))
             case ["pods", namespace, name]:
                 return await self._pod(objects, sight, identity, namespace, name)
+            case ["scenario"]:
+                return await self._scenario(objects, sight)
             case ["timeline"]:
                 history = self.feed.history
                 return timeline_data(objects, sight, history.began, self.feed.clock(), history.changes())
@@ -154,6 +167,21 @@ class Answers:
         versions = [*history.versions(("Node", name)), (now, raw)]
         decoded = [(until, None if old is None else decode_json(old)) for until, old in versions]
         return owners_over_time(decoded, history.began, now)
+
+    async def _defrag(self, objects: Objects, sight: Sight, name: str) -> DefragData:
+        """The plan, kept while what it is made from is the same: on a large machine it takes a second."""
+        raw = objects.node(name) if sight.all_pods_and_nodes else None
+        if raw is None:
+            raise NotFound(f"there is no node {name} whose owners this user may see")
+        made_from = raw["metadata"].get("annotations"), list(objects.pods_on(name))
+        async with self._planning:
+            known = self._plans.get(name)
+            if known is None or known[0] != made_from:
+                known = made_from, defrag_data(await asyncio.to_thread(defrag_plan, raw, made_from[1]))
+                self._plans[name] = known
+                while len(self._plans) > MOST_PLANS:
+                    del self._plans[next(iter(self._plans))]
+        return known[1]
 
     async def _pinned(self, identity: Identity, node: str) -> dict[str, str]:
         """Where containers really run, asked as the identity every few seconds. An answer from before the node's last
@@ -263,6 +291,13 @@ class Answers:
             return await rehearsal.fitted(
                 question, list(objects.nodes.values()), list(objects.pods.values()), priorities
             )
+
+    async def _scenario(self, objects: Objects, sight: Sight) -> ScenarioData:
+        """The cluster as it is, or as it was, as a scenario."""
+        if not sight.all_pods_and_nodes:
+            raise NotFound(f"a scenario needs the whole cluster, and {_READ_ALL}")
+        async with self._rehearsing:
+            return await rehearsal.imported(list(objects.nodes.values()), list(objects.pods.values()))
 
     async def compare(self, question: CompareQuestion) -> ComparisonData:
         """One scenario under several policies; no cluster is asked."""

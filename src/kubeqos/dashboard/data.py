@@ -106,6 +106,47 @@ class Fragments(Data, frozen=True, kw_only=True):
     text: str
 
 
+class MoveRow(Data, frozen=True, kw_only=True):
+    """A container with CPUs of its own that would get others."""
+
+    container: str
+    namespace: str
+    pod: str
+    cpus: int
+    from_cpus: str
+    to_cpus: str
+    from_numa: str
+    to_numa: str
+
+
+class Measure(Data, frozen=True, kw_only=True):
+    """How scattered the free CPUs are in one respect, before the moves and after them."""
+
+    what: str
+    now: float
+    then: float
+
+
+class Stays(Data, frozen=True, kw_only=True):
+    """A container that may not move, or a kind of resource that nobody moves, and why."""
+
+    what: str
+    because: str
+
+
+class DefragData(Data, frozen=True, kw_only=True):
+    """Who would move so that a node's free CPUs lie closer together. Nothing was changed."""
+
+    moves: list[MoveRow]
+    measures: list[Measure]
+    staying: list[Stays]
+    owners: list[Owner]
+    """Who would have which CPUs then."""
+    cannot_apply: str
+    """Why the node cannot carry it out while containers run; empty if it can."""
+    commands: dict[str, str]
+
+
 # ---- Rows of tables
 
 
@@ -350,12 +391,41 @@ class CurveData(Data, frozen=True, kw_only=True):
     series: dict[str, list[tuple[float, float]]]
 
 
+class PlayedWorkload(Data, frozen=True, kw_only=True):
+    """What became of a workload's pods under a policy, and where they went."""
+
+    policy: str
+    cells: list[str]
+    """As `kubeqos simulate run` has them, in the order of the answer's columns."""
+    nodes: dict[str, int]
+
+
+class PlayedReason(Data, frozen=True, kw_only=True):
+    """Why so many pods waited, were refused or had to leave."""
+
+    policy: str
+    pods: int
+    because: str
+
+
 class ComparisonData(Data, frozen=True, kw_only=True):
-    """One scenario under two policies or more."""
+    """One scenario under one policy or more."""
 
     policies: list[str]
     rows: list[list[str]]
+    columns: list[str]
+    """Of the workloads' cells."""
+    workloads: list[PlayedWorkload]
+    reasons: list[PlayedReason]
     charts: list[CurveData]
+    commands: dict[str, str]
+
+
+class ScenarioData(Data, frozen=True, kw_only=True):
+    """The cluster as a scenario, as `kubeqos import` makes it, and what such a one cannot hold."""
+
+    scenario: str
+    not_carried: list[str]
     commands: dict[str, str]
 
 
@@ -392,9 +462,11 @@ ANSWERS: dict[str, type[Data]] = {
     "GET cluster": ClusterData,
     "GET nodes/{node}": NodeData,
     "GET nodes/{node}/owners": CurveData,
+    "GET nodes/{node}/defrag": DefragData,
     "GET pods": PodsData,
     "GET pods/{namespace}/{pod}": PodData,
     "GET timeline": TimelineData,
+    "GET scenario": ScenarioData,
     "POST whatif": WhatIfData,
     "POST compare": ComparisonData,
 }

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kubeqos.client import Api, Change, Informer, SharedInformers
+from kubeqos.client.api import Followed
 from kubeqos.client.resources import EVENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from kubeqos.dashboard.data import Happening
 from kubeqos.dashboard.history import History
@@ -22,6 +23,11 @@ FOLLOWED = (NODES, PODS, RESOURCE_QUOTAS, EVENTS, NAMESPACES)
 KEPT = (NODES, PODS, RESOURCE_QUOTAS)
 """Kinds whose past is kept; events tell their own times."""
 _PAGE = 500
+
+
+def following(api: Followed, resource: Resource, namespace: str = "") -> Informer:
+    """A kind in all namespaces or in one."""
+    return Informer(api, resource, namespace=namespace, page=_PAGE)
 
 
 @dataclass
@@ -47,25 +53,23 @@ class Feed:
         self._happenings: dict[str, Happening] = {}
         self._waiters: set[asyncio.Event] = set()
 
-    async def run(self, readable: Iterable[tuple[Resource, str]] | None = None) -> None:
-        """Follow every kind, or those that may be read, each in all namespaces or in one."""
+    async def run(self, readable: Iterable[Informer] | None = None) -> None:
+        """Follow every kind, or what may be read."""
+        shared = self.informers if readable is None else None
+        if readable is None:
+            readable = [following(self.api, one) if shared is None else shared.of(one) for one in FOLLOWED]
         async with asyncio.TaskGroup() as tasks:
             # Nothing readable is an answer, too: who may list nothing is told that, and waits for nothing.
-            for resource, namespace in [(one, "") for one in FOLLOWED] if readable is None else readable:
-                informer = self._informer(resource, namespace, tasks)
-                informer.on_change(lambda change, kind=resource.kind: self._changed(kind, change))  # type: ignore[misc]
-                self._informers[resource.kind] = informer
+            for informer in readable:
+                kind = informer.resource.kind
+                informer.on_change(lambda change, kind=kind: self._changed(kind, change))  # type: ignore[misc]
+                self._informers[kind] = informer
+                if shared is None:
+                    tasks.create_task(informer.run())
             for informer in self._informers.values():
                 await informer.synced.wait()
             self.history.began = self.clock()
             self.synced.set()
-
-    def _informer(self, resource: Resource, namespace: str, tasks: asyncio.TaskGroup) -> Informer:
-        if self.informers is not None and not namespace:
-            return self.informers.of(resource)
-        informer = Informer(self.api, resource, namespace=namespace, page=_PAGE)
-        tasks.create_task(informer.run())
-        return informer
 
     def _changed(self, kind: str, change: Change) -> None:
         self.revision += 1

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from kubeqos.apiserver.server import ApiServer
-from kubeqos.client import SharedInformers, TransportApi
-from kubeqos.client.resources import Resource
+from kubeqos.client import Informer, SharedInformers, TransportApi
 from kubeqos.dashboard.answers import Answers
-from kubeqos.dashboard.feed import FOLLOWED, Feed
+from kubeqos.dashboard.feed import FOLLOWED, Feed, following
+from kubeqos.dashboard.named import ByName
 from kubeqos.dashboard.server import PREFIX, Dashboard
-from kubeqos.dashboard.sight import may_list
+from kubeqos.dashboard.sight import NAMED, may_list
 from kubeqos.errors import ConfigurationError
 from kubeqos.logs import logger
 from kubeqos.web.asgi import Scope
@@ -64,19 +64,21 @@ async def beside(api: TransportApi, cluster: str, namespace: str, host: str, por
         yield dashboard
 
 
-async def _readable(api: TransportApi, namespace: str) -> list[tuple[Resource, str]]:
-    """Which kinds the user may list, everywhere or in the namespace of the context."""
+async def _readable(api: TransportApi, namespace: str) -> list[Informer]:
+    """What the user may read of each kind: all, what is in the namespace of the context, or what roles name there."""
     found = []
     for resource in FOLLOWED:
         if await may_list(api, resource, ""):
-            found.append((resource, ""))
+            found.append(following(api, resource))
         elif resource.namespaced and await may_list(api, resource, namespace):
-            found.append((resource, namespace))
+            found.append(following(api, resource, namespace))
+        elif resource in NAMED:
+            found.append(following(ByName(api), resource, namespace))
     return found
 
 
 @asynccontextmanager
-async def _following(feed: Feed, readable: Iterable[tuple[Resource, str]] | None) -> AsyncIterator[None]:
+async def _following(feed: Feed, readable: Iterable[Informer] | None) -> AsyncIterator[None]:
     """The feed runs while the block does; that it ended by itself is told in the log."""
 
     def ended(task: asyncio.Task[None]) -> None:

@@ -12,15 +12,19 @@ from kubeqos.dashboard.data import (
     Cache,
     Core,
     CurveData,
+    DefragData,
     DeviceData,
     Fragments,
     Happening,
     Layout,
+    Measure,
+    MoveRow,
     NodeData,
     Numa,
     Owner,
     Pages,
     Socket,
+    Stays,
 )
 from kubeqos.dashboard.rows import condition_row, node_classes, pod_row
 from kubeqos.errors import KubeqosError
@@ -31,6 +35,7 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Cpu, Device, Machine
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.topology.fragmentation import fragmentation
+from kubeqos.views.defrag import DefragPlan
 from kubeqos.views.machine import owners, published
 from kubeqos.views.usage import running_on
 
@@ -72,8 +77,39 @@ def node_data(
             "classes": f"kubeqos describe node {name}",
             "pods": f"kubectl get pods -A --field-selector spec.nodeName={name} -o wide",
             "memory": f"kubectl get node {name} -o yaml",
+            "defrag": f"kubeqos defrag {name}",
             "happenings": f"kubectl get events -A --field-selector involvedObject.name={name}",
         },
+    )
+
+
+def defrag_data(plan: DefragPlan) -> DefragData:
+    """The plan as a before and after: who moves, what is gained, who would have which CPUs then."""
+    moves = []
+    for move in plan.found.moves:
+        left, entered = plan.places(move)
+        namespace, pod, container = move.owner.split("/")
+        moves.append(
+            MoveRow(
+                container=container,
+                namespace=namespace,
+                pod=pod,
+                cpus=len(move.after),
+                from_cpus=str(move.before),
+                to_cpus=str(move.after),
+                from_numa=left,
+                to_numa=entered,
+            )
+        )
+    return DefragData(
+        moves=moves,
+        measures=[Measure(what=what, now=now, then=then) for what, now, then in plan.measures()],
+        staying=[
+            Stays(what=what, because=because) for what, because in (*sorted(plan.staying.items()), *plan.fixed.items())
+        ],
+        owners=node_owners(plan.machine, plan.then),
+        cannot_apply=plan.cannot_apply,
+        commands={"plan": f"kubeqos defrag {plan.node}", "apply": f"kubeqos defrag {plan.node} --apply"},
     )
 
 

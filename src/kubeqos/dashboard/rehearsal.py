@@ -2,8 +2,9 @@
 
     python -m kubeqos.dashboard.rehearsal < task > answer
 
-The child gets a task on its standard input, a manifest with the objects of the cluster or a scenario with policies, and
-writes the answer or the problem. It reads no file, talks to nobody and changes nothing.
+The child gets a task on its standard input (a manifest with the objects of the cluster, these objects alone to make a
+scenario from, or a scenario with policies) and writes the answer or the problem. It reads no file, talks to nobody and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -19,7 +21,10 @@ from kubeqos.dashboard.data import (
     ComparisonData,
     CurveData,
     FitData,
+    PlayedReason,
+    PlayedWorkload,
     Problem,
+    ScenarioData,
     WhatIfData,
     WhatIfQuestion,
 )
@@ -27,6 +32,7 @@ from kubeqos.errors import InputError, KubeqosError, RemoteError
 
 SECONDS = 60.0
 MOST_POLICIES = 4
+MOST_REASONS = 20
 
 
 class Fit(msgspec.Struct, tag=True, frozen=True):
@@ -38,6 +44,13 @@ class Fit(msgspec.Struct, tag=True, frozen=True):
     priorities: list[msgspec.Raw]
 
 
+class Import(msgspec.Struct, tag=True, frozen=True):
+    """The cluster as a scenario."""
+
+    nodes: list[msgspec.Raw]
+    pods: list[msgspec.Raw]
+
+
 class Compare(msgspec.Struct, tag=True, frozen=True):
     """A scenario under several policies."""
 
@@ -45,10 +58,11 @@ class Compare(msgspec.Struct, tag=True, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the child writes: one of the three."""
+    """What the child writes: one of these."""
 
     fit: WhatIfData | None = None
     comparison: ComparisonData | None = None
+    scenario: ScenarioData | None = None
     problem: Problem | None = None
 
 
@@ -62,6 +76,13 @@ async def fitted(
     return answer
 
 
+async def imported(nodes: Sequence[bytes], pods: Sequence[bytes]) -> ScenarioData:
+    """The cluster as a scenario: it may be changed, and played."""
+    answer = (await _asked(Import(*(list(map(msgspec.Raw, found)) for found in (nodes, pods))))).scenario
+    assert answer is not None
+    return answer
+
+
 async def compared(question: CompareQuestion) -> ComparisonData:
     """How policies differ on the same day; one alone is that day played."""
     if not 1 <= len(question.policies) <= MOST_POLICIES:
@@ -71,7 +92,7 @@ async def compared(question: CompareQuestion) -> ComparisonData:
     return answer
 
 
-async def _asked(task: Fit | Compare) -> Answered:
+async def _asked(task: Fit | Import | Compare) -> Answered:
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kubeqos.dashboard.rehearsal"),
         stdin=asyncio.subprocess.PIPE,
@@ -105,9 +126,15 @@ async def _asked(task: Fit | Compare) -> Answered:
 
 def main() -> None:
     """Read a task, write its answer."""
-    task = msgspec.json.decode(sys.stdin.buffer.read(), type=Fit | Compare)
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=Fit | Import | Compare)
     try:
-        answer = Answered(fit=_fit(task)) if isinstance(task, Fit) else Answered(comparison=_compare(task.question))
+        match task:
+            case Fit():
+                answer = Answered(fit=_fit(task))
+            case Import():
+                answer = Answered(scenario=_import(task))
+            case Compare():
+                answer = Answered(comparison=_compare(task.question))
     except KubeqosError as error:
         answer = Answered(problem=Problem(error=error.what, where=error.where or "", remedy=error.remedy or ""))
     sys.stdout.buffer.write(msgspec.json.encode(answer))
@@ -135,11 +162,25 @@ def _fit(task: Fit) -> WhatIfData:
     return WhatIfData(answers=found, commands={"answers": "kubeqos simulate fit -f manifest.yaml -o wide"})
 
 
+def _import(task: Import) -> ScenarioData:
+    from kubeqos.codec import decode_json, encode_yaml
+    from kubeqos.simulation.importing import imported
+
+    objects = [
+        {**decode_json(bytes(raw)), "kind": kind}
+        for kind, found in (("Node", task.nodes), ("Pod", task.pods))
+        for raw in found
+    ]
+    made = imported(objects)
+    commands = {"scenario": "kubeqos import > scenario.yaml"}
+    return ScenarioData(scenario=encode_yaml(made.document), not_carried=list(made.lost), commands=commands)
+
+
 def _compare(question: CompareQuestion) -> ComparisonData:
     from kubeqos.document import parse_document
     from kubeqos.scheduler import config
     from kubeqos.scheduler.core import Profile
-    from kubeqos.simulation.run import Simulation
+    from kubeqos.simulation.run import Simulation, reasons
     from kubeqos.simulation.scenario import parse
     from kubeqos.views import outcomes
 
@@ -157,12 +198,28 @@ def _compare(question: CompareQuestion) -> ComparisonData:
             duration=chart.duration,
             series={name: list(points) for name, points in chart.series.items()},
         )
-        for chart in outcomes.charts(results)
+        for chart in outcomes.charts(results, evictions=True)
     ]
     flags = "".join(f" --policy {name}.yaml" for name, text in question.policies.items() if text.strip())
     verb = "compare" if len(question.policies) > 1 else "run"
     commands = {"comparison": f"kubeqos simulate {verb} scenario.yaml{flags}"}
-    return ComparisonData(policies=list(question.policies), rows=rows, charts=charts, commands=commands)
+    return ComparisonData(
+        policies=list(question.policies),
+        rows=rows,
+        columns=list(outcomes.WORKLOAD_COLUMNS),
+        workloads=[
+            PlayedWorkload(policy=result.name, cells=cells, nodes=outcomes.nodes_of(result, cells[0]))
+            for result in results
+            for cells in outcomes.workloads(result)
+        ],
+        reasons=[
+            PlayedReason(policy=result.name, pods=count, because=because)
+            for result in results
+            for because, count in islice(reasons(result), MOST_REASONS)
+        ],
+        charts=charts,
+        commands=commands,
+    )
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from kubeqos.model.kinds import AUTHORIZATION
 
 ACCESS_REVIEWS = resource_named("SelfSubjectAccessReview", AUTHORIZATION)
 RULES_REVIEWS = resource_named("SelfSubjectRulesReview", AUTHORIZATION)
+NAMED = (PODS, RESOURCE_QUOTAS)
+"""Kinds of which single objects may be seen, where a role names them."""
 MOST_NAMESPACES = 200
 """How many are asked about for an identity that may not list over all of them."""
 
@@ -32,16 +34,16 @@ async def look(api: Api, namespaces: Iterable[str]) -> Sight:
     )
     if not pods.everything:
         closed = [place for place in places if place not in pods or place not in quotas]
-        found = await asyncio.gather(*(_named(api, place) for place in closed))
-        named = [one for each in found for one in each]
+        found = await asyncio.gather(*(named(api, place) for place in closed))
+        rules = [one for each in found for one in each]
         pods, quotas = (
-            replace(scope, names=frozenset(key for kind, key in named if kind == resource.plural))
-            for scope, resource in ((pods, PODS), (quotas, RESOURCE_QUOTAS))
+            replace(scope, names=frozenset(key for kind, key in rules if kind == resource.plural))
+            for scope, resource in zip((pods, quotas), NAMED, strict=True)
         )
     return Sight(nodes, pods, quotas, events)
 
 
-async def _named(api: Api, namespace: str) -> list[tuple[str, str]]:
+async def named(api: Api, namespace: str) -> list[tuple[str, str]]:
     """Objects of a namespace that the identity may get by their names, as its roles name them: kind and key."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",

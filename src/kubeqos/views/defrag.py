@@ -7,13 +7,18 @@ CPUs) and the pods on it; the decision is `topology.defragment`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kubeqos.model.annotations.podmarks import marks_of_pod
 from kubeqos.model.annotations.published import Assignments
 from kubeqos.model.annotations.topologysummary import BIND, EXCLUSIVE, TopologySummary, decode_topology
-from kubeqos.model.annotations.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION, TOPOLOGY_ANNOTATION
+from kubeqos.model.annotations.wellknown import (
+    CONTAINER_POLICY_ANNOTATION,
+    DRIVERS_ANNOTATION,
+    POLICY_ANNOTATION,
+    TOPOLOGY_ANNOTATION,
+)
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
@@ -23,6 +28,9 @@ from kubeqos.topology.pools import ISOLATED, SHARED
 from kubeqos.views.machine import published
 
 NO_PLUGIN = "no resource plugin hands out this node's CPUs, and nobody else moves containers that run"
+PAGES_STAY = "pages stay where they were written; who is bound to NUMA nodes gets other CPUs only there"
+IN_USE = "what a plugin has given of it is open in processes that run"
+CORES_STAY = "KEP-3675 has no call that gives a container that runs other cores"
 Measure = tuple[str, int | float, int | float]
 
 
@@ -39,6 +47,10 @@ class DefragPlan:
     """Owner → pod uid/container, as the CPU plugin names it."""
     cannot_apply: str
     """Why the node cannot carry it out while containers run; empty if it can."""
+    then: Assignments
+    """Who would have what after it."""
+    fixed: Mapping[str, str]
+    """What nobody moves on this node besides CPUs, and why."""
 
     def measures(self) -> list[Measure]:
         """What is gained, as (what, now, then)."""
@@ -59,7 +71,7 @@ _MEASURES = (
 )
 
 
-def defrag_plan(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> DefragPlan:
+def defrag_plan(node: Mapping[str, Any], pods: Iterable[PodView]) -> DefragPlan:
     """Plan for a Node object and the pods of its cluster, or those on it."""
     name = node["metadata"]["name"]
     machine, assignments = published(node)
@@ -76,13 +88,24 @@ def defrag_plan(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> D
             movable[owner] = inside
     uids = {owner: f"{known[pod].metadata.uid}/{container}" for owner in movable
             for pod, _, container in (owner.rpartition("/"),)}  # fmt: skip
-    found = defragment(machine, owners, _free(assignments, summary, owners), movable)
-    return DefragPlan(name, machine, found, staying, uids, "" if "cpu" in summary.pools else NO_PLUGIN)
+    free = _free(assignments, summary, owners)
+    found = defragment(machine, owners, free, movable)
+    then = _after(machine, assignments, free, found.moves)
+    return DefragPlan(
+        name, machine, found, staying, uids, "" if "cpu" in summary.pools else NO_PLUGIN, then, _fixed(node, summary)
+    )
 
 
-def _pods_by_name(pods: Iterable[Mapping[str, Any]], node: str) -> dict[str, PodView]:
-    views = (PodView.of(dict(raw)) for raw in pods)
-    return {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in views if pod.spec.node_name == node}
+def _fixed(node: Mapping[str, Any], summary: TopologySummary) -> dict[str, str]:
+    """Kinds of resources that plugins and drivers of this node have given and cannot move."""
+    names = sorted({*summary.pools, *summary.free} - {"cpu"})
+    found = {name: PAGES_STAY if name == "memory" or name.startswith("hugepages-") else IN_USE for name in names}
+    drivers = (node["metadata"].get("annotations") or {}).get(DRIVERS_ANNOTATION, "")
+    return found | {f"cores of claims ({driver})": CORES_STAY for driver in filter(None, drivers.split(","))}
+
+
+def _pods_by_name(pods: Iterable[PodView], node: str) -> dict[str, PodView]:
+    return {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods if pod.spec.node_name == node}
 
 
 def _free(assignments: Assignments, summary: TopologySummary, owners: Mapping[str, CpuSet]) -> CpuSet:
@@ -94,6 +117,24 @@ def _free(assignments: Assignments, summary: TopologySummary, owners: Mapping[st
     for cpus in owners.values():
         free -= cpus
     return free
+
+
+def _after(machine: Machine, now: Assignments, free: CpuSet, moves: Iterable[Move]) -> Assignments:
+    """Owners where they have moved to; whoever shares what is free shares what they left, without what they took."""
+    left, taken, moved = NO_CPUS, NO_CPUS, dict[str, CpuSet]()
+    for move in moves:
+        left, taken, moved[move.owner] = left | move.before, taken | move.after, move.after
+
+    def shared(cpus: CpuSet, pool: str = SHARED) -> CpuSet:
+        back = left & machine.isolated if pool == ISOLATED else left - machine.isolated
+        return (cpus | back) - taken if cpus & free else cpus
+
+    pools = {name: shared(cpus, name) for name, cpus in now.pools.items()}
+    containers = {
+        name: replace(held, cpus=moved.get(name, held.cpus) if held.exclusive else shared(held.cpus))
+        for name, held in now.containers.items()
+    }
+    return replace(now, pools=pools, containers=containers)
 
 
 def _inside(machine: Machine, summary: TopologySummary, pod: PodView | None, held: CpuSet) -> CpuSet | str:
@@ -129,6 +170,7 @@ def as_data(plan: DefragPlan) -> dict[str, Any]:
         "before": _fragments(plan.found.before),
         "after": _fragments(plan.found.after),
         "staying": [{"container": owner, "because": why} for owner, why in sorted(plan.staying.items())],
+        "fixed": [{"resource": name, "because": why} for name, why in plan.fixed.items()],
         "applicable": not plan.cannot_apply,
         **({"because": plan.cannot_apply} if plan.cannot_apply else {}),
     }  # fmt: skip

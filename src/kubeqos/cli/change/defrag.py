@@ -33,8 +33,8 @@ LOOK_SECONDS = 0.5
 def command(target: Target, apply: bool, socket: Path | None, data_dir: Path, form: str, node: str) -> None:
     """Plan which containers to move so that the CPUs of a NODE that nobody owns lie closer together.
 
-    Only containers with CPUs of their own are moved, each to as many, and none to more NUMA nodes than it has. Nothing
-    is changed without --apply.
+    Only containers with CPUs of their own are moved, each to as many, and none to more NUMA nodes than it has. Memory,
+    devices and the cores of claims stay where they are, and the answer says why. Nothing is changed without --apply.
     """
     plan = _plan(target, node)
     if is_data(form):
@@ -50,10 +50,12 @@ def command(target: Target, apply: bool, socket: Path | None, data_dir: Path, fo
 
 
 def _plan(target: Target, node: str) -> DefragPlan:
+    from kubeqos.model.objects import PodView
     from kubeqos.views.defrag import defrag_plan
 
     raw = target.api.get(f"/api/v1/nodes/{node}")
-    return defrag_plan(raw, target.api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}"))
+    pods = target.api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+    return defrag_plan(raw, map(PodView.of, pods))
 
 
 def _told(plan: DefragPlan) -> str:
@@ -72,6 +74,8 @@ def _told(plan: DefragPlan) -> str:
         parts.append(table(["measure", "now"], [[what, _number(now)] for what, now, _ in plan.measures()]))
     if plan.staying:
         parts.append(table(["stays", "because"], sorted(plan.staying.items())))
+    if plan.fixed:
+        parts.append(table(["not moved", "because"], plan.fixed.items()))
     if plan.found.moves and plan.cannot_apply:
         parts.append(f"It cannot be applied: {plan.cannot_apply}.")
     return "\n\n".join(parts)

@@ -57,7 +57,7 @@ function show(sameView = false) {
   };
   const [kind, one, two] = parts;
   if (kind === "cluster") follows("cluster", clusterView(main));
-  else if (kind === "nodes" && one) follows(`nodes/${encodeURIComponent(one)}`, nodeView(main, one));
+  else if (kind === "nodes" && one) follows(`nodes/${encodeURIComponent(one)}`, nodeView(main, one, at));
   else if (kind === "pods" && two) follows(`pods/${encodeURIComponent(one)}/${encodeURIComponent(two)}`, podView(main, one, two, at));
   else if (kind === "pods") ends = podsView(main, at, failed);
   else if (kind === "whatif") whatIfView(main);

@@ -22,10 +22,15 @@ function filled(element, attributes, children) {
   return element;
 }
 
+/** New children in place of the old ones; who has come by keyboard to one of them stays at its successor. */
 export function put(element, ...children) {
+  const held = element.contains(document.activeElement) ? label(document.activeElement) : null;
   element.replaceChildren(...children.flat(4).filter((child) => child !== null && child !== undefined && child !== false));
+  if (held) [...element.querySelectorAll("a, button, input, [tabindex]")].find((one) => label(one) === held)?.focus({ preventScroll: true });
   return element;
 }
+
+const label = (element) => element.getAttribute("href") ?? element.getAttribute("aria-label") ?? element.id;
 
 /** Tell who cannot see the change. */
 export function say(text) {
@@ -111,6 +116,11 @@ export function csvButton(name, columns, rows) {
   return h("button", { type: "button", class: "small", onclick: saved, "aria-label": `Download ${name} as CSV` }, "CSV");
 }
 
+/** A table with a button of its own, where its panel has more than one. */
+export function savable(name, caption, columns, rows) {
+  return rows.length ? h("div", { class: "savable" }, table(caption, columns, rows), csvButton(name, columns, () => rows)) : table(caption, columns, rows);
+}
+
 function csv(columns, rows) {
   const cell = (value) => {
     let text = String(value ?? "");
@@ -123,13 +133,13 @@ function csv(columns, rows) {
     .join("\r\n");
 }
 
-export function svgButton(name, drawing) {
+export function svgButton(name, drawing, text = "SVG") {
   const saved = () => {
     const copy = drawing().cloneNode(true);
     copy.setAttribute("xmlns", SVG);
     save(`${name}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(copy));
   };
-  return h("button", { type: "button", class: "small", onclick: saved, "aria-label": `Download ${name} as SVG` }, "SVG");
+  return h("button", { type: "button", class: "small", onclick: saved, "aria-label": `Download ${name} as SVG` }, text);
 }
 
 function save(name, type, text) {

@@ -58,15 +58,14 @@ export class MachineMap {
     return this.element.querySelector("svg");
   }
 
-  /** `lit` are the CPUs to light, empty: none is dimmed. */
-  update(layout, owners, lit = new Set()) {
+  /** `lit` are the CPUs to light, empty: none is dimmed. `marks` are the letters, where they are those of another map. */
+  update(layout, owners, lit = new Set(), marks = signs(owners)) {
     const width = Math.max(300, this.element.clientWidth || 900);
     const key = JSON.stringify([layout, width, palette().paper]);
     if (key !== this.drawn) {
       this.drawn = key;
       this.layOut(layout, width);
     }
-    const marks = signs(owners);
     const of = new Map();
     for (const owner of owners) if (owner.how !== "sharing") for (const cpu of cpuList(owner.cpus)) of.set(cpu, owner);
     const sharers = owners.filter((one) => one.how === "sharing").map((one) => [one.name, new Set(cpuList(one.cpus))]);

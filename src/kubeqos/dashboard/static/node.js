@@ -1,8 +1,9 @@
 // A node: its machine with the owner of every CPU, memory, classes, conditions, pods.
 
-import { badge, bytes, csvButton, h, leftOut, link, meter, panel, phase, podLink, put, svgButton, table } from "./dom.js";
+import { badge, bytes, csvButton, h, leftOut, link, meter, panel, phase, podLink, put, savable, svgButton, table } from "./dom.js";
 import { chart } from "./chart.js";
 import { HAPPENING_COLUMNS } from "./cluster.js";
+import { DefragPanel } from "./defrag.js";
 import { ask } from "./live.js";
 import { legend, MachineMap, signs } from "./map.js";
 
@@ -50,8 +51,23 @@ export const POD_COLUMNS = [
   ["Classes", (one) => Object.entries(one.classes).map(([name, cls]) => `${name}=${cls}`).join(", ")],
 ];
 
-export function nodeView(place, name) {
+const SELDOM_MS = 5000;
+
+/** Called as often as one likes, it does its work at most every few seconds while it is shown, also for the last call. */
+function seldom(element, work) {
+  let [next, timer] = [0, 0];
+  return () => {
+    if (timer) return;
+    timer = setTimeout(() => {
+      [next, timer] = [performance.now() + SELDOM_MS, 0];
+      if (element.isConnected) work();
+    }, Math.max(0, next - performance.now()));
+  };
+}
+
+export function nodeView(place, name, at) {
   const map = new MachineMap(name);
+  const defrag = new DefragPanel(name);
   const [notes, owners, memory, conditions, classes, pods, told, head, curves] = Array.from({ length: 9 }, () => h("div"));
   let data = null;
   let lit = null;
@@ -72,6 +88,7 @@ export function nodeView(place, name) {
     h("div", { class: "grid" },
       panel("CPUs", { command: `kubeqos map ${name}`, wide: true, tools: [svgButton(`map-${name}`, () => map.drawing), csvButton(`cpus-${name}`, ownerColumns(new Map(), light), () => data.owners)] }, map.element, legend(), owners),
       panel("Owners over time", { command: `kubeqos map ${name} -w`, wide: true, tools: [svgButton(`owners-${name}`, () => curves.querySelector("svg"))] }, curves),
+      defrag.element,
       panel("Memory", { command: `kubectl get node ${name} -o yaml` }, memory),
       panel("Health", { command: `kubeqos describe node ${name}`, tools: [csvButton(`conditions-${name}`, CONDITION_COLUMNS, () => data.conditions)] }, conditions),
       panel("Classes", { command: `kubeqos describe node ${name}`, tools: [csvButton(`classes-${name}`, CLASS_COLUMNS, () => data.classes)] }, classes),
@@ -79,20 +96,19 @@ export function nodeView(place, name) {
       panel("Events", { command: `kubectl get events -A --field-selector involvedObject.name=${name}`, wide: true, tools: [csvButton(`events-${name}`, HAPPENING_COLUMNS, () => data.happenings)] }, told)));
   new ResizeObserver(() => light(lit)).observe(map.element);
 
-  let asked = -Infinity;
-  /** Not with every change: it is about minutes. */
-  const over = () => {
-    if (performance.now() - asked < 5000) return;
-    asked = performance.now();
+  const below = `nodes/${encodeURIComponent(name)}`;
+  const over = seldom(curves, () => {
     const wide = Math.max(360, Math.min(1100, place.clientWidth - 60));
-    ask(`nodes/${encodeURIComponent(name)}/owners`).then((told) => put(curves, chart(told, wide)), (problem) => put(curves, h("p", { class: "none" }, problem.message)));
-  };
+    ask(`${below}/owners`).then((told) => put(curves, chart(told, wide)), (problem) => put(curves, h("p", { class: "none" }, problem.message)));
+  });
+  const plan = seldom(curves, () => ask(`${below}/defrag${at ? `?at=${at}` : ""}`).then((told) => defrag.update(data.layout, data.owners, told), (problem) => defrag.failed(problem)));
   const before = {};
   return (next) => {
     data = next;
     if (data.layout) map.update(data.layout, data.owners, cpus());
     map.element.hidden = !data.layout;
     over();
+    plan();
     put(head, h("p", { class: "counts" }, data.profile && h("span", { class: "count" }, "profile ", h("b", {}, data.profile)),
       data.layout && h("span", { class: "count" }, h("b", {}, String(data.layout.cpus)), " CPUs"),
       data.drivers.length > 0 && h("span", { class: "count" }, "drivers ", h("b", {}, data.drivers.join(", "))),
@@ -123,7 +139,7 @@ function range(part) {
 const numas = (layout) => layout.sockets.flatMap((socket) => socket.numa);
 
 function memoryTable(layout) {
-  return table("Memory by NUMA node", [
+  return savable("memory", "Memory by NUMA node", [
     ["NUMA", (one) => String(one.id)],
     ["Memory", (one) => (one.freeBytes === null ? bytes(one.memoryBytes) : meter(1 - one.freeBytes / one.memoryBytes, `${bytes(one.freeBytes)} of ${bytes(one.memoryBytes)} free`))],
     ["Huge pages", (one) => one.hugepages.map((each) => `${each.count} × ${bytes(each.sizeBytes)}`).join(", ") || "none"],
@@ -134,5 +150,5 @@ function memoryTable(layout) {
 function distances(layout) {
   const all = numas(layout);
   if (all.length < 2) return null;
-  return [h("h3", {}, "Distances"), table("Distances between NUMA nodes (10 is local)", [["from", (one) => `NUMA ${one.id}`], ...all.map((to) => [`to ${to.id}`, (one) => String(one.distances[to.id])])], all)];
+  return [h("h3", {}, "Distances"), savable("distances", "Distances between NUMA nodes (10 is local)", [["from", (one) => `NUMA ${one.id}`], ...all.map((to) => [`to ${to.id}`, (one) => String(one.distances[to.id])])], all)];
 }

@@ -1,6 +1,6 @@
 // A pod: its class and why, where it runs, what was decided for it, what its node did; or why it waits and what would help.
 
-import { badge, clock, copyable, csvButton, cpuList, h, leftOut, link, panel, phase, put, svgButton, table } from "./dom.js";
+import { badge, clock, copyable, csvButton, cpuList, h, leftOut, link, panel, phase, put, savable, svgButton, table } from "./dom.js";
 import { HAPPENING_COLUMNS } from "./cluster.js";
 import { HINT_COLUMNS, hintRows, matrix, merges } from "./hints.js";
 import { follow } from "./live.js";
@@ -50,7 +50,7 @@ const pairs = (found) => Object.entries(found ?? {}).map(([name, amount]) => `${
 
 function scoreTable(best) {
   const parts = [...new Set(best.flatMap((one) => Object.keys(one.parts ?? {})))];
-  return table("Points of the best nodes", [["Node", (one) => one.node], ["Points", (one) => String(one.points)], ...parts.map((part) => [part, (one) => String(one.parts?.[part] ?? 0)])], best);
+  return savable("points", "Points of the best nodes", [["Node", (one) => one.node], ["Points", (one) => String(one.points)], ...parts.map((part) => [part, (one) => String(one.parts?.[part] ?? 0)])], best);
 }
 
 export function podView(place, namespace, name, at) {
@@ -101,7 +101,7 @@ export function podView(place, namespace, name, at) {
       data.status && [h("dt", {}, "Status"), h("dd", {}, data.status)], data.memory.effective !== undefined && [h("dt", {}, "Protected memory"), h("dd", {}, `${data.memory.effective} of ${data.memory.asked} bytes asked${data.memory.because ? `: ${data.memory.because}` : ""}`)]));
     put(classes, table("QoS classes", CLASS_COLUMNS, data.classes));
     put(cpus, table("CPUs", CPU_COLUMNS, data.cpus));
-    put(states, table("Containers", STATE_COLUMNS, data.containers));
+    put(states, savable(`containers-${name}`, "Containers", STATE_COLUMNS, data.containers));
     put(decisions, data.decisions.length ? h("ol", { class: "story" }, data.decisions.map(decided)) : h("p", { class: "none" }, "No record."));
     put(story, data.story.length ? h("ol", { class: "story" }, data.story.map(step)) : h("p", { class: "none" }, data.node ? "None is told." : "No node has it yet."));
     put(told, table("Events", HAPPENING_COLUMNS, [...data.happenings].reverse()));

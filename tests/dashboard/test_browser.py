@@ -357,6 +357,17 @@ VIEWS = {
 }
 
 
+TAKEN_AWAY = """() => [...document.querySelectorAll('.panel')].filter((one) => one.checkVisibility()).flatMap((one) => {
+  const title = one.querySelector('h2').textContent;
+  const has = (kind) => one.querySelector(`button[aria-label$="as ${kind}"]`);
+  const shown = (what) => [...one.querySelectorAll(what)].some((each) => each.checkVisibility());
+  return [
+    one.querySelector('.command') ? '' : `${title} shows no command`,
+    shown('table') && !has('CSV') ? `${title} has a table without CSV` : '',
+    shown('svg[role=img], canvas') && !has('SVG') ? `${title} has a picture without SVG` : '',
+  ].filter(Boolean);
+})"""
+"""What a panel has to offer: the command that tells the same, its tables as CSV, its pictures as SVG."""
 TOUR = (PICTURES.parent / "tutorials" / "dashboard.md").read_text()
 
 
@@ -385,6 +396,7 @@ def test_every_view_fits_and_can_be_used_by_everybody(
             for one in found
             if one["impact"] in ("serious", "critical")
         ]
+        problems += [f"{name}: {one}" for one in page.evaluate(TAKEN_AWAY)]
         wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         problems += [f"{name}: {wider} pixels wider than the page"] if wider > 0 else []
         picture = f"dashboard-{name}-{width}-{theme}.png"

@@ -142,7 +142,10 @@ Refused = ApiError | Unreachable | None
 
 
 class Followed(Protocol):
-    """What an informer asks: all of a kind, then what changes of it."""
+    """What an informer asks: all of a kind, then what changes of it, and whether there is such a kind."""
+
+    async def read(self, path: str) -> JsonObject:
+        """What the server says at a path that is no object's, such as discovery."""
 
     async def list(
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "", page: int = 0
@@ -164,9 +167,6 @@ class Api(Followed, Protocol):
     """What the rest of kubeqos may ask of an API server. Refusals are `ApiError`."""
 
     async def get(self, resource: Resource, name: str, namespace: str = "", *, subresource: str = "") -> JsonObject: ...
-
-    async def read(self, path: str) -> JsonObject:
-        """What the server says at a path that is no object's, such as discovery."""
 
     async def create(
         self, resource: Resource, body: JsonObject, namespace: str = "", *, name: str = "", subresource: str = ""

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from kubeqos.client import Api, ApiError
 from kubeqos.client.api import Listing, WatchEvent
 from kubeqos.client.resources import Resource
-from kubeqos.codec import encode_json
+from kubeqos.codec import JsonObject, encode_json
 from kubeqos.dashboard.sight import named
 
 LOOK_SECONDS = 2.0
@@ -24,6 +24,9 @@ class ByName:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+
+    async def read(self, path: str) -> JsonObject:
+        return await self._api.read(path)
 
     async def list(
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "", page: int = 0

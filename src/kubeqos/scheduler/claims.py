@@ -17,6 +17,7 @@ from kubeqos.topology.claims.resolving import (
     RESOURCE_CLASSES,
     Key,
     Raw,
+    Resolved,
     Unresolved,
     resolve,
 )
@@ -117,10 +118,16 @@ class ClaimIndex:
         return ""
 
 
+def claims_of(pod: PodView, objects: Claimed) -> Resolved:
+    """A pod's claims, given every object that there is."""
+    found = resolve(pod, objects if isinstance(objects, _Known) else _Known(objects))
+    assert isinstance(found, dict)  # nothing is left to be fetched
+    return found
+
+
 def claim_state(pod: PodView, objects: Claimed) -> ClaimState:
     """What a pod's claims need, given every object that there is."""
-    claims = resolve(pod, objects if isinstance(objects, _Known) else _Known(objects))
-    assert isinstance(claims, dict)  # nothing is left to be fetched
+    claims = claims_of(pod, objects)
     policy = any_policy(
         pod.metadata.annotations, [one.name for one in (*pod.spec.init_containers, *pod.spec.containers)]
     )

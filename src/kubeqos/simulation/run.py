@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +26,7 @@ from kubeqos.placement.nodes import class_use
 from kubeqos.plugins.managers import AdmittedPod, Refusal
 from kubeqos.rules.qos.classes import Catalog, catalog
 from kubeqos.rules.qos.podqos import QosClass, effective_class
+from kubeqos.scheduler.claims import Claimed, claims_of
 from kubeqos.scheduler.core import Profile, Scheduler
 from kubeqos.scheduler.effects import Bind, Effect, Evict, Report
 from kubeqos.simulation.measures import Measures, Outcome, PodRecord
@@ -54,14 +58,19 @@ class _Kind:
     def metadata(self, uid: str) -> dict[str, Any]:
         known = self.view.metadata
         made = {"name": uid, "namespace": known.namespace, "uid": uid, "labels": known.labels}
+        made |= {"annotations": known.annotations} if known.annotations else {}
         owners = self.workload.template["metadata"].get("ownerReferences")
         return {**made, "ownerReferences": owners} if owners else made
 
-    def admitted(self, uid: str) -> AdmittedPod:
+    def admitted(self, uid: str, claimed: Claimed) -> AdmittedPod:
         """One of its pods, as resource managers see it."""
         metadata = msgspec.structs.replace(self.view.metadata, name=uid, uid=uid)
-        raw = {"metadata": self.metadata(uid), "spec": self.spec}
-        return AdmittedPod(msgspec.structs.replace(self.view, metadata=metadata), raw, self.qos)
+        raw, view = (
+            {"metadata": self.metadata(uid), "spec": self.spec},
+            msgspec.structs.replace(self.view, metadata=metadata),
+        )
+        claims = claims_of(view, claimed) if view.spec.resource_claims else {}
+        return AdmittedPod(view, raw, self.qos, claims)
 
 
 @dataclass(slots=True)
@@ -122,29 +131,35 @@ class Simulation:
 
     async def _play(self, name: str) -> Outcome:
         """Every event up to the end, and all decisions after each."""
-        self._make_nodes()
-        for kind, arrival in self._begun:
-            await self._begin(kind, arrival)
-        while (now := self._next()) < self.scenario.duration:
-            self.measures.advance(now, self._scattered.values())
-            while self._events and self._events[0].at == now:
-                await self._happen(heapq.heappop(self._events), now)
-            await self._decide(now)
+        async with AsyncExitStack() as stack:
+            await self._make_nodes(stack)
+            for kind, arrival in self._begun:
+                await self._begin(kind, arrival)
+            while (now := self._next()) < self.scenario.duration:
+                self.measures.advance(now, self._scattered.values())
+                while self._events and self._events[0].at == now:
+                    await self._happen(heapq.heappop(self._events), now)
+                await self._decide(now)
         self.measures.advance(self.scenario.duration, self._scattered.values())
         return self.measures.outcome(name, [pod.record for pod in self.pods.values()], self.core.counters)
 
-    def _make_nodes(self) -> None:
+    async def _make_nodes(self, stack: AsyncExitStack) -> None:
         from kubeqos.simulation.nodes import (
             NodeAdmission,
         )  # takes its time to load; a command has said something by then
 
-        for node in self.scenario.nodes:
+        for (kind, namespace, name), raw in self.scenario.claimed.items():
+            self.core.claims.seen(kind, f"{namespace}/{name}" if namespace else name, raw)
+        beside = any(node.programs for node in self.scenario.nodes)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kq-"))) if beside else Path()
+        for number, node in enumerate(self.scenario.nodes):
             if node.machine is not None:
-                self.nodes[node.name] = NodeAdmission(node, node.machine)
+                made = self.nodes[node.name] = NodeAdmission(node, node.machine, folder / str(number))
+                await made.start(stack)
                 if node.static_cpus:
                     self._scattered[node.name] = 0.0
-            made = self.nodes.get(node.name)
-            self.core.node_changed(made.object() if made else encode_json(node.raw), node.name, 0.0)
+            known = self.nodes.get(node.name)
+            self.core.node_changed(known.object() if known else encode_json(node.raw), node.name, 0.0)
 
     def _next(self) -> float:
         """When something happens, or the scheduler wants to look again."""
@@ -231,7 +246,7 @@ class Simulation:
         self._measure(uid, node, +1)
         made = self.nodes.get(node)
         if made is not None:
-            refused = await made.admit(pod.kind.admitted(uid))
+            refused = await made.admit(pod.kind.admitted(uid, self.scenario.claimed))
             if refused is not None:
                 pod.record.ended, pod.record.fate, pod.record.because = now, "rejected", refused.message
                 await self._give_back(pod, now, _rejected_pod(uid, node, refused))

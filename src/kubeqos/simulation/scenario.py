@@ -11,6 +11,8 @@
       reserved: "0,40"
       cpuManagerPolicy: static
       topologyManagerPolicy: single-numa-node
+      profile: qrm                         # or cci: with resource plugins or compute drivers beside it, as below
+      plugins: [cpu, {name: gpu, command: [python, gpu.py]}]    # as in a cluster's file; or drivers: [reference]
       template: {labels: {tier: fast}, taints: [], allocatable: {}, qosResources: {}}
     workloads:
     - name: batch
@@ -18,6 +20,7 @@
       running: [numa-1, numa-1]            # on these nodes when it begins; no more come unless `arrivals` says so
       runs: {between: [5m, 20m]}           # or 10m, or {mean: 10m}; left out: to the end
       template: {metadata: {labels: {}}, spec: {containers: []}}
+    manifests: [claims.yaml]               # files beside this one: ConfigMaps, ResourceClasses, claims and templates
 
 The random numbers of a workload follow from the seed and its name, so a second policy meets the very same pods.
 """
@@ -29,15 +32,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kubeqos.cluster.programs import Program, read_programs
 from kubeqos.document import Doc, check_kind, read_document
 from kubeqos.errors import InputError
+from kubeqos.manifests import read as read_manifests
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.machinefile import machine_from_doc
 from kubeqos.model.hardware.named import MACHINES
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.reading import cpu_set, seconds
+from kubeqos.node.config.configuration import PROFILES
 from kubeqos.rules.qos.podqos import default_pod_level, default_requests
+from kubeqos.scheduler.claims import CLAIM_KINDS, Claimed, claimed_in
 from kubeqos.topology.alignment.hints import Policy, Scope
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "Scenario"
@@ -57,6 +64,9 @@ class SimulatedNode:
     static_cpus: bool = False
     policy: Policy = Policy.NONE
     scope: Scope = Scope.CONTAINER
+    profile: str = "default"
+    programs: tuple[Program, ...] = ()
+    """Plugins or drivers that run beside it, each as a program of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +99,28 @@ class Scenario:
     nodes: tuple[SimulatedNode, ...]
     workloads: tuple[Workload, ...]
     seed: int = 0
+    claimed: Claimed = field(default_factory=dict)
+    """Claims, templates, classes and parameters that pods may name."""
 
 
 def load(path: Path, seed: int | None = None) -> Scenario:
     """Read the file, or say what is wrong with it and where."""
-    return parse(read_document(path, "scenario", InputError), seed)
+    return parse(read_document(path, "scenario", InputError), seed, path.parent)
 
 
-def parse(doc: Doc, seed: int | None = None) -> Scenario:
-    """Read the document; `seed` stands in for the document's own."""
-    fields = doc.fields(("apiVersion", "kind", "seed", "duration", "nodes", "workloads"))
+def parse(doc: Doc, seed: int | None = None, folder: Path | None = None) -> Scenario:
+    """Read the document; `seed` stands in for the document's own, `folder` is where its files and programs are.
+
+    Without one (it came over the network) it may name neither: nobody starts programs on this machine that way.
+    """
+    fields = doc.fields(("apiVersion", "kind", "seed", "duration", "nodes", "workloads", "manifests"))
     check_kind(doc, fields, API_VERSION, KIND)
     if seed is None:
         seed = fields["seed"].integer(0, 1 << 63) if "seed" in fields else 0
     duration = seconds(fields["duration"]) if "duration" in fields else 3600.0
     nodes: dict[str, SimulatedNode] = {}
     for each in doc.required(fields, "nodes").elements():
-        for node in _nodes(each):
+        for node in _nodes(each, folder):
             if node.name in nodes:
                 each.fail(f"two nodes are named {node.name!r}", "name each once")
             nodes[node.name] = node
@@ -119,23 +134,40 @@ def parse(doc: Doc, seed: int | None = None) -> Scenario:
         workloads[workload.name] = workload
     if not nodes:
         doc.fail("no nodes", "list at least one under `nodes:`")
-    return Scenario(duration, tuple(nodes.values()), tuple(workloads.values()), seed)
+    claimed = _claimed(fields["manifests"], folder) if "manifests" in fields else {}
+    return Scenario(duration, tuple(nodes.values()), tuple(workloads.values()), seed, claimed)
+
+
+def _claimed(doc: Doc, folder: Path | None) -> Claimed:
+    """What claims refer to, from the files beside the scenario."""
+    if folder is None:
+        doc.fail(*_NO_FOLDER)
+    found = []
+    for each in doc.elements():
+        for one in read_manifests([str(folder / each.text())]):
+            if one.kind not in CLAIM_KINDS:
+                each.fail(f"a scenario has no use for a {one.kind}", f"keep to {', '.join(CLAIM_KINDS)}")
+            found.append((one.kind, one.raw))
+    return claimed_in(found)
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 _NODE = ("name", "count", "machine", "reserved", "cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope",
-         "template")  # fmt: skip
+         "profile", "plugins", "drivers", "template")  # fmt: skip
 
 
-def _nodes(doc: Doc) -> list[SimulatedNode]:
+_NO_FOLDER = "this scenario is not in a file", "run it with kubeqos simulate run, which reads files and starts programs"
+
+
+def _nodes(doc: Doc, folder: Path | None) -> list[SimulatedNode]:
     fields = doc.fields(_NODE)
     name = doc.required(fields, "name").text()
     names = [name]
     if "count" in fields:
         names = [f"{name}-{number}" for number in range(1, fields["count"].integer(1, MOST) + 1)]
     machine = _machine(fields["machine"]) if "machine" in fields else None
-    for key in ("reserved", "cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope"):
+    for key in ("reserved", "cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope", "profile"):
         if machine is None and key in fields:
             fields[key].fail("needs a machine", "add `machine:` to the node")
     reserved = cpu_set(fields["reserved"]) if "reserved" in fields else CpuSet()
@@ -147,8 +179,21 @@ def _nodes(doc: Doc) -> list[SimulatedNode]:
         policy = Policy(fields["topologyManagerPolicy"].one_of(_POLICIES))
     if "topologyManagerScope" in fields:
         scope = Scope(fields["topologyManagerScope"].one_of([one.value for one in Scope]))
+    profile = fields["profile"].one_of(PROFILES) if "profile" in fields else "default"
+    if profile != "default" and folder is None:
+        fields["profile"].fail(*_NO_FOLDER)
+    if static and profile != "default":
+        fields["cpuManagerPolicy"].fail(f"profile {profile} hands out CPUs by itself", "remove cpuManagerPolicy")
+    if policy is Policy.NONE and profile == "qrm":
+        policy = Policy.BEST_EFFORT  # resource plugins need the topology manager (KEP-3461)
+    if policy is not Policy.NONE and profile == "cci":
+        fields["topologyManagerPolicy"].fail("compute drivers forbid the topology manager", "remove it")
+    programs = read_programs(fields, profile, (folder or Path()).absolute())
     template = _template(doc, fields.get("template"), machine, reserved)
-    return [SimulatedNode(each, _named(template, each), machine, reserved, static, policy, scope) for each in names]
+    return [
+        SimulatedNode(each, _named(template, each), machine, reserved, static, policy, scope, profile, programs)
+        for each in names
+    ]
 
 
 def _machine(doc: Doc) -> Machine:

@@ -20,6 +20,7 @@ from bench.apiserver import resident_mb
 from bench.pods import one_template
 from bench.scheduler import node
 from kubeqos.client.api import Api, PatchType
+from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.http import HttpApi
 from kubeqos.client.informer import Change, Informer
 from kubeqos.client.resources import NODES, PODS
@@ -29,6 +30,7 @@ from kubeqos.web.garbage import freeze_loaded
 
 BOUND = b'"nodeName":"'
 SILENCE_SECONDS = 60.0
+PATIENCE = 60
 
 
 class Handshakes:
@@ -107,11 +109,30 @@ async def make_node(api: Api, number: int, *, classes: bool) -> None:
         status = {"allocatable": {**status["allocatable"], "example.com/gold": "3"}}
         status["capacity"] = status["allocatable"]
     name = raw["metadata"]["name"]
-    await api.create(NODES, raw)
-    await api.patch(NODES, name, {"spec": {"taints": None}})  # new nodes are not ready until somebody says they are
     ready = {"type": "Ready", "status": "True", "reason": "Bench", "message": "", "lastHeartbeatTime": None}
-    status["conditions"] = [ready]
-    await api.patch(NODES, name, {"status": status}, type=PatchType.STRATEGIC, subresource="status")
+    said = {"status": {**status, "conditions": [ready]}}
+    await patiently(lambda: api.create(NODES, raw))
+    # New nodes are not ready until somebody says they are.
+    await patiently(lambda: api.patch(NODES, name, {"spec": {"taints": None}}))
+    await patiently(lambda: api.patch(NODES, name, said, type=PatchType.STRATEGIC, subresource="status"))
+
+
+async def patiently(work: Callable[[], Awaitable[object]]) -> None:
+    """Again when the server has no time: a store on a busy disk lets requests time out, which is not measured."""
+    for _ in range(PATIENCE):
+        try:
+            await work()
+        except Unreachable:
+            await asyncio.sleep(1)
+        except ApiError as error:
+            if error.already_exists:  # it was carried out, though nobody said so
+                return
+            if not error.is_passing:
+                raise
+            await asyncio.sleep(1)
+        else:
+            return
+    raise SystemExit("the server has no time for the nodes")
 
 
 async def watch(kubeconfig: str, expected: str) -> dict[str, float]:

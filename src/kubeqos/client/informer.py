@@ -176,7 +176,7 @@ class Informer:
         async with aclosing(events) as stream:
             async for event in stream:
                 self._apply(event)
-                self.failures = 0
+                self.failures, self.problem, self.forbidden = 0, "", False
         if self._revision == started:
             await self._pause(None, longest=1.0)  # a server that ends watches at once is not asked in a tight loop
 

@@ -35,7 +35,7 @@ test-campaigns: $(DEV) ## the long tests: crashes by the hundred, soaks, real co
 # control plane fills two cores.
 test-stock: $(DEV) ## real Kubernetes parts on our API server, and ours on a real one (root, Linux, Go)
 	@$(BIN)/python -m tools.stock >/dev/null || true
-	@$(BIN)/python -m pytest -q -m stock tests/stock $(ARGS)
+	@$(BIN)/python -m pytest -q -m "stock and not slow" tests/stock $(ARGS)
 
 # One machine at a time, and one after the other: emulated processors share the real ones.
 test-vm: $(DEV) ## tests in booted machines with NUMA, cgroup v2 and systemd (qemu, root); CORE=1 only what CI runs

@@ -85,16 +85,17 @@ class Containerd:
         self.endpoint = f"unix://{self.socket}"
         self.log = folder / "containerd.log"
         self.cgroup_parent = f"/kubeqos-test-{uuid.uuid4().hex[:8]}"
+        self.network, self.more_config = LOOPBACK, ""
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the process, wait until it answers, import the images."""
         (self.folder / "cni").mkdir(parents=True)
-        (self.folder / "cni" / "10-loopback.conflist").write_text(LOOPBACK)
+        (self.folder / "cni" / "10-network.conflist").write_text(self.network)
         config = self.folder / "config.toml"
         base_spec = self.base_spec or ""
         text = CONFIG.format(folder=self.folder, socket=self.socket, pause=PAUSE_IMAGE, base_spec=base_spec)
-        config.write_text(text)
+        config.write_text(text + self.more_config)
         self.start_again()
         self.add_image(PAUSE_IMAGE, ["sleep", "1000000000"])
         self.add_image(BUSYBOX_IMAGE, ["sh"])

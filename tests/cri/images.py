@@ -34,15 +34,7 @@ APPLETS = (
 def write_image_tar(path: Path, *, name: str, command: list[str], ballast_bytes: int = 0) -> None:
     """Write one image in docker-archive layout: a root file system with busybox, a default command, and ballast."""
     layer = _layer(ballast_bytes)
-    config = json.dumps(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {"Cmd": command, "Env": ["PATH=/bin"], "WorkingDir": "/"},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
-            "history": [{"created_by": "kubeqos tests"}],
-        }
-    ).encode()
+    config = image_config(layer, {"Cmd": command})
     config_name = f"{hashlib.sha256(config).hexdigest()}.json"
     manifest = json.dumps([{"Config": config_name, "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()
     with tarfile.open(path, "w") as archive:
@@ -50,6 +42,19 @@ def write_image_tar(path: Path, *, name: str, command: list[str], ballast_bytes:
             info = tarfile.TarInfo(member)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
+
+
+def image_config(layer: bytes, runs: dict[str, object]) -> bytes:
+    """What an image of this layer says of itself: its default command, user and so on."""
+    return json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Env": ["PATH=/bin"], "WorkingDir": "/", **runs},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+            "history": [{"created_by": "kubeqos tests"}],
+        }
+    ).encode()
 
 
 def _layer(ballast_bytes: int) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.stock import find
 
-from tests.cri.containerd import LOOPBACK, Containerd
+from tests.cri.containerd import Containerd
 from tests.cri.images import BUSYBOX_IMAGE, PAUSE_IMAGE
 
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
@@ -65,9 +65,9 @@ class Containerd2(Containerd):
 
     def start(self) -> None:
         (self.folder / "cni").mkdir(parents=True)
-        (self.folder / "cni" / "10-loopback.conflist").write_text(LOOPBACK)
+        (self.folder / "cni" / "10-network.conflist").write_text(self.network)
         text = CONFIG.format(folder=self.folder, socket=self.socket, pause=PAUSE_IMAGE)
-        (self.folder / "config.toml").write_text(text)
+        (self.folder / "config.toml").write_text(text + self.more_config)
         self.start_again()
         self.add_image(PAUSE_IMAGE, ["sleep", "1000000000"])
         self.add_image(BUSYBOX_IMAGE, ["sh"])

@@ -194,6 +194,8 @@ def _namespace(raw: Raw) -> None:
     meta = raw.setdefault("metadata", {})
     if meta.get("name"):
         meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta["name"]
+    if not (raw.get("status") or {}).get("phase"):
+        raw["status"] = {**(raw.get("status") or {}), "phase": "Active"}
 
 
 def _prepared_namespace(raw: Raw, now: str) -> None:

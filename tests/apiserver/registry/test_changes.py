@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -131,3 +132,33 @@ def test_an_init_container_is_resized_like_any_other(live: LiveServer) -> None:
     without = {"initContainers": [{"name": "i", "image": "app:1"}]}
     gone = live.call("PATCH", f"{path}/begins/resize", {"spec": without}, MERGE)
     assert causes(gone) == ["spec", "spec.initContainers[0].resources.requests"], "the QoS class would change, too"
+
+
+def test_a_map_that_an_apply_leaves_empty_stays_its_owners(live: LiveServer) -> None:
+    path = "/api/v1/namespaces/default/resourcequotas"
+    live.call("POST", f"{path}?fieldManager=maker", {"metadata": {"name": "hollow"}, "spec": {"hard": {}}})
+    said = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "1"}}}
+    live.call("PATCH", f"{path}/hollow?fieldManager=m", json.dumps(said), APPLY)
+    hollow, pods = {"f:spec": {"f:hard": {}}}, {"f:spec": {"f:hard": {"f:pods": {}}}}
+    owners = [entry("maker", "Update", hollow), entry("m", "Apply", pods)]
+    live.call("PATCH", f"{path}/hollow", {"metadata": {"managedFields": owners}}, MERGE)
+    empty = {"apiVersion": "v1", "kind": "ResourceQuota"}
+    answer = live.call("PATCH", f"{path}/hollow?fieldManager=m", json.dumps(empty), APPLY)
+    assert "hard" not in answer.body.get("spec", {})
+    (left,) = answer.body["metadata"]["managedFields"]
+    assert (left["manager"], left["fieldsV1"]) == ("maker", hollow)
+
+
+def entry(manager: str, operation: str, fields: Any) -> Any:
+    return {
+        "manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields,
+        "time": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+
+
+def test_a_namespace_without_a_phase_is_active(live: LiveServer) -> None:
+    live.call("POST", "/api/v1/namespaces", {"metadata": {"name": "phaseless"}})
+    patch = [{"op": "remove", "path": "/status"}]
+    headers = {"Content-Type": "application/json-patch+json"}
+    answer = live.call("PATCH", "/api/v1/namespaces/phaseless/status", patch, headers)
+    assert (answer.code, answer.body["status"]) == (200, {"phase": "Active"})

@@ -74,6 +74,9 @@ def apply_configuration(
     changes = changes_between(None if live is None else base, result, schema, writer.ignored)
     emptied = intersection(changes.removed, mine.fields)  # null, 0 or "" is a change, and no field in the end
     changes.modified = union(changes.modified, emptied)
+    # What was pruned empty stays its owner's, although an object does not show it.
+    left = difference(intersection(changes.removed, fields_set_by(place, merged)), mine.fields)
+    changes.removed = difference(changes.removed, left)
     if not force:
         _refuse_conflicts(others, changes, writer.api_version)
     others = take_fields(others, changes, writer.api_version)

@@ -20,11 +20,8 @@ pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=missing() or ""),
 ]
 SHORT = "|".join([
-    "should support basic operations on PodSandbox",
-    "runtime should support (starting|stopping|removing|updating|listing stats|creating) (container|resources|for)",
-    "runtime should support execSync .Conformance",
-    "runtime should support RunAsUser .*",
-    "runtime should support exec with tty=false",
+    "should support stopping container .Conformance", "should support execSync .Conformance",
+    "preserving (PodSandbox|container) attributes", "exec with tty=false and stdin=false",
 ])  # fmt: skip
 
 
@@ -33,7 +30,7 @@ def test_the_relay_changes_no_answer_that_matters(name: str) -> None:
     straight, through = compared(name, SHORT)
     assert through == straight
     assert {one.state for one in straight.values()} <= {"passed", "skipped"}
-    assert Counter(one.state for one in straight.values())["passed"] >= 10
+    assert Counter(one.state for one in straight.values())["passed"] == 5
 
 
 @pytest.mark.slow

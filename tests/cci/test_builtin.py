@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from kubeqos.cci.builtin.power import Power
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.builtin.scripted import Scripted
 from kubeqos.cci.conformance import CHECKS, examine
+from kubeqos.cci.hardchecks import KILLED
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sdk import Ask, Cores, Driver, End, Refuse, Servicer, Start, running
 from kubeqos.cli.parts.cci import command as cci
@@ -27,7 +29,7 @@ from kubeqos.model.hardware.named import MACHINES, big384, hybrid20, kep80, lapt
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.claims.parameters import Parameters, parse
-from tests.cci.world import KEP_CLAIM, Node, cores, cpus, exclusive, pod
+from tests.cci.world import DRIVER, KEP_CLAIM, Node, cores, cpus, exclusive, pod
 
 
 @contextlib.asynccontextmanager
@@ -365,3 +367,49 @@ async def test_conformance_by_command(sockets: Path) -> None:
         output, _ = await process.communicate()
     assert process.returncode == 0
     assert output.decode().splitlines()[-1] == f"{len(CHECKS)} of {len(CHECKS)} checks passed"
+
+
+SHORT_MEMORY = """
+import sys
+from pathlib import Path
+from kubeqos.cci.builtin.reference import Reference
+from kubeqos.cci.sdk import Refuse, serve
+from kubeqos.model.hardware.named import laptop8
+
+class Short(Reference):
+    known = set()
+
+    def admit(self, ask):
+        self.known.add((ask.pod, ask.container))
+        return super().admit(ask)
+
+    def add(self, start):
+        if (start.pod, start.container) not in self.known:
+            raise Refuse("never heard of it")
+
+serve(Short(laptop8(), "short.example.com"), Path(sys.argv[1]))
+"""
+
+
+def test_conformance_kills_the_driver_and_starts_it_again(sockets: Path) -> None:
+    own = [sys.executable, "-m", "kubeqos.cli.main", "driver", "reference", "--machine", "laptop8"]
+    own += ["--registry", str(sockets)]
+    (sockets / "short.py").write_text(SHORT_MEMORY)
+    forgets = [sys.executable, str(sockets / "short.py"), str(sockets)]
+    for name, command, problem in (
+        (DRIVER, own, ""),
+        ("short.example.com", forgets, "refused to add, after it was killed, what it admitted before: never heard"),
+    ):
+        asked = ["conformance", str(sockets / f"{name}.sock"), "--machine", "laptop8", "--command", shlex.join(command)]
+        done = CliRunner().invoke(cci, asked)
+        assert (problem or f"ok      {KILLED}") in done.output, done.output
+        assert done.exit_code == bool(problem), done.output
+
+
+def test_conformance_says_what_is_wrong_with_a_command(sockets: Path) -> None:
+    for command, problem in (
+        ("/nowhere/driver", "cannot be started"),
+        ("false", "ended with code 1 before it listened"),
+    ):
+        done = CliRunner().invoke(cci, ["conformance", str(sockets / "x.sock"), "--command", command])
+        assert problem in str(done.exception)

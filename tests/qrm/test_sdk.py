@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from kubeqos.checkpoint import Checkpoint
+from kubeqos.cli.parts.qrm import command as qrm
 from kubeqos.errors import ConfigurationError, InputError, RemoteError
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.hardware.named import kep80
-from kubeqos.qrm.conformance import Kit
+from kubeqos.qrm.conformance import KILLED, Kit
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Capacity, Hint, MountSpec, Options, Refuse, Request, running
 from kubeqos.qrm.sdk.servicer import Servicer
@@ -252,6 +256,43 @@ def test_the_kit_says_when_nobody_listens(folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "registration answers GetInfo   FAILED" in done.stdout
+
+
+FORGETFUL = """
+import os, sys
+from pathlib import Path
+from kubeqos.qrm.sdk import Allocation, serve
+
+class Forgetful:
+    resource = "x.io/a"
+
+    def __init__(self):
+        self.book = {}
+
+    def allocate(self, request):
+        held = self.book.setdefault(request.pod_uid, {})
+        return held.setdefault(request.container, {"x.io/a": Allocation(quantity=1, envs={"AT": str(os.getpid())})})
+
+    def allocations(self):
+        return self.book
+
+    def release(self, pod_uid):
+        self.book.pop(pod_uid, None)
+
+serve(Forgetful(), Path(sys.argv[1]))
+"""
+
+
+def test_the_kit_kills_the_plugin_and_starts_it_again(folder: Path) -> None:
+    cpu = PluginProcess(folder, "cpu", kep80(), "{}")
+    (folder / "forgetful.py").write_text(FORGETFUL)
+    forgets = [sys.executable, str(folder / "forgetful.py"), str(folder / "r")]
+    for name, command, result in (("cpu", cpu.command, "ok"), ("x.io_a", forgets, "FAILED")):
+        asked = ["conformance", str(folder / "r" / f"{name}.sock"), "--command", shlex.join(command), "-o", "json"]
+        done = CliRunner().invoke(qrm, asked)
+        rows = {row["check"]: row for row in json.loads(done.output)}
+        assert rows[KILLED]["result"] == result, rows[KILLED]
+        assert done.exit_code == (result == "FAILED"), done.output
 
 
 # ---- The skeleton

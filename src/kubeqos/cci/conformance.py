@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kubeqos.cci.drivers import PLUGIN_TYPE, VERSIONS, negotiate
 from kubeqos.cci.examination import Broken, Peer, Verdict
-from kubeqos.cci.hardchecks import HARD_CHECKS
+from kubeqos.cci.hardchecks import HARD_CHECKS, KILLED, killed
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
+from kubeqos.plugins.killable import Killable
 from kubeqos.plugins.registration import ask_info
 from kubeqos.plugins.sockets import dial
 from kubeqos.topology.attributes import DeviceAffinity, MemoryAffinity, Siblings
@@ -124,7 +126,8 @@ async def _gives_back(peer: Peer) -> None:
         await peer.clean()
 
 
-CHECKS: tuple[tuple[str, Callable[[Peer], Awaitable[None]]], ...] = (
+Check = Callable[[Peer], Awaitable[None]]
+CHECKS: tuple[tuple[str, Check], ...] = (
     ("registers as a compute driver", _registration),
     ("admits an exclusive core", _exclusive),
     ("admits a shared core", _shared),
@@ -144,12 +147,15 @@ CHECKS: tuple[tuple[str, Callable[[Peer], Awaitable[None]]], ...] = (
 )
 
 
-async def examine(socket: Path, machine: Machine) -> list[Verdict]:
-    """Run every check against the driver behind a socket."""
+async def examine(socket: Path, machine: Machine, program: Killable | None = None) -> list[Verdict]:
+    """Run every check against the driver behind a socket; one that we run ourselves is killed, too."""
     channel = dial(socket)
     verdicts: list[Verdict] = []
+    checks: list[tuple[str, Check]] = list(CHECKS)
+    if program is not None:
+        checks.append((KILLED, partial(killed, program)))
     try:
-        for name, check in CHECKS:
+        for name, check in checks:
             peer = Peer(socket, machine, channel, serial=len(verdicts) * 1000)
             started = time.perf_counter()
             problem = ""

@@ -15,6 +15,8 @@ from kubeqos.errors import RemoteError
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import CoreKind, Machine
 from kubeqos.plugins.health import examine as health_of
+from kubeqos.plugins.killable import Killable
+from kubeqos.plugins.sockets import dial
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings
 from kubeqos.topology.claims.holdings import taken_by
@@ -112,6 +114,32 @@ async def _restart(peer: Peer) -> None:
         raise Broken(f"refused to add, after a restart, what it admitted before: {answer.err}")
     await peer.remove(claim.claim_uid, claim.claim_name, "late")
     await peer.granted(asked, peer.machine.online)
+
+
+KILLED = "is killed and started again, and takes up where it was"
+
+
+async def killed(program: Killable, peer: Peer) -> None:
+    """The driver dies while a container of it runs. What it is asked next says what is available; the container is
+    added again and removed; and everything can be had after that."""
+    asked = Parameters((Group(1, 1, exclusive=True),))
+    [given] = await peer.granted(asked, peer.machine.online)
+    claim = peer.admitted.pop()
+    await program.restart()
+    peer.channel = dial(peer.socket)
+    try:
+        await peer.register_again()
+        start = pb.AddResourceRequest(cgroup="/kubepods", pod=claim.pod, container=claim.container, container_id="on")
+        if (answer := await peer.call("CCIAddContainerResource", start)).err:
+            raise Broken(f"refused to add, after it was killed, what it admitted before: {answer.err}")
+        if await peer.beside(asked, given.cpus, "pod-after", "main") is None:
+            raise Broken("refused a second claim after it was killed, with all other cores available")
+        await peer.clean()
+        await peer.remove(claim.claim_uid, claim.claim_name, "on")
+        await peer.granted(asked, peer.machine.online)
+        await peer.clean()
+    finally:
+        await peer.channel.close(None)
 
 
 NONSENSE_CPUS = ("0-", "x", "-5", "3-1", "0,,1", "\x00", "1" * 5000)

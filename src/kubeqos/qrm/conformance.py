@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kubeqos.errors import RemoteError
+from kubeqos.model.annotations.wellknown import HELD_ANNOTATION
 from kubeqos.model.machine import Machine
+from kubeqos.plugins.killable import Killable
 from kubeqos.plugins.managers import ContainerKey
 from kubeqos.plugins.registration import Plugin, ask_info
 from kubeqos.plugins.sockets import PluginCallError, call, dial
@@ -43,6 +45,7 @@ from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.topology.changes import Held
 
 CALL_SECONDS = 10.0
+KILLED = "gives the same after it was killed and started again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +68,18 @@ class Kit:
         role: str = "",
         annotations: dict[str, str] | None = None,
         machine: Machine | None = None,
+        program: Killable | None = None,
     ):
-        """`machine` is the plugin's: without it nobody can say which CPUs and NUMA nodes there are."""
+        """`machine` is the plugin's: without it nobody can say which CPUs and NUMA nodes there are.
+
+        `program` is the plugin itself, where the kit may kill it.
+        """
         self.socket = socket
         self.machine = machine
         self.quantity = quantity
         self.role = role
         self.annotations = annotations or {}
+        self.program = program
         self.report: list[Check] = []
         self._channel = dial(socket)
         self._plugin: Plugin | None = None
@@ -106,6 +114,7 @@ class Kit:
             ("GetResourcesAllocation reports what the whole pod was given", self._pod_reported),
             ("RemovePod releases a whole pod", self._remove),
             ("RemovePod of an unknown pod is fine", self._remove_unknown),
+            *([(KILLED, self._killed)] if self.program is not None else []),
         ]
 
     async def _check(self, name: str, step: Callable[[], Awaitable[str | None]]) -> bool:
@@ -298,6 +307,21 @@ class Kit:
     async def _remove_unknown(self) -> str | None:
         await self._call("RemovePod", pb.RemovePodRequest(pod_uid=str(uuid.uuid4())))
         return None
+
+    async def _killed(self) -> str | None:
+        """It dies while a container runs: asked again, with what the container has, it gives the same."""
+        assert self.program is not None
+        given = await self._allocated()
+        await self.program.restart()
+        await self._channel.close(None)
+        self._channel = dial(self.socket)
+        held = self._request()
+        own = given.get(self.resource)
+        if own is not None and own.result:
+            held.annotations[HELD_ANNOTATION] = own.result
+        again = allocations_from_wire((await self._call("Allocate", held)).allocation_result)
+        await self._call("RemovePod", pb.RemovePodRequest(pod_uid=self._uid))
+        return None if again == given else f"{given} became {again}"
 
     @property
     def _question(self) -> Question:

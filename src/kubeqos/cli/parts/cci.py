@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from kubeqos.cli.parts.driver import machine_option
 from kubeqos.errors import InputError
 from kubeqos.model.hardware.loading import load_machine
+
+if TYPE_CHECKING:
+    from kubeqos.cci.examination import Verdict
 
 
 @click.group("cci")
@@ -34,15 +38,22 @@ def new(name: str, into: Path | None) -> None:
 @command.command()
 @click.argument("socket", type=click.Path(path_type=Path))
 @machine_option
-def conformance(socket: Path, machine: str | None) -> None:
+@click.option("--command", "words", default="", help="Start the driver by this command, and kill it on the way.")
+def conformance(socket: Path, machine: str | None, words: str) -> None:
     """Check the driver behind SOCKET against the interface."""
     import asyncio
 
     from kubeqos.cci.conformance import examine
+    from kubeqos.plugins.killable import killable
 
-    if not socket.is_socket():
+    if not words and not socket.is_socket():
         raise InputError(f"{socket} is not a socket", remedy="name the driver's socket in the plugin folder")
-    verdicts = asyncio.run(examine(socket, load_machine(machine)))
+
+    async def run() -> list[Verdict]:
+        async with killable(shlex.split(words), socket) as program:
+            return await examine(socket, load_machine(machine), program)
+
+    verdicts = asyncio.run(run())
     for one in verdicts:
         click.echo(f"{'FAILED' if one.problem else 'ok':<7} {one.check}  ({one.milliseconds:.1f} ms)")
         if one.problem:

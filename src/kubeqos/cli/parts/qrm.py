@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -40,13 +41,21 @@ def new(name: str, folder: Path, resource: str) -> None:
 @click.option(
     "--machine", "machine_file", metavar="NAME|FILE", help="The plugin's machine, to judge CPUs and NUMA nodes by."
 )
+@click.option("--command", "words", default="", help="Start the plugin by this command, and kill it on the way.")
 @output_option
 def conformance(
-    endpoint: str, quantity: float, role: str, annotation: tuple[str, ...], machine_file: str | None, form: str
+    endpoint: str,
+    quantity: float,
+    role: str,
+    annotation: tuple[str, ...],
+    machine_file: str | None,
+    words: str,
+    form: str,
 ) -> None:
     """Ask the plugin at a socket everything that a manager asks, and judge its answers."""
     import asyncio
 
+    from kubeqos.plugins.killable import killable
     from kubeqos.qrm.conformance import Kit
 
     machine = load_machine(machine_file) if machine_file else None
@@ -54,8 +63,9 @@ def conformance(
     socket = Path(endpoint.removeprefix("unix://"))
 
     async def run() -> list[dict[str, object]]:
-        kit = Kit(socket, quantity=quantity, role=role, annotations=annotations, machine=machine)
-        report = await kit.run()
+        async with killable(shlex.split(words), socket) as program:
+            kit = Kit(socket, quantity=quantity, role=role, annotations=annotations, machine=machine, program=program)
+            report = await kit.run()
         return [{"check": c.name, "result": VERDICTS[c.passed], "detail": c.detail} for c in report]
 
     rows = asyncio.run(run())

@@ -18,6 +18,7 @@ class Granting:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._pool: CpuSet | None = None
         self._standard = Grant()
         self._known: dict[Key, tuple[StoredContainer, str, Grant]] = {}
 
@@ -28,8 +29,8 @@ class Granting:
     def grant(self, entry: StoredContainer, pool: CpuSet) -> Grant:
         """What a container should have; who has no claim has the same as all others without one."""
         if entry.standard and not entry.ignored:
-            if self._standard.properties.get("cpuset_cpus") != str(pool):
-                self._standard = Grant({"cpuset_cpus": str(pool)}, because=because(entry))
+            if self._pool != pool:  # sets are compared, not their texts: this is asked for every container
+                self._pool, self._standard = pool, Grant({"cpuset_cpus": str(pool)}, because=because(entry))
             return self._standard
         cpus = str(pool if entry.standard else entry.cpus)
         known = self._known.get(entry.key)

@@ -105,6 +105,11 @@ class Machine:
         return self._group("core")
 
     @cached_property
+    def _core_masks(self) -> tuple[int, ...]:
+        """Every admission of a claim asks several times which cores its CPUs are of."""
+        return tuple(core.mask for core in self.cores.values())
+
+    @cached_property
     def numa_cpus(self) -> Mapping[int, CpuSet]:
         """CPUs of every NUMA node, ascending by node id; empty for a memory-only node."""
         return {node.id: CpuSet() for node in self.nodes} | self._group("numa")
@@ -176,18 +181,18 @@ class Machine:
 
     def whole_cores(self, cpus: CpuSet) -> CpuSet:
         """The part of `cpus` that consists of complete cores."""
-        mask = 0
-        for core in self.cores.values():
-            if core <= cpus:
-                mask |= core.mask
+        mask, inside = 0, cpus.mask
+        for core in self._core_masks:
+            if core & inside == core:
+                mask |= core
         return CpuSet(mask)
 
     def touched_cores(self, cpus: CpuSet) -> CpuSet:
         """`cpus` and every sibling of one of them."""
-        mask = 0
-        for core in self.cores.values():
-            if core & cpus:
-                mask |= core.mask
+        mask, inside = 0, cpus.mask
+        for core in self._core_masks:
+            if core & inside:
+                mask |= core
         return CpuSet(mask)
 
     def distance(self, from_node: int, to_node: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tests.node.pod.playbook import (
     START,
@@ -283,6 +284,19 @@ def test_a_pod_whose_sandbox_died_gets_a_new_one_when_its_containers_are_down() 
     assert book >> done(RunSandbox("web", 1)) << EnsureImage("web", "main")
     book.succeed()
     assert book.container("web")["restartCount"] == 1 and book.status("web")["phase"] == "Running"
+
+
+def test_a_container_that_never_started_is_taken_away_with_its_sandbox() -> None:
+    """A runtime has nothing to stop there and says that it is done: asked to stop it, it is asked for ever."""
+    book = running(pod("web"))
+
+    def rebooted(seen: SeenPod) -> SeenPod:
+        made = tuple(structs.replace(one, stage=Stage.CREATED, started=0.0) for one in dead(seen).containers)
+        return structs.replace(dead(seen), containers=made)
+
+    remove = RemoveContainer("web", "main", "main-0")
+    assert book >> look("web", rebooted) << remove
+    assert book >> done(remove) << RunSandbox("web", 1)
 
 
 def test_with_a_new_sandbox_initialization_begins_anew() -> None:

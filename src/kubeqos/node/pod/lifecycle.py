@@ -141,7 +141,10 @@ def _over(pod: PodRecord) -> bool:
 def _make_sandbox(pod: PodRecord, plan: Plan, now: float) -> None:
     """A first sandbox, or a new one for a pod whose sandbox has died; its containers must be gone by then."""
     for container in pod.live:
-        plan.start(pod, fx.StopContainer(pod.uid, container.name, container.id, MINIMUM_GRACE_SECONDS), now)
+        if container.stage is Stage.CREATED:
+            _drop(pod, container, plan, now)
+        else:
+            plan.start(pod, fx.StopContainer(pod.uid, container.name, container.id, MINIMUM_GRACE_SECONDS), now)
     if pod.live or _busy(pod, STARTING, "stop/"):
         return
     newest = pod.newest_sandbox
@@ -321,8 +324,7 @@ def _next_to_stop(pod: PodRecord) -> Sequence[SeenContainer]:
 
 def _stop(pod: PodRecord, container: SeenContainer, grace: int, plan: Plan, now: float) -> None:
     if container.stage is Stage.CREATED:
-        if f"{STARTING}{container.name}" not in pod.busy:  # its start is under way: wait how that goes
-            plan.start(pod, fx.RemoveContainer(pod.uid, container.name, container.id), now)
+        _drop(pod, container, plan, now)
         return
     since = pod.ending.since if pod.ending is not None else now
     left = grace if pod.ending is None else int(since + grace - now + 0.999)
@@ -334,6 +336,12 @@ def _stop(pod: PodRecord, container: SeenContainer, grace: int, plan: Plan, now:
         return
     seconds = 0 if grace <= 0 else max(left, MINIMUM_GRACE_SECONDS)
     plan.start(pod, fx.StopContainer(pod.uid, container.name, container.id, seconds), now)
+
+
+def _drop(pod: PodRecord, container: SeenContainer, plan: Plan, now: float) -> None:
+    """Take away what was created and has not started: a runtime has nothing to stop there, and says that it is done."""
+    if f"{STARTING}{container.name}" not in pod.busy:  # its start is under way: wait how that goes
+        plan.start(pod, fx.RemoveContainer(pod.uid, container.name, container.id), now)
 
 
 def _clean_up(pod: PodRecord, plan: Plan, now: float) -> None:

@@ -105,7 +105,7 @@ async def test_a_namespace_goes_with_objects_of_kinds_that_came_later(server: Ap
 
 
 async def test_owners_and_dependents_of_kinds_that_came_later(server: ApiServer, monkeypatch: Any) -> None:
-    monkeypatch.setattr(collector, "DISCOVERY_SECONDS", 0.1)
+    monkeypatch.setattr(collector, "DISCOVERY_SECONDS", 3600.0)  # definitions that change are heard of at once
     api = server.local()
     async with managed(server) as manager:
         await manager.ready.wait()

@@ -1,6 +1,7 @@
 """The loop around `garbage`: follows every kind that the server has, because anything may own anything.
 
-Those of our own table from the beginning, others (CRDs' and aggregated servers') as soon as discovery tells of them.
+Those of our own table from the beginning, others (CRDs' and aggregated servers') as soon as discovery tells of them. It
+is asked when definitions change, and now and then for what aggregated servers bring by themselves.
 
 A cache may be behind, so that an owner seems to be missing that was just created: before anything is deleted, every
 owner that the caches do not show is asked for by name.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from kubeqos.client import ApiError, Change, Resource, Unreachable
 from kubeqos.client.discovery import beyond, discovered
@@ -23,7 +25,8 @@ from kubeqos.controllers.podstate import is_going
 from kubeqos.logs import logger
 
 Key = tuple[Resource, str]
-DISCOVERY_SECONDS = 10.0
+DISCOVERY_SECONDS = 30.0  # as in Kubernetes
+DEFINING = frozenset({"CustomResourceDefinition", "APIService"})
 log = logger("kubeqos.controllers")
 
 
@@ -35,6 +38,7 @@ class GarbageCollector(Controller):
         # Events tell of objects and own nothing; they outnumber everything else.
         self.resources = [resource for resource in stored_resources() if resource.kind != "Event"]
         self._by_kind = {(resource.api_version, resource.kind): resource for resource in self.resources}
+        self._redefined = asyncio.Event()
         for resource in self.resources:
             self.follow(resource, self._concerned(resource))
 
@@ -43,13 +47,16 @@ class GarbageCollector(Controller):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(super().run())
             while True:
+                self._redefined.clear()
                 try:
                     for resource in beyond(self.resources, await discovered(self.context.api)):
                         if resource.kind != "Event":
                             self._meet(resource)
                 except (ApiError, Unreachable) as error:
                     log.warning("cannot ask which kinds there are", controller=self.name, error=str(error))
-                await asyncio.sleep(DISCOVERY_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(DISCOVERY_SECONDS):
+                        await self._redefined.wait()
 
     def _meet(self, resource: Resource) -> None:
         self.resources.append(resource)
@@ -66,6 +73,8 @@ class GarbageCollector(Controller):
 
     def _concerned(self, resource: Resource) -> Callable[[Change], Iterable[Key]]:
         def concerned(seen: Change) -> Iterable[Key]:
+            if resource.kind in DEFINING:
+                self._redefined.set()
             old, new = meta_of(seen.old), meta_of(seen.new)
             if seen.new is None:
                 yield from self._dependents_of(old.uid)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-LEASE_NAMESPACE = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseName:
+    """The Lease that says which replica works."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 def leader_elect(lease: str) -> Callable[[Command], Command]:
-    """`--leader-elect`, and the name of the lease."""
+    """`--leader-elect`, and the name of the lease and of its namespace."""
     several = click.option(
         "--leader-elect/--no-leader-elect",
         default=False,
@@ -24,6 +35,13 @@ def leader_elect(lease: str) -> Callable[[Command], Command]:
         "lease",
         default=lease,
         show_default=True,
-        help=f"The lease in {LEASE_NAMESPACE}.",
+        help="The lease.",
     )
-    return lambda command: several(name(command))
+    namespace = click.option(
+        "--leader-elect-resource-namespace",
+        "lease_namespace",
+        default="kube-system",
+        show_default=True,
+        help="Where it is.",
+    )
+    return lambda command: several(name(namespace(command)))

@@ -198,14 +198,20 @@ class NodeReasons:
 class Explanation:
     """Why no node takes a pod: the findings of every filter, read by node or counted over all."""
 
-    def __init__(self, cluster: Cluster, shape: Shape, namespaces: NamespaceLabels = NO_LABELS) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        shape: Shape,
+        namespaces: NamespaceLabels = NO_LABELS,
+        filters: Mapping[str, Filter] = FILTERS,
+    ) -> None:
         self._cluster = cluster
         self._judged: list[tuple[str, Bools, list[Finding]]] = []
         still_open = cluster.alive.copy()
         self.nodes = int(still_open.sum())
         self.resolvable: Bools = np.zeros(len(still_open), dtype=np.bool_)
         """The rows where evicting pods could help."""
-        for name, check in FILTERS.items():
+        for name, check in filters.items():
             findings = list(check(cluster, shape, EVERY_ROW, namespaces))
             if not findings:
                 continue

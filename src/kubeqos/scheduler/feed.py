@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -69,13 +70,29 @@ _OPTIONAL_SECONDS = 10.0
 log = logger("kubeqos.scheduler")
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What there is for a scheduler beside nodes and pods: that of an API server of ours, unless said otherwise."""
+
+    claiming: tuple[Resource, ...] = CLAIMING
+    keeps_decisions: bool = True
+    reports: Mapping[Resource, Callable[[Change, float], None]] = field(default_factory=dict)
+    """Objects in which nodes tell of themselves, with who is to hear of their changes."""
+
+
 class Feed:
     """Feeds one core; `changed` is called when there may be something to decide."""
 
     def __init__(
-        self, informers: SharedInformers, core: Scheduler, changed: Callable[[], None], clock: Callable[[], float]
+        self,
+        informers: SharedInformers,
+        core: Scheduler,
+        changed: Callable[[], None],
+        clock: Callable[[], float],
+        home: Home,
     ) -> None:
         self._informers = informers
+        self._home = home
         self._core = core
         self._wake = changed
         self._clock = clock
@@ -86,10 +103,11 @@ class Feed:
         """Return when the core knows the cluster. Pods come last, so that their nodes and claims are known by then."""
         handlers: dict[Resource, Callable[[Change], None]] = {
             NODES: self._node,
+            **{resource: partial(self._reported, heard) for resource, heard in self._home.reports.items()},
             NAMESPACES: self._namespace,
             SERVICES: self._selecting_service,
             **{resource: partial(self._replicated, resource.kind) for resource in REPLICATED},
-            **{resource: partial(self._claiming, resource.kind) for resource in CLAIMING},
+            **{resource: partial(self._claiming, resource.kind) for resource in self._home.claiming},
             **{resource: partial(self._device, resource.kind) for resource in DEVICES},
             **{resource: partial(self._storing, resource.kind) for resource in STORING},
             POD_DISRUPTION_BUDGETS: self._budget,
@@ -147,6 +165,10 @@ class Feed:
 
     def _node(self, change: Change) -> None:
         self._core.node_changed(change.new, change.key, self._clock())
+        self._wake()
+
+    def _reported(self, heard: Callable[[Change, float], None], change: Change) -> None:
+        heard(change, self._clock())
         self._wake()
 
     def _namespace(self, change: Change) -> None:

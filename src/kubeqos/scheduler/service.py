@@ -28,7 +28,7 @@ from kubeqos.model.messages import Binding, BindingMetadata
 from kubeqos.model.timestamps import timestamp
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.effects import UNSCHEDULABLE, Bind, BindVolumes, Evict, PodKey, Report
-from kubeqos.scheduler.feed import Feed
+from kubeqos.scheduler.feed import Feed, Home
 from kubeqos.scheduler.metrics import Metrics
 from kubeqos.scheduler.storage import CLAIMS, SELECTED_NODE, VOLUMES
 from kubeqos.scheduler.window import Window
@@ -49,14 +49,16 @@ class SchedulerService:
         self,
         api: Api,
         core: Scheduler,
+        home: Home | None = None,
         *,
         clock: Callable[[], float] = time.time,
         informers: SharedInformers | None = None,
     ) -> None:
         """`informers` are those of the process, run by whoever made them; without, it has its own."""
+        home = home or Home()
         self.core = core
-        self.events = EventRecorder(api, "default-scheduler")
-        self.decisions = DecisionRecorder(api, "default-scheduler", clock=clock)
+        self.events = EventRecorder(api, core.profiles[0])
+        self.decisions = DecisionRecorder(api if home.keeps_decisions else None, core.profiles[0], clock=clock)
         self.window = Window()
         self.metrics = Metrics(core)
         self.metrics.watch(self.window, self.events)
@@ -68,11 +70,11 @@ class SchedulerService:
         self._alarm: asyncio.TimerHandle | None = None
         self._informers = SharedInformers(api) if informers is None else informers
         self._follows_itself = informers is None
-        self.feed = Feed(self._informers, core, self._wake.set, clock)
+        self.feed = Feed(self._informers, core, self._wake.set, clock, home)
         self.ready = asyncio.Event()
 
-    async def run(self) -> None:
-        """Follow the cluster and place pods."""
+    async def run(self, leads: asyncio.Event | None = None) -> None:
+        """Follow the cluster and place pods, once `leads` is set if there is such a condition."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.events.run())
             tasks.create_task(self.decisions.run())
@@ -82,6 +84,8 @@ class SchedulerService:
             tasks.create_task(self._flush())
             freeze_loaded()
             self.ready.set()
+            if leads is not None:
+                await leads.wait()
             await self._decide(tasks)
 
     # -- deciding and doing ------------------------------------------------------------------------------------------

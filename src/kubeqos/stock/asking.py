@@ -16,13 +16,14 @@ from typing import Any
 
 from kubeqos.errors import InputError
 from kubeqos.model.names import qualified_name
-from kubeqos.rules.qos.classes import POD_QOS, from_annotations, is_class_annotation
+from kubeqos.rules.qos.classes import ANNOTATED, POD_QOS, from_annotations, is_class_annotation
 
 DOMAIN = "qos.kubeqos.io/"
 POD_KEY = f"{DOMAIN}pod"
 CONTAINER_KEY = f"{DOMAIN}container."
 # An annotation's name, behind the slash, has at most 63 characters.
 LONGEST_CONTAINER_NAME = 63 - len("container.")
+_KEYS = (DOMAIN.encode(), *(f"{resource}.".encode() for resource in ANNOTATED))
 _SEPARATOR = re.compile(r"\s*,\s*")
 
 
@@ -65,6 +66,11 @@ def read_on_node(annotations: Mapping[str, str]) -> Asked:
 def is_request(key: str) -> bool:
     """Whether an annotation of this name asks for classes, in our form or in the KEP's."""
     return key == POD_KEY or key.startswith(CONTAINER_KEY) or is_class_annotation(key)
+
+
+def may_ask(text: bytes) -> bool:
+    """Whether a pod may have such an annotation, by its text: a quick no for most."""
+    return any(part in text for part in _KEYS)
 
 
 def asks(pod: Mapping[str, Any]) -> bool:

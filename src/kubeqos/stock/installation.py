@@ -17,7 +17,8 @@ NAMESPACE = "kubeqos-system"
 SETTINGS = {"kubeqos-classes": "classes.yaml", "kubeqos-node-configuration": "node.yaml"}
 """What agents are told: ConfigMaps, and the file in each."""
 EMPTY = {"kubeqos-classes": "resources: {}\n", "kubeqos-node-configuration": ""}
-_FOLDERS = ("crds", "deploy/namespace.yaml", "deploy/rbac.yaml", "deploy/controller.yaml", "deploy/agent.yaml")
+_DEPLOYED = ("namespace", "rbac", "controller", "scheduler", "agent")
+_FOLDERS = ("crds", *(f"deploy/{name}.yaml" for name in _DEPLOYED))
 
 
 def objects(image: str, settings: Mapping[str, str]) -> list[Raw]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeqos.cli.election import leader_elect
+from kubeqos.cli.election import LeaseName, leader_elect
 
 if TYPE_CHECKING:
     from kubeqos.controllers.controller import Settings
@@ -48,6 +48,7 @@ def command(
     port: int,
     leader_elect: bool,
     lease: str,
+    lease_namespace: str,
 ) -> None:
     """Keep replicas, claims, nodes, namespaces and quotas as they should be.
 
@@ -63,11 +64,12 @@ def command(
         terminated_pod_threshold=threshold,
         quota_audit_period_seconds=audit,
     )
-    uvloop.run(_run(settings, kubeconfig, context, bind_address, port, lease if leader_elect else ""))
+    elected = LeaseName(lease_namespace, lease) if leader_elect else None
+    uvloop.run(_run(settings, kubeconfig, context, bind_address, port, elected))
 
 
 async def _run(
-    settings: Settings, kubeconfig: Path | None, context: str | None, address: str, port: int, lease: str
+    settings: Settings, kubeconfig: Path | None, context: str | None, address: str, port: int, lease: LeaseName | None
 ) -> None:
     from kubeqos.cli.parts.working import led, work
     from kubeqos.client.http import HttpApi

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeqos.cli.election import leader_elect
+from kubeqos.cli.election import LeaseName, leader_elect
 
 if TYPE_CHECKING:
-    from kubeqos.scheduler.core import Scheduler
+    from kubeqos.scheduler.core import Profile, Scheduler
 
 
 @click.command("scheduler")
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 @click.option("--context", help="Which context of the kubeconfig.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A SchedulerConfiguration file.")
 @click.option("--feature-gates", default="", help="For example QOSResources=true.")
-@click.option("--bind-address", default="127.0.0.1", show_default=True, help="For health and metrics.")
+@click.option("--stock", is_flag=True, help="Be the second scheduler of a stock cluster, and an extender of its first.")
+@click.option("--bind-address", default="127.0.0.1", show_default=True, help="For health, metrics and extenders.")
 @click.option("--port", default=10259, show_default=True, type=click.IntRange(0, 65535), help="0 serves nothing.")
 @leader_elect("kubeqos-scheduler")
 def command(
@@ -26,14 +27,17 @@ def command(
     context: str | None,
     config_file: Path | None,
     feature_gates: str,
+    stock: bool,
     bind_address: str,
     port: int,
     leader_elect: bool,
     lease: str,
+    lease_namespace: str,
 ) -> None:
     """Place pods on nodes, with QoS classes, claims and preemption.
 
-    Class requests are looked at when the gate QOSResources is on.
+    Class requests are looked at when the gate QOSResources is on. With --stock it places the pods of an unmodified
+    cluster whose schedulerName is kubeqos, by what NodeQOS objects say and pods' annotations ask for.
     """
     import uvloop
 
@@ -42,13 +46,17 @@ def command(
     from kubeqos.scheduler.core import Profile, Scheduler
 
     enabled = gates.FeatureGates.parse(feature_gates)
-    profiles = config.load(config_file) if config_file else (Profile(),)
-    core = Scheduler(profiles, classes=enabled.enabled(gates.QOS_RESOURCES))
-    uvloop.run(_run(core, kubeconfig, context, bind_address, port, lease if leader_elect else ""))
+    profiles = config.load(config_file) if config_file else ()
+    elected = LeaseName(lease_namespace, lease) if leader_elect else None
+    if stock:
+        uvloop.run(_run_stock(profiles, kubeconfig, context, bind_address, port, elected))
+        return
+    core = Scheduler(profiles or (Profile(),), classes=enabled.enabled(gates.QOS_RESOURCES))
+    uvloop.run(_run(core, kubeconfig, context, bind_address, port, elected))
 
 
 async def _run(
-    core: Scheduler, kubeconfig: Path | None, context: str | None, address: str, port: int, lease: str
+    core: Scheduler, kubeconfig: Path | None, context: str | None, address: str, port: int, lease: LeaseName | None
 ) -> None:
     from kubeqos.cli.parts.working import led, work
     from kubeqos.client.http import HttpApi
@@ -57,6 +65,42 @@ async def _run(
 
     api = HttpApi.from_kubeconfig(kubeconfig, context)
     service = SchedulerService(api, core)
-    banner = f"scheduling for {', '.join(core.profiles)}"
     part = led(api, lease, service.ready, service.run) if lease else service.run()
-    await work(api, part, application(service), address, port, banner)
+    await work(api, part, application(service), address, port, _banner(core))
+
+
+async def _run_stock(
+    profiles: tuple[Profile, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    address: str,
+    port: int,
+    lease: LeaseName | None,
+) -> None:
+    import asyncio
+
+    from kubeqos.cli.parts.working import led, work
+    from kubeqos.client.http import HttpApi
+    from kubeqos.stock.scheduling.scheduler import StockScheduler
+    from kubeqos.stock.scheduling.serving import application, stock_service
+
+    api = HttpApi.from_kubeconfig(kubeconfig, context)
+    core = StockScheduler(profiles) if profiles else StockScheduler()
+    service = stock_service(api, core)
+    leads = asyncio.Event()
+
+    async def lead() -> None:
+        leads.set()
+        await asyncio.Event().wait()
+
+    async def part() -> None:
+        # Every replica follows the cluster: it answers kube-schedulers, and leads without having to learn first.
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(service.run(leads))
+            tasks.create_task(led(api, lease, asyncio.Event(), lead) if lease else lead())
+
+    await work(api, part(), application(service, core), address, port, _banner(core))
+
+
+def _banner(core: Scheduler) -> str:
+    return f"scheduling for {', '.join(core.profiles)}"

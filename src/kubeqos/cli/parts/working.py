@@ -15,14 +15,16 @@ import click
 from starlette.applications import Starlette
 
 from kubeqos import logs
-from kubeqos.cli.election import LEASE_NAMESPACE
+from kubeqos.cli.election import LeaseName
 from kubeqos.client.http import HttpApi
 from kubeqos.client.leadership import Leadership
 from kubeqos.errors import StateError
 from kubeqos.web.health import served
 
 
-async def led(api: HttpApi, lease: str, ready: asyncio.Event, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def led(
+    api: HttpApi, lease: LeaseName, ready: asyncio.Event, part: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
     """Run the part once this replica leads. One that waits is ready: it has nothing to do.
 
     A leader that loses its lease ends as a process, so that it leads again without anything that it knew before.
@@ -32,9 +34,7 @@ async def led(api: HttpApi, lease: str, ready: asyncio.Event, part: Callable[[],
     async def once() -> None:
         nonlocal begun
         if begun:
-            what = (
-                f"lost the lease {LEASE_NAMESPACE}/{lease}: this process knows what was before and does not lead again"
-            )
+            what = f"lost the lease {lease}: this process knows what was before and does not lead again"
             raise StateError(what, remedy="start it again, as its supervisor does")
         begun = True
         ready.clear()
@@ -42,7 +42,7 @@ async def led(api: HttpApi, lease: str, ready: asyncio.Event, part: Callable[[],
 
     ready.set()
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    await Leadership(api, lease, LEASE_NAMESPACE, identity).run(once)
+    await Leadership(api, lease.name, lease.namespace, identity).run(once)
 
 
 async def work(

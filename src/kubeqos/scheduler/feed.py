@@ -70,13 +70,17 @@ _OPTIONAL_SECONDS = 10.0
 log = logger("kubeqos.scheduler")
 
 
+Heard = Callable[[bytes | None, str, float], None]
+"""Told that an object of this name is so, or gone, and when."""
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """What there is for a scheduler beside nodes and pods: that of an API server of ours, unless said otherwise."""
 
     claiming: tuple[Resource, ...] = CLAIMING
     keeps_decisions: bool = True
-    reports: Mapping[Resource, Callable[[Change, float], None]] = field(default_factory=dict)
+    reports: Mapping[Resource, Heard] = field(default_factory=dict)
     """Objects in which nodes tell of themselves, with who is to hear of their changes."""
 
 
@@ -167,8 +171,8 @@ class Feed:
         self._core.node_changed(change.new, change.key, self._clock())
         self._wake()
 
-    def _reported(self, heard: Callable[[Change, float], None], change: Change) -> None:
-        heard(change, self._clock())
+    def _reported(self, heard: Heard, change: Change) -> None:
+        heard(change.new, change.key, self._clock())
         self._wake()
 
     def _namespace(self, change: Change) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeqos.client.informer import Change
 from kubeqos.codec import encode_json
 from kubeqos.model.annotations.topologysummary import Division, PoolRule, Rules, TopologySummary, encode_topology
 from kubeqos.model.annotations.wellknown import TOPOLOGY_ANNOTATION
@@ -63,7 +62,7 @@ class Told:
             if raw["kind"] == "Node":
                 self.core.node_changed(encode_json(raw), name, 0.0)
             elif raw["kind"] == "NodeQOS":
-                self.core.report_changed(Change(name, None, encode_json(raw)), 0.0)
+                self.core.report_changed(encode_json(raw), name, 0.0)
             else:
                 self.core.pod_changed(encode_json(raw), "", 0.0)
 

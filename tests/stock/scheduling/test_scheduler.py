@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kubeqos.client.informer import Change
 from kubeqos.scheduler.core import Bind, Evict, Report
 from tests.stock.scheduling.stories import NUMA, POOL_FULL, POOLS, WEB, Told, node, pod, report
 
@@ -13,14 +12,14 @@ def test_a_class_is_where_a_report_says() -> None:
     assert isinstance(bound, Bind) and bound.node == "b"
     [waits] = told.decides(pod("two", asked="blockio=slow"))
     assert isinstance(waits, Report)
-    assert "1 Insufficient blockio=slow" in waits.message or "slow" in waits.message
+    assert "1 QoS class blockio=slow exhausted (1/1 used), 1 QoS resource blockio not available" in waits.message
 
 
 def test_a_report_may_come_before_its_node_and_after_it_and_go() -> None:
     told = Told(report("a", slow=0), node("a"))
     [bound] = told.decides(pod("one", asked="blockio=slow"))
     assert isinstance(bound, Bind)
-    told.core.report_changed(Change("a", b"{}", None), 0.0)
+    told.core.report_changed(None, "a", 0.0)
     [waits] = told.decides(pod("two", asked="blockio=slow"))
     assert isinstance(waits, Report)
     told.tell(report("a", slow=0))

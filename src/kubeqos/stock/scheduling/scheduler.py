@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeqos.client.informer import Change
 from kubeqos.codec import decode_json, encode_json
 from kubeqos.model.objects import PodView
 from kubeqos.placement.preempt import DisruptionBudget
@@ -59,11 +58,11 @@ class StockScheduler(Scheduler):
         _keep(self._nodes, name, raw)
         super().node_changed(self._with_report(name), name, now)
 
-    def report_changed(self, change: Change, now: float) -> None:
-        """A NodeQOS, which has the name of its Node."""
-        _keep(self._reports, change.key, change.new)
-        if change.key in self._nodes:
-            super().node_changed(self._with_report(change.key), change.key, now)
+    def report_changed(self, raw: bytes | None, name: str, now: float) -> None:
+        """A NodeQOS, which has the name of its Node, appeared, changed or went away."""
+        _keep(self._reports, name, raw)
+        if name in self._nodes:
+            super().node_changed(self._with_report(name), name, now)
 
     def pod_changed(self, raw: bytes | None, uid: str, now: float) -> None:
         if raw is not None and may_ask(raw):

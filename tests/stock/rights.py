@@ -15,12 +15,14 @@ from typing import Any
 from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
 from kubeqos.client.leadership import Leadership
-from kubeqos.client.resources import EVENTS, NAMESPACES, NODES, PODS, SECRETS
+from kubeqos.client.resources import EVENTS, NAMESPACES, NODES, PODS, SECRETS, resource_named
 from kubeqos.codec import decode_json
 from kubeqos.cri.providers.protocol import Level, Subject
 from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.model.hardware.loading import load_machine
+from kubeqos.model.kinds import STORAGE
 from kubeqos.node.api.sources import ApiPods
+from kubeqos.scheduler.storage import SELECTED_NODE
 from kubeqos.stock.agent.report import Reporter
 from kubeqos.stock.cluster import CLASSES, NODE_QOSES, QUOTAS, RESOURCES
 from kubeqos.stock.control.registration import MUTATING, published
@@ -42,6 +44,7 @@ BY_APPLY: Mapping[str, set[tuple[str, str]]] = {
     "scheduler": set(),
 }
 Raw = dict[str, Any]
+VOLUME_CLAIMS, VOLUMES = resource_named("PersistentVolumeClaim"), resource_named("PersistentVolume")
 
 
 def offered(name: str, capacity: int | None = 1) -> Raw:
@@ -135,10 +138,41 @@ async def scheduler(admin: HttpApi, api: HttpApi, turn: str) -> None:
         await until("told why it waits", lambda: is_told(admin, name, "p2"))
         await admin.create(PODS, asking("p3", name, priorityClassName="system-cluster-critical", **here), name)
         await until("bound", lambda: is_bound(admin, name, "p3"))
+        await admin.create(PODS, mounting("p4", await volumes(admin, name), **here), name)
+        await until("volumes are asked for", lambda: are_asked_for(admin, name))
         for _ in range(2):
             service.events.record(first, "Scheduled", "it is a test")
             await service.events.flushed()
         await until("told", lambda: patched_event(admin, name))
+
+
+async def volumes(admin: HttpApi, name: str) -> list[str]:
+    """Two claims: for one there is a volume, for the other somebody would make one."""
+    late = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "volumeBindingMode": "WaitForFirstConsumer"}
+    amount, modes = {"storage": "1Gi"}, ["ReadWriteOnce"]
+    for kind, maker in (("there", "kubernetes.io/no-provisioner"), ("made", "maker.example.com")):
+        made = {**late, "metadata": {"name": f"{kind}-{name}"}, "provisioner": maker}
+        await admin.create(resource_named("StorageClass", STORAGE), made)
+        spec: Raw = {"storageClassName": f"{kind}-{name}", "accessModes": modes, "resources": {"requests": amount}}
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": kind}, "spec": spec}
+        await admin.create(VOLUME_CLAIMS, claim, name)
+    spec = {"storageClassName": f"there-{name}", "accessModes": modes, "capacity": amount, "hostPath": {"path": "/x"}}
+    await admin.create(
+        VOLUMES, {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+    )
+    await admin.patch(VOLUMES, name, {"status": {"phase": "Available"}}, subresource="status")
+    return ["there", "made"]
+
+
+def mounting(pod: str, claims: list[str], **more: Any) -> Raw:
+    raw = asking(pod, "", **more)
+    raw["spec"]["volumes"] = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in claims]
+    return raw
+
+
+async def are_asked_for(admin: HttpApi, name: str) -> bool:
+    volume, claim = await admin.get(VOLUMES, name), await admin.get(VOLUME_CLAIMS, "made", name)
+    return bool(volume["spec"].get("claimRef")) and SELECTED_NODE in (claim["metadata"].get("annotations") or {})
 
 
 STORIES: Mapping[str, Callable[[HttpApi, HttpApi, str], Awaitable[None]]] = {
@@ -167,7 +201,7 @@ async def home(admin: HttpApi, name: str) -> None:
 
 
 def asking(pod: str, cls: str, **more: Any) -> Raw:
-    raw = stories.pod(pod, asked=f"blockio={cls}", **more)
+    raw = stories.pod(pod, asked=f"blockio={cls}" if cls else "", **more)
     del raw["metadata"]["uid"], raw["metadata"]["namespace"], raw["status"]
     return raw
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import yaml
 
 from kubeqos.client.http import HttpApi
+from kubeqos.stock.chart import chart
 from kubeqos.stock.installation import EMPTY, objects
 from kubeqos.stock.installer import install, uninstall
 from tests.apiserver.live import live_server
@@ -55,6 +58,21 @@ def test_the_image_and_the_classes_are_those_that_were_said() -> None:
     assert images == {"registry.example/kubeqos:1"}
     assert [raw["data"]["classes.yaml"] for raw in made if raw["kind"] == "ConfigMap"] == ["resources: {a: {}}\n"]
     assert not [raw for raw in objects("x", {}) if raw["kind"] == "ConfigMap"], "those of the cluster stay"
+
+
+def test_the_chart_has_the_same_objects() -> None:
+    written = dict(chart("0.1.0.dev3", "kubeqos:1", {"kubeqos-classes": "resources: {a: {}}\n"}))
+    values = yaml.safe_load(written.pop("values.yaml"))
+    assert yaml.safe_load(written.pop("Chart.yaml"))["version"] == "0.1.0", "Helm takes three numbers"
+
+    def rendered(text: str) -> Any:
+        return yaml.safe_load(re.sub(r"{{ \.Values\.(\w+) \| toJson }}", lambda one: json.dumps(values[one[1]]), text))
+
+    def key(raw: Any) -> tuple[str, str]:
+        return raw["kind"], raw["metadata"]["name"]
+
+    expected = objects("kubeqos:1", {**EMPTY, "kubeqos-classes": "resources: {a: {}}\n"})
+    assert sorted(map(rendered, written.values()), key=key) == sorted(expected, key=key)
 
 
 async def test_every_right_is_needed_and_enough(tmp_path: Path) -> None:

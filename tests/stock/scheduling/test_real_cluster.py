@@ -6,12 +6,13 @@ Nodes have no kubelet; what one would say of them, and what our agents would rep
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -25,7 +26,7 @@ from tests.stock.needs import needs_stock
 from tests.stock.scheduling.stories import NUMA, POOL_FULL, POOLS, WEB, Raw, node, pod, report
 from tests.stock.test_stock_apiserver import Stock, eventually
 
-pytestmark = [*needs_stock("kube-apiserver", "etcd", "kube-scheduler"), pytest.mark.kubectl]
+pytestmark = [*needs_stock("kube-apiserver", "etcd", "kube-scheduler", "helm"), pytest.mark.kubectl]
 PATIENCE = 90
 STOCK, OURS = "default-scheduler", "kubeqos"
 EXTENDED = Path(__file__).parents[3] / "examples" / "stock" / "kube-scheduler.yaml"
@@ -47,6 +48,18 @@ class Cluster(Stock):
 
     def lands(self, name: str) -> str:
         return str(eventually(lambda: self.node_of(name), PATIENCE))
+
+    def lands_now(self, name: str) -> str:
+        """Where a pod goes that had to wait. Nothing else happens here: the stock scheduler, which may have asked a
+        moment before the extender heard of it, asks again when the pod changes."""
+
+        def asked_again() -> str:
+            self.kubectl("annotate", "pod", name, f"example.com/asked={time.monotonic_ns()}", "--overwrite")
+            with suppress(AssertionError):
+                return str(eventually(lambda: self.node_of(name), 5))
+            return ""
+
+        return str(eventually(asked_again, PATIENCE))
 
     def waits(self, name: str, why: str) -> None:
         eventually(lambda: why in self.condition(name), PATIENCE)
@@ -78,6 +91,29 @@ def answers(port: int) -> bool:
         return False
 
 
+def installed_by_helm(made: Cluster, program: list[str], chart: Path) -> None:
+    """By the chart, which renders to what `kubeqos install` applies."""
+    [helm] = find("helm") or ()
+    environment = {**os.environ, "KUBECONFIG": str(made.kubeconfig), "HOME": str(chart.parent)}
+
+    def run(*words: str) -> str:
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def listed(text: str) -> list[Any]:
+        found = [raw for raw in yaml.safe_load_all(text) if raw]
+        return sorted(found, key=lambda raw: (raw["kind"], raw["metadata"]["name"]))
+
+    classes = EXTENDED.with_name("classes.yaml")
+    run(*program, "install", "--chart", str(chart))
+    chosen = ["--set", "image=registry.example/kubeqos:1", "--set-file", f"classes={classes}"]
+    rendered = run(str(helm), "template", "kubeqos", str(chart), "--include-crds", *chosen)
+    same = ["--image", "registry.example/kubeqos:1", "--classes", str(classes), "--dry-run"]
+    assert listed(rendered) == listed(run(*program, "install", *same))
+    assert "STATUS: deployed" in run(str(helm), "install", "kubeqos", str(chart), *chosen)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     [scheduler] = find("kube-scheduler") or ()
@@ -86,7 +122,7 @@ def cluster() -> Iterator[Cluster]:
         folder = Path(name)
         kubeconfig = stack.enter_context(kube_apiserver(folder))
         made = Cluster(kubeconfig)
-        subprocess.run([*program, "install", "--kubeconfig", str(kubeconfig)], check=True, capture_output=True)
+        installed_by_helm(made, program, folder / "chart")
         made.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         for raw in (node("pools"), node("numa"), node("plain"), report("pools", POOLS, slow=1), report("numa", NUMA)):
             made.put(raw)
@@ -120,8 +156,8 @@ def test_pools_numa_nodes_and_classes_decide(cluster: Cluster, by: str) -> None:
     cluster.ask("wide", by, "4", nodeSelector={"kubernetes.io/hostname": "numa"})
     cluster.waits("wide", "NUMA")
     cluster.gone("slow", "web")
-    assert cluster.lands("second") == "pools"
-    assert cluster.lands("more") == "pools"
+    assert cluster.lands_now("second") == "pools"
+    assert cluster.lands_now("more") == "pools"
 
 
 @pytest.mark.parametrize("by", [OURS, STOCK])
@@ -133,7 +169,7 @@ def test_the_important_pod_has_the_class(cluster: Cluster, by: str) -> None:
     cluster.ask("other", by, "1", nodeSelector={"kubernetes.io/hostname": "pools"}, annotations=WEB)
     assert cluster.lands("other") == "pools"
     cluster.ask("vital", by, "2", "blockio=slow", priorityClassName="vital")
-    assert cluster.lands("vital") == "pools"
+    assert cluster.lands_now("vital") == "pools"
     names = {one["metadata"]["name"] for one in cluster.get("pods")["items"]}
     assert "vital" in names and "holder" not in names
 
@@ -152,3 +188,31 @@ def test_each_says_who_placed_a_pod(cluster: Cluster) -> None:
         }
 
     eventually(lambda: placed() == {f"by-{by}": by for by in (OURS, STOCK)}, PATIENCE)
+
+
+def test_a_right_that_is_taken_away_is_missed(cluster: Cluster) -> None:
+    """A few on a real server; all of them on ours (tests/stock/test_rights.py)."""
+    cluster.clean()
+    [number] = [
+        number
+        for number, rule in enumerate(cluster.get("clusterrole", "kubeqos-scheduler")["rules"])
+        if rule["resources"] == ["pods/binding"]
+    ]
+    rule = f"/rules/{number}/verbs"
+    for verbs in (["get"], ["create"]):
+        patch = json.dumps([{"op": "replace", "path": rule, "value": verbs}])
+        cluster.kubectl("patch", "clusterrole", "kubeqos-scheduler", "--type=json", "-p", patch)
+        if verbs == ["get"]:
+
+            def denied() -> bool:
+                """It takes a moment until a server knows of a change of rights."""
+                cluster.clean()
+                cluster.ask("unbound", OURS, "1")
+                eventually(lambda: "binding rejected" in said() or cluster.node_of("unbound"), PATIENCE)
+                return not cluster.node_of("unbound")
+
+            def said() -> str:
+                return str([one["message"] for one in cluster.get("events")["items"]])
+
+            eventually(denied, PATIENCE)
+    assert cluster.lands("unbound")

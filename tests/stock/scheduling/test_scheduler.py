@@ -57,5 +57,8 @@ def test_devices_are_left_to_the_clusters_own_scheduler() -> None:
     told = Told(node("a"))
     told.tell(pod("other", "1", on="a", resourceClaims=claims))
     [waits] = told.decides(pod("one", "1", resourceClaims=claims))
-    assert isinstance(waits, Report) and "the cluster's own scheduler" in waits.message
+    assert (
+        isinstance(waits, Report)
+        and "asks for devices (resource.k8s.io/v1), which this scheduler does not allocate" in waits.message
+    )
     assert told.core.cluster.column("cpu").used.sum() == 1000

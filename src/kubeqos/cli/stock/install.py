@@ -16,6 +16,7 @@ from kubeqos import __version__
 @click.option("--classes", type=click.Path(path_type=Path), help="The classes of the nodes (classes.yaml).")
 @click.option("--node-config", type=click.Path(path_type=Path), help="A NodeConfiguration: nodes hand out cores, too.")
 @click.option("--dry-run", is_flag=True, help="Print the manifests and change nothing.")
+@click.option("--chart", type=click.Path(path_type=Path), help="Write a Helm chart into this folder; change nothing.")
 def command(
     kubeconfig: Path | None,
     context: str | None,
@@ -23,10 +24,12 @@ def command(
     classes: Path | None,
     node_config: Path | None,
     dry_run: bool,
+    chart: Path | None,
 ) -> None:
     """Install kubeqos into a Kubernetes cluster, or bring it up to date.
 
-    Our kinds, a controller (Deployment) and an agent on each node (DaemonSet), in the namespace kubeqos-system.
+    Our kinds, a controller and a scheduler (Deployments) and an agent on each node (DaemonSet), in the namespace
+    kubeqos-system.
     """
     from kubeqos.codec import encode_yaml
     from kubeqos.stock import installation
@@ -44,6 +47,9 @@ def command(
 
         settings["kubeqos-node-configuration"] = _text(node_config)
         read_configuration(node_config, "any")
+    if chart is not None:
+        _write_chart(chart, image, settings)
+        return
     if dry_run:
         made = installation.objects(image, {**installation.EMPTY, **settings})
         click.echo("---\n".join(map(encode_yaml, made)), nl=False)
@@ -52,6 +58,19 @@ def command(
     import asyncio
 
     asyncio.run(_install(kubeconfig, context, image, settings))
+
+
+def _write_chart(folder: Path, image: str, settings: dict[str, str]) -> None:
+    from kubeqos.errors import InputError
+    from kubeqos.stock.chart import chart
+
+    for name, text in chart(__version__, image, settings):
+        try:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        except OSError as error:
+            raise InputError(f"cannot write the chart: {error}", where=str(folder / name)) from error
+    click.echo(f"wrote a chart; install it by: helm install kubeqos {folder}")
 
 
 def _text(path: Path) -> str:

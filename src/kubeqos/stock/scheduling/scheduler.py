@@ -13,7 +13,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.placement.selectors import NamespaceLabels
 from kubeqos.placement.shape import Shape
-from kubeqos.scheduler.claims import NO_CLAIMS, ClaimIndex, ClaimState, claim_state
+from kubeqos.scheduler.claims import claim_state
 from kubeqos.scheduler.core import Profile, Scheduler
 from kubeqos.scheduler.reading import ENVELOPE
 from kubeqos.stock.asking import may_ask
@@ -23,26 +23,12 @@ from kubeqos.stock.lens import Raw, is_native, native_node, native_pod
 SCHEDULER_NAME = "kubeqos"
 
 
-class DeviceClaims(ClaimIndex):
-    """Claims of pods where they are for devices, which the cluster's own scheduler gives out."""
-
-    def state(self, uid: str) -> ClaimState:
-        pod = self._pods.get(uid)
-        if pod is None or not pod.spec.resource_claims:
-            return super().state(uid)
-        if pod.spec.node_name:  # its devices are given: what they are is between the scheduler and the node
-            return NO_CLAIMS
-        return ClaimState(
-            waits="waiting for claims: devices are given by the cluster's own scheduler; leave the pod to it"
-        )
-
-
 class StockScheduler(Scheduler):
     """Decides for every pod of a stock cluster that names one of its profiles."""
 
     def __init__(self, profiles: tuple[Profile, ...] = (Profile(SCHEDULER_NAME),)) -> None:
         super().__init__(profiles)
-        self.claims = DeviceClaims()
+        self.claims.served = False  # all that there are here are of devices, which the cluster's own scheduler gives
         self._nodes: dict[str, bytes] = {}
         self._reports: dict[str, bytes] = {}
 

@@ -70,7 +70,7 @@ def _write_chart(folder: Path, image: str, settings: dict[str, str]) -> None:
             (folder / name).write_text(text)
         except OSError as error:
             raise InputError(f"cannot write the chart: {error}", where=str(folder / name)) from error
-    click.echo(f"wrote a chart; install it by: helm install kubeqos {folder}")
+    click.echo(f"wrote a chart; install it by: helm install qos {folder}")
 
 
 def _text(path: Path) -> str:

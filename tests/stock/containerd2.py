@@ -14,7 +14,7 @@ from tests.cri.containerd import Containerd
 from tests.cri.images import BUSYBOX_IMAGE, PAUSE_IMAGE
 
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
-CONFIG = """\
+_CONFIG = """\
 version = 3
 root = "{folder}/root"
 state = "{folder}/state"
@@ -36,7 +36,7 @@ disabled_plugins = ["io.containerd.internal.v1.tracing", "io.containerd.snapshot
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
         BinaryName = "runc"
         Root = "{folder}/runc"
-        SystemdCgroup = false
+        SystemdCgroup = {systemd}
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = ["/usr/lib/cni"]
     conf_dir = "{folder}/cni"
@@ -45,12 +45,19 @@ disabled_plugins = ["io.containerd.internal.v1.tracing", "io.containerd.snapshot
   stream_server_port = "0"
 [plugins."io.containerd.nri.v1.nri"]
   disable = false
+  plugin_request_timeout = "{patience}"
   socket_path = "{folder}/nri.sock"
   plugin_path = "{folder}/nri-plugins"
   plugin_config_path = "{folder}/nri-conf"
   [plugins."io.containerd.nri.v1.nri".default_validator]
     enable = true
 """
+
+
+def configuration(folder: Path, socket: Path, *, systemd: bool = False, patience: str = "2s") -> str:
+    """`patience` is how long plugins may take for an answer."""
+    driver = str(systemd).lower()
+    return _CONFIG.format(folder=folder, socket=socket, pause=PAUSE_IMAGE, systemd=driver, patience=patience)
 
 
 class Containerd2(Containerd):
@@ -66,8 +73,7 @@ class Containerd2(Containerd):
     def start(self) -> None:
         (self.folder / "cni").mkdir(parents=True)
         (self.folder / "cni" / "10-network.conflist").write_text(self.network)
-        text = CONFIG.format(folder=self.folder, socket=self.socket, pause=PAUSE_IMAGE)
-        (self.folder / "config.toml").write_text(text + self.more_config)
+        (self.folder / "config.toml").write_text(configuration(self.folder, self.socket) + self.more_config)
         self.start_again()
         self.add_image(PAUSE_IMAGE, ["sleep", "1000000000"])
         self.add_image(BUSYBOX_IMAGE, ["sh"])

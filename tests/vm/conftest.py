@@ -12,8 +12,11 @@ from tools.vm.machines import MACHINES
 from tools.vm.vm import Vm, booted
 
 from tests.vm.node import CLASSES, SETTINGS, Node
+from tests.vm.stocknode import StockNode
 
 BOTH = ("cgroupfs", "systemd")
+STOCK = pytest.param("stock", marks=pytest.mark.slow)
+"""The same for a node with an unmodified kubelet."""
 
 
 class Machines:
@@ -55,25 +58,39 @@ def node_of(machines: Machines) -> Iterator[NodeMaker]:
     """Start a node with these settings; the one that runs is taken if its machine and settings are the same."""
     running: list[Node] = []
 
-    def start(driver: str, classes: str = "", machine: str = "two-sockets", **settings: Any) -> Node:
+    def start(
+        driver: str, classes: str = "", machine: str = "two-sockets", kind: type[Node] = Node, **settings: Any
+    ) -> Node:
+        if kind is StockNode and images.stock() is None:
+            pytest.skip(f"not built: {', '.join(images.STOCK)}; `make stock` builds them where Go is")
         vm = machines.get(machine)
-        if running and (running[0].vm, running[0].driver, running[0].settings) == (vm, driver, settings):
+        asked = kind(vm, driver, classes, **settings)
+        if running and running[0].is_like(asked):
             return running[0]
         while running:
             last = running.pop()
             if last.vm is vm:  # otherwise it went with its machine
                 last.stop()
-        running.append(Node(vm, driver, classes, **settings))
-        running[0].start()
-        return running[0]
+        running.append(asked)
+        asked.start()
+        return asked
 
     yield start
 
 
 @pytest.fixture(scope="session")
 def standard(node_of: NodeMaker) -> Callable[[str], Node]:
-    """The node that most tests share, with either cgroup driver: relay with classes, static managers, one NUMA node."""
-    return lambda driver: node_of(driver, CLASSES, **SETTINGS)
+    """The node that most tests share, with either cgroup driver: relay with classes, static managers, one NUMA node.
+
+    Or a stock one, with the agent in place of relay and managers.
+    """
+
+    def get(name: str) -> Node:
+        if name == "stock":
+            return node_of("systemd", CLASSES, kind=StockNode)
+        return node_of(name, CLASSES, **SETTINGS)
+
+    return get
 
 
 @pytest.fixture(scope="session")

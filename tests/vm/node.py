@@ -51,7 +51,18 @@ Path("/run/image.tar").unlink()
 """
 PODS = "/api/v1/namespaces/default/pods"
 GATES = "QOSResources=true,QoSResourceManager=true,CCIResourceManager=true"
-UNITS = ("kq-node", "kq-cpu", "kq-memory", "kq-driver", "kq-relay", "kq-api", "kq-containerd")
+UNITS = (
+    "kq-node",
+    "kq-up",
+    "kq-agent",
+    "kq-kubelet",
+    "kq-cpu",
+    "kq-memory",
+    "kq-driver",
+    "kq-relay",
+    "kq-api",
+    "kq-containerd",
+)
 REGISTRY = "/run/node/plugins_registry"
 SETTINGS = {
     "cpuManagerPolicy": "static",
@@ -83,42 +94,53 @@ START_SECONDS = 180.0
 class Node:
     """The node under test. `settings` are those of a NodeConfiguration; `classes` are the relay's classes.yaml."""
 
+    name = "numa"
+    agent = "kq-node"
+
     def __init__(self, vm: Vm, driver: str = "cgroupfs", classes: str = "", **settings: Any) -> None:
         self.vm = vm
         self.driver = driver
         self.classes = classes
         self.settings = settings
 
+    def is_like(self, other: Node) -> bool:
+        """Whether it can stand for the other."""
+        return (type(self), vars(self)) == (type(other), vars(other))
+
     # What runs
 
     def start(self) -> None:
-        self._containerd()
-        self.unit("kq-api", "kubeqos", "apiserver", "--data-dir", "/run/cluster", "--feature-gates", GATES)
+        self.start_containerd()
+        self.start_api_server()
         if self.classes:
             self.vm.write("/run/relay/classes.yaml", self.classes)
             words = ["--listen", RELAY, "--runtime", SOCKET, "--config", "/run/relay/classes.yaml"]
             self.unit("kq-relay", "kubeqos", "relay", *words, "--state", "/run/relay/state.json")
-        self.until("the API server answers", lambda: self.get("/api/v1/namespaces/default") is not None)
         config = {
             "apiVersion": "kubeqos.io/v1alpha1",
             "kind": "NodeConfiguration",
-            "nodeName": "numa",
+            "nodeName": self.name,
             "stateDir": "/run/node",
             "containerRuntimeEndpoint": RELAY if self.classes else SOCKET,
             "cgroupDriver": self.driver,
             **self.settings,
         }
         self.vm.write("/run/node.yaml", json.dumps(config))
-        if self.vm.attempt("mountpoint", "-q", SCRATCH)[0] != 0:  # a disk of its own, which nobody else reads
-            disk = f"mkfs.ext4 -q /dev/vdd && mkdir -p {SCRATCH} && mount /dev/vdd {SCRATCH}"
-            self.vm.run("sh", "-c", f"{disk} && head -c 48M /dev/urandom > {SCRATCH}/data && sync", seconds=120)
         self.start_agent()
         self.until("the node is ready", self.ready)
+
+    def start_api_server(self) -> None:
+        """And meanwhile make a disk of the pods' own, which nobody else reads."""
+        self.unit("kq-api", "kubeqos", "apiserver", "--data-dir", "/run/cluster", "--feature-gates", GATES)
+        if self.vm.attempt("mountpoint", "-q", SCRATCH)[0] != 0:
+            disk = f"mkfs.ext4 -q /dev/vdd && mkdir -p {SCRATCH} && mount /dev/vdd {SCRATCH}"
+            self.vm.run("sh", "-c", f"{disk} && head -c 48M /dev/urandom > {SCRATCH}/data && sync", seconds=120)
+        self.until("the API server answers", lambda: self.get("/api/v1/namespaces/default") is not None)
 
     def start_agent(self) -> None:
         self.unit("kq-node", "kubeqos", "node", "--config", "/run/node.yaml", "--kubeconfig", "/run/cluster/kubeconfig")
 
-    def _containerd(self) -> None:
+    def start_containerd(self) -> None:
         systemd = "true" if self.driver == "systemd" else "false"
         self.vm.write("/etc/containerd/config.toml", CONTAINERD.format(pause=PAUSE_IMAGE, systemd=systemd))
         self.vm.write("/run/cni/10-loopback.conflist", LOOPBACK)
@@ -133,8 +155,16 @@ class Node:
         self.vm.attempt("systemctl", "reset-failed", f"{name}.service")
         self.vm.run("systemd-run", f"--unit={name}", "--quiet", *options, *words)
 
-    def log(self, unit: str = "kq-node", lines: int = 60) -> str:
-        return self.vm.run("journalctl", "--no-pager", "-o", "cat", "-u", unit, "-n", str(lines))
+    def log(self, lines: int = 60) -> str:
+        """What the agent has said."""
+        return self.vm.run("journalctl", "--no-pager", "-o", "cat", "-u", self.agent, "-n", str(lines))
+
+    def kill_agent(self) -> None:
+        """As `kill -9` does; nobody starts it again."""
+        self.vm.run("systemctl", "kill", "-s", "KILL", f"{self.agent}.service")
+        self.until(
+            "the agent is gone", lambda: self.vm.attempt("systemctl", "is-active", "--quiet", self.agent)[0] != 0
+        )
 
     def clean(self) -> None:
         """Delete every pod."""
@@ -162,12 +192,19 @@ class Node:
         return body if code == 200 else None
 
     def ready(self) -> bool:
-        node = self.get("/api/v1/nodes/numa") or {}
+        node = self.get(f"/api/v1/nodes/{self.name}") or {}
         conditions = node.get("status", {}).get("conditions", ())
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
+    def asking(self, pod: dict[str, Any], classes: dict[str, str]) -> dict[str, Any]:
+        """The pod, with classes for its container."""
+        main = pod["spec"]["containers"][0]
+        main["resources"]["qosResources"] = [{"name": name, "class": value} for name, value in classes.items()]
+        return pod
+
     def create(self, pod: dict[str, Any]) -> None:
-        code, said = self.vm.api("POST", PODS, pod)
+        bound = {**pod, "spec": {"nodeName": self.name, **pod["spec"]}}
+        code, said = self.vm.api("POST", PODS, bound)
         assert code == 201, said
 
     def pod(self, name: str) -> dict[str, Any]:
@@ -246,7 +283,6 @@ def pod(name: str, *script: str, resources: Any = None, **spec: Any) -> dict[str
 def pod_of(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
     whole = {
         "hostNetwork": True,
-        "nodeName": "numa",
         "terminationGracePeriodSeconds": 1,
         "volumes": [{"name": "guest", "hostPath": {"path": "/"}}],
         "containers": list(containers),
@@ -269,7 +305,7 @@ def container(name: str, *script: str, resources: Any = None, **fields: Any) -> 
         "image": BUSYBOX_IMAGE,
         "imagePullPolicy": "Never",
         "command": command,
-        "resources": resources or {},
+        "resources": dict(resources or {}),
         "volumeMounts": [{"name": "guest", "mountPath": "/guest"}],
         **fields,
     }

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.vm.conftest import BOTH
+from tests.vm.conftest import BOTH, STOCK
 from tests.vm.node import SCRATCH, Node, pod
 
 pytestmark = pytest.mark.vm
 on_both = pytest.mark.parametrize("node", BOTH, indirect=True)
+on_all = pytest.mark.parametrize("node", [*BOTH, STOCK], indirect=True)
+on_one_and_stock = pytest.mark.parametrize("node", ["cgroupfs", STOCK], indirect=True)
 on_cgroupfs = pytest.mark.parametrize("node", ["cgroupfs"], indirect=True)
 
 MIB = 1 << 20
 
 
-def asking(classes: dict[str, str], **amounts: Any) -> dict[str, Any]:
-    return {**amounts, "qosResources": [{"name": name, "class": value} for name, value in classes.items()]}
-
-
 def compete(node: Node, hog: tuple[str, ...], first: dict[str, str], second: dict[str, str]) -> tuple[str, str]:
     """Two pods, alike but for their classes; their containers' ids once both are at it."""
     for name, classes in (("first", first), ("second", second)):
-        node.start_pod(pod(name, "hog", *hog, resources=asking(classes, requests={"cpu": "100m"})))
+        node.start_pod(node.asking(pod(name, "hog", *hog, resources={"requests": {"cpu": "100m"}}), classes))
     return node.container_id("first"), node.container_id("second")
 
 
-@on_both
-@pytest.mark.proves("class-cpu")
+@on_all
+@pytest.mark.proves("class-cpu", on=("v2", "stock"))
 def test_a_latency_pod_takes_the_cpu_from_a_batch_pod(node: Node) -> None:
     first, second = compete(node, ("cpu", "7"), {"cpu-class": "latency"}, {"cpu-class": "batch"})
     used = node.ask("rates", ids=[first, second], seconds=20)
@@ -41,7 +37,7 @@ def test_protected_memory_is_kept_when_the_kernel_reclaims(node: Node) -> None:
     files = "for n in first second; do head -c 64M /dev/urandom > /var/tmp/$n; done; sync"
     node.vm.run("sh", "-c", f"{files}; echo 3 > /proc/sys/vm/drop_caches", seconds=120)  # who reads first is charged
     for name, classes in (("first", {"memory": "protected"}), ("second", {})):
-        node.start_pod(pod(name, "hog", "cache", f"/var/tmp/{name}", resources=asking(classes)))
+        node.start_pod(node.asking(pod(name, "hog", "cache", f"/var/tmp/{name}"), classes))
         node.says(name, "read")
     first, second = node.container_id("first"), node.container_id("second")
     root = "/kubepods" if node.driver == "cgroupfs" else "/kubepods.slice"
@@ -51,10 +47,10 @@ def test_protected_memory_is_kept_when_the_kernel_reclaims(node: Node) -> None:
     assert kept[second]["file"] < 16 * MIB, kept
 
 
-@on_cgroupfs
-@pytest.mark.proves("class-blockio")
+@on_one_and_stock
+@pytest.mark.proves("class-blockio", on=("v2", "stock"))
 def test_a_slow_pod_reads_no_faster_than_its_class(node: Node) -> None:
-    node.start_pod(pod("slow", "hog", "read", f"{SCRATCH}/data", resources=asking({"blockio": "slow"})))
+    node.start_pod(node.asking(pod("slow", "hog", "read", f"{SCRATCH}/data"), {"blockio": "slow"}))
     node.says("slow", "reading")
     slow = node.container_id("slow")
     seconds = 10
@@ -100,8 +96,8 @@ def test_a_heavy_pod_reads_more_than_a_light_one(node: Node, arbiter: str) -> No
     assert heavy > 4 * light > 0, used
 
 
-@on_cgroupfs
-@pytest.mark.proves("class-ulimits")
+@on_one_and_stock
+@pytest.mark.proves("class-ulimits", on=("v2", "stock"))
 def test_ulimits_reach_the_process(node: Node) -> None:
-    node.start_pod(pod("files", resources=asking({"ulimits": "few-files"})))
+    node.start_pod(node.asking(pod("files"), {"ulimits": "few-files"}))
     assert node.process("files")["limits"]["Max open files"] == ["64", "128"]

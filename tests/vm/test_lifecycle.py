@@ -45,8 +45,7 @@ def test_a_killed_agent_finds_its_pods_as_they_were(node: Node) -> None:
         return [(node.container_id(name), node.process(name)) for name in ("owner", "shared")]
 
     before = state()
-    node.vm.run("systemctl", "kill", "-s", "KILL", "kq-node.service")
-    node.until("the agent is gone", lambda: node.vm.attempt("systemctl", "is-active", "--quiet", "kq-node")[0] != 0)
+    node.kill_agent()
     assert state() == before
     node.start_agent()
     node.start_pod(pod("after"))

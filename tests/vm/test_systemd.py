@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from tests.vm.conftest import STOCK
 from tests.vm.node import Node, pod
 from tests.vm.test_classes import compete
 
-pytestmark = [pytest.mark.vm, pytest.mark.parametrize("node", ["systemd"], indirect=True)]
+pytestmark = pytest.mark.vm
+on_systemd = pytest.mark.parametrize("node", ["systemd"], indirect=True)
+on_both_homes = pytest.mark.parametrize("node", ["systemd", STOCK], indirect=True)
 
 MIB = 1 << 20
 BURSTABLE = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
 WATCHED = ("cpu.weight", "cpu.max", "memory.max", "memory.min", "memory.high")
 
 
+@on_systemd
 @pytest.mark.proves("systemd-driver")
 def test_values_are_there_at_once_and_survive_a_reload(node: Node) -> None:
     node.start_pod(pod("kept", resources=BURSTABLE))
@@ -27,6 +31,7 @@ def test_values_are_there_at_once_and_survive_a_reload(node: Node) -> None:
     assert values() == before
 
 
+@on_systemd
 @pytest.mark.proves("systemd-driver")
 def test_the_slice_of_a_deleted_pod_is_gone(node: Node) -> None:
     uid = node.start_pod(pod("short", resources=BURSTABLE))["metadata"]["uid"].replace("-", "_")
@@ -36,7 +41,8 @@ def test_the_slice_of_a_deleted_pod_is_gone(node: Node) -> None:
     node.until("its slice goes", lambda: uid not in node.vm.run(*listing), seconds=30)
 
 
-@pytest.mark.proves("systemd-driver", "class-cpu")
+@on_both_homes
+@pytest.mark.proves("systemd-driver", "class-cpu", on=("v2", "stock"))
 def test_classes_survive_a_reload_and_still_decide(node: Node) -> None:
     first, second = compete(node, ("cpu", "7"), {"cpu-class": "latency"}, {"cpu-class": "batch"})
 

@@ -1,7 +1,8 @@
 """The disks of a guest, as ext4 images made without a loop mount (`mkfs.ext4 -d`).
 
 The root is made by debootstrap, minutes once, and kept in the user's cache under the hash of its recipe. The wheels
-(this Python's own packages) are kept under the hash of the locks. The project is copied for each run, in a second.
+(this Python's own packages) are kept under the hash of the locks, Kubernetes' own programs, where they are built, under
+theirs. The project is copied for each run, in a second.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from tools.stock import find
 
 TREE = Path(__file__).parents[2]
 SUITE = "bookworm"
@@ -90,6 +93,7 @@ MASKED = (
 )
 ROOM_MIB = 1536
 """Free space of the root: images of containers, logs, the API server's store."""
+STOCK = ("kubelet", "containerd", "containerd-shim-runc-v2")
 NOT_FOR_GUESTS = ("mypy", "mypyc", "*__mypyc*", "mkdocs", "pip", "setuptools", "grpc_tools", "kubernetes", "ruff*")
 """Test tools that are large and that no test in a guest uses."""
 
@@ -154,6 +158,15 @@ def wheels() -> Path:
     installed = sorted(path.name for path in packages.glob("*.dist-info"))
     recipe = json.dumps([installed, NOT_FOR_GUESTS])
     return _kept("wheels", recipe, functools.partial(_copy, [packages], NOT_FOR_GUESTS))
+
+
+def stock() -> Path | None:
+    """Kubernetes' own programs that a guest runs (tools/stock builds them); None where they are not built."""
+    programs = find(*STOCK)
+    if programs is None:
+        return None
+    recipe = json.dumps([[str(path), path.stat().st_mtime_ns] for path in programs])
+    return _kept("stock", recipe, functools.partial(_copy, programs, ()))
 
 
 def project(image: Path) -> None:

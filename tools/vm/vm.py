@@ -47,7 +47,10 @@ class Vm:
         with scratch.open("wb") as file:
             file.truncate(SCRATCH_MIB << 20)
         disks = [(images.root(), "snapshot=on"), (images.wheels(), "readonly=on"), (project, "readonly=on")]
-        words = self._words([*disks, (scratch, f"cache=none,throttling.bps-read={SCRATCH_RATE}")])
+        disks.append((scratch, f"cache=none,throttling.bps-read={SCRATCH_RATE}"))
+        if (stock := images.stock()) is not None:
+            disks.append((stock, "readonly=on"))
+        words = self._words(disks)
         with (self.folder / "qemu.log").open("wb") as log:
             began = time.monotonic()
             # It goes with its parent, however that ends: an emulator left alone eats every processor there is.

@@ -76,8 +76,10 @@ class NodeResctrl:
                 await self._provider.enter(member.subject, member.place, self._resource, member.cls)
             elif known.cls != member.cls:
                 await self._provider.move(member.subject, member.place, self._resource, known.cls, member.cls)
+        moves = bool(found or self._members)
         self._members = found
-        self._kernel.tick()
+        if moves:  # a tree without tasks stands still; and files are written beside the event loop, which serves others
+            await asyncio.to_thread(self._kernel.tick)
 
     def _found(self) -> dict[str, _Member]:
         core = self._runtime.core

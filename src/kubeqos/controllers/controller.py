@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from kubeqos.client import Api, ApiError, Change, EventRecorder, Resource, SharedInformers, Unreachable, WorkQueue
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Action, Performer
-from kubeqos.controllers.cache import Cache
+from kubeqos.controllers.cache import Cache, Listener
 from kubeqos.controllers.metrics import Metrics
 from kubeqos.logs import logger
 
@@ -93,6 +93,7 @@ class Controller:
         self.context = context
         self.queue: WorkQueue[Any] = WorkQueue(longest_delay=60.0)
         self.followed: list[Cache] = []
+        self._listeners: list[tuple[Cache, Listener]] | None = []
         self.watch()
 
     def watch(self) -> None:
@@ -111,9 +112,18 @@ class Controller:
             for key in keys(seen):
                 self.queue.add(key)
 
-        cache.on_change(changed)
         self.followed.append(cache)
+        if self._listeners is None:
+            cache.on_change(changed)
+        else:
+            self._listeners.append((cache, changed))
         return cache
+
+    def listen(self) -> None:
+        """Hear of changes from now on, and of what is known already: not before everything it looks at is there."""
+        listeners, self._listeners = self._listeners or [], None
+        for cache, changed in listeners:
+            cache.on_change(changed)
 
     async def run(self) -> None:
         """Work until cancelled, from the moment that everything it looks at is known."""

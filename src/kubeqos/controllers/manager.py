@@ -72,6 +72,8 @@ class ControllerManager:
         self.context = Context(api, settings, clock=clock, component=component, informers=informers)
         self._follows_itself = informers is None
         self.controllers = [make(self.context) for make in controllers]
+        for controller in self.controllers:
+            controller.listen()
         self.ready = asyncio.Event()
 
     @property

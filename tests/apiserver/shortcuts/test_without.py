@@ -36,6 +36,7 @@ _OWN = (
     (rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", b"TIME"),
     (rb'"resourceVersion":"\d+"', b'"resourceVersion":"N"'),
     (rb"generated-[a-z0-9]{5}", b"generated-NAME"),
+    (rb'"targetPort":\d+', b'"targetPort":PORT'),  # of the Service by which pods find the server
     (rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----", b"CERTIFICATE"),
 )
 """What no two servers have in common."""

@@ -9,12 +9,12 @@ from kubeqos.stock.control.offers import (
     Offer,
     class_object,
     class_object_name,
-    is_managed,
     label_changes,
     offer_of,
     status_changes,
     totals,
 )
+from kubeqos.stock.names import is_managed
 
 SLOW = {"resource": "blockio", "class": "slow", "level": "container", "capacity": 2, "used": 1}
 GOLD = {"resource": "rdt", "class": "gold", "level": "container", "mutable": True}

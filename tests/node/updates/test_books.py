@@ -14,7 +14,7 @@ from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.cgroups.files import CgroupFiles
 from kubeqos.node.updates.books import CONDITION, drifts, trespass
-from kubeqos.plugins.managers import NOTHING, Grant, Refusal
+from kubeqos.plugins.managers import NOTHING, AdmittedPod, Grant, Refusal
 from tests.cri import pods as cri_pods
 from tests.node.pods import container, pod, resources
 from tests.node.world import World
@@ -119,6 +119,21 @@ async def test_an_owner_that_was_moved_comes_back(tmp_path: Path) -> None:
         await tamper(world, web, mine)
         await world.advance(22)
         assert (cpus_of(world, owner), cpus_of(world, web)) == (mine, rest)
+
+
+async def test_who_was_not_told_yet_of_an_owner_has_not_drifted(tmp_path: Path) -> None:
+    """Between the admission of an owner and the first word to those who make room for it."""
+    async with node(tmp_path) as world:
+        web = await world.start(pod("web"))
+        had = cpus_of(world, web)
+        owner = AdmittedPod.of(whole("owner"))
+        assert await world.agent.admission.admit(owner) is None
+        assert str(world.agent.admission.grants()[web, "main"].properties["cpuset_cpus"]) != had
+        assert not await world.agent.books.compare()
+        assert world.agent.books.counts == {}
+        await world.agent.updater.reconcile()
+        await world.advance(11)
+        assert cpus_of(world, web) != had and world.agent.books.counts == {}
 
 
 async def test_a_container_that_is_nobodys_pod_is_told_of_and_left_alone(tmp_path: Path) -> None:

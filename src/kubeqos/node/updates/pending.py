@@ -151,6 +151,11 @@ class PendingUpdates:
         """All that a container has yet to be told."""
         return list(self._queues.get(key, ()))
 
+    def was_told(self, key: ContainerKey, grant: Grant) -> bool:
+        """Whether what a container was told last, or is about to be, is the same as this."""
+        had = self._last.get(key)
+        return had is not None and had.grant is not None and same_for_running(had.grant, grant)
+
     def unrecorded(self) -> list[tuple[PendingUpdate, Grant]]:
         """Updates of which a restart would not know."""
         return [(one, one.grant) for one in self if not one.recorded]

@@ -170,9 +170,14 @@ class ContainerUpdater:
         self._found[key] = resources
         self.pending.found(key, _cpus_of(resources))
 
-    def settled(self, key: ContainerKey) -> str | None:
-        """The container that has all that it should have, as far as it was told; None while something is under way."""
+    def settled(self, key: ContainerKey, grant: Grant) -> str | None:
+        """The container that should have this, and was told so; None while something is under way.
+
+        A pod's admission changes the grants of others at once; that these are to be told is known a moment later.
+        """
         if key in self._found or self.pending.of(key) or self.pending.is_paused(key):
+            return None
+        if not self.pending.was_told(key, grant):
             return None
         return self._live(key)
 

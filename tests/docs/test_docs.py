@@ -51,6 +51,7 @@ def cluster(home: Path) -> Iterator[Path]:
         process.wait(60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in pages() if has_sessions(page)], ids=named)
 def test_commands_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     folder = tmp_path / "page"

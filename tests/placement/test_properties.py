@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -161,6 +162,7 @@ def test_never_over_capacity_and_kept_results_equal_fresh_ones(
         assert over_capacity(cluster) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(CLUSTERS, st.lists(pods(), min_size=1, max_size=4), st.data())
 def test_kept_results_equal_fresh_ones_while_nodes_change(

@@ -85,6 +85,7 @@ def prepare(folder: Path) -> None:
     shutil.copy(ROOT / "examples/qrm/knob.yaml", folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
 def test_alone(name: str) -> None:
     words, until = ALONE[name]
@@ -108,6 +109,7 @@ def cluster() -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BESIDE)
 def test_beside_others(name: str, cluster: Path) -> None:
     words, until = BESIDE[name]

@@ -160,6 +160,7 @@ async def both_ways(two: Two, raws: list[dict[str, Any]]) -> None:
             await stored(two, name)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(raws=families())
 def test_random_pods_become_what_the_long_way_makes_of_them(
@@ -180,6 +181,7 @@ LIMITS = {
 QUOTA = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "20", "requests.cpu": "6", "limits.memory": "40Gi"}}}
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(raws=families(), limited=st.booleans())
 def test_random_pods_meet_the_same_limits_and_quotas(

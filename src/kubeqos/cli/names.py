@@ -20,6 +20,28 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 Named = Iterable[tuple[str, str]]
 
 
+SPELLINGS = {
+    "node": ("no", "node", "nodes"),
+    "pod": ("po", "pod", "pods"),
+    "quota": ("quota", "resourcequota", "resourcequotas"),
+}
+"""How people write the kinds that our commands speak of."""
+
+
+def plain(kind: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Takes an object's name alone or as kubectl prints it: `web` or `pod/web`."""
+
+    def read(_context: click.Context, _parameter: click.Parameter, said: str | None) -> str | None:
+        if said is None:
+            return None
+        spelling, slash, name = said.rpartition("/")
+        if not name or (slash and spelling.lower() not in SPELLINGS[kind]):
+            raise click.BadParameter(f"{said!r} is no name of a {kind}: write NAME or {kind}/NAME")
+        return name
+
+    return read
+
+
 def complete(kind: str) -> Completer:
     """A completer of names of this kind."""
 

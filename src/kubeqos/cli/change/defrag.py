@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.5
 )
 @data_dir_option
 @wide_output_option
-@click.argument("node", shell_complete=names.complete("node"))
+@click.argument("node", callback=names.plain("node"), shell_complete=names.complete("node"))
 def command(target: Target, apply: bool, socket: Path | None, data_dir: Path, form: str, node: str) -> None:
     """Plan which containers to move so that the CPUs of a NODE that nobody owns lie closer together.
 

@@ -22,11 +22,7 @@ from kubeqos.rules.qos.podqos import effective_requests, qos_class
 from kubeqos.views.usage import pod_holdings, running_on, used_classes
 from kubeqos.views.why import protected_memory
 
-_KINDS = {
-    "node": "node", "nodes": "node", "no": "node",
-    "pod": "pod", "pods": "pod", "po": "pod",
-    "quota": "quota", "resourcequota": "quota", "resourcequotas": "quota",
-}  # fmt: skip
+_KINDS = {spelling: kind for kind, spellings in names.SPELLINGS.items() for spelling in spellings}
 
 
 @click.command("describe")

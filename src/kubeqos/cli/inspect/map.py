@@ -35,7 +35,7 @@ _LEGEND = re.compile(r"^(?P<label>)(?P<cores>\S)(?P<rest> .*)$")
 @click.option("--all", "every", is_flag=True, help="Draw every node; with -l those with these labels.")
 @click.option("-w", "--watch", is_flag=True, help="Draw again whenever something moves.")
 @picture_output_option
-@click.argument("node", required=False, shell_complete=names.complete("node"))
+@click.argument("node", callback=names.plain("node"), required=False, shell_complete=names.complete("node"))
 def command(target: Target, machine_file: str | None, every: bool, watch: bool, form: str, node: str | None) -> None:
     """Draw the NUMA nodes, caches and cores of a NODE, and who owns each.
 

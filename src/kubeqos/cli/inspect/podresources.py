@@ -24,7 +24,7 @@ Raw = Mapping[str, Any]
 @asks()
 @click.option("--socket", type=click.Path(path_type=Path), help="Ask this socket of a kubelet or node agent instead.")
 @output_option
-@click.argument("node", required=False, shell_complete=names.complete("node"))
+@click.argument("node", callback=names.plain("node"), required=False, shell_complete=names.complete("node"))
 def command(target: Target, socket: Path | None, form: str, node: str | None) -> None:
     """Show which CPUs of their own, NUMA memory and plugins' resources the containers of a NODE have.
 

@@ -18,7 +18,7 @@ _NEARLY_FULL = 0.8
 @click.command("quota")
 @asks("namespace", "all_namespaces", "selector")
 @wide_output_option
-@click.argument("name", required=False, shell_complete=names.complete("quota"))
+@click.argument("name", callback=names.plain("quota"), required=False, shell_complete=names.complete("quota"))
 def command(target: Target, form: str, name: str | None) -> None:
     """Show how much of each quota is used, or of the one called NAME."""
     found = target.items("resourcequotas") if name is None else [target.reader.get(target.path("resourcequotas", name))]

@@ -18,7 +18,7 @@ FORMS = ("json", "yaml", "playbook")
 @click.command("story")
 @asks("namespace")
 @click.option("-o", "--output", "form", type=click.Choice(FORMS), help="The whole record instead of a story in words.")
-@click.argument("name", shell_complete=names.complete("pod"))
+@click.argument("name", callback=names.plain("pod"), shell_complete=names.complete("pod"))
 def command(target: Target, form: str | None, name: str) -> None:
     """Tell what the node of a pod was told about it, and what it did.
 

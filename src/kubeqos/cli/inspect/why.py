@@ -20,7 +20,7 @@ from kubeqos.views.why import departed, gone, moment, story
 @asks("namespace")
 @wide_output_option
 @click.option("--fix", is_flag=True, help="Tell the smallest changes that would make a waiting pod run.")
-@click.argument("name", shell_complete=names.complete("pod"))
+@click.argument("name", callback=names.plain("pod"), shell_complete=names.complete("pod"))
 def command(target: Target, form: str, fix: bool, name: str) -> None:
     """Tell why a pod has its class, is where it is, waits, was rejected or evicted.
 

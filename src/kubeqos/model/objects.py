@@ -63,7 +63,10 @@ class View(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     @classmethod
     def read(cls, raw: bytes) -> Self:
         """Look at an encoded object; fields the view does not name are skipped without being built."""
-        view: Self = _reader(cls).decode(raw)
+        try:
+            view: Self = _reader(cls).decode(raw)
+        except msgspec.ValidationError:
+            return cls.of(msgspec.json.decode(raw))  # a null may be in the way, or the error is told there
         return view
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc.aio
 
+from kubeqos.cci.builtin.hpc import Hpc
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, Drivers, negotiate
 from kubeqos.cci.metrics import Metrics
@@ -82,6 +83,27 @@ async def test_a_class_of_another_driver_finds_none(tmp_path: Path) -> None:
         refusal = await node.start(pod("lost", exclusive(1), driver="other.example.com"))
         assert refusal is not None
         assert refusal.message == "compute driver other.example.com is not registered on this node"
+
+
+class Boasting(Reference):
+    """Chooses in a way of its own."""
+
+    way = "by-the-moon"
+
+
+async def test_a_driver_says_how_it_chooses_whatever_it_is_called(tmp_path: Path) -> None:
+    """What it says is published with what it gave; a way that nobody knows says nothing."""
+    async with (
+        Node(tmp_path, several_drivers=True) as node,
+        node.driver(Hpc(kep80(), "mine.example.com")),
+        node.driver(Boasting(kep80(), "other.example.com")),
+    ):
+        first, second = (pod(n, exclusive(2), driver=n) for n in ("mine.example.com", "other.example.com"))
+        assert await node.start(first) is None and await node.start(second) is None
+        told = node.manager.compute()
+        assert told.ways == {"mine.example.com": "whole-numa-nodes"}
+        givers = {uid: one.claims[0].driver for uid, (one,) in told.held.items()}
+        assert givers == {first.uid: "mine.example.com", second.uid: ""}
 
 
 class Moody(Reference):

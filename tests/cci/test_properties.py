@@ -7,7 +7,7 @@ import itertools
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from kubeqos.cci.answers import verified
 from kubeqos.cci.builtin.reference import Reference
+from kubeqos.cci.drivers import PLUGIN_TYPE, VERSIONS
 from kubeqos.cci.drivers import Driver as Registered
 from kubeqos.cci.manager import CciManager, Settings
 from kubeqos.cci.proto import cci_pb2 as pb
-from kubeqos.cci.sdk import Servicer
+from kubeqos.cci.sdk import Driver, Servicer
 from kubeqos.cci.store import Store
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
@@ -28,6 +29,7 @@ from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.model.machine import CoreKind, Machine
 from kubeqos.plugins.managers import AdmittedPod, Grant
+from kubeqos.plugins.registration import Plugin
 from kubeqos.topology.alignment.hints import ANYWHERE
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings, violations
 from kubeqos.topology.claims.holdings import ResourceSet
@@ -38,21 +40,18 @@ from tests.topology.strategies import machines
 
 
 class Direct:
-    """The driver directory with a driver that is called without sockets, so that hundreds of cases run."""
+    """The driver directory with drivers that are called without sockets, so that hundreds of cases run."""
 
-    def __init__(self, manager: CciManager, machine: Machine) -> None:
-        self.servicer = Servicer(Reference(machine, DRIVER), Path("/nowhere"))
-        manager.drivers.table[DRIVER] = Registered(None, "v1alpha1", None)  # type: ignore[arg-type]
-        object.__setattr__(manager.drivers, "choose", lambda _name: Named())
+    def __init__(self, manager: CciManager, machine: Machine, *drivers: Driver) -> None:
+        self.servicers: dict[str, Servicer] = {}
+        for one in drivers or (Reference(machine, DRIVER),):
+            self.servicers[one.name] = Servicer(one, Path("/nowhere"))
+            plugin = Plugin(PLUGIN_TYPE, one.name, Path("/nowhere"), VERSIONS, Path("/nowhere"))
+            manager.drivers.table[one.name] = Registered(plugin, VERSIONS[0], None, way=one.way)  # type: ignore[arg-type]
         object.__setattr__(manager.drivers, "invoke", self.invoke)
 
-    async def invoke(self, driver: Any, method: str, request: Any) -> Any:
-        return await getattr(self.servicer, method)(request, None)
-
-
-@dataclass
-class Named:
-    name: str = DRIVER
+    async def invoke(self, driver: Registered, method: str, request: Any) -> Any:
+        return await getattr(self.servicers[driver.name], method)(request, None)
 
 
 @st.composite
@@ -138,8 +137,7 @@ class Several(Direct):
     """Two drivers that know nothing of each other and take their time, each call its own."""
 
     def __init__(self, manager: CciManager, machine: Machine, pauses: Iterator[int]) -> None:
-        super().__init__(manager, machine)
-        object.__setattr__(manager.drivers, "choose", lambda name: Named(name or DRIVER))
+        super().__init__(manager, machine, Reference(machine, DRIVER), Reference(machine, "second.example.com"))
         self.pauses = pauses
 
     async def invoke(self, driver: Any, method: str, request: Any) -> Any:

@@ -1,13 +1,14 @@
 """Claims on nodes with compute drivers: what the scheduler sends, admission there lets in (KEP-3675, attributes).
 
-The node is real: admission over the CCI manager and the reference driver, on random machines. What it publishes reaches
-the scheduler late or not at all, as in a burst of pods.
+The node is real: admission over the CCI manager and the built-in drivers, one or several, on random machines. What it
+publishes reaches the scheduler late or not at all, as in a burst of pods.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeqos.cci.builtin.hpc import Hpc
+from kubeqos.cci.builtin.power import Power
+from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.manager import CciManager, Settings
+from kubeqos.model.annotations.computepolicies import ANY_DRIVER
 from kubeqos.model.annotations.published import encode_machine
 from kubeqos.model.annotations.wellknown import MACHINE_ANNOTATION, TOPOLOGY_ANNOTATION
 from kubeqos.model.hardware.named import kep80
@@ -36,7 +41,7 @@ from kubeqos.scheduler.reading import node_facts
 from kubeqos.topology.claims.asks import POLICIES, Wrong
 from kubeqos.topology.claims.serving import need_of
 from tests.cci.test_properties import Direct, claims
-from tests.cci.world import DRIVER, admitted, container, cores, exclusive, pod
+from tests.cci.world import admitted, bounds, container, cores, exclusive, pod
 from tests.topology.strategies import machines
 
 POLICY = "cci.resources.alpha.kubernetes.io/container.main"
@@ -45,12 +50,14 @@ POLICY = "cci.resources.alpha.kubernetes.io/container.main"
 class Node:
     """One node's admission and what it publishes."""
 
-    def __init__(self, machine: Machine, folder: Path, reserved: int = 0, **more: Any) -> None:
+    def __init__(
+        self, machine: Machine, folder: Path, reserved: int = 0, drivers: Sequence[Reference] = (), **more: Any
+    ) -> None:
         held = machine.online.lowest(reserved)
         self.machine = machine
         self.settings = NodeSettings("n", folder, log_dir=folder, reserved_cpus=held)
-        self.manager = CciManager(machine, folder, Settings(reserved=held, **more))
-        self.driver = Direct(self.manager, machine)
+        self.manager = CciManager(machine, folder, Settings(reserved=held, several_drivers=len(drivers) > 1, **more))
+        Direct(self.manager, machine, *drivers)
         self.admission = Admission(machine, (self.manager,), LocalLedger(), self._fit)
 
     def _fit(self) -> NodeFit:
@@ -58,7 +65,7 @@ class Node:
         return NodeFit("n", {}, {**fit, "pods": 110}, ())
 
     def raw(self, name: str = "n") -> dict[str, Any]:
-        found = node_annotations(self.settings, self.admission.managers, [DRIVER])
+        found = node_annotations(self.settings, self.admission.managers, sorted(self.manager.drivers.table))
         found[MACHINE_ANNOTATION] = encode_machine(self.machine)
         found_amounts = amounts(self.machine, self.settings, self.manager.node_resources())
         status = {"allocatable": {**texts(found_amounts.allocatable), "pods": "110"}}
@@ -71,7 +78,8 @@ class Node:
 def shape_of(one: AdmittedPod) -> Shape:
     need = need_of(one.view, one.claims)
     assert not isinstance(need, Wrong), need
-    return compile_shape(one.view, claim_drivers=[DRIVER] if need is not None else (), compute=need)
+    asked = {claim.driver or ANY_DRIVER for each in need.containers for claim in each.claims} if need else ()
+    return compile_shape(one.view, claim_drivers=asked, compute=need)
 
 
 def plain(name: str, cpu: str) -> AdmittedPod:
@@ -86,28 +94,40 @@ def by_policy(name: str, policy: str, count: int) -> AdmittedPod:
     return admitted(name, one, annotations={POLICY: policy})
 
 
+def two_claims(name: str, first: str, second: str, driver: str) -> AdmittedPod:
+    """One container with two claims, whose cores add up."""
+    ends = [bounds(text) for text in (first, second)]
+    least, most = (str(sum(each)) for each in zip(*ends, strict=True))
+    resources = {"requests": {"cpu": least}, "limits": {"cpu": most}, "claims": [{"name": "one"}, {"name": "two"}]}
+    one = {"name": "main", "image": "x", "resources": resources}
+    return admitted(name, one, claims={"one": first, "two": second}, driver=driver)
+
+
 @st.composite
 def pods(draw: st.DrawFn) -> Any:
-    """A maker of a pod: claims in one or more containers, a policy, or neither."""
+    """A maker of a pod: claims in one or more containers, a policy, or neither; of one of the node's drivers."""
     form = draw(st.sampled_from(["claim", "claim", "claims", "policy", "plain"]))
     if form == "plain":
         cpu = draw(st.sampled_from(["100m", "1", "3", "6"]))
-        return lambda name: plain(name, cpu)
+        return lambda name, _drivers: plain(name, cpu)
     if form == "policy":
         policy, count = draw(st.sampled_from([*POLICIES, "of-its-own"])), draw(st.integers(1, 5))
-        return lambda name: by_policy(name, policy, count)
-    first = draw(claims())
+        return lambda name, _drivers: by_policy(name, policy, count)
+    first, which = draw(claims()), draw(st.integers(0, 2))
     if form == "claim":
-        return lambda name: pod(name, first)
-    second, init = draw(claims()), draw(st.sampled_from(["", "init", "sidecar"]))
+        return lambda name, drivers: pod(name, first, drivers[which % len(drivers)])
+    second, init = draw(claims()), draw(st.sampled_from(["", "init", "sidecar", "both"]))
 
-    def several(name: str) -> AdmittedPod:
+    def several(name: str, drivers: Sequence[str]) -> AdmittedPod:
+        driver = drivers[which % len(drivers)]
+        if init == "both":
+            return two_claims(name, first, second, driver)
         texts = {"one": first, "two": second}
         both = [container("a", "one", first), container("b", "two", second)]
         if not init:
-            return admitted(name, *both, claims=texts)
+            return admitted(name, *both, claims=texts, driver=driver)
         restart = {"restartPolicy": "Always"} if init == "sidecar" else {}
-        return admitted(name, both[1], claims=texts, initContainers=[{**both[0], **restart}])
+        return admitted(name, both[1], claims=texts, driver=driver, initContainers=[{**both[0], **restart}])
 
     return several
 
@@ -115,36 +135,42 @@ def pods(draw: st.DrawFn) -> Any:
 STEPS = st.lists(st.one_of(pods(), st.integers(0, 9), st.just("told")), min_size=1, max_size=14)
 
 
-CASES = given(machines(), STEPS, st.integers(0, 2), st.booleans(), st.integers(1, 3))
+DRIVERS = st.lists(st.sampled_from([Reference, Power, Hpc]), min_size=1, max_size=3, unique=True)
+CASES = given(machines(), STEPS, st.integers(0, 2), st.booleans(), st.integers(1, 3), DRIVERS)
 
 
 @settings(max_examples=30, deadline=None)
 @CASES
 def test_the_scheduler_sends_exactly_what_the_driver_and_the_node_let_in(
-    machine: Machine, plan: list[Any], reserved: int, threads: bool, minimum: int
+    machine: Machine, plan: list[Any], reserved: int, threads: bool, minimum: int, kinds: list[Any]
 ) -> None:
-    agree(machine, plan, reserved, threads, minimum)
+    agree(machine, plan, reserved, threads, minimum, kinds)
 
 
 @pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @CASES
 def test_the_scheduler_and_the_node_agree_on_1500_random_cases(
-    machine: Machine, plan: list[Any], reserved: int, threads: bool, minimum: int
+    machine: Machine, plan: list[Any], reserved: int, threads: bool, minimum: int, kinds: list[Any]
 ) -> None:
-    agree(machine, plan, reserved, threads, minimum)
+    agree(machine, plan, reserved, threads, minimum, kinds)
 
 
-def agree(machine: Machine, plan: list[Any], reserved: int, threads: bool, minimum: int) -> None:
+def agree(
+    machine: Machine, plan: list[Any], reserved: int, threads: bool, minimum: int, kinds: list[type[Any]]
+) -> None:
     if len(machine.online) > reserved + minimum - 1:
         with tempfile.TemporaryDirectory() as folder:
-            node = Node(machine, Path(folder), reserved, thread_granularity=threads, standard_minimum=minimum)
+            drivers = [kind(machine, **{"sysfs": Path(folder)} if kind is Power else {}) for kind in kinds]
+            settings = {"thread_granularity": threads, "standard_minimum": minimum}
+            node = Node(machine, Path(folder), reserved, drivers, **settings)
             asyncio.run(_send(node, plan))
 
 
 async def _send(node: Node, plan: list[Any]) -> None:
     cluster = Cluster(1)
     cluster.set_node(node.facts())
+    drivers = sorted(node.manager.drivers.table)
     running: list[str] = []
     for number, step in enumerate(plan):
         if step == "told":
@@ -155,7 +181,7 @@ async def _send(node: Node, plan: list[Any]) -> None:
                 cluster.remove_pod(gone)
                 await node.admission.release(gone)
         else:
-            wanted = step(f"p{number}")
+            wanted = step(f"p{number}", drivers)
             shape = shape_of(wanted)
             fits = bool(feasible(cluster, shape)[0])
             refusal = await node.admission.admit(wanted)
@@ -239,6 +265,27 @@ async def test_wishes_that_can_be_met_draw_a_claim(tmp_path: Path) -> None:
             cluster.add_pod(name, PlacedPod(one.uid, one.uid, shape_of(one)))
     answer = Placer(cluster).place(shape_of(pod("wish", wish)))
     assert isinstance(answer, Placed) and answer.node == "together"
+
+
+async def test_a_driver_of_whole_numa_nodes_is_sent_no_third_pod(tmp_path: Path) -> None:
+    """Two NUMA nodes, of which two pods have four cores each: a third is told why before it is sent anywhere."""
+    node = Node(kep80(), tmp_path, drivers=[Hpc(kep80(), "mine.example.com")])
+    cluster = Cluster(1)
+    cluster.set_node(node.facts())
+    first, second, third = (pod(name, exclusive(4), "mine.example.com") for name in ("first", "second", "third"))
+    reason = "node(s) cannot serve the pod's claims (whole NUMA nodes: nodes none are free, 4 cores wanted)"
+    for one in (first, second):
+        assert feasible(cluster, shape_of(one))[0] and await node.admission.admit(one) is None
+        cluster.add_pod("n", PlacedPod(one.uid, one.uid, shape_of(one)))
+    assert Explanation(cluster, shape_of(third)).counts() == {reason: 1}, "the node has not told of them yet"
+    cluster.set_node(node.facts())
+    assert Explanation(cluster, shape_of(third)).counts() == {reason: 1}
+    refusal = await node.admission.admit(third)
+    assert refusal is not None and "whole NUMA nodes: nodes none are free" in refusal.message
+    policy = by_policy("by-policy", "cci-exclusive", 4)
+    assert Explanation(cluster, shape_of(policy)).counts() == {reason: 1}, "who names no driver means the only one"
+    cluster.remove_pod(first.uid)
+    assert feasible(cluster, shape_of(third))[0]
 
 
 def test_what_cannot_be_read_is_no_opinion() -> None:

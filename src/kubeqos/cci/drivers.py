@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from kubeqos.plugins.distrust import RefusedAnswers
 from kubeqos.plugins.health import examine
 from kubeqos.plugins.registration import Plugin
 from kubeqos.plugins.sockets import PluginCallError, call, dial
+from kubeqos.topology.claims.choosing import BY_ATTRIBUTES, WAYS
 
 PLUGIN_TYPE = "CCIDriver"
 VERSIONS = ("v1alpha1",)
@@ -35,6 +36,8 @@ METHODS: tuple[tuple[str, type[Any], type[Any]], ...] = (
     ("CCIAddContainerResource", pb.AddResourceRequest, pb.AddResourceResponse),
     ("CCIRemoveContainerResource", pb.RemoveResourceRequest, pb.RemoveResourceResponse),
 )
+WAY_KEY = "kubeqos-cci-way"
+"""Under which a driver says how it chooses, in the metadata that follow its answer to a health check."""
 _ANSWERS = {name: answer for name, _, answer in METHODS}
 
 
@@ -59,10 +62,17 @@ class Driver:
     version: str
     channel: grpc.aio.Channel
     sick: str = ""
+    way: str = BY_ATTRIBUTES
+    """How it chooses, as far as the scheduler can know."""
 
     @property
     def name(self) -> str:
         return self.plugin.name
+
+    def hear(self, said: Mapping[str, object]) -> None:
+        """What it says of itself. A way that is not known here tells nobody anything."""
+        way = said.get(WAY_KEY, BY_ATTRIBUTES)
+        self.way = way if isinstance(way, str) and way in WAYS else BY_ATTRIBUTES
 
 
 Listener = Callable[[Driver, bool, str], Awaitable[None]]
@@ -110,7 +120,7 @@ class Drivers:
     async def register(self, plugin: Plugin) -> str | None:
         """Connect, see that it is well, and use it from now on."""
         driver = Driver(plugin, negotiate(plugin.versions) or VERSIONS[-1], dial(plugin.endpoint))
-        problem = await examine(driver.channel, self.deadlines.health)
+        problem = await examine(driver.channel, self.deadlines.health, driver.hear)
         # Another driver may have come meanwhile.
         refusal = f"driver {plugin.name} is not healthy: {problem}" if problem else self.validate(plugin)
         if refusal:
@@ -144,6 +154,10 @@ class Drivers:
         if wrong:
             return "False", "ComputeDriverAnswerRefused", "; ".join(wrong)
         return "True", "ComputeDriversReady", f"drivers answer: {', '.join(sorted(self.table))}"
+
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        """Drivers that look at more than attributes, and how they choose."""
+        return tuple(sorted((one.name, one.way) for one in self.table.values() if one.way != BY_ATTRIBUTES))
 
     def choose(self, name: str) -> Driver | str:
         """The driver that serves a claim, or why there is none. Without a name it is the node's only one."""
@@ -191,7 +205,7 @@ class Drivers:
     async def probe(self, driver: Driver) -> None:
         """Ask one driver how it is. A sick one is dialled anew: its old connection may wait for a dead peer."""
         channel = dial(driver.plugin.endpoint) if driver.sick else driver.channel
-        problem = await examine(channel, self.deadlines.health)
+        problem = await examine(channel, self.deadlines.health, driver.hear)
         current = self.table.get(driver.name) is driver
         if channel is not driver.channel:
             unused = channel if problem or not current else driver.channel

@@ -19,9 +19,9 @@ from kubeqos.plugins.killable import Killable
 from kubeqos.plugins.sockets import dial
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings
+from kubeqos.topology.claims.choosing import by_attributes
 from kubeqos.topology.claims.holdings import taken_by
 from kubeqos.topology.claims.parameters import Group, Parameters
-from kubeqos.topology.compute import allocate_claim
 
 HEALTH_SECONDS = 5.0
 
@@ -51,8 +51,7 @@ def demanding(machine: Machine) -> Iterator[Parameters]:
 
 
 def _can_be_had(machine: Machine, asked: Parameters) -> bool:
-    regions = [group.region(machine) for group in asked.groups]
-    return not isinstance(allocate_claim(machine, machine.online, asked.requests(), regions), Unsatisfiable)
+    return not isinstance(by_attributes(machine, machine.online, asked), Unsatisfiable)
 
 
 async def _attributes(peer: Peer) -> None:

@@ -353,7 +353,10 @@ class CciManager:
 
     def compute(self) -> ComputeSummary:
         """What the scheduler has to know to decide as admission here does."""
-        return summary_of(self.store, Terms(self.settings.standard_minimum, self.settings.thread_granularity))
+        settings = self.settings
+        return summary_of(
+            self.store, Terms(settings.standard_minimum, settings.thread_granularity, self.drivers.ways())
+        )
 
     def down(self) -> Sequence[Down]:
         """Drivers that are sick. Where the alpha rule holds their pods run all the same, and nobody is kept off."""

@@ -32,7 +32,7 @@ import grpc.aio
 
 from kubeqos import logs
 from kubeqos.cci.answers import said
-from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS
+from kubeqos.cci.drivers import METHODS, PLUGIN_TYPE, SERVICE, VERSIONS, WAY_KEY
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.stateservice import SOCKET_NAME, read_state
 from kubeqos.errors import InputError, RemoteError
@@ -42,9 +42,9 @@ from kubeqos.plugins.health import health_service
 from kubeqos.plugins.registration import Introduction, keep_registered
 from kubeqos.plugins.sockets import services
 from kubeqos.topology.answers import Unsatisfiable
+from kubeqos.topology.claims.choosing import BY_ATTRIBUTES, by_attributes
 from kubeqos.topology.claims.document import Problem
 from kubeqos.topology.claims.parameters import CPU, DEVICE, MEMORY, Parameters, parse_handle
-from kubeqos.topology.compute import allocate_claim
 
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 RESTORE_SECONDS = 5.0
@@ -124,6 +124,8 @@ class Driver:
     """What to derive from. Only `name` and `admit` are needed."""
 
     name: str = ""
+    way: str = BY_ATTRIBUTES
+    """How it chooses, if in one of the `WAYS` that the scheduler knows: pods are then sent only where it says yes."""
 
     def admit(self, ask: Ask) -> Any:
         """One set of CPU numbers per group, in order; `Refuse` to say no. An `AdmitResponse` is sent as it is."""
@@ -185,9 +187,7 @@ async def running(driver: Driver, registry: Path, manager: Path | None = None) -
 
 def choose(machine: Machine, ask: Ask) -> list[CpuSet]:
     """CPUs for every group of a claim by all of its attributes, as the reference driver chooses them; or a refusal."""
-    parameters = ask.parameters
-    regions = [group.region(machine) for group in parameters.groups]
-    answers = allocate_claim(machine, CpuSet.from_ids(ask.available), parameters.requests(), regions)
+    answers = by_attributes(machine, CpuSet.from_ids(ask.available), ask.parameters)
     if isinstance(answers, Unsatisfiable):
         raise Refuse(str(answers))
     return [each.cpus for each in answers]
@@ -203,7 +203,7 @@ class Servicer:
         self._task: asyncio.Task[None] | None = None
 
     def install(self, server: grpc.aio.Server) -> None:
-        health = health_service(self.driver.health)
+        health = health_service(self.driver.health, {WAY_KEY: self.driver.way} if self.driver.way else {})
         server.add_generic_rpc_handlers((services(SERVICE, self, METHODS), health))
 
     def registered(self, accepted: bool, error: str) -> None:

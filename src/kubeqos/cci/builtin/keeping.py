@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kubeqos.cci.sdk import Ask, End, Held, Start
@@ -15,6 +15,8 @@ class Kept:
     pod: str
     container: str
     cpus: CpuSet
+    owned: CpuSet
+    """Those of them that are its own. Shared ones may have been exchanged since, of which no driver is told."""
     container_id: str = ""
 
 
@@ -29,7 +31,9 @@ class Keeping:
         self.kept = [one for one in self.kept if (one.claim_uid, one.pod, one.container) != _identity(ask)]
 
     def admitted(self, ask: Ask, sets: Iterable[CpuSet]) -> None:
-        self.kept.append(Kept(*_identity(ask), _union(sets)))
+        given = list(sets)
+        own = [cpus for cpus, group in zip(given, ask.groups, strict=True) if group.exclusive]
+        self.kept.append(Kept(*_identity(ask), _union(given), _union(own)))
 
     def started(self, start: Start) -> None:
         self.kept = [
@@ -45,7 +49,7 @@ class Keeping:
 
     def restored(self, held: Sequence[Held]) -> None:
         self.kept = [
-            Kept(one.claim_uid, one.pod, one.container, _union(map(CpuSet.from_ids, one.sets)), one.container_id)
+            Kept(one.claim_uid, one.pod, one.container, _union(one.sets), _union(_owned(one)), one.container_id)
             for one in held
         ]
 
@@ -53,13 +57,18 @@ class Keeping:
     def cpus(self) -> CpuSet:
         return _union(one.cpus for one in self.kept)
 
+    @property
+    def owned(self) -> CpuSet:
+        return _union(one.owned for one in self.kept)
+
 
 def _identity(ask: Ask) -> tuple[str, str, str]:
     return ask.claim_uid, ask.pod, ask.container
 
 
-def _union(sets: Iterable[CpuSet]) -> CpuSet:
-    together = CpuSet()
-    for cpus in sets:
-        together |= cpus
-    return together
+def _owned(held: Held) -> Iterator[frozenset[int]]:
+    return (cpus for cpus, own in zip(held.sets, held.exclusive, strict=True) if own)
+
+
+def _union(sets: Iterable[Iterable[int]]) -> CpuSet:
+    return CpuSet.from_ids(cpu for cpus in sets for cpu in cpus)

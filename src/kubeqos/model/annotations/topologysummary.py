@@ -76,6 +76,8 @@ class HeldClaim(msgspec.Struct, frozen=True, array_like=True):
     """CPUs, and the CPUs that nobody else may use: none where they are shared."""
     handle: str = ""
     """Its parameters, where some of its CPUs are shared and may have to make room for others."""
+    driver: str = ""
+    """Who gave it, where that driver's `ways` make it matter."""
 
 
 class HeldByContainer(msgspec.Struct, frozen=True, array_like=True):
@@ -97,6 +99,8 @@ class ComputeSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     """CPUs that must stay for pods without claims."""
     threads: bool = False
     """EXCLUSIVE owns single threads instead of full cores."""
+    ways: dict[str, str] = {}
+    """Drivers that look at more than attributes, by name, and how they choose (`topology.claims.choosing`)."""
     held: dict[str, tuple[HeldByContainer, ...]] = {}
     """Pod uid → what its containers hold by claims."""
     free: dict[int, dict[str, int]] = {}

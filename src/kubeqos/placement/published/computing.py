@@ -2,8 +2,8 @@
 
 A node publishes its machine and who holds which CPUs by claims. Pods that it has not told of yet are put where the
 built-in drivers would put them (`topology.claims.serving`), so that a burst is not sent where only its first pods fit;
-pods that have gone give back what they held. A driver of another maker may choose otherwise, within what attributes
-promise; what it refuses then is remembered (`scheduler.refusals`).
+pods that have gone give back what they held. A driver of another maker that does not say how it chooses may choose
+otherwise, within what attributes promise; what it refuses then is remembered (`scheduler.refusals`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubeqos.placement.shape import Shape
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.claims.holdings import Holdings
 from kubeqos.topology.claims.serving import ComputeNeed, Served, Terms, serve
-from kubeqos.topology.claims.summary import holdings_of
+from kubeqos.topology.claims.summary import holdings_of, terms_of
 
 Answer = Served | Unsatisfiable
 _KEPT = 1024
@@ -66,7 +66,7 @@ def compute_now(machine: Machine, summary: ComputeSummary, pods: Mapping[str, Sh
     books = holdings_of(machine, summary, pods.keys() & summary.held.keys())
     if told is None or books is None:
         return None
-    terms = Terms(summary.minimum, summary.threads)
+    terms = terms_of(summary)
     for uid, shape in pods.items():
         if shape.compute is not None and uid not in summary.held:
             answer = serve(books, uid, shape.compute, terms)

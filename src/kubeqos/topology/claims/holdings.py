@@ -129,6 +129,11 @@ def exclusive_set(machine: Machine, group: Group | None, cpus: CpuSet, *, thread
     return ResourceSet(cpus, owned(machine, request, cpus))
 
 
+def owned_by(driver: str, holdings: Iterable[Holding]) -> CpuSet:
+    """The CPUs that a driver gave to somebody alone, without the siblings that go with them."""
+    return union(held.cpus for one in holdings if one.driver == driver for held in one.sets if held.exclusive)
+
+
 def union(sets: Iterable[CpuSet]) -> CpuSet:
     """All of them together."""
     mask = 0

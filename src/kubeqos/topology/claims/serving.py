@@ -1,6 +1,6 @@
 """Serving a pod's claims as a node does: from what each container needs to who would hold which CPUs. Pure.
 
-The CCI manager asks drivers; this asks the allocators that the built-in drivers use, on the same books and in the same
+The CCI manager asks drivers; this chooses as they say that they choose (`choosing`), on the same books and in the same
 order. Placement calls it to know what a node would say before a pod is sent there, and where pods that are on their way
 will be.
 """
@@ -10,16 +10,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kubeqos.model.cpuset import CpuSet
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
+from kubeqos.model.machine import Machine
 from kubeqos.model.objects import PodView
 from kubeqos.topology.answers import Shortage, Unsatisfiable, Violation
 from kubeqos.topology.claims.asks import Wrong, asks_of
+from kubeqos.topology.claims.choosing import BY_ATTRIBUTES, choose
 from kubeqos.topology.claims.devices import NO_DEVICES, Devices, devices_of, locate
-from kubeqos.topology.claims.holdings import Holding, Holdings, ResourceSet, StoredContainer, exclusive_set, taken_by
+from kubeqos.topology.claims.holdings import (
+    Holding,
+    Holdings,
+    ResourceSet,
+    StoredContainer,
+    exclusive_set,
+    owned_by,
+    taken_by,
+)
 from kubeqos.topology.claims.parameters import Parameters
 from kubeqos.topology.claims.resolving import ResolvedClaim, Unresolved
 from kubeqos.topology.claims.sharing import offered, place
-from kubeqos.topology.compute import allocate_claim
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimNeed:
+    """One claim: whom it asks (the node's only driver where nobody is named), and for what."""
+
+    driver: str
+    parameters: Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +45,7 @@ class ContainerNeed:
 
     name: str
     transient: bool
-    claims: tuple[Parameters, ...]
+    claims: tuple[ClaimNeed, ...]
     devices: Devices = NO_DEVICES
 
 
@@ -47,6 +64,14 @@ class Terms:
     """CPUs that no exclusive claim may take from pods without claims."""
     threads: bool = False
     """EXCLUSIVE owns single threads."""
+    ways: tuple[tuple[str, str], ...] = ()
+    """Drivers that look at more than attributes, and how they choose."""
+
+    def way_of(self, driver: str) -> tuple[str, str]:
+        """The driver that serves a claim, as far as it matters who that is, and how it chooses."""
+        if not driver and len(self.ways) == 1:  # who names none goes only where there is one
+            return self.ways[0]
+        return next((one for one in self.ways if one[0] == driver), ("", BY_ATTRIBUTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +94,8 @@ def need_of(pod: PodView, claims: Mapping[str, ResolvedClaim | Unresolved]) -> C
                 return asks
             if asks:
                 transient = field == "initContainers" and not container.is_sidecar
-                parameters = tuple(ask.parameters for ask in asks)
-                found.append(ContainerNeed(container.name, transient, parameters, devices_of(pod, container)))
+                needs = tuple(ClaimNeed(ask.driver, ask.parameters) for ask in asks)
+                found.append(ContainerNeed(container.name, transient, needs, devices_of(pod, container)))
     return ComputeNeed(tuple(found)) if found else None
 
 
@@ -85,13 +110,17 @@ def serve(holdings: Holdings, uid: str, need: ComputeNeed, terms: Terms) -> Serv
             return Unsatisfiable((Violation("device", near),))
         held: list[Holding] = []
         for claim in container.claims:
-            asked = replace(claim.by_threads() if terms.threads else claim, device_numa=near)
+            wanted = claim.parameters.by_threads() if terms.threads else claim.parameters
+            asked = replace(wanted, device_numa=near)
             available = after.available_resources(uid) - taken_by(one for each in held for one in each.sets)
-            given = _given(after, asked, offered(after.machine, asked, available))
+            driver, way = terms.way_of(claim.driver)
+            others = (one for entry in after.entries.values() for one in entry.holdings)
+            owned = owned_by(driver, (*others, *held)) if driver else NO_CPUS
+            given = _given(after.machine, asked, offered(after.machine, asked, available), way, owned)
             if isinstance(given, Unsatisfiable):
                 return given
             sets, dropped = given
-            held.append(Holding("", "", "", "", asked, sets))
+            held.append(Holding(driver, "", "", "", asked, sets))
             unmet += dropped
         entry = StoredContainer(uid, container.name, "", container.transient, tuple(held))
         changed = place(after, entry, terms.minimum)
@@ -102,16 +131,14 @@ def serve(holdings: Holdings, uid: str, need: ComputeNeed, terms: Terms) -> Serv
 
 
 def _given(
-    holdings: Holdings, asked: Parameters, available: CpuSet
+    machine: Machine, asked: Parameters, available: CpuSet, way: str, owned: CpuSet
 ) -> tuple[tuple[ResourceSet, ...], list[str]] | Unsatisfiable:
     """What a claim would get, and the wishes that were dropped for it."""
-    machine = holdings.machine
     if asked.policy:  # what it means is known to the driver alone: so many CPUs it needs at least
         if asked.least > len(available):
             return Unsatisfiable((Shortage("cpus", asked.least, len(available)),))
         return (), []
-    regions = [group.region(machine) for group in asked.groups]
-    answers = allocate_claim(machine, available, asked.requests(), regions)
+    answers = choose(way, machine, available, asked, owned)
     if isinstance(answers, Unsatisfiable):
         return answers
     sets = [

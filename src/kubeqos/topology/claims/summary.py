@@ -17,9 +17,10 @@ from kubeqos.topology.claims.serving import Terms
 def summary_of(holdings: Holdings, terms: Terms) -> ComputeSummary:
     """What a node publishes."""
     held: dict[str, tuple[HeldByContainer, ...]] = {}
+    ways = dict(terms.ways)
     for entry in holdings.entries.values():
         if entry.holdings:
-            claims = tuple(map(_held, entry.holdings))
+            claims = tuple(_held(one, one.driver if one.driver in ways else "") for one in entry.holdings)
             held[entry.pod] = (*held.get(entry.pod, ()), HeldByContainer(entry.transient, claims))
     machine, available = holdings.machine, holdings.available_resources()
     whole = machine.whole_cores(available)
@@ -31,13 +32,18 @@ def summary_of(holdings: Holdings, terms: Terms) -> ComputeSummary:
         if cpus:
             free[node] = {"cpus": len(available & cpus), "cores": cores, **special}
     withheld = str((holdings.reserved | holdings.withheld()) & machine.online)
-    return ComputeSummary(withheld, terms.minimum, terms.threads, held, free)
+    return ComputeSummary(withheld, terms.minimum, terms.threads, ways, held, free)
 
 
-def _held(holding: Holding) -> HeldClaim:
+def terms_of(summary: ComputeSummary) -> Terms:
+    """The node's settings again."""
+    return Terms(summary.minimum, summary.threads, tuple(sorted(summary.ways.items())))
+
+
+def _held(holding: Holding, driver: str) -> HeldClaim:
     shares = any(not one.exclusive for one in holding.sets)
     sets = tuple((str(one.cpus), str(one.whole)) for one in holding.sets)
-    return HeldClaim(holding.parameters.least_exclusive, sets, holding.parameters.handle() if shares else "")
+    return HeldClaim(holding.parameters.least_exclusive, sets, holding.parameters.handle() if shares else "", driver)
 
 
 def holdings_of(machine: Machine, summary: ComputeSummary, pods: Collection[str]) -> Holdings | None:
@@ -59,7 +65,7 @@ def _holding(told: HeldClaim) -> Holding:
     parameters = parse_handle(told.handle) if told.handle else _exclusive(told.least)
     if isinstance(parameters, Problem):
         raise InputError(str(parameters))
-    return Holding("", "", "", "", parameters, sets)
+    return Holding(told.driver, "", "", "", parameters, sets)
 
 
 def _exclusive(least: int) -> Parameters:

@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 
 from kubeqos.apiserver.server import ApiServer, Settings
+from kubeqos.client.api import Api
+from kubeqos.client.resources import EVENTS, PODS, RESOURCE_QUOTAS, STORAGE_CLASSES, resource_named
 from kubeqos.client.resources import PERSISTENT_VOLUME_CLAIMS as CLAIMS
 from kubeqos.client.resources import PERSISTENT_VOLUMES as VOLUMES
-from kubeqos.client.resources import PODS, STORAGE_CLASSES
-from kubeqos.controllers.actions import Action, Change, Tell
+from kubeqos.codec import decode_json
+from kubeqos.controllers.actions import Action, Change, Create, Tell
+from kubeqos.controllers.collector import GarbageCollector
 from kubeqos.controllers.manager import ControllerManager
+from kubeqos.controllers.nodes.podsweep import ClaimProtection
 from kubeqos.controllers.volumes.binding import claim_actions, volume_actions
 from kubeqos.controllers.volumes.controller import VolumeBinder
+from kubeqos.controllers.volumes.ephemeral import EphemeralVolumes, missing_claims
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
 from tests.cluster.test_autoscaler import until
@@ -162,3 +167,89 @@ async def test_a_pod_gets_the_volume_that_is_there(tmp_path: Path) -> None:
         await api.delete(CLAIMS, "c", "default")
         for task in running:
             task.cancel()
+
+
+def with_scratch(**meta: Any) -> Raw:
+    template = {"metadata": {"annotations": {"a": "b"}}, "spec": claim()["spec"]}
+    metadata = {"name": "p", "namespace": "default", "uid": "u-p", **meta}
+    spec = {"volumes": [{"name": "tmp", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "e", "emptyDir": {}}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def test_an_ephemeral_volume_gets_a_claim_of_its_pod() -> None:
+    one = with_scratch()
+    [made] = missing_claims(one, {})
+    assert isinstance(made, Create)
+    assert made.body["metadata"] == {
+        "name": "p-tmp",
+        "namespace": "default",
+        "annotations": {"a": "b"},
+        "ownerReferences": [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "p",
+                "uid": "u-p",
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+    assert made.body["spec"] == claim()["spec"]
+    assert missing_claims(one, {"p-tmp": made.body}) == []
+    assert missing_claims(with_scratch(deletionTimestamp="2026-01-01T00:00:00Z"), {}) == []
+    [told] = missing_claims(one, {"p-tmp": claim("p-tmp")})
+    assert isinstance(told, Tell)
+    assert told.message == (
+        "ephemeral volume tmp: PVC default/p-tmp was not created for pod default/p (pod is not owner)"
+    )
+
+
+async def settled(manager: ControllerManager) -> bool:
+    return manager.idle
+
+
+async def may_read(api: Api, node: str, name: str) -> bool:
+    """Whether a node may read a volume claim, by the server's own word."""
+    what = {"verb": "get", "resource": CLAIMS.plural, "namespace": "default", "name": name}
+    asked = {"user": f"system:node:{node}", "groups": ["system:nodes"], "resourceAttributes": what}
+    review = await api.create(resource_named("SubjectAccessReview", "authorization.k8s.io"), {"spec": asked})
+    return bool(review["status"]["allowed"])
+
+
+async def test_a_claim_that_is_refused_is_told_made_later_and_goes_with_its_pod(tmp_path: Path) -> None:
+    async with (
+        ApiServer.start(Settings(tmp_path / "data", port=0, audit=False)) as server,
+        asyncio.TaskGroup() as tasks,
+    ):
+        api = server.local()
+        manager = ControllerManager(api, controllers=(EphemeralVolumes, GarbageCollector, ClaimProtection))
+        task = tasks.create_task(manager.run())
+        none = {"metadata": {"name": "none"}, "spec": {"hard": {"persistentvolumeclaims": "0"}}}
+        await api.create(RESOURCE_QUOTAS, none, "default")
+        spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n1", **with_scratch()["spec"]}
+        await api.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, "default")
+
+        async def told() -> bool:
+            events = [decode_json(raw) for raw in (await api.list(EVENTS, "default")).items]
+            return any("exceeded quota: none" in one["message"] for one in events if one["reason"] == "FailedBinding")
+
+        async def claims() -> list[str]:
+            return [decode_json(raw)["metadata"]["name"] for raw in (await api.list(CLAIMS, "default")).items]
+
+        async def made() -> bool:
+            return await claims() == ["p-tmp"]
+
+        async def gone() -> bool:
+            return await claims() == []
+
+        await until("its owner hears of it", told)
+        await api.delete(RESOURCE_QUOTAS, "none", "default")
+        await until("the claim is made", made)
+        assert [await may_read(api, node, "p-tmp") for node in ("n1", "n2")] == [True, False]
+        await api.delete(CLAIMS, "p-tmp", "default")
+        await until("it was looked at", lambda: settled(manager))
+        assert await claims() == ["p-tmp"]  # its pod uses it
+        await api.delete(PODS, "p", "default", grace_seconds=0)
+        await until("it goes with its pod", gone)
+        task.cancel()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kubeqos.client.api import Api
 from kubeqos.client.errors import ApiError
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import CONFIG_MAPS, LEASES, NODES, PODS, RUNTIME_CLASSES, Resource
@@ -64,7 +65,7 @@ async def until(what: str, question: Callable[[], Any], seconds: float = 120) ->
     raise AssertionError(f"never happened: {what}")
 
 
-async def get_or_none(api: HttpApi, name: str, resource: Resource = PODS) -> Any:
+async def get_or_none(api: Api, name: str, resource: Resource = PODS) -> Any:
     try:
         return await api.get(resource, name, "default" if resource.namespaced else "")
     except ApiError as error:

@@ -20,6 +20,7 @@ from kubeqos.controllers.nodes.podsweep import ClaimProtection, PodSweeper
 from kubeqos.controllers.quota import QuotaAudit
 from kubeqos.controllers.services.endpointcontroller import EndpointSliceController
 from kubeqos.controllers.volumes.controller import VolumeBinder
+from kubeqos.controllers.volumes.ephemeral import EphemeralVolumes
 from kubeqos.controllers.workloads.daemoncontroller import DaemonSetController
 from kubeqos.controllers.workloads.deploymentcontroller import DeploymentController
 from kubeqos.controllers.workloads.disruption import DisruptionController
@@ -43,6 +44,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     PodSweeper,
     ClaimProtection,
     VolumeBinder,
+    EphemeralVolumes,
     NodeLifecycle,
     TaintEviction,
     NamespaceController,

@@ -6,7 +6,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from kubeqos.model.objects import LabelExpression, NodeSelectorTerm, PodSpec
 
@@ -55,7 +55,12 @@ def selects(spec: PodSpec, node: str, labels: Mapping[str, str]) -> bool:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity is None or affinity.required is None:
         return True
-    return any(_matches(term, node, labels) for term in affinity.required.node_selector_terms)
+    return matches_any(affinity.required.node_selector_terms, node, labels)
+
+
+def matches_any(terms: Iterable[NodeSelectorTerm], node: str, labels: Mapping[str, str]) -> bool:
+    """Whether one of a node selector's terms allows this node."""
+    return any(_matches(term, node, labels) for term in terms)
 
 
 def _matches(term: NodeSelectorTerm, node: str, labels: Mapping[str, str]) -> bool:

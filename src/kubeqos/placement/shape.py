@@ -26,6 +26,7 @@ from kubeqos.placement.storage.needs import VolumeNeed
 from kubeqos.rules.qos.classes import ClassKey, Level, demand
 from kubeqos.rules.qos.podqos import QosClass, aggregate, effective_class, effective_requests
 from kubeqos.rules.runtimeclass import handler_of
+from kubeqos.rules.storage import mounted_claims
 from kubeqos.topology.claims.serving import ComputeNeed
 
 # What a container without a request counts for in scoring, so that a node full of such pods does not look empty.
@@ -146,7 +147,7 @@ class Shape:
     group: Group
     """Namespace and labels: what affinity and spreading of other pods can see of it."""
     volume_claims: tuple[str, ...]
-    """The PersistentVolumeClaims that it mounts, `namespace/name`."""
+    """The PersistentVolumeClaims that it names, `namespace/name`; those that are made for it alone do not count."""
     volumes: VolumeNeed | None
     """What those need of a node, once that is known (`with_volumes`)."""
 
@@ -226,16 +227,9 @@ def compile_shape(
         images=tuple(container.image for container in (*spec.init_containers, *spec.containers) if container.image),
         ignored=_ignored(requests, ignored_resources, ignored_groups),
         group=(pod.metadata.namespace, frozenset(pod.metadata.labels.items())),
-        volume_claims=tuple(f"{pod.metadata.namespace}/{name}" for name in mounted_claims(spec)),
+        volume_claims=tuple(f"{pod.metadata.namespace}/{one.claim}" for one in mounted_claims(pod) if not one.own),
         volumes=None,
     )
-
-
-def mounted_claims(spec: PodSpec) -> Iterator[str]:
-    """The PersistentVolumeClaims that a pod names; those that are made for it alone do not count."""
-    for volume in spec.volumes:
-        if (claim := volume.get("persistentVolumeClaim")) is not None:
-            yield claim.get("claimName", "")
 
 
 def pod_amounts(spec: PodSpec) -> dict[str, int]:

@@ -1,16 +1,17 @@
 """Claims, volumes, storage classes and what CSI drivers say: which volume a claim could have. Pure.
 
-Asked by the scheduler for claims that wait for their first consumer, and by the volume controller for all others.
+Asked by the scheduler for claims that wait for their first consumer, and by the volume controller for all others. The
+claims that a pod mounts are told here too, for these and for the node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kubeqos.model.objects import LabelSelectorView, NodeSelectorTerm, NodeSelectorView, ObjectMeta, View
+from kubeqos.model.objects import LabelSelectorView, NodeSelectorTerm, NodeSelectorView, ObjectMeta, PodView, View
 from kubeqos.model.quantity import Quantity
 from kubeqos.model.selectors import LabelSelector
 
@@ -203,6 +204,30 @@ class CapacityView(View, frozen=True, kw_only=True):
         """Whether a volume of this size can be made there."""
         most = self.maximum_volume_size or self.capacity
         return most is not None and most.value() >= size
+
+
+class MountedClaim(NamedTuple):
+    """A volume of a pod that stands for a claim."""
+
+    volume: str
+    claim: str
+    own: bool
+    """Whether the claim is made for this pod alone (a generic ephemeral volume)."""
+
+
+def mounted_claims(pod: PodView) -> Iterator[MountedClaim]:
+    """The volume claims of a pod, in the order of its volumes."""
+    for volume in pod.spec.volumes:
+        name = volume.get("name", "")
+        if (claim := volume.get("persistentVolumeClaim")) is not None:
+            yield MountedClaim(name, claim.get("claimName", ""), False)
+        elif volume.get("ephemeral") is not None:
+            yield MountedClaim(name, ephemeral_claim(pod.metadata.name, name), True)
+
+
+def ephemeral_claim(pod: str, volume: str) -> str:
+    """What the claim of a pod's generic ephemeral volume is called."""
+    return f"{pod}-{volume}"
 
 
 def _class_of(metadata: ObjectMeta, named: str | None) -> str:

@@ -13,7 +13,6 @@ import msgspec
 
 from kubeqos.model.objects import LabelSelectorView, ObjectMeta, PodView, View
 from kubeqos.placement.findings import VOLUMES as WAITS
-from kubeqos.placement.shape import mounted_claims
 from kubeqos.placement.storage.filters import ZONES
 from kubeqos.placement.storage.needs import FreeVolume, Topology, UnboundClaim, VolumeNeed, VolumePlan
 from kubeqos.rules.storage import (
@@ -24,6 +23,7 @@ from kubeqos.rules.storage import (
     CsiNodeView,
     VolumeView,
     free_volumes,
+    mounted_claims,
 )
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -165,7 +165,7 @@ class VolumeIndex:
         pod = self._pods.get(uid)
         if pod is None:
             return NO_VOLUMES
-        claims = tuple(f"{pod.metadata.namespace}/{name}" for name in _claim_names(pod))
+        claims = tuple(f"{pod.metadata.namespace}/{one.claim}" for one in mounted_claims(pod))
         if why := self.unreadable(CLAIMS):
             return VolumeState(None, _cannot_read("volume claims", why), claims)
         if waits := self._missing(pod) or self._not_bound(claims):
@@ -175,10 +175,11 @@ class VolumeIndex:
     def _missing(self, pod: PodView) -> str:
         """Claims that are not there, or are about to go."""
         namespace = pod.metadata.namespace
-        for name in mounted_claims(pod.spec):
-            if self._claim(f"{namespace}/{name}") is None:
+        mounted = list(mounted_claims(pod))
+        for _, name, own in mounted:
+            if not own and self._claim(f"{namespace}/{name}") is None:
                 return f'persistentvolumeclaim "{name}" not found'
-        for name, own in _named_claims(pod):
+        for _, name, own in mounted:
             claim = self._claim(f"{namespace}/{name}")
             if claim is None:
                 return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -299,19 +300,6 @@ class VolumeIndex:
 
 def _cannot_read(what: str, why: str) -> str:
     return f"this scheduler cannot read {what} ({why})"
-
-
-def _named_claims(pod: PodView) -> Iterator[tuple[str, bool]]:
-    """The claims of a pod by name, and whether each was made for it alone."""
-    for volume in pod.spec.volumes:
-        if (claim := volume.get("persistentVolumeClaim")) is not None:
-            yield claim.get("claimName", ""), False
-        elif volume.get("ephemeral") is not None:
-            yield f"{pod.metadata.name}-{volume.get('name', '')}", True
-
-
-def _claim_names(pod: PodView) -> Iterator[str]:
-    return (name for name, _ in _named_claims(pod))
 
 
 def _zones(metadata: ObjectMeta) -> Topology:

@@ -20,7 +20,7 @@ from kubeqos.apiserver.auth import (
 )
 from kubeqos.apiserver.auth.authorize import refusal
 from kubeqos.apiserver.auth.impersonate import IMPERSONATE
-from kubeqos.apiserver.auth.references import referenced
+from kubeqos.apiserver.auth.references import ephemeral_claims, referenced
 from kubeqos.apiserver.auth.tokens import Exists
 from kubeqos.apiserver.nodes.podindex import PodIndex
 from kubeqos.apiserver.registry.kinds import KINDS, kind_named
@@ -150,13 +150,16 @@ class StoredFacts:
     def _refers(self, stored: Stored, node: str, resource: str, namespace: str, name: str) -> bool:
         """Whether this is a pod of the node, and names the object."""
         by_claim = resource in ("configmaps", "resourceclaims") and b'"resourceClaims":' in stored.value
-        if not by_claim and name.encode() not in stored.value:
+        made_for_it = resource == "persistentvolumeclaims" and b'"ephemeral":' in stored.value
+        if not by_claim and not made_for_it and name.encode() not in stored.value:
             return False
         pod = decode_json(stored.value)
         if (pod.get("spec") or {}).get("nodeName") != node:
             return False
-        return name in referenced(pod, resource) or (
-            resource == "configmaps" and name in self._parameters(pod, namespace)
+        return (
+            name in referenced(pod, resource)
+            or (resource == "configmaps" and name in self._parameters(pod, namespace))
+            or (made_for_it and name in ephemeral_claims(pod))
         )
 
     def _parameters(self, pod: JsonObject, namespace: str) -> set[str]:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from kubeqos.codec import JsonObject
+from kubeqos.rules.storage import ephemeral_claim
 
 _CLAIM_FIELDS = {"resourceclaims": "resourceClaimName", "resourceclaimtemplates": "resourceClaimTemplateName"}
+
+
+def ephemeral_claims(pod: JsonObject) -> set[str]:
+    """The volume claims that are made for the pod alone: named after it, and nowhere in it."""
+    volumes = (pod.get("spec") or {}).get("volumes") or ()
+    return {ephemeral_claim(pod["metadata"]["name"], one["name"]) for one in volumes if one.get("ephemeral")}
 
 
 def _from_template(claim: JsonObject) -> bool:

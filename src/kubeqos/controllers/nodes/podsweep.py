@@ -17,7 +17,9 @@ from kubeqos.controllers.actions import Action, change, deletion
 from kubeqos.controllers.cache import Meta, meta_of
 from kubeqos.controllers.controller import Controller, split
 from kubeqos.controllers.podstate import condition, is_going, is_terminal
+from kubeqos.model.objects import PodView
 from kubeqos.model.timestamps import timestamp
+from kubeqos.rules.storage import mounted_claims
 
 PROTECTION = "kubernetes.io/pvc-protection"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -158,10 +160,8 @@ def _out_of_service(node: JsonObject) -> bool:
 
 
 def claims_of(pod: JsonObject) -> set[str]:
-    volumes = (pod.get("spec") or {}).get("volumes") or ()
-    return {
-        volume["persistentVolumeClaim"].get("claimName", "") for volume in volumes if "persistentVolumeClaim" in volume
-    }
+    """The volume claims that a pod uses, by name; also those that are made for it alone."""
+    return {one.claim for one in mounted_claims(PodView.of(pod))}
 
 
 def uses(pod: JsonObject, claim: str) -> bool:
@@ -179,6 +179,10 @@ def released(claim: JsonObject, pods: Iterable[JsonObject]) -> list[Action]:
     return [change(PERSISTENT_VOLUME_CLAIMS, claim, patch, "no pod uses it")]
 
 
+def _mounts_claims(raw: bytes) -> bool:
+    return b'"persistentVolumeClaim"' in raw or b'"ephemeral"' in raw
+
+
 class ClaimProtection(Controller):
     """Lets a volume claim go when the last pod that uses it has."""
 
@@ -194,7 +198,7 @@ class ClaimProtection(Controller):
 
     def _pod_changed(self, seen: Change) -> Iterable[str]:
         raw = seen.old if seen.new is None else seen.new
-        if raw is None or b'"persistentVolumeClaim"' not in raw or (seen.new is not None and not brief(raw).ended):
+        if raw is None or not _mounts_claims(raw) or (seen.new is not None and not brief(raw).ended):
             return
         pod = seen.object()
         for claim in claims_of(pod):

@@ -171,6 +171,7 @@ def context_of(settings: NodeSettings, runtime: Runtime, machine: Machine) -> Co
         hugepage_sizes=_simulated_pages(machine) if simulated else hugepage_sizes(mount),
         kills_as_a_whole=not settings.single_process_oom_kill,
         has_swap=not simulated and counts_swap(mount),
+        host_files=not simulated,
         host_ip=settings.addresses[0] if settings.addresses else "",
         node_name=settings.node_name,
     )

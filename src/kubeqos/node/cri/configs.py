@@ -54,6 +54,8 @@ class Context:
     """Whether the kernel counts swap by cgroup, so that it can be refused."""
     folders: bool = True
     """Whether logs and volumes have folders; a fleet of simulated nodes does without."""
+    host_files: bool = True
+    """Whether paths of the host are really mounted; a simulated runtime mounts none, so none is looked at or made."""
 
 
 class ConfigurationProblem(InputError):
@@ -427,14 +429,17 @@ def termination_log(pod: AdmittedPod, container: str, attempt: int, context: Con
     return context.state_dir / "pods" / pod.uid / "containers" / container / str(attempt)
 
 
+_CLAIM = "persistentVolumeClaim"
 VOLUME_FOLDERS: Mapping[str, str] = {
     "emptyDir": "kubernetes.io~empty-dir",
     "configMap": "kubernetes.io~configmap",
     "secret": "kubernetes.io~secret",
     "downwardAPI": "kubernetes.io~downward-api",
     "projected": "kubernetes.io~projected",
+    _CLAIM: "kubernetes.io~claim",
+    "ephemeral": "kubernetes.io~claim",
 }
-"""Volumes that live in the agent's own folder; `node.runtime.volumes` fills them."""
+"""Volumes that live in the agent's own folder; `node.runtime.volumes` fills them, or has a link there for claims."""
 
 
 def volume_paths(pod: AdmittedPod, context: Context) -> dict[str, Path]:
@@ -452,11 +457,12 @@ def volume_paths(pod: AdmittedPod, context: Context) -> dict[str, Path]:
 
 def _mounts(pod: AdmittedPod, raw: Raw, context: Context) -> Iterator[cri.Mount]:
     paths = volume_paths(pod, context)
+    claims = {one["name"]: one[_CLAIM] for one in pod.view.spec.volumes if _CLAIM in one}
     for mount in raw.get("volumeMounts") or ():
         path = paths.get(mount.get("name", ""))
         if path is not None:
             host = path / mount["subPath"] if mount.get("subPath") else path
-            readonly = mount.get("readOnly", False)
+            readonly = bool(mount.get("readOnly") or claims.get(mount["name"], {}).get("readOnly"))
             yield cri.Mount(container_path=mount["mountPath"], host_path=str(host), readonly=readonly)
 
 

@@ -46,7 +46,7 @@ from kubeqos.node.pod.machine import Core
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, Stage
 from kubeqos.node.pod.record import PROBES, PodRecord
 from kubeqos.node.pod.resize import SANDBOX
-from kubeqos.node.runtime import volumes
+from kubeqos.node.runtime import claimed, volumes
 from kubeqos.node.runtime.contract import KeepsCgroups, Reserves, UpdatesContainers
 from kubeqos.node.runtime.prober import Prober
 from kubeqos.node.runtime.tokens import Tokens
@@ -189,7 +189,9 @@ class Executor:
         context, admitted = self._context(), pod.admitted
         if context.folders and pod.view.spec.volumes:
             try:
-                volumes.write_all(admitted, context, await self._files(admitted, volumes.needs(admitted)))
+                files = await self._files(admitted, volumes.needs(admitted))
+                places = await claimed.places(admitted, self._api, context.node_name)
+                volumes.write_all(admitted, context, files, places)
             except volumes.MountProblem as problem:
                 raise StartError("FailedMount", problem.what) from problem
         await self.keep_cgroups()

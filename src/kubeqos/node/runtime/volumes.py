@@ -1,6 +1,7 @@
 """Volumes that a node can make by itself: emptyDir, hostPath, configMap, secret, downwardAPI, and projections.
 
-A projection may also hold tokens of the pod's service account (`tokens`).
+A projection may also hold tokens of the pod's service account (`tokens`). A volume that stands for a claim is a link to
+the place that `claimed` found for it.
 
 `content` decides what stands in a volume (pure); `write_all` puts it on disk. A volume of another kind keeps its pod
 from starting, with an event that says so, as a volume that cannot be mounted does in Kubernetes.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,37 @@ Lookup = Mapping[tuple[str, str], Mapping[str, bytes]]
 """(ConfigMap or Secret, name) → its files; for a token, (TOKEN, what is wished for) → the one file "token"."""
 TOKEN = "Token"
 TOKEN_SECONDS = 3600
+_ELSEWHERE = ("emptyDir", "hostPath", "persistentVolumeClaim", "ephemeral")
+"""Volumes that nothing is written into."""
+_IS_ONE: Mapping[str, tuple[Callable[[Path], bool], str]] = {
+    "Directory": (Path.is_dir, "a directory"),
+    "File": (Path.is_file, "a file"),
+    "Socket": (Path.is_socket, "a socket file"),
+    "CharDevice": (Path.is_char_device, "a character device"),
+    "BlockDevice": (Path.is_block_device, "a block device"),
+}
 
 
 class MountProblem(InputError):
     """A volume that cannot be provided: FailedMount."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlace:
+    """A path of the host, and what has to be there (`hostPath.type`; empty: anything)."""
+
+    path: Path
+    type: str = ""
+
+    def prepare(self) -> None:
+        """Make what may be made, and refuse what is something else, as a kubelet does."""
+        if self.type == "DirectoryOrCreate" and not self.path.exists():
+            self.path.mkdir(parents=True, mode=0o755)
+        elif self.type == "FileOrCreate" and not self.path.exists():
+            self.path.touch(mode=0o644)
+        is_one, what = _IS_ONE.get(self.type.removesuffix("OrCreate"), (None, ""))
+        if is_one is not None and not is_one(self.path):
+            raise MountProblem(f"hostPath type check failed: {self.path} is not {what}")
 
 
 def check(pod: AdmittedPod, context: Context) -> None:
@@ -43,22 +72,47 @@ def needs(pod: AdmittedPod) -> set[tuple[str, str]]:
     return {found for volume in pod.view.spec.volumes for source in _sources(volume) for found in _needed(source)}
 
 
-def write_all(pod: AdmittedPod, context: Context, lookup: Lookup) -> None:
-    """Make every volume of the pod; hostPath is left as it is."""
+def write_all(pod: AdmittedPod, context: Context, lookup: Lookup, claimed: Mapping[str, HostPlace] = {}) -> None:
+    """Make every volume of the pod; `claimed` are the places of those that stand for claims."""
     check(pod, context)
     paths = volume_paths(pod, context)
     filled = {volume["name"]: content(pod, volume, context, lookup) for volume in pod.view.spec.volumes}
     for volume in pod.view.spec.volumes:
+        name = volume["name"]
         if "emptyDir" in volume:
-            paths[volume["name"]].mkdir(parents=True, exist_ok=True)
-        elif "hostPath" not in volume:
-            write_volume(paths[volume["name"]], filled[volume["name"]])
+            paths[name].mkdir(parents=True, exist_ok=True)
+        elif "hostPath" in volume:
+            _prepare(HostPlace(paths[name], volume["hostPath"].get("type") or ""), volume, context)
+        elif name in claimed:
+            _prepare(claimed[name], volume, context)
+            _link(paths[name], claimed[name].path)
+        else:
+            write_volume(paths[name], filled[name])
+
+
+def _prepare(place: HostPlace, volume: Raw, context: Context) -> None:
+    try:
+        if context.host_files:
+            place.prepare()
+    except OSError as error:
+        raise MountProblem(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}') from error
+    except MountProblem as problem:
+        raise MountProblem(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {problem.what}') from problem
+
+
+def _link(path: Path, target: Path) -> None:
+    """Let a path lead to a place on the host; the runtime follows it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(target)
+    fresh.replace(path)
 
 
 def content(pod: AdmittedPod, volume: Raw, context: Context, lookup: Lookup) -> dict[str, bytes]:
     """The files of a filled volume."""
     files: dict[str, bytes] = {}
-    if "emptyDir" in volume or "hostPath" in volume:
+    if any(kind in volume for kind in _ELSEWHERE):
         return files
     for source in _sources(volume):
         makers = [(kind, make) for kind, make in _MAKERS.items() if source.get(kind) is not None]

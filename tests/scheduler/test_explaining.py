@@ -18,12 +18,20 @@ def test_the_best_three_are_told_with_their_parts() -> None:
     assert bind.because.endswith("; next b {0}, c {0}".format(bind.best[0].points))
 
 
-def test_in_a_burst_there_is_no_table() -> None:
+def test_the_first_of_a_burst_are_told_the_table_and_then_some_in_each_second() -> None:
     story = Story()
-    story.core.node_changed(node("a"), "a", 0)
-    story.see(*(pod(f"p{number}") for number in range(80)))
-    first = story.decide()[0]
-    assert isinstance(first, Bind) and first.best == () and first.because
+    for number in range(150):
+        story.core.node_changed(node(f"n{number}"), f"n{number}", 0)
+
+    def told(turn: str) -> list[bool]:
+        story.see(*(pod(f"{turn}-{number}", cpu="1m") for number in range(600)))
+        binds = [one for one in story.core.step(story.now, 600) if isinstance(one, Bind)]
+        assert len(binds) == 600 and all(one.because for one in binds)
+        return [bool(one.best) for one in binds]
+
+    assert told("a") == [True] * 512 + [False] * 88
+    story.now += 2
+    assert told("b") == [True] * 100 + [False] * 500
 
 
 def test_reasons_name_nodes_and_the_nearest_miss_is_a_number() -> None:

@@ -207,6 +207,7 @@ class TransportApi:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
+        self._together = transport if isinstance(transport, SendsTogether) else None  # asked once: it takes a while
 
     async def close(self) -> None:
         await self.transport.close()
@@ -250,8 +251,8 @@ class TransportApi:
     async def submit(self, resource: Resource, objects: Sequence[Submission]) -> Sequence[Refused]:
         """Many at once, without reading the answers, unless they are refusals."""
         calls = [_creation(resource, one.body, one.namespace, one.name, one.subresource) for one in objects]
-        if isinstance(self.transport, SendsTogether):
-            answers = await self.transport.send_all(calls)
+        if self._together is not None:
+            answers = await self._together.send_all(calls)
         else:
             answers = await asyncio.gather(*map(self._sent, calls))
         return [_refused(answer) for answer in answers]

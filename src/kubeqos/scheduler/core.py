@@ -25,6 +25,7 @@ from kubeqos.placement.preempt import DisruptionBudget, NoPreemption, Preemption
 from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
 from kubeqos.placement.shape import Shape, class_needs, pod_amounts
 from kubeqos.placement.storage.filters import volume_plan
+from kubeqos.ratelimit import RateLimit
 from kubeqos.rules.qos.allocated import held_spec
 from kubeqos.scheduler import storage
 from kubeqos.scheduler.claims import ClaimIndex
@@ -49,8 +50,7 @@ from kubeqos.scheduler.spreading import DefaultSpreading
 from kubeqos.scheduler.storage import VolumeIndex, VolumeState
 from kubeqos.scheduler.stories import Stories
 
-_BURST = 64
-"""With more pods than this waiting, each is told the points of its node alone: the rest costs a third of a decision."""
+_COMPARED_PER_SECOND, _COMPARED_AT_ONCE = 50.0, 512  # are told the next nodes too: that costs a third of a decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class Scheduler:
         """Pods whose binding is on its way: until the API shows it, or refuses it, nobody knows what became of it."""
         self._told: dict[str, tuple[str, str]] = {}
         self._explained: tuple[Unplaced, Waiting] | None = None
+        self._compared = RateLimit(_COMPARED_PER_SECOND, _COMPARED_AT_ONCE)
         self._stories = Stories()
 
     @property
@@ -213,7 +214,7 @@ class Scheduler:
         if isinstance(answer, Placed) and volumes.need is not None and volumes.need.unbound:
             yield from self._bind_volumes(pod, key, answer.node, volumes, now)
         elif isinstance(answer, Placed):
-            best = () if answer.settled or len(self.queue) > _BURST else placer.best(shape, answer)
+            best = placer.best(shape, answer) if not answer.settled and self._compared.allows(now) else ()
             because = told(answer, best) if best else answer.brief
             self._nominees.pop(pod.uid, None)
             self.cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape, started=now))

@@ -163,8 +163,12 @@ class Feed:
         before, self.announced = self.announced, self.revision
         if pause := WAKING.pause(self._waiters):
             self._next_wake = asyncio.get_running_loop().time() + pause
+        folders: dict[str, list[Event]] = {}
+        for event in events:  # few folders, and many prefixes that nothing happened to
+            folders.setdefault(event.key[: event.key.rfind("/") + 1], []).append(event)
         for prefix, waiting in self._waiting.items():
-            found = [event for event in events if event.key.startswith(prefix)]
+            near = [each for each in folders if each.startswith(prefix) or prefix.startswith(each)]
+            found = [event for each in near for event in folders[each] if event.key.startswith(prefix)]
             if found:
                 for waiter in waiting.concerned(found):
                     waiter.wake(before)

@@ -17,7 +17,6 @@ from kubeqos.node.server.podresources import (
     MemoryBlock,
     NodeHolding,
     PodResourcesServicer,
-    RateLimit,
     serving,
     topology_aware,
 )
@@ -26,6 +25,7 @@ from kubeqos.node.server.proto.podresources_pb2_grpc import PodResourcesListerSt
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.plugins.sockets import dial
 from kubeqos.qrm.proto import resourceplugin_pb2 as qrm
+from kubeqos.ratelimit import RateLimit
 from tests.node.pods import container, pod
 
 
@@ -126,7 +126,7 @@ async def test_too_many_calls_are_refused(ledger: Ledger, tmp_path: Path) -> Non
         await stub.List(pb.ListPodResourcesRequest())
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(ledger, tmp_path, twice, RateLimit(burst=1))
+        await ask(ledger, tmp_path, twice, RateLimit(1.0, burst=1))
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 

@@ -25,6 +25,7 @@ from kubeqos.errors import KubeqosError
 from kubeqos.logs import logger
 from kubeqos.model.decisions import REFUSED, Entry, PodDecisions, PodRef
 from kubeqos.model.timestamps import timestamp
+from kubeqos.ratelimit import RateLimit
 from kubeqos.rules import recorded
 from kubeqos.rules.requests import Operation, Request, RequestRefused
 from kubeqos.store import Event, Store
@@ -34,8 +35,10 @@ LOOK_SECONDS = 0.5
 SWEEP_SECONDS = 60.0
 MOST_GATHERED = 4096
 """Entries between two looks; more are lost."""
-MOST_ADMISSIONS = 200
-"""Pods between two looks whose admission is worked out again to be told."""
+ADMISSIONS_PER_SECOND, ADMISSIONS_AT_ONCE = 50.0, 512
+"""Pods whose admission is worked out again to be told."""
+MOST_HELD = 200
+"""Refusals and evictions between two looks; more are lost."""
 _POD, _QUOTA, _NODE = kind_named("Pod"), kind_named("ResourceQuota"), kind_named("Node")
 _DISRUPTED, _BOUND, _GENERATION = b'"DisruptionTarget"', b'"nodeName":"', b'"generation":'
 log = logger("kubeqos.apiserver")
@@ -76,6 +79,7 @@ class DecisionKeeper:
         self._journal: Journal | None = None
         self._evicted: dict[str, tuple[str, str]] = {}
         """Pods whose eviction is about to be seen: who asked for it, and by which budget."""
+        self._admissions = RateLimit(ADMISSIONS_PER_SECOND, ADMISSIONS_AT_ONCE)
         self.lost = 0
         chain.on_refused = self._refused
 
@@ -176,25 +180,23 @@ class DecisionKeeper:
         refusals, self._refusals = self._refusals, []
         for each in refusals:
             self._tell_refused(*each)
-        told = 0
         for event in self._watch.ready():
             if event.type == "DELETED":
                 self._departed(event)
-            elif event.type == "ADDED" and told < MOST_ADMISSIONS:
-                told += self._admitted(event)
+            elif event.type == "ADDED":
+                self._admitted(event)
             elif event.type == "MODIFIED" and event.previous is not None:
                 self._changed(event.previous, event.value)
 
-    def _admitted(self, event: Event) -> bool:
+    def _admitted(self, event: Event) -> None:
         namespace = event.key.removeprefix(_POD.prefix).partition("/")[0]
         quotas = [one for one in self._chain.ledger.quotas(namespace) if self._was_there(namespace, one.name, event)]
-        if not recorded.is_worth_telling(event.value, quotas):
-            return False
+        if not recorded.is_worth_telling(event.value, quotas) or not self._admissions.allows(self._clock()):
+            return
         pod = decode_json(event.value)
         at = pod["metadata"].get("creationTimestamp") or timestamp(self._clock())
         told = recorded.admission(pod, quotas, self._chain.container_level, at)
         self._gather(Entry(_reference(pod), told))
-        return True
 
     def _changed(self, before: bytes, after: bytes) -> None:
         """A pod was changed. Looked at as bytes first: nearly always it is a status that decides nothing."""
@@ -220,7 +222,7 @@ class DecisionKeeper:
 
     def evicted(self, uid: str, user: str, budget: str) -> None:
         """Somebody asked for the eviction of a pod, and a budget allowed it; its change comes next."""
-        if len(self._evicted) < MOST_ADMISSIONS:
+        if len(self._evicted) < MOST_HELD:
             self._evicted[uid] = user, budget
 
     def _was_there(self, namespace: str, quota: str, event: Event) -> bool:
@@ -241,7 +243,7 @@ class DecisionKeeper:
         """A pod was asked for and not taken: who asked is answered first."""
         if request.qualified != "pods" or request.subresource or request.operation is not Operation.CREATE:
             return
-        if len(self._refusals) < MOST_ADMISSIONS:
+        if len(self._refusals) < MOST_HELD:
             self._refusals.append((request, refused))
         else:
             self.lost += 1

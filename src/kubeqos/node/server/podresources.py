@@ -24,6 +24,7 @@ from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.node.server.proto import podresources_pb2 as pb
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind
 from kubeqos.plugins.sockets import listening, services
+from kubeqos.ratelimit import RateLimit
 
 SERVICE = "v1.PodResourcesLister"
 RATE_PER_SECOND, BURST = 100.0, 10
@@ -160,28 +161,6 @@ def plain(answer: Message) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class RateLimit:
-    """A bucket of `burst` calls that fills at `per_second`."""
-
-    per_second: float = RATE_PER_SECOND
-    burst: int = BURST
-    _left: float = field(default=0.0, init=False)
-    _at: float | None = field(default=None, init=False)
-
-    def allows(self, now: float) -> bool:
-        """Whether a call at `now` may go on; it then counts."""
-        if self._at is None:
-            self._left = float(self.burst)
-        else:
-            self._left = min(float(self.burst), self._left + (now - self._at) * self.per_second)
-        self._at = now
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
-
-
-@dataclass(slots=True)
 class Counts:
     """What metrics read: calls by method and by how they ended."""
 
@@ -196,7 +175,7 @@ class PodResourcesServicer:
         self.counts = Counts()
         self._holdings = holdings
         self._now = now
-        self._limit = limit or RateLimit()
+        self._limit = limit or RateLimit(RATE_PER_SECOND, BURST)
 
     async def List(self, _request: pb.ListPodResourcesRequest, context: Any) -> pb.ListPodResourcesResponse:
         await self._enter("List", context)

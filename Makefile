@@ -13,6 +13,8 @@ WORKERS ?= $(shell echo $$(( $$(nproc) * 2 )))
 QUICK_FILES := $(shell [ -w /dev/shm ] && [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 2097152 ] && echo TMPDIR=/dev/shm)
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 CAMPAIGNS := slow or containerd
+# Byte code is kept, whatever the caller's habit: tests start hundreds of processes, and each would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 ROUNDS ?= 3
 SEED   ?=
 SEEDS  ?= 0-19

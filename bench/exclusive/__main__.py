@@ -10,9 +10,11 @@ import sys
 import time
 from typing import Any
 
-from bench.exclusive.house import MACHINES, running_house
+from tests.cri.containerd import missing
+
+from bench.exclusive.house import REAL, SIMULATED, running_house
 from bench.exclusive.trouble import Troublemaker
-from bench.exclusive.users import KINDS, Users, prepare
+from bench.exclusive.users import KINDS, REAL_KINDS, Users, prepare
 from bench.machine import describe
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import NODES
@@ -30,6 +32,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--pods", type=int, default=1_000_000, help="end earlier, after so many pod starts")
     parser.add_argument("--starts", type=int, default=2_000, help="how many pods are to start in ten minutes")
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--simulated", action="store_true", help="no nodes on containerd")
     parser.add_argument("--quiet", action="store_true", help="no trouble, only pods")
     options = parser.parse_args(arguments)
     print(f"{describe()}\nseed {options.seed}: again with --seed {options.seed}", flush=True)
@@ -37,20 +40,24 @@ def main(arguments: list[str]) -> int:
 
 
 async def day(options: argparse.Namespace) -> int:
-    async with running_house() as house:
+    why = "--simulated was asked for" if options.simulated else missing()
+    nodes = SIMULATED if why else {**SIMULATED, **REAL}
+    print(f"no nodes on containerd: {why}" if why else f"on containerd and its kernel: {', '.join(REAL)}", flush=True)
+    kinds = [*VISITORS * KINDS, *(() if why else REAL_KINDS)]
+    async with running_house(nodes) as house:
         api = HttpApi.from_kubeconfig(house.kubeconfig)
-        await nodes_ready(api)
+        await nodes_ready(api, len(nodes))
         await prepare(api)
         watcher = await asyncio.create_subprocess_exec(*house.watcher(), stdout=asyncio.subprocess.PIPE)
         wanted = round(options.starts * options.minutes / 10)
-        users = Users(api, options.seed, options.pods, time.monotonic() + options.minutes * 60, wanted)
+        users = Users(api, kinds, options.seed, options.pods, time.monotonic() + options.minutes * 60, wanted)
         informing = asyncio.create_task(users.pods.run())
         reporting = asyncio.create_task(reported(users))
         try:
             await users.pods.synced.wait()
             trouble = Troublemaker(house, users.tally, options.seed)
             async with asyncio.TaskGroup() as busy:
-                visitors = [busy.create_task(users.visitor(number)) for number in range(VISITORS * len(KINDS))]
+                visitors = [busy.create_task(users.visitor(number)) for number in range(len(kinds))]
                 trouble_task = None if options.quiet else busy.create_task(trouble.run(users.ends))
                 await asyncio.wait(visitors)
                 if trouble_task is not None:
@@ -64,13 +71,13 @@ async def day(options: argparse.Namespace) -> int:
         return verdict(users, json.loads(said))
 
 
-async def nodes_ready(api: HttpApi) -> None:
+async def nodes_ready(api: HttpApi, count: int) -> None:
     """Wait until every node says that it is ready."""
     async with asyncio.timeout(STARTING_SECONDS):
         while True:
             nodes = [decode_json(raw) for raw in (await api.list(NODES)).items]
             conditions = [one for node in nodes for one in node.get("status", {}).get("conditions", ())]
-            if sum(one["type"] == "Ready" and one["status"] == "True" for one in conditions) == len(MACHINES):
+            if sum(one["type"] == "Ready" and one["status"] == "True" for one in conditions) == count:
                 return
             await asyncio.sleep(0.2)
 
@@ -92,10 +99,10 @@ def verdict(users: Users, nodes: dict[str, dict[str, Any]]) -> int:
         print(f"  {users.starts:,} were to start: this machine was too busy or too slow for that")
     print("  " + ", ".join(f"{reason} {count}" for reason, count in sorted(tally.refused.items())))
     print("  " + ", ".join(f"{what} {count}" for what, count in sorted(tally.troubles.items())))
-    print(f"\n{'node':8}{'samples':>9}{'per second':>12}{'containers':>12}{'owners':>8}{'at once':>9}{'moves':>8}")
+    print(f"\n{'node':10}{'samples':>9}{'per second':>12}{'containers':>12}{'owners':>8}{'at once':>9}{'moves':>8}")
     for name, one in nodes.items():
         print(
-            f"{name:8}{one['samples']:>9,}{one['perSecond']:>12}{one['containers']:>12,}{one['owners']:>8,}"
+            f"{name:10}{one['samples']:>9,}{one['perSecond']:>12}{one['containers']:>12,}{one['owners']:>8,}"
             f"{one['mostAtOnce']:>9}{one['cpusetChanges']:>8,}"
         )
     checks = {

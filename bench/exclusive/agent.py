@@ -1,4 +1,4 @@
-"""`kubeqos node` for a simulated machine whose runtime is a process of its own, so that containers outlive the agent.
+"""`kubeqos node` for a machine, simulated or this one, whose runtime is a process of its own: containers outlive it.
 
     python -m bench.exclusive.agent KUBECONFIG MACHINE ENDPOINT FLAG=VALUE…
 
@@ -24,7 +24,7 @@ async def run(kubeconfig: str, machine: str, endpoint: str, *words: str) -> None
     flags = dict(word.split("=", 1) for word in words)
     config = load(None, flags | {"container-runtime-endpoint": endpoint})
     hosting = Hosting(api=HttpApi.from_kubeconfig(Path(kubeconfig)))
-    parts = node_parts(config, CriClient(endpoint), load_machine(machine), hosting)
+    parts = node_parts(config, CriClient(endpoint), load_machine(machine or None), hosting)
     async with running_node(parts) as (agent, _):
         await agent.run()
 

@@ -1,7 +1,7 @@
 """The processes of the day: one control plane, and for each node a runtime, an agent, and its plugins or driver.
 
 Every process can be killed and started again, and its files removed meanwhile; the runtimes alone live all day, as
-containers do.
+containers do. Where containerd can run, two nodes are this machine itself.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.cri.containerd import CGROUPS, Containerd, running_containerd
+from tests.shared import cgroups
 
 from bench.soak.cluster import kubeqos, stop
 from kubeqos.cluster.clusterfile import API_VERSION, KIND
@@ -36,17 +39,62 @@ roles:
   storage: {dedicated: true, numa: bind}
 advisor: {policy: fixed}
 """
-MACHINES: Mapping[str, str] = {"qrm": "kep80", "cci": "kep80", "static": "laptop8"}
+SMALL_CPU_CONFIG = """
+pools:
+  online: {size: 1}
+roles:
+  web: {pool: online}
+  pinned: {dedicated: true}
+advisor: {policy: fixed}
+"""
+"""For two CPUs: a pod that owns one comes when the pool is empty, and keeps it so."""
+HERE = ""
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """One node: who gives CPUs away there, on which machine, and how the agent is told."""
+
+    profile: str
+    machine: str
+    """A simulated one by its name; `HERE` is the machine that this runs on, with containerd and its kernel."""
+    flags: Mapping[str, str]
+    plugins: Sequence[str] = ()
+    cpu_config: str = CPU_CONFIG
+    pools: Mapping[str, range] = field(default_factory=dict)
+    """Sizes that pools are given, at random."""
+
+    def words(self) -> tuple[str, ...]:
+        return ("--machine", self.machine) if self.machine else ()
+
+
+SIMULATED: Mapping[str, NodeKind] = {
+    "qrm": NodeKind(
+        "qrm",
+        "kep80",
+        {"profile": "qrm", "qos-resource-plugins": "cpu,memory"},
+        ("cpu", "memory"),
+        pools={"online": range(8, 25, 2), "offline": range(4, 13, 2)},
+    ),
+    "cci": NodeKind("cci", "kep80", {"profile": "cci", "reserved-cpus": "0-1"}),
+    "static": NodeKind("static", "laptop8", {"cpu-manager-policy": "static", "reserved-cpus": "0"}),
+}
+REAL: Mapping[str, NodeKind] = {
+    "real-qrm": NodeKind(
+        "qrm",
+        HERE,
+        {"profile": "qrm", "qos-resource-plugins": "cpu"},
+        ("cpu",),
+        SMALL_CPU_CONFIG,
+        {"online": range(2)},
+    ),
+    "real-cci": NodeKind("cci", HERE, {"profile": "cci"}),
+}
+"""The same on containerd: what counts there is the cpuset in /sys/fs/cgroup."""
 COMMON_FLAGS: Mapping[str, str] = {
-    "cgroups-per-qos": "false",  # simulated containers have none
+    "cgroups-per-qos": "false",  # simulated containers have none, and the others' parents are containerd's to make
     "housekeeping-interval": "1h",  # and the pressure of this machine is not theirs
 }
-FLAGS: Mapping[str, Mapping[str, str]] = {
-    "qrm": {"profile": "qrm", "qos-resource-plugins": "cpu,memory"},
-    "cci": {"profile": "cci", "reserved-cpus": "0-1"},
-    "static": {"cpu-manager-policy": "static", "reserved-cpus": "0"},
-}
-"""What each agent is told."""
 PATIENCE_SECONDS = 60.0
 
 
@@ -96,101 +144,111 @@ class House:
 
     folder: Path
     kubeconfig: Path
+    nodes: dict[str, NodeKind] = field(default_factory=dict)
+    runtimes: dict[str, Containerd] = field(default_factory=dict)
+    """Those of real nodes."""
     parts: dict[str, Part] = field(default_factory=dict)
 
     def home(self, node: str) -> Path:
         return self.folder / node
 
     def runtime_socket(self, node: str) -> Path:
-        return self.home(node) / "cri.sock"
+        known = self.runtimes.get(node)
+        return known.socket if known else self.home(node) / "cri.sock"
 
-    @property
-    def script(self) -> Path:
-        """What the driver is to do wrong."""
-        return self.home("cci") / "script.json"
+    def script(self, node: str) -> Path:
+        """What the driver of a node is to do wrong."""
+        return self.home(node) / "script.json"
 
-    @property
-    def lie(self) -> Path:
-        """What the CPU plugin is to say wrong."""
-        return self.home("qrm") / "lie"
+    def lie(self, node: str) -> Path:
+        """What the CPU plugin of a node is to say wrong."""
+        return self.home(node) / "lie"
 
-    @property
-    def cpu_socket(self) -> Path:
-        return self.home("qrm") / "s" / "plugins_registry" / "cpu.sock"
+    def cpu_socket(self, node: str) -> Path:
+        return self.home(node) / "s" / "plugins_registry" / "cpu.sock"
+
+    def of_profile(self, profile: str) -> list[str]:
+        return [name for name, kind in self.nodes.items() if kind.profile == profile]
 
     def watcher(self) -> list[str]:
-        """How a stranger is told where to look: sockets, and which threads are of one core."""
+        """How a stranger is told where to look: sockets, cgroups, and which threads are of one core."""
         words = [sys.executable, "-I", "-S", str(ROOT / "tools" / "cpuwatch.py")]
-        for node, machine in MACHINES.items():
-            words += ["--node", f"{node}={self.runtime_socket(node)}"]
-            cores = load_machine(machine).cores
-            words += ["--cores", f"{node}=" + ";".join(str(core) for core in cores.values())]
+        for name, kind in self.nodes.items():
+            where = f",{CGROUPS}" if kind.machine == HERE else ""
+            words += ["--node", f"{name}={self.runtime_socket(name)}{where}"]
+            cores = ";".join(map(str, load_machine(kind.machine).cores.values())) if kind.machine else "this"
+            words += ["--cores", f"{name}={cores}"]
         return words
 
 
-def parts_of(house: House) -> list[Part]:
-    """Runtimes, agents, plugins and the driver, in the order in which they start."""
-    found = []
-    for node, machine in MACHINES.items():
-        home = house.home(node)
-        state, registry = home / "s", home / "s" / "plugins_registry"
-        registry.mkdir(parents=True)
-        (home / "cpu.yaml").write_text(CPU_CONFIG)
+def parts_of(house: House, node: str) -> list[Part]:
+    """Runtime, agent, plugins and driver of a node, in the order in which they start."""
+    kind, home = house.nodes[node], house.home(node)
+    state, registry = home / "s", home / "s" / "plugins_registry"
+    registry.mkdir(parents=True)
+    (home / "cpu.yaml").write_text(kind.cpu_config)
 
-        def part(name: str, *words: str, home: Path = home, memory: tuple[Path, ...] = ()) -> Part:
-            return Part(name, list(words), home / f"{name}.log", list(memory))
+    def part(name: str, *words: str, memory: tuple[Path, ...] = ()) -> Part:
+        return Part(f"{node}-{name}", list(words), home / f"{name}.log", list(memory))
 
-        socket = f"unix://{house.runtime_socket(node)}"
-        found.append(part(f"{node}-runtime", "kubeqos.cli.main", "runtime", "--machine", machine, "--listen", socket))
-        flags = [f"{flag}={value}" for flag, value in {**COMMON_FLAGS, **FLAGS[node]}.items()]
-        flags += [f"node-name={node}", f"state-dir={state}", f"pod-logs-dir={home / 'logs'}"]
-        agent = ["bench.exclusive.agent", str(house.kubeconfig), machine, socket, *flags]
-        found.append(part(f"{node}-agent", *agent, memory=(state,)))
-        common = ("--machine", machine, "--registry", str(registry))
-        if node == "qrm":
-            lying = ("bench.exclusive.lying", machine, str(home / "cpu.yaml"), str(registry), str(house.lie))
-            kept = home / "cpu.state"
-            found.append(part("cpu-plugin", *lying, str(kept), memory=(kept,)))
-            kept = home / "memory.state"
-            found.append(
-                part(
-                    "memory-plugin",
-                    *("kubeqos.cli.main", "plugin", "memory"),
-                    *common,
-                    "--state",
-                    str(kept),
-                    memory=(kept,),
-                )
-            )
-        if node == "cci":
-            words = ("kubeqos.cli.main", "driver", "test", "--script", str(house.script), "--name", DRIVER)
-            found.append(part("driver", *words, *common))
+    socket = f"unix://{house.runtime_socket(node)}"
+    flags = {**COMMON_FLAGS, **kind.flags, "node-name": node, "state-dir": state, "pod-logs-dir": home / "logs"}
+    if node in house.runtimes:
+        flags["cgroup-root"] = house.runtimes[node].cgroup_parent
+    told = [f"{flag}={value}" for flag, value in flags.items()]
+    agent = part("agent", "bench.exclusive.agent", str(house.kubeconfig), kind.machine, socket, *told, memory=(state,))
+    simulated = part("runtime", "kubeqos.cli.main", "runtime", *kind.words(), "--listen", socket)
+    found = [agent] if node in house.runtimes else [simulated, agent]
+    common = (*kind.words(), "--registry", str(registry))
+    for plugin in kind.plugins:
+        kept = home / f"{plugin}.state"
+        lying = ("bench.exclusive.lying", kind.machine, str(home / "cpu.yaml"), str(registry), str(house.lie(node)))
+        honest = ("kubeqos.cli.main", "plugin", plugin, *common, "--state")
+        found.append(part(plugin, *(lying if plugin == "cpu" else honest), str(kept), memory=(kept,)))
+    if kind.profile == "cci":
+        driver = ("kubeqos.cli.main", "driver", "test", "--script", str(house.script(node)), "--name", DRIVER)
+        found.append(part("driver", *driver, *common))
     return found
 
 
+@contextlib.contextmanager
+def real_runtime() -> Iterator[Containerd]:
+    """A containerd of the day's own; whatever groups it made for pods go with it."""
+    with running_containerd(Path(tempfile.mkdtemp(prefix="kqx-"))) as runtime:
+        try:
+            yield runtime
+        finally:
+            runtime.remove_pods()
+            cgroups.remove(f"{runtime.cgroup_parent}/kubepods")
+
+
 @contextlib.asynccontextmanager
-async def running_house() -> AsyncIterator[House]:
+async def running_house(nodes: Mapping[str, NodeKind]) -> AsyncIterator[House]:
     """Everything, for the duration of a block; then nothing of it."""
     folder = Path(tempfile.mkdtemp(prefix="kqx-"))
     data_dir, config = folder / "up", folder / "cluster.yaml"
     config.write_text(f"apiVersion: {API_VERSION}\nkind: {KIND}\nnodes: []\n")
-    house = House(folder, data_dir / "kubeconfig")
-    try:
-        kubeqos("up", "--config", str(config), "--data-dir", str(data_dir), "--port", "0", "--detach")
-        for part in parts_of(house):
-            house.parts[part.name] = part
-            await part.start()
-            if part.name.endswith("-runtime"):
-                await appears(house.runtime_socket(part.name.removesuffix("-runtime")))
-        yield house
-    finally:
-        for part in reversed(house.parts.values()):
-            await part.end()
-        stop(data_dir)
-        if os.environ.get("KUBEQOS_KEEP"):
-            print(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+    house = House(folder, data_dir / "kubeconfig", dict(nodes))
+    with contextlib.ExitStack() as runtimes:
+        for node, kind in nodes.items():
+            if kind.machine == HERE:
+                house.runtimes[node] = runtimes.enter_context(real_runtime())
+        try:
+            kubeqos("up", "--config", str(config), "--data-dir", str(data_dir), "--port", "0", "--detach")
+            for part in (part for node in nodes for part in parts_of(house, node)):
+                house.parts[part.name] = part
+                await part.start()
+                if part.name.endswith("-runtime"):
+                    await appears(house.runtime_socket(part.name.removesuffix("-runtime")))
+            yield house
+        finally:
+            for part in reversed(house.parts.values()):
+                await part.end()
+            stop(data_dir)
+            if os.environ.get("KUBEQOS_KEEP"):
+                print(f"kept: {folder}")
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 async def appears(path: Path) -> None:

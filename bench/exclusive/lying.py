@@ -13,7 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.loading import load_machine
+from kubeqos.model.machine import Machine
 from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.plugin import CpuPlugin
 from kubeqos.qrm.plugins.roles import read_config
@@ -29,24 +31,33 @@ def _all(book: Book, change: Callable[[Allocation], Allocation]) -> Book:
     }
 
 
-def _put(result: str, **more: object) -> Callable[[Book], Book]:
-    return lambda book: _all(book, lambda one: msgspec.structs.replace(one, result=result, **more))
+def _put(cpus: Callable[[Machine], CpuSet], **more: object) -> Callable[[Machine, Book], Book]:
+    return lambda machine, book: _all(book, lambda one: msgspec.structs.replace(one, result=str(cpus(machine)), **more))
 
 
-REPORTS: Mapping[str, Callable[[Book], Book]] = {
-    "report-nothing": lambda _book: {},
-    "report-empty": _put(""),
-    "report-same": _put("2-9,42-49"),
-    "report-shared": lambda book: _all(book, lambda one: msgspec.structs.replace(one, exclusive=False)),
-    "report-everything": _put("0-79"),
-    "report-beyond": _put("0-999"),
-    "report-exclusive": _put("2-9", exclusive=True),
+def _same(machine: Machine) -> CpuSet:
+    """For everybody the same: a part of the machine that others have too."""
+    return machine.online - machine.online.lowest(max(1, len(machine.online) // 2))
+
+
+def _beyond(machine: Machine) -> CpuSet:
+    return machine.online | CpuSet.from_ids(range(900, 1000))
+
+
+REPORTS: Mapping[str, Callable[[Machine, Book], Book]] = {
+    "report-nothing": lambda _machine, _book: {},
+    "report-empty": _put(lambda _: NO_CPUS),
+    "report-same": _put(_same),
+    "report-shared": lambda _, book: _all(book, lambda one: msgspec.structs.replace(one, exclusive=False)),
+    "report-everything": _put(lambda machine: machine.online),
+    "report-beyond": _put(_beyond),
+    "report-exclusive": _put(_same, exclusive=True),
 }
-ANSWERS: Mapping[str, str] = {
-    "give-taken": "2-9,42-49",
-    "give-empty": "",
-    "give-everything": "0-79",
-    "give-beyond": "70-99",
+ANSWERS: Mapping[str, Callable[[Machine], CpuSet]] = {
+    "give-taken": _same,
+    "give-empty": lambda _: NO_CPUS,
+    "give-everything": lambda machine: machine.online,
+    "give-beyond": _beyond,
 }
 CAPACITIES: Mapping[str, float] = {
     "capacity-nan": float("nan"),
@@ -73,13 +84,14 @@ class Lying(CpuPlugin):
             raise Refuse("not today")
         given = super().allocate(request)
         if lie in ANSWERS and given:
-            return {name: msgspec.structs.replace(one, result=ANSWERS[lie]) for name, one in given.items()}
+            said = str(ANSWERS[lie](self.state.machine))
+            return {name: msgspec.structs.replace(one, result=said) for name, one in given.items()}
         return given
 
     def allocations(self) -> Book:
         book = super().allocations()
         change = REPORTS.get(self._lie())
-        return change(book) if change else book
+        return change(self.state.machine, book) if change else book
 
     def capacity(self) -> dict[str, Capacity]:
         told = super().capacity()
@@ -88,7 +100,7 @@ class Lying(CpuPlugin):
 
 
 def main(machine: str, config: str, registry: str, lies: str, state: str) -> None:
-    plugin = Lying(load_machine(machine), read_config(Path(config).read_text(), CpuConfig, config))
+    plugin = Lying(load_machine(machine or None), read_config(Path(config).read_text(), CpuConfig, config))
     plugin.lies = Path(lies)
     serve(plugin, registry, state=state, install=plugin.install)
 

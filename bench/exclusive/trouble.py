@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.exclusive.house import House
@@ -18,8 +19,11 @@ from kubeqos.plugins.sockets import call, dial
 from kubeqos.qrm.proto import cpupools_pb2 as pb
 
 SET_POOLS = f"/{pb.DESCRIPTOR.services_by_name['CpuPools'].full_name}/SetPools"
-MORTALS = ("cpu-plugin", "memory-plugin", "driver", "qrm-agent", "cci-agent", "static-agent")
-TOGETHER = (("qrm-agent", "cpu-plugin"), ("qrm-agent", "cpu-plugin", "memory-plugin"), ("cci-agent", "driver"))
+TOGETHER: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "qrm": (("agent", "cpu"), ("agent", "cpu", "memory")),
+    "cci": (("agent", "driver"),),
+}
+"""Who loses everything at once, by profile."""
 LIE_SECONDS = 4.0
 PAUSE_SECONDS = 0.8
 
@@ -29,6 +33,7 @@ class Troublemaker:
 
     def __init__(self, house: House, tally: Tally, seed: int) -> None:
         self.house, self.tally, self.rng = house, tally, random.Random(seed)
+        self.mortals = [name for name in house.parts if not name.endswith("-runtime")]
 
     async def run(self, ends: float) -> None:
         troubles = (
@@ -56,17 +61,20 @@ class Troublemaker:
                 await part.start()
 
     def _well_again(self) -> None:
-        self._tell_driver()
-        self.house.lie.unlink(missing_ok=True)
+        for node in self.house.of_profile("cci"):
+            self._tell_driver(node)
+        for node in self.house.of_profile("qrm"):
+            self.house.lie(node).unlink(missing_ok=True)
 
     def _count(self, what: str) -> None:
         self.tally.troubles[what] = self.tally.troubles.get(what, 0) + 1
 
     async def resize(self) -> None:
+        node = self.rng.choice(self.house.of_profile("qrm"))
         request = pb.SetPoolsRequest()
-        request.pools["online"].count = self.rng.randrange(8, 25, 2)
-        request.pools["offline"].count = self.rng.randrange(4, 13, 2)
-        channel = dial(self.house.cpu_socket)
+        for pool, sizes in self.house.nodes[node].pools.items():
+            request.pools[pool].count = self.rng.choice(sizes)
+        channel = dial(self.house.cpu_socket(node))
         try:
             await call(channel, SET_POOLS, request, pb.PoolsResponse, seconds=5.0)
             self._count("pools resized")
@@ -76,7 +84,7 @@ class Troublemaker:
             await channel.close(None)
 
     async def kill(self, *names: str, forget: bool = False) -> None:
-        parts = [self.house.parts[name] for name in names or (self.rng.choice(MORTALS),)]
+        parts = [self.house.parts[name] for name in names or (self.rng.choice(self.mortals),)]
         await asyncio.gather(*(part.end() for part in parts))
         for part in parts:
             self._count(f"{part.name} {'forgot' if forget else 'killed'}")
@@ -88,24 +96,27 @@ class Troublemaker:
             await part.start()
 
     async def forget(self) -> None:
-        await self.kill(self.rng.choice(MORTALS), forget=True)
+        await self.kill(self.rng.choice(self.mortals), forget=True)
 
     async def forget_together(self) -> None:
-        await self.kill(*self.rng.choice(TOGETHER), forget=True)
+        node = self.rng.choice([node for profile in TOGETHER for node in self.house.of_profile(profile)])
+        losers = self.rng.choice(TOGETHER[self.house.nodes[node].profile])
+        await self.kill(*(name for part in losers if (name := f"{node}-{part}") in self.house.parts), forget=True)
 
     async def lie(self) -> None:
         if self.rng.random() < 0.5:
-            what = self.rng.choice(LIES)
-            _write(self.house.lie, what.encode())
-            self._count("CPU plugin lied")
+            node = self.rng.choice(self.house.of_profile("qrm"))
+            _write(self.house.lie(node), self.rng.choice(LIES).encode())
+            self._count(f"{node}-cpu lied")
         else:
-            self._tell_driver(self.rng.choice([fault for fault in FAULTS if fault != "hang"]))
-            self._count("driver lied")
+            node = self.rng.choice(self.house.of_profile("cci"))
+            self._tell_driver(node, self.rng.choice([fault for fault in FAULTS if fault != "hang"]))
+            self._count(f"{node}-driver lied")
         await asyncio.sleep(LIE_SECONDS * self.rng.random())
         self._well_again()
 
-    def _tell_driver(self, fault: str = "") -> None:
-        _write(self.house.script, encode_json([{"do": fault, "times": 3}] if fault else []))
+    def _tell_driver(self, node: str, fault: str = "") -> None:
+        _write(self.house.script(node), encode_json([{"do": fault, "times": 3}] if fault else []))
 
 
 def _write(path: Path, data: bytes) -> None:

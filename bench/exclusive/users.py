@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.cri.images import BUSYBOX_IMAGE
 
 from bench.exclusive.house import DRIVER
 from kubeqos.client.errors import ApiError, Unreachable
@@ -32,7 +34,10 @@ PATIENCE_SECONDS = 20.0
 """A pod may have to wait while nobody can serve it; then it goes, and another comes."""
 GONE_SECONDS = 90.0
 LIVES, SHORT_LIVES = (0.2, 1.0, 3.0, 8.0, 20.0), (0.1, 0.2, 0.5, 1.0, 4.0)
-"""How long pods run, and how long while fewer have started than were to have by then."""
+"""How long pods run, and how long where room is short or while fewer have started than were to have by then."""
+
+SLEEP = "trap 'exit 0' TERM; sleep 3600 & wait"
+Kind = Callable[[random.Random], dict[str, Any]]
 
 CLAIMS: Mapping[str, tuple[dict[str, Any], int, str]] = {
     "two": ({"cores": ["2"], "cpu attributes": [["EXCLUSIVE"]]}, 2, "2.full"),
@@ -42,6 +47,7 @@ CLAIMS: Mapping[str, tuple[dict[str, Any], int, str]] = {
     "whole": ({"cores": ["4"], "cpu attributes": [["EXCLUSIVE", "CORE-SIBLING-REQUIRED"]]}, 4, "4.full"),
     "mixed": ({"cores": ["5", "4"], "cpu attributes": [["EXCLUSIVE", "CORE-SIBLING-PREFERRED"], ["SHARED"]]}, 9, "5"),
     "shared": ({"cores": ["3"], "cpu attributes": [["SHARED"]]}, 3, ""),
+    "one": ({"cores": ["1"], "cpu attributes": [["EXCLUSIVE"]]}, 1, "1.full"),
 }
 """Parameters, cores in sum, and what is promised of them."""
 
@@ -84,15 +90,15 @@ def container(cpu: int = 0, name: str = "main", **more: Any) -> dict[str, Any]:
     return {"name": name, "image": "app:1", "resources": {"requests": given, "limits": given, **more} if cpu else {}}
 
 
-def by_role(role: str, cpu: int, promise: str = "") -> dict[str, Any]:
+def by_role(role: str, cpu: int, promise: str = "", node: str = "qrm") -> dict[str, Any]:
     marks = {"kubernetes.io/pod-role": role} if role else {}
-    return pod("qrm", container(cpu), promises={"main": promise}, annotations=marks)
+    return pod(node, container(cpu), promises={"main": promise}, annotations=marks)
 
 
-def by_claim(name: str) -> dict[str, Any]:
+def by_claim(name: str, node: str = "cci") -> dict[str, Any]:
     _, cpu, promise = CLAIMS[name]
     source = [{"name": "compute", "source": {"resourceClaimTemplateName": name}}]
-    return pod("cci", container(cpu, claims=[{"name": "compute"}]), promises={"main": promise}, resourceClaims=source)
+    return pod(node, container(cpu, claims=[{"name": "compute"}]), promises={"main": promise}, resourceClaims=source)
 
 
 def two_claims() -> dict[str, Any]:
@@ -103,12 +109,31 @@ def two_claims() -> dict[str, Any]:
     return pod("cci", *owners, container(0, "beside"), promises=promises, resourceClaims=source)
 
 
-def by_policy() -> dict[str, Any]:
+def by_policy(cpu: int = 2, node: str = "cci") -> dict[str, Any]:
     marks = {"cci.resources.alpha.kubernetes.io/container.main": "cci-exclusive"}
-    return pod("cci", container(2), promises={"main": "2.full"}, annotations=marks)
+    return pod(node, container(cpu), promises={"main": f"{cpu}.full"}, annotations=marks)
 
 
-KINDS: tuple[Callable[[random.Random], dict[str, Any]], ...] = (
+def small(name: str) -> Kind:
+    """A pod without requests."""
+    return lambda _: pod(name, container(), promises={})
+
+
+def real(kind: Kind) -> Kind:
+    """The same with an image that there is: processes that run, and end when they are told to."""
+    runs = {"image": BUSYBOX_IMAGE, "imagePullPolicy": "Never", "command": ["sh", "-c", SLEEP]}
+
+    def made(rng: random.Random) -> dict[str, Any]:
+        found = kind(rng)
+        for one in found["spec"]["containers"]:
+            one |= runs
+        found["spec"]["hostNetwork"] = True
+        return found
+
+    return made
+
+
+KINDS: tuple[Kind, ...] = (
     lambda _: by_role("web", 2),
     lambda _: by_role("etl", 1),
     lambda _: by_role("", 1),
@@ -120,19 +145,32 @@ KINDS: tuple[Callable[[random.Random], dict[str, Any]], ...] = (
     lambda rng: by_claim(rng.choice(tuple(CLAIMS))),
     lambda _: two_claims(),
     lambda _: by_policy(),
-    lambda _: pod("cci", container(), promises={}),
+    small("cci"),
     lambda rng: pod("static", container(cpu := rng.choice((1, 2))), promises={"main": str(cpu)}),
     lambda _: pod("static", container(1), promises={"main": "1"}),
-    lambda _: pod("static", container(), promises={}),
+    small("static"),
 )
 """What users ask for, each kind by several users."""
+REAL_KINDS: tuple[Kind, ...] = tuple(
+    real(kind)
+    for kind in (
+        lambda _: by_role("pinned", 1, "1", "real-qrm"),
+        lambda _: by_role("web", 0, node="real-qrm"),
+        small("real-qrm"),
+        lambda rng: by_claim("one", "real-cci") if rng.random() < 0.5 else by_policy(1, "real-cci"),
+        small("real-cci"),
+        small("real-cci"),
+    )
+)
+"""And what they ask of two real CPUs, each by one user: one pod may own one of them; the others have the other then."""
 
 
 class Users:
     """Everybody who comes and goes."""
 
-    def __init__(self, api: HttpApi, seed: int, most: int, ends: float, starts: int = 0) -> None:
+    def __init__(self, api: HttpApi, kinds: Sequence[Kind], seed: int, most: int, ends: float, starts: int = 0) -> None:
         """`starts`: how many pods are to start until the day `ends`."""
+        self.kinds = kinds
         self.api, self.seed, self.most, self.ends, self.starts = api, seed, most, ends, starts
         self.began = time.monotonic()
         self.tally = Tally()
@@ -149,18 +187,19 @@ class Users:
     async def visitor(self, number: int) -> None:
         """One pod after the other, of one kind."""
         rng = random.Random(f"{self.seed}/{number}")
-        kind, turn = KINDS[number % len(KINDS)], 0
+        kind, turn = self.kinds[number], 0
         while self.going_on():
             turn += 1
             name = f"u{number}-{turn}"
+            lives = SHORT_LIVES if kind in REAL_KINDS or self.is_behind() else LIVES
             try:
-                await self._one(name, kind(rng), rng)
+                await self._one(name, kind(rng), rng.choice(lives))
             except (ApiError, Unreachable) as error:
                 self.tally.wrong.append(f"{name}: {' '.join(error.lines())}")
                 return
             await asyncio.sleep(rng.uniform(0, 0.1 if self.is_behind() else 0.5))
 
-    async def _one(self, name: str, made: dict[str, Any], rng: random.Random) -> None:
+    async def _one(self, name: str, made: dict[str, Any], lives: float) -> None:
         made["metadata"]["name"] = name
         await self.api.create(PODS, made, NAMESPACE)
         self.tally.created += 1
@@ -168,7 +207,7 @@ class Users:
         if await self._until(lambda: self._is(key, RUNNING, *OVER)):
             if self._is(key, RUNNING):
                 self.tally.started += 1
-                await asyncio.sleep(rng.choice(SHORT_LIVES if self.is_behind() else LIVES))
+                await asyncio.sleep(lives)
             else:
                 self._count_refusal(key)
         else:

@@ -247,7 +247,7 @@ def containerd() -> Any:
         pytest.skip(f"real containerd: {reason}")
     with running_containerd(Path(tempfile.mkdtemp(prefix="kubeqos-"))) as runtime:
         yield runtime
-        runtime._remove_pods()
+        runtime.remove_pods()
         # The agent leaves pods' groups to the runtime, which keeps the empty ones.
         cgroups.remove(f"{runtime.cgroup_parent}/kubepods")
 

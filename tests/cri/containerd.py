@@ -123,7 +123,7 @@ class Containerd:
         """Remove every pod, end the process, and remove what is left; raise if something was left."""
         patience = 0.0
         with contextlib.suppress(grpc.RpcError):
-            self._remove_pods()
+            self.remove_pods()
             patience = STOP_SECONDS
         process = self._process
         if process is not None:
@@ -171,7 +171,7 @@ class Containerd:
         if done.returncode != 0:
             raise RuntimeError(f"cannot import {name}: {done.stderr}")
 
-    def _remove_pods(self) -> None:
+    def remove_pods(self) -> None:
         with self._stub() as stub:
             for sandbox in stub.ListPodSandbox(cri.ListPodSandboxRequest(), timeout=10).items:
                 stub.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=sandbox.id), timeout=30)

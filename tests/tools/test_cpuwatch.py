@@ -180,7 +180,7 @@ def containerd() -> Any:
         pytest.skip(f"real containerd: {reason}")
     with running_containerd(Path(tempfile.mkdtemp(prefix="kubeqos-"))) as runtime:
         yield runtime
-        runtime._remove_pods()
+        runtime.remove_pods()
         cgroups.remove(f"{runtime.cgroup_parent}/kubepods")  # the runtime makes pods' groups and leaves the empty ones
 
 

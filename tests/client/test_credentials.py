@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import os
+import pty
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -126,6 +129,7 @@ def plugin(folder: Path, **more: Any) -> dict[str, Any]:
             "args": [str(folder / "plugin.py"), str(folder / "log"), str(folder / "status")],
             "env": [{"name": "EXTRA", "value": "extra"}],
             "provideClusterInfo": True,
+            "interactiveMode": "IfAvailable",
             **more,
         }
     }
@@ -193,6 +197,9 @@ async def test_a_program_may_know_a_certificate(server: ApiServer, tmp_path: Pat
         ({"args": ["-c", "import sys; sys.exit('log in first')"]}, "{}", "ended with code 1: log in first"),
         ({"args": ["-c", "print('hello')"]}, "{}", "no credentials from a program"),
         ({}, "{}", "neither a token nor a certificate"),
+        ({"interactiveMode": "Always"}, "{}", "standard input is not a terminal"),
+        ({"interactiveMode": ""}, "{}", "interactiveMode must be specified"),
+        ({"interactiveMode": "Often"}, "{}", "unknown interactiveMode: 'Often'"),
     ],
 )
 async def test_a_program_that_does_not_help_is_named(
@@ -205,6 +212,52 @@ async def test_a_program_that_does_not_help_is_named(
         await api.list(NODES)
     assert error.value.remedy and "exec" in str(error.value.where)
     await api.close()
+
+
+ASKS = """
+import json, os, sys
+info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+print("token, please:", end=" ", file=sys.stderr, flush=True)
+said = {"token": sys.stdin.readline().strip() + str(info["spec"]["interactive"])}
+print(json.dumps({"apiVersion": info["apiVersion"], "kind": "ExecCredential", "status": said}))
+"""
+ASKED = """
+import sys
+from pathlib import Path
+from kubeqos.client.credentials import ask_program
+from kubeqos.client.kubeconfig import load
+print("got", ask_program(load(Path(sys.argv[1]))).token)
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "told"),
+    [("v1", "Always", "got abcTrue"), ("v1beta1", "", "got abcTrue"), ("v1", "Never", "got False")],
+)
+def test_a_program_asks_the_person_at_the_terminal_where_it_may(
+    tmp_path: Path, version: str, mode: str, told: str
+) -> None:
+    exec_ = {"apiVersion": f"client.authentication.k8s.io/{version}", "interactiveMode": mode}
+    user = {"exec": {**exec_, "command": sys.executable, "args": ["-c", ASKS]}}
+    config = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "https://localhost:1"}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }
+    (tmp_path / "config").write_bytes(encode_json(config))
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-c", ASKED, str(tmp_path / "config")]
+    shown = bytearray()
+    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs) as running:
+        os.close(theirs)
+        os.write(ours, b"abc\n")
+        with contextlib.suppress(OSError):  # the other end is closed: all was said
+            while piece := os.read(ours, 1024):
+                shown += piece
+    os.close(ours)
+    assert running.returncode == 0, shown
+    assert told in shown.decode() and (b"token, please" in shown) == told.endswith("True")
 
 
 async def test_whom_we_act_for_is_said_in_every_request() -> None:

@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import ssl
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -192,17 +193,20 @@ def ask_program(config: Config) -> PluginAnswer:
         what = f"kubeconfig: exec with apiVersion {plugin.api_version!r} is not supported"
         raise ConfigurationError(what, where=where, remedy=f"use one of {', '.join(PLUGIN_VERSIONS)}")
     try:
+        # Whom it may ask something has the terminal, and takes the time that people take.
+        asks = may_ask(plugin)
         done = subprocess.run(
             [plugin.command, *(plugin.args or ())],
-            env=_environment(plugin, config.cluster),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PLUGIN_SECONDS,
+            env=_environment(plugin, config.cluster, interactive=asks),
+            stdin=None if asks else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=None if asks else subprocess.PIPE,
+            timeout=None if asks else PLUGIN_SECONDS,
             check=False,
         )
         if done.returncode:
-            text = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            raise ValueError(f"it ended with code {done.returncode}: {text[:200]}")
+            text = (done.stderr or b"").decode(errors="replace").strip().rpartition("\n")[2]
+            raise ValueError(f"it ended with code {done.returncode}: {text[:200]}".removesuffix(": "))
         return PluginAnswer(_status(done.stdout, plugin.api_version))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -211,8 +215,20 @@ def ask_program(config: Config) -> PluginAnswer:
         ) from error
 
 
-def _environment(plugin: ExecPlugin, cluster: Cluster) -> dict[str, str]:
-    spec: dict[str, Any] = {"interactive": False}
+def may_ask(plugin: ExecPlugin) -> bool:
+    """Whether a program may ask the person at the terminal something, by its `interactiveMode`, as kubectl reads it."""
+    mode = plugin.interactive_mode or ("IfAvailable" if plugin.api_version.endswith("v1beta1") else "")
+    if mode not in ("Never", "IfAvailable", "Always"):
+        said = f"unknown interactiveMode: {mode!r}" if mode else "interactiveMode must be specified"
+        raise ValueError(f"{said} (Never, IfAvailable or Always)")
+    at_terminal = sys.stdin is not None and sys.stdin.isatty()
+    if mode == "Always" and not at_terminal:
+        raise ValueError("it has to ask (interactiveMode: Always), and standard input is not a terminal")
+    return mode != "Never" and at_terminal
+
+
+def _environment(plugin: ExecPlugin, cluster: Cluster, *, interactive: bool) -> dict[str, str]:
+    spec: dict[str, Any] = {"interactive": interactive}
     if plugin.provide_cluster_info:
         said = {
             "server": cluster.server,

@@ -45,6 +45,7 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
     env: list[dict[str, str]] | None = None
     install_hint: str = ""
     provide_cluster_info: bool = False
+    interactive_mode: str = ""
 
 
 class User(msgspec.Struct, frozen=True, rename="kebab"):

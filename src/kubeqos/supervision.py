@@ -43,6 +43,7 @@ class Supervisor:
                 if not task.done():  # we are cancelled, and so is it
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
+                    self.tasks.pop(name, None)
             problem = self._why(name, task)
             if problem is None:
                 del self.tasks[name]

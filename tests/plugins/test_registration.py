@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeqos import supervision
 from kubeqos.plugins import registration
 from kubeqos.plugins.registration import Health, Introduction, Plugin, Watcher, serve_registration
 
@@ -96,6 +97,27 @@ async def test_a_plugin_learns_why_it_is_refused(
         await until(lambda: told)
         assert told[0][0] is False
         assert error in told[0][1]
+
+
+async def test_who_looks_after_a_plugin_and_dies_is_replaced(
+    folder: Path, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each plugin that is there, and of nobody else: told, counted, and the plugin is registered again."""
+    monkeypatch.setattr(supervision, "FIRST_PAUSE_SECONDS", 0.01)
+    events: list[str] = []
+    supervisor = supervision.Supervisor(emit=lambda _reason, message: events.append(message))
+    watcher = Watcher([folder], {"ResourcePlugin": book}, scan_seconds=0.02, supervisor=supervisor)
+    task = asyncio.create_task(watcher.run())
+    async with serve_registration(folder / "cpu.sock", CPU):
+        await until(lambda: book.said == ["+cpu"])
+        supervisor.tasks["plugin cpu.sock"].cancel()
+        await until(lambda: book.said == ["+cpu", "-cpu", "+cpu"])
+        assert supervisor.restarts == {"plugin cpu.sock": 1}
+        assert events == ["plugin cpu.sock failed and starts again in 0.01 s: it was ended"]
+    await until(lambda: watcher.health() == [])
+    assert supervisor.tasks == {}, "a plugin that has gone is looked after by nobody"
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def test_a_refusal_is_tried_again(

@@ -27,12 +27,13 @@ async def meeting_plugins(plugins: PluginManagers, supervisor: Supervisor) -> As
             handlers[QRM_TYPE] = ResourcePluginHandler(plugins.qrm)
             stack.push_async_callback(plugins.qrm.close)
             if plugins.legacy_folder is not None:
-                await stack.enter_async_context(serve_legacy(LegacyRegistry(plugins.qrm, plugins.legacy_folder)))
+                legacy = LegacyRegistry(plugins.qrm, plugins.legacy_folder, supervisor)
+                await stack.enter_async_context(serve_legacy(legacy))
         if plugins.cci is not None:
             handlers[CCI_TYPE] = plugins.cci.drivers
             await stack.enter_async_context(plugins.cci.running(supervisor))
             await stack.enter_async_context(serve_state(plugins.cci.store, plugins.folder.parent / SOCKET_NAME))
-        watcher = Watcher([plugins.folder], handlers)
+        watcher = Watcher([plugins.folder], handlers, supervisor=supervisor)
         task = asyncio.create_task(supervisor.keep("plugin watcher", watcher.run))
         try:
             yield

@@ -14,6 +14,7 @@ import stat
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -24,6 +25,7 @@ from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
 from kubeqos.plugins.proto import pluginregistration_pb2 as pb
 from kubeqos.plugins.sockets import Stamp, call, dial, insist, listening, services, stamp
+from kubeqos.supervision import Supervisor
 
 SERVICE = "pluginregistration.Registration"
 RETIRED = ".retired"
@@ -93,11 +95,17 @@ class Watcher:
     """Finds plugins in registry folders and keeps them registered while they live."""
 
     def __init__(
-        self, folders: Sequence[Path], handlers: Mapping[str, Handler], *, scan_seconds: float = SCAN_SECONDS
+        self,
+        folders: Sequence[Path],
+        handlers: Mapping[str, Handler],
+        *,
+        scan_seconds: float = SCAN_SECONDS,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.folders = tuple(folders)
         self.handlers = handlers
         self.scan_seconds = scan_seconds
+        self._supervisor = supervisor or Supervisor()
         self._tasks: dict[Path, tuple[Stamp, asyncio.Task[None]]] = {}
         self._health: dict[Path, Health] = {}
         self._serial: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -126,7 +134,8 @@ class Watcher:
         for path, mark in found.items():
             if path not in self._tasks:
                 self._health[path] = Health(path, message="found")
-                self._tasks[path] = mark, asyncio.create_task(self._attend(path), name=f"plugin {path.name}")
+                work = self._supervisor.keep(f"plugin {path.name}", partial(self._attend, path))
+                self._tasks[path] = mark, asyncio.create_task(work)
         for folder in self.folders:
             for path in folder.glob(f"*{RETIRED}"):
                 await self._retire(path)

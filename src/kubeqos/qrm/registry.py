@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.messages import PLUGIN_TYPE, REGISTRATION_SERVICE
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.settings import Event
+from kubeqos.supervision import Supervisor
 
 LEGACY_SOCKET = "kubelet.sock"
 
@@ -70,8 +72,9 @@ class ResourcePluginHandler:
 class LegacyRegistry:
     """Serves `Register`, and watches the connection of each plugin that came this way: nobody else does."""
 
-    def __init__(self, manager: QosResourceManager, folder: Path) -> None:
+    def __init__(self, manager: QosResourceManager, folder: Path, supervisor: Supervisor | None = None) -> None:
         self.folder = folder
+        self._supervisor = supervisor or Supervisor()
         self._endpoints = manager.endpoints
         self._synchronise = manager.reconciler.synchronise
         self._guards: dict[str, asyncio.Task[None]] = {}
@@ -93,7 +96,8 @@ class LegacyRegistry:
         previous = self._guards.pop(name, None)
         if previous:
             previous.cancel()
-        self._guards[name] = asyncio.create_task(self._guard(name, socket), name=f"plugin {name}")
+        work = self._supervisor.keep(f"plugin {name}", partial(self._guard, name, socket))
+        self._guards[name] = asyncio.create_task(work)
 
     async def _guard(self, name: str, socket: Path) -> None:
         """A plugin that dies calls `Register` again when it is back, so its end is all there is to notice."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.fit import Explanation, feasible
 from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.placer import Placed, Placer
+from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.shape import Shape, compile_shape
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.scheduler.reading import node_facts
@@ -286,6 +288,47 @@ async def test_a_driver_of_whole_numa_nodes_is_sent_no_third_pod(tmp_path: Path)
     assert Explanation(cluster, shape_of(policy)).counts() == {reason: 1}, "who names no driver means the only one"
     cluster.remove_pod(first.uid)
     assert feasible(cluster, shape_of(third))[0]
+
+
+@pytest.mark.parametrize("kind", [Reference, Hpc])
+@pytest.mark.parametrize("told", [True, False])
+async def test_cores_of_less_important_pods_are_freed_and_no_others(
+    tmp_path: Path, kind: type[Reference], told: bool
+) -> None:
+    """Two claims are on a NUMA node each, beside a pod that shares: one of the owners goes, although CPUs are left."""
+    node = Node(kep80(), tmp_path, drivers=[kind(kep80())])
+    bound = cores("24", cpu=[["EXCLUSIVE"]], mem=["NUMA-MEM-AFFINITY-BIND-REQUIRED"])
+    driver = next(iter(node.manager.drivers.table))
+    running = [pod("first", bound, driver), plain("web", "1"), pod("second", bound, driver)]
+    cluster = Cluster(1)
+    cluster.set_node(node.facts())
+    for started, one in enumerate(running):
+        assert await node.admission.admit(one) is None
+        cluster.add_pod("n", PlacedPod(one.uid, one.uid, shape_of(one), started))
+    if told:
+        cluster.set_node(node.facts())
+    urgent = replace(shape_of(pod("urgent", bound, driver)), priority=1000)
+    answer = Preemptor(cluster).preempt(urgent, Explanation(cluster, urgent))
+    assert isinstance(answer, Preemption)
+    [victim] = answer.victims
+    assert victim.uid == running[2].uid, "the younger of the two"
+    cluster.remove_pod(victim.uid)
+    await node.admission.release(victim.uid)
+    assert feasible(cluster, urgent)[0] and await node.admission.admit(pod("urgent", bound, driver)) is None
+
+
+async def test_nobody_goes_for_cores_that_claims_keep_idle_but_those_who_keep_them(tmp_path: Path) -> None:
+    node = Node(kep80(), tmp_path)
+    denied, web, large = pod("denied", DENIED), plain("web", "10"), plain("large", "45")
+    cluster = Cluster(1)
+    cluster.set_node(node.facts())
+    for one in (web, denied):
+        assert await node.admission.admit(one) is None
+        cluster.add_pod("n", PlacedPod(one.uid, one.uid, shape_of(one)))
+    cluster.set_node(node.facts())
+    urgent = replace(shape_of(large), priority=1000)
+    answer = Preemptor(cluster).preempt(urgent, Explanation(cluster, urgent))
+    assert isinstance(answer, Preemption) and [one.uid for one in answer.victims] == [denied.uid]
 
 
 def test_what_cannot_be_read_is_no_opinion() -> None:

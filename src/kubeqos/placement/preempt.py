@@ -8,6 +8,7 @@ other resource; the QoS class of a pod is not considered (pod-qos).
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -169,11 +170,14 @@ def dry_run(
     lower = [pod for pod in cluster.rows[row].pods.values() if pod.shape.priority < shape.priority and pod.preemptible]
     if not lower:
         return None
-    with cluster.without([pod.uid for pod in lower]):
-        if not feasible(cluster, shape, np.array([row]), namespaces)[0]:
+    with (
+        cluster.without([pod.uid for pod in lower]),
+        contextlib.closing(_Trial(cluster, row, shape, namespaces)) as trial,
+    ):
+        if not trial.fits():
             return None
         protected, free = split_by_budget(lower, budgets)
-        keeps = _Reprieve(cluster, row, shape, namespaces)
+        keeps = _Reprieve(trial)
         violators = [pod for pod in _important_first(protected) if not keeps(pod)]
         victims = violators + [pod for pod in _important_first(free) if not keeps(pod)]
         keeps.restore()
@@ -204,28 +208,47 @@ def split_by_budget(
     return violating, free
 
 
+class _Trial:
+    """One node on which a pod is tried. CPUs that claims kept idle are allocatable again once their pods are gone."""
+
+    def __init__(self, cluster: Cluster, row: int, shape: Shape, namespaces: NamespaceLabels) -> None:
+        self.cluster, self.row, self.shape = cluster, row, shape
+        self.computes = row in cluster.computing
+        self._namespaces = namespaces
+        self._allocatable = cluster.cpu.capacity.item(row)
+
+    def fits(self) -> bool:
+        cpu = self.cluster.cpu.capacity
+        if self.computes:
+            cpu[self.row] = self._allocatable - min(0, self.cluster.rows[self.row].unforeseen())
+        return bool(feasible(self.cluster, self.shape, np.array([self.row]), self._namespaces)[0])
+
+    def close(self) -> None:
+        self.cluster.cpu.capacity[self.row] = self._allocatable
+
+
 class _Reprieve:
     """Puts victims back one at a time while the preemptor still fits.
 
     Amounts are compared by arithmetic on what is left; only pods whose company matters (ports, affinity, spreading) are
-    tried by really putting them back.
+    tried by really putting them back. Where claims hold cores all are: which ones, and what they keep, no sum tells.
     """
 
-    def __init__(self, cluster: Cluster, row: int, shape: Shape, namespaces: NamespaceLabels) -> None:
-        self._cluster = cluster
-        self._row = row
-        self._shape = shape
-        self._namespaces = namespaces
+    def __init__(self, trial: _Trial) -> None:
+        self._trial = trial
+        self._cluster, self._row, self._shape = trial.cluster, trial.row, trial.shape
         self._left = self._room()
         self._returned: list[str] = []
 
     def __call__(self, pod: PlacedPod) -> bool:
         needs = self._needs(pod.shape, pod.uid)
-        if any(amount > self._left[key] for key, amount in needs.items() if key in self._left):
+        if not self._trial.computes and any(
+            amount > self._left[key] for key, amount in needs.items() if key in self._left
+        ):
             return False
         if self._company_matters(pod.shape):
             self._cluster.add_pod(self._cluster.node_name(self._row), pod)
-            if not feasible(self._cluster, self._shape, np.array([self._row]), self._namespaces)[0]:
+            if not self._trial.fits():
                 self._cluster.remove_pod(pod.uid)
                 return False
             self._returned.append(pod.uid)
@@ -242,7 +265,8 @@ class _Reprieve:
     def _company_matters(self, other: Shape) -> bool:
         mine = self._shape
         aligns = bool(mine.aligned) and self._row in self._cluster.aligning
-        return bool(aligns or mine.host_ports or mine.volume_claims or mine.looks_at_other_nodes or other.anti_affinity)
+        company = mine.host_ports or mine.volume_claims or mine.looks_at_other_nodes or other.anti_affinity
+        return bool(self._trial.computes or aligns or company)
 
     def _needs(self, shape: Shape, uid: str = "") -> dict[object, int]:
         needs: dict[object, int] = {name: amount for name, amount in shape.requests.items() if amount}

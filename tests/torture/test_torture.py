@@ -15,6 +15,7 @@ from tools import reliability
 NAMED = {
     5: "bindings are lost on their way to the API server",
     6: "a runtime hangs while an agent takes over; a machine reboots before a container has started",
+    265: "the answer to a creation is lost, and CPUs change hands until it is found out",
 }
 PLANTED = {
     "bindings that are lost are forgotten": (5, "it does not settle"),

@@ -105,7 +105,7 @@ async def test_noisy_neighbours_are_kept_in_their_classes(opens: Opens) -> None:
         refused = await home.phase("noisy", "Failed")
         assert refused["reason"] == "QOSResourcesUnavailable"
         assert refused["message"] == "Pod was rejected: QoS class rdt=exclusive exhausted (1/1 used)"
-        assert await event_of(home.api, "QOSResourcesUnavailable", "noisy")
+        assert await until("an event tells it", lambda: event_of(home.api, "QOSResourcesUnavailable", "noisy"))
 
 
 async def test_a_guaranteed_pod_owns_its_cpus(opens: Opens) -> None:

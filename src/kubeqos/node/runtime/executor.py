@@ -303,6 +303,7 @@ class Executor:
 
     async def _start(self, pod: PodRecord, effect: fx.StartContainer) -> fx.Result:
         admitted, ref = _described(pod, effect.container)
+        await self._updater.before_start(ref, effect.id)
         await self._updater.room(ref, self._admission.cpus_of(ref))
         for manager in self._admission.managers if ref.kind is not ContainerKind.EPHEMERAL else ():
             if isinstance(manager, StartHook):

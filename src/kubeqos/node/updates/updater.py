@@ -202,6 +202,14 @@ class ContainerUpdater:
             self.pending.add([Update(key, now)])
             await self._recorded()
 
+    async def before_start(self, ref: ContainerRef, container_id: str) -> None:
+        """Tell a container what it should have whose creation was never answered: until it starts nobody told it
+        anything, and what it was created with may be another's by now."""
+        if self._created.get((ref.pod_uid, ref.name)) != container_id:
+            grant = self._admission.grant(ref)
+            await self._update(container_id, grant)
+            await self.created(ref, container_id, grant)
+
     def updated(self, ref: ContainerRef, grant: Grant, void: Iterable[PendingUpdate] | None = None) -> None:
         """A container has this grant; `void` is what was still pending for it when that was decided, or all."""
         key = ref.pod_uid, ref.name

@@ -1,4 +1,4 @@
-"""A runtime that did what it was asked, and whose answer was lost: what it made is found later, and may be out of date."""
+"""A runtime that did what it was asked, and whose answer was lost: what it made is found later, and may be too old."""
 
 from __future__ import annotations
 

@@ -49,6 +49,8 @@ class UpdatesContainers(Protocol):
 
     async def created(self, ref: ContainerRef, container_id: str, grant: Grant) -> None: ...
 
+    async def before_start(self, ref: ContainerRef, container_id: str) -> None: ...
+
     def outstanding(self, key: ContainerKey) -> Iterable[Any]:
         """What a container is still to be told, for `updated`."""
 

@@ -7,7 +7,7 @@ import timeit
 
 from kubeqos.codec import encode_json
 from kubeqos.rules.decoding import Decoded, decode
-from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
+from kubeqos.rules.defaulting.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.validation import validate
 
 TARGET_US = 40.0

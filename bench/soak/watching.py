@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.soak.cluster import Cluster
-from kubeqos.apiserver.registry.expiry import expires_at
+from kubeqos.apiserver.registry.upkeep.expiry import expires_at
 from kubeqos.client.api import Call
 from kubeqos.client.errors import Unreachable
 from kubeqos.client.http import HttpApi

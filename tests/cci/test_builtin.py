@@ -19,11 +19,11 @@ from kubeqos.cci.builtin.hpc import Hpc
 from kubeqos.cci.builtin.power import Power
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.builtin.scripted import Scripted
-from kubeqos.cci.conformance import CHECKS, examine
-from kubeqos.cci.hardchecks import KILLED
+from kubeqos.cci.kit.conformance import CHECKS, examine
+from kubeqos.cci.kit.hardchecks import KILLED
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sdk import Ask, Cores, Driver, End, Refuse, Servicer, Start, running
-from kubeqos.cli.parts.cci import command as cci
+from kubeqos.cli.extend.cci import command as cci
 from kubeqos.model.cpuset import NO_NUMA, CpuSet
 from kubeqos.model.hardware.named import MACHINES, big384, hybrid20, kep80, laptop8, split80
 from kubeqos.model.machine import Machine

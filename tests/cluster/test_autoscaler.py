@@ -17,8 +17,8 @@ from kubeqos.cluster.embedded import check_plan, running
 from kubeqos.cluster.nodes import template
 from kubeqos.codec import decode_json
 from kubeqos.errors import KubeqosError
-from kubeqos.qrm.skeleton import write_skeleton as new_plugin
-from kubeqos.scheduler.nodegroups import lacks
+from kubeqos.qrm.kit.skeleton import write_skeleton as new_plugin
+from kubeqos.scheduler.reading.nodegroups import lacks
 
 FILE = """
 apiVersion: kubeqos.io/v1alpha1

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from kubeqos.rules.decoding import Undecodable, check_write_options, decode
-from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
+from kubeqos.rules.defaulting.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.priority import PriorityClasses, resolve_priority
 from kubeqos.rules.validation import validate, warnings

@@ -12,7 +12,7 @@ import pytest
 
 from kubeqos.apiserver.patch.decoding import apply_patch
 from kubeqos.model import schema
-from kubeqos.rules.defaults import apply_defaults
+from kubeqos.rules.defaulting.defaults import apply_defaults
 from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.validation import validate
 from tests.conformance.pipeline import causes

@@ -13,7 +13,7 @@ import yaml
 
 from kubeqos.codec import decode_json
 from kubeqos.dashboard import server as served
-from kubeqos.dashboard.data import ANSWERS
+from kubeqos.dashboard.present.data import ANSWERS
 from kubeqos.dashboard.server import Dashboard
 from kubeqos.web.identity import Identity
 from tests.apiserver.live import LiveServer

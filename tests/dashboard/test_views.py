@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from kubeqos.codec import encode_json
-from kubeqos.dashboard.clusters import Rows, cluster_data, pods_data, visible
-from kubeqos.dashboard.data import ANSWERS, Happening, NodeData, PodData, schema
-from kubeqos.dashboard.nodes import defrag_data, node_data, owners_over_time
 from kubeqos.dashboard.objects import Objects, Scope, Sight
-from kubeqos.dashboard.pods import pod_data
-from kubeqos.dashboard.rows import happening, quota_row
+from kubeqos.dashboard.present.clusters import Rows, cluster_data, pods_data, visible
+from kubeqos.dashboard.present.data import ANSWERS, Happening, NodeData, PodData, schema
+from kubeqos.dashboard.present.nodes import defrag_data, node_data, owners_over_time
+from kubeqos.dashboard.present.pods import pod_data
+from kubeqos.dashboard.present.rows import happening, quota_row
 from kubeqos.dashboard.stream import difference
 from kubeqos.model.annotations.published import Assignments, Holding, encode_assignments
 from kubeqos.model.cpuset import CpuSet

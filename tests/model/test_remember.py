@@ -6,7 +6,7 @@ import gc
 import sys
 
 from kubeqos.model.remember import LONGEST, remembered
-from kubeqos.rules.defaults import pull_policy
+from kubeqos.rules.defaulting.defaults import pull_policy
 from kubeqos.rules.validation.resources import container_resource_name
 
 

@@ -9,8 +9,8 @@ from kubeqos.model.annotations.wellknown import RUNTIME_HANDLER_ANNOTATION
 from kubeqos.model.objects import PodView
 from kubeqos.placement.findings import DOWN
 from kubeqos.placement.fit import FILTERS, STANDING, counted_message, freed_by
+from kubeqos.rules.defaulting.runtimeclass import handler_of
 from kubeqos.rules.qos.classes import catalog, fit
-from kubeqos.rules.runtimeclass import handler_of
 from tests.placement.playbook import PREFERRED, REQUIRED, Raw, classes, container, given, node, pod
 
 UNSCHEDULABLE = "node(s) were unschedulable"

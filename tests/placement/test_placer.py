@@ -24,7 +24,7 @@ from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.rows import EVERY_ROW, ManyRows, OneRow
 from kubeqos.placement.shape import Shape, compile_shape, with_volumes
 from kubeqos.placement.storage.needs import VolumeNeed
-from kubeqos.scheduler.reading import node_facts
+from kubeqos.scheduler.reading.objects import node_facts
 from tests.placement.playbook import World, classes, given, node, pod
 from tests.placement.strategies import nodes, pods
 

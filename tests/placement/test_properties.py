@@ -19,7 +19,7 @@ from kubeqos.placement.preempt import Preemption, Preemptor
 from kubeqos.placement.rows import OneRow
 from kubeqos.placement.score import Weights, image_points, load_points, local_points
 from kubeqos.placement.shape import compile_shape
-from kubeqos.scheduler.reading import node_facts
+from kubeqos.scheduler.reading.objects import node_facts
 from tests.placement import reference
 from tests.placement.strategies import nodes, pods
 

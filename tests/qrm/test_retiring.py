@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kubeqos.cli.parts.plugin import command
+from kubeqos.cli.extend.plugin import command
 from kubeqos.plugins.managers import Refusal
 from kubeqos.plugins.registration import retirement
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, running

@@ -15,15 +15,15 @@ import pytest
 from click.testing import CliRunner
 
 from kubeqos.checkpoint import Checkpoint
-from kubeqos.cli.parts.qrm import command as qrm
+from kubeqos.cli.extend.qrm import command as qrm
 from kubeqos.errors import ConfigurationError, InputError, RemoteError
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.model.hardware.named import kep80
-from kubeqos.qrm.conformance import KILLED, Kit
+from kubeqos.qrm.kit.conformance import KILLED, Kit
+from kubeqos.qrm.kit.skeleton import write_skeleton
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Capacity, Hint, MountSpec, Options, Refuse, Request, running
 from kubeqos.qrm.sdk.servicer import Servicer
-from kubeqos.qrm.skeleton import write_skeleton
 from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, until
 from tests.qrm.live import Scripted, bench, serving_raw

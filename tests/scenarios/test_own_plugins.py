@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubeqos.cci.skeleton import write_skeleton as new_driver
+from kubeqos.cci.kit.skeleton import write_skeleton as new_driver
 from kubeqos.client.light import LightApi
-from kubeqos.qrm.skeleton import write_skeleton as new_plugin
+from kubeqos.qrm.kit.skeleton import write_skeleton as new_plugin
 from tests.dashboard.browser import Cluster
 from tests.scenarios.cluster import needs_kubectl
 

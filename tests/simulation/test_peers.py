@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.cci.skeleton import write_skeleton
+from kubeqos.cci.kit.skeleton import write_skeleton
 from kubeqos.document import Doc
 from kubeqos.errors import KubeqosError
 from kubeqos.simulation.run import simulate

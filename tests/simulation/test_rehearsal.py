@@ -12,7 +12,7 @@ from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.growth.groups import Waiting
 from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.shape import Shape, compile_shape
-from kubeqos.scheduler.snapshot import snapshot
+from kubeqos.scheduler.reading.snapshot import snapshot
 from kubeqos.simulation.rehearsal import Rehearsed, rehearse_pods
 from kubeqos.views.fitting import claims_of, pods_of
 from kubeqos.views.pending import looked_at

@@ -23,7 +23,7 @@ from kubeqos.model.cpuset import NO_CPUS
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.model.kinds import STORAGE
 from kubeqos.node.api.sources import ApiPods
-from kubeqos.scheduler.storage import SELECTED_NODE
+from kubeqos.scheduler.reading.storage import SELECTED_NODE
 from kubeqos.stock.agent.report import Reporter
 from kubeqos.stock.cluster import CLASSES, NODE_QOSES, QUOTAS, RESOURCES
 from kubeqos.stock.control.controller import LEASE as CONTROLLER_LEASE

@@ -21,12 +21,12 @@ from kubeqos.apiserver.local import LOCAL, LocalTransport
 from kubeqos.apiserver.nodes.podindex import PodIndex
 from kubeqos.apiserver.nodes.proxy import NodeProxy
 from kubeqos.apiserver.observe import Audit, Health, Metrics
-from kubeqos.apiserver.registry.bootstrap import bootstrap
 from kubeqos.apiserver.registry.core import Core
-from kubeqos.apiserver.registry.eventexpiry import expire_events
-from kubeqos.apiserver.registry.expiry import Expiry
-from kubeqos.apiserver.registry.ownservice import OwnService, advertised
 from kubeqos.apiserver.registry.subresources import Subresources
+from kubeqos.apiserver.registry.upkeep.bootstrap import bootstrap
+from kubeqos.apiserver.registry.upkeep.eventexpiry import expire_events
+from kubeqos.apiserver.registry.upkeep.expiry import Expiry
+from kubeqos.apiserver.registry.upkeep.ownservice import OwnService, advertised
 from kubeqos.apiserver.watch.watcher import Watching
 from kubeqos.apiserver.webhooks.hooked import HookedWrites
 from kubeqos.client import TransportApi

@@ -20,8 +20,8 @@ from kubeqos.model.annotations.wellknown import NODE_GROUP_LABEL
 from kubeqos.placement.growth.decision import Decision, decide
 from kubeqos.placement.growth.groups import NodeGroup, Occupant
 from kubeqos.placement.nodes import NodeFacts
-from kubeqos.scheduler.nodegroups import occupants, template_of
-from kubeqos.scheduler.snapshot import snapshot
+from kubeqos.scheduler.reading.nodegroups import occupants, template_of
+from kubeqos.scheduler.reading.snapshot import snapshot
 
 log = logger("kubeqos.autoscaler")
 LOOK_SECONDS = 2.0

@@ -56,7 +56,7 @@ from kubeqos.node.config.configuration import KIND as NODE_KIND
 from kubeqos.node.config.configuration import PROFILES, SETTINGS
 from kubeqos.scheduler.config import read_profiles
 from kubeqos.scheduler.core import Profile
-from kubeqos.scheduler.nodegroups import TEMPLATE
+from kubeqos.scheduler.reading.nodegroups import TEMPLATE
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "ClusterConfiguration"
 MOST_NODES = 10_000

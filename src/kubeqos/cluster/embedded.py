@@ -40,7 +40,7 @@ from kubeqos.node.agent import NodeAgent
 from kubeqos.node.api.sources import SharedPods
 from kubeqos.placement.nodes import NodeFacts
 from kubeqos.scheduler.core import Scheduler
-from kubeqos.scheduler.nodegroups import lacks
+from kubeqos.scheduler.reading.nodegroups import lacks
 from kubeqos.scheduler.service import SchedulerService
 from kubeqos.web.identity import Identity
 

@@ -36,7 +36,7 @@ from kubeqos.node.run import NodeServices, running_node
 from kubeqos.placement.nodes import NodeFacts
 from kubeqos.plugins import REGISTRY
 from kubeqos.rules.qos.classes import catalog
-from kubeqos.scheduler.nodegroups import described
+from kubeqos.scheduler.reading.nodegroups import described
 
 _UNIX = "unix://"
 NO_GATES: Mapping[str, bool] = {}

@@ -12,8 +12,8 @@ install, the wheel holds what the browser runs, and a policy without inline scri
     sight      what an identity may see
     named      objects that roles name one by one, followed by their names
     feed       the objects, followed by the same watch as every component, and an hour of their past
-    data       the answers, as types: the schema is made from them
-    objects, rows, nodes, pods, clusters      objects to answers
+    objects    those of one time, and what of them somebody may see
+    present    objects to answers; `present.data` has their types, from which the schema is made
     answers    puts these together, for routes and streams
     rehearsal  "what if", in a process of its own
 """

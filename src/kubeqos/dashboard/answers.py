@@ -17,7 +17,9 @@ from kubeqos.client import ApiError, Call, TransportApi, Unreachable
 from kubeqos.client.resources import POD_DECISIONS, PRIORITY_CLASSES
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.dashboard import rehearsal
-from kubeqos.dashboard.clusters import (
+from kubeqos.dashboard.feed import Feed
+from kubeqos.dashboard.objects import Objects, Sight
+from kubeqos.dashboard.present.clusters import (
     NO_USE,
     Rows,
     cluster_data,
@@ -26,7 +28,7 @@ from kubeqos.dashboard.clusters import (
     visible,
     why_waiting,
 )
-from kubeqos.dashboard.data import (
+from kubeqos.dashboard.present.data import (
     CompareQuestion,
     ComparisonData,
     CurveData,
@@ -38,16 +40,14 @@ from kubeqos.dashboard.data import (
     WhatIfData,
     WhatIfQuestion,
 )
-from kubeqos.dashboard.feed import Feed
-from kubeqos.dashboard.nodes import defrag_data, node_data, owners_over_time
-from kubeqos.dashboard.objects import Objects, Sight
-from kubeqos.dashboard.pods import pod_data
-from kubeqos.dashboard.rows import seconds
+from kubeqos.dashboard.present.nodes import defrag_data, node_data, owners_over_time
+from kubeqos.dashboard.present.pods import pod_data
+from kubeqos.dashboard.present.rows import seconds
 from kubeqos.dashboard.sight import look
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.model.objects import PodView
 from kubeqos.model.timestamps import timestamp
-from kubeqos.scheduler.snapshot import snapshot
+from kubeqos.scheduler.reading.snapshot import snapshot
 from kubeqos.views import pending
 from kubeqos.views.defrag import defrag_plan
 from kubeqos.web.identity import Identity

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from kubeqos.client import Api, Change, Informer, SharedInformers
 from kubeqos.client.api import Followed
 from kubeqos.client.resources import EVENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
-from kubeqos.dashboard.data import Happening
 from kubeqos.dashboard.history import History
 from kubeqos.dashboard.objects import Objects, node_of
-from kubeqos.dashboard.rows import happening
+from kubeqos.dashboard.present.data import Happening
+from kubeqos.dashboard.present.rows import happening
 
 FOLLOWED = (NODES, PODS, RESOURCE_QUOTAS, EVENTS, NAMESPACES)
 KEPT = (NODES, PODS, RESOURCE_QUOTAS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kubeqos.codec import JsonObject, decode_json
-from kubeqos.dashboard.data import Happening
+from kubeqos.dashboard.present.data import Happening
 from kubeqos.model.objects import PodView
 
 

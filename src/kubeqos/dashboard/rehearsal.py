@@ -16,7 +16,7 @@ from itertools import islice
 
 import msgspec
 
-from kubeqos.dashboard.data import (
+from kubeqos.dashboard.present.data import (
     CompareQuestion,
     ComparisonData,
     CurveData,
@@ -143,7 +143,7 @@ def main() -> None:
 def _fit(task: Fit) -> WhatIfData:
     from kubeqos.codec import decode_json
     from kubeqos.manifests import parse
-    from kubeqos.scheduler.snapshot import snapshot
+    from kubeqos.scheduler.reading.snapshot import snapshot
     from kubeqos.simulation.rehearsal import rehearse_pods
     from kubeqos.views.fitting import pods_of
 

@@ -19,7 +19,7 @@ import msgspec
 from kubeqos.client.errors import ApiError as ClientError
 from kubeqos.codec import encode_json
 from kubeqos.dashboard.answers import Answers, NotFound
-from kubeqos.dashboard.data import (
+from kubeqos.dashboard.present.data import (
     CompareQuestion,
     Data,
     LoginQuestion,

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from kubeqos.dashboard.answers import Answers, NotFound
-from kubeqos.dashboard.data import Data, Problem
+from kubeqos.dashboard.present.data import Data, Problem
 from kubeqos.errors import KubeqosError
 from kubeqos.web.identity import Identity
 

@@ -71,7 +71,7 @@ class Cluster:
         self.claim_users: dict[str, int] = {}
         """How many pods on nodes mount each PersistentVolumeClaim."""
         self.claim_drivers: dict[str, str] = {}
-        """Which CSI driver attaches the volume of each claim; kept by `scheduler.storage`."""
+        """Which CSI driver attaches the volume of each claim; kept by `scheduler.reading.storage`."""
         self.attach_limits: dict[int, Mapping[str, int]] = {}
         """Rows whose CSI drivers say how many volumes they can attach."""
         self.labels = LabelIndex(rows)

@@ -1,7 +1,8 @@
 """Shapes: what placement needs to know of a pod, compiled once and shared by all pods that are alike.
 
 Pods of one template differ only in name and uid, so they have the same shape and share their filtering work.
-The scheduler keeps shapes by what pods ask for (`scheduler.shapes`); `compile_shape` is called once per distinct pod.
+The scheduler keeps shapes by what pods ask for (`scheduler.reading.shapes`); `compile_shape` is called once per
+distinct pod.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from kubeqos.model.objects import (
 )
 from kubeqos.model.quantity import Quantity
 from kubeqos.placement.storage.needs import VolumeNeed
+from kubeqos.rules.defaulting.runtimeclass import handler_of
 from kubeqos.rules.qos.classes import ClassKey, Level, demand
 from kubeqos.rules.qos.podqos import QosClass, aggregate, effective_class, effective_requests
-from kubeqos.rules.runtimeclass import handler_of
 from kubeqos.rules.storage import mounted_claims
 from kubeqos.topology.claims.serving import ComputeNeed
 

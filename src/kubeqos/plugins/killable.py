@@ -1,6 +1,6 @@
 """A plugin or driver that a conformance kit starts itself, kills as a power cut would, and starts again.
 
-Used by `qrm.conformance` and `cci.conformance`, when they are told the command.
+Used by `qrm.kit.conformance` and `cci.kit.conformance`, when they are told the command.
 """
 
 from __future__ import annotations

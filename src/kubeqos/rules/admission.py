@@ -15,10 +15,11 @@ from typing import Literal
 
 from kubeqos import gates
 from kubeqos.model.annotations.wellknown import RUNTIME_HANDLER_ANNOTATION
-from kubeqos.model.gotext import quote
 from kubeqos.model.objects import PodView
+from kubeqos.model.text.gotext import quote
 from kubeqos.rules import limits, quota
-from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
+from kubeqos.rules.defaulting.defaults import add_default_tolerations, apply_defaults, prepare_create
+from kubeqos.rules.defaulting.runtimeclass import apply_runtime_class, overhead_refusal, write_handler
 from kubeqos.rules.fielderror import FieldError, Invalid, forbidden, worth_telling
 from kubeqos.rules.priority import keep_priority, resolve_priority
 from kubeqos.rules.qos.allocated import held_spec, keep_unseen, resized_spec, status_until_told
@@ -32,7 +33,6 @@ from kubeqos.rules.qos.classfields import class_fields, parts_of_status, status_
 from kubeqos.rules.qos.restoredclasses import restored
 from kubeqos.rules.quota import Charge, Deltas
 from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
-from kubeqos.rules.runtimeclass import apply_runtime_class, overhead_refusal, write_handler
 from kubeqos.rules.services.updates import drop_type_dependent, keep_allocated
 from kubeqos.rules.validation import validate, warnings
 from kubeqos.rules.validation.meta import drop_repeated_owners

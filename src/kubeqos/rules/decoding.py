@@ -22,9 +22,9 @@ from kubeqos.codec import (
     decode_yaml,
 )
 from kubeqos.model import schema
-from kubeqos.model.gojson import syntax_problem
 from kubeqos.model.quantity import FORMAT_WRONG, NUMBER_WRONG, SUFFIX_WRONG
 from kubeqos.model.schema import Shape, TypeSchema
+from kubeqos.model.text.gojson import syntax_problem
 from kubeqos.rules.fielderror import FieldError, Invalid, invalid, not_supported, too_long
 
 JSON = "application/json"

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from kubeqos.codec import encode_json
-from kubeqos.model.gotext import quote
 from kubeqos.model.quantity import Quantity
+from kubeqos.model.text.gotext import quote
 
 
 class ErrorType(enum.Enum):

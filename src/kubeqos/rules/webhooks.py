@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.codec import JsonError, decode_json
-from kubeqos.model.gotext import quote
 from kubeqos.model.selectors import LabelSelector
+from kubeqos.model.text.gotext import quote
 
 Raw = dict[str, Any]
 GROUP = "admissionregistration.k8s.io"

@@ -27,8 +27,6 @@ from kubeqos.placement.shape import Shape, class_needs, pod_amounts
 from kubeqos.placement.storage.filters import volume_plan
 from kubeqos.ratelimit import RateLimit
 from kubeqos.rules.qos.allocated import held_spec
-from kubeqos.scheduler import storage
-from kubeqos.scheduler.claims import ClaimIndex
 from kubeqos.scheduler.effects import (
     UNSCHEDULABLE,
     WAITING_FOR_VOLUMES,
@@ -43,11 +41,13 @@ from kubeqos.scheduler.effects import (
 )
 from kubeqos.scheduler.explaining import waiting
 from kubeqos.scheduler.queue import ANYTHING, Nominee, QueuedPod, SchedulingQueue
-from kubeqos.scheduler.reading import ENVELOPE, Envelope, node_facts, same_but_topology, seen_by_plugins
+from kubeqos.scheduler.reading import storage
+from kubeqos.scheduler.reading.claims import ClaimIndex
+from kubeqos.scheduler.reading.objects import ENVELOPE, Envelope, node_facts, same_but_topology, seen_by_plugins
+from kubeqos.scheduler.reading.shapes import ShapeMemo
+from kubeqos.scheduler.reading.spreading import DefaultSpreading
+from kubeqos.scheduler.reading.storage import VolumeIndex, VolumeState
 from kubeqos.scheduler.refusals import NodeBackoff, NodeBackoffs, is_refusal
-from kubeqos.scheduler.shapes import ShapeMemo
-from kubeqos.scheduler.spreading import DefaultSpreading
-from kubeqos.scheduler.storage import VolumeIndex, VolumeState
 from kubeqos.scheduler.stories import Stories
 
 _COMPARED_PER_SECOND, _COMPARED_AT_ONCE = 50.0, 512  # are told the next nodes too: that costs a third of a decision

@@ -34,8 +34,8 @@ from kubeqos.logs import logger
 from kubeqos.model.kinds import APPS, CORE, RESOURCE, STORAGE
 from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.placement.preempt import DisruptionBudget
-from kubeqos.scheduler import storage
 from kubeqos.scheduler.core import Scheduler
+from kubeqos.scheduler.reading import storage
 
 REPLICATED = known_resources(("ReplicationController", CORE), ("ReplicaSet", APPS), ("StatefulSet", APPS))
 """Whose pods are spread by default."""

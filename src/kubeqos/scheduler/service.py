@@ -30,7 +30,7 @@ from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.effects import UNSCHEDULABLE, Bind, BindVolumes, Evict, PodKey, Report
 from kubeqos.scheduler.feed import Feed, Home
 from kubeqos.scheduler.metrics import Metrics
-from kubeqos.scheduler.storage import CLAIMS, SELECTED_NODE, VOLUMES
+from kubeqos.scheduler.reading.storage import CLAIMS, SELECTED_NODE, VOLUMES
 from kubeqos.scheduler.window import Window
 from kubeqos.web.garbage import freeze_loaded
 

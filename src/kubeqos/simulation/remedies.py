@@ -19,9 +19,9 @@ from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 from kubeqos.placement.shape import Shape
 from kubeqos.rules.taints import untolerated
-from kubeqos.scheduler.claims import Claimed
 from kubeqos.scheduler.explaining import amount, class_holders, free_of, named, short_of
-from kubeqos.scheduler.snapshot import shape_with_claims
+from kubeqos.scheduler.reading.claims import Claimed
+from kubeqos.scheduler.reading.snapshot import shape_with_claims
 
 Raw = dict[str, Any]
 _TRIED_NODES = 8

@@ -26,9 +26,9 @@ from kubeqos.placement.nodes import class_use
 from kubeqos.plugins.managers import AdmittedPod, Refusal
 from kubeqos.rules.qos.classes import Catalog, catalog
 from kubeqos.rules.qos.podqos import QosClass, effective_class
-from kubeqos.scheduler.claims import Claimed, claims_of
 from kubeqos.scheduler.core import Profile, Scheduler
 from kubeqos.scheduler.effects import Bind, Effect, Evict, Report
+from kubeqos.scheduler.reading.claims import Claimed, claims_of
 from kubeqos.simulation.measures import Measures, Outcome, PodRecord
 from kubeqos.simulation.scenario import Arrival, Scenario, Workload
 

@@ -44,7 +44,7 @@ from kubeqos.model.objects import NodeView, PodView
 from kubeqos.model.reading import cpu_set, seconds
 from kubeqos.node.config.configuration import PROFILES
 from kubeqos.rules.qos.podqos import default_pod_level, default_requests
-from kubeqos.scheduler.claims import CLAIM_KINDS, Claimed, claimed_in
+from kubeqos.scheduler.reading.claims import CLAIM_KINDS, Claimed, claimed_in
 from kubeqos.topology.alignment.hints import Policy, Scope
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "Scenario"

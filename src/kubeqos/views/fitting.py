@@ -16,8 +16,8 @@ from kubeqos.model.objects import PodView
 from kubeqos.placement.growth.groups import Waiting
 from kubeqos.rules.priority import PriorityClasses, resolve_priority
 from kubeqos.rules.qos import podqos
-from kubeqos.scheduler.claims import CLAIM_KINDS, Claimed, claimed_in
-from kubeqos.scheduler.snapshot import shape_with_claims
+from kubeqos.scheduler.reading.claims import CLAIM_KINDS, Claimed, claimed_in
+from kubeqos.scheduler.reading.snapshot import shape_with_claims
 from kubeqos.simulation.rehearsal import Rehearsed
 
 MOST_REPLICAS = 10_000

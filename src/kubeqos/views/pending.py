@@ -9,9 +9,9 @@ from kubeqos.model.objects import PodView
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.shape import compile_shape
-from kubeqos.scheduler.claims import Claimed
 from kubeqos.scheduler.explaining import nearest_misses
-from kubeqos.scheduler.snapshot import shape_with_claims, snapshot
+from kubeqos.scheduler.reading.claims import Claimed
+from kubeqos.scheduler.reading.snapshot import shape_with_claims, snapshot
 from kubeqos.simulation.quotaremedies import quota_remedies
 from kubeqos.simulation.remedies import refused_by, remedies
 

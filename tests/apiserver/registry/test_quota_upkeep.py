@@ -12,11 +12,11 @@ import pytest
 
 from kubeqos.apiserver.admission.chain import Chain
 from kubeqos.apiserver.present.options import DeleteOptions
-from kubeqos.apiserver.registry.bootstrap import bootstrap
 from kubeqos.apiserver.registry.core import Core
 from kubeqos.apiserver.registry.deletes import delete
-from kubeqos.apiserver.registry.expiry import Expiry
 from kubeqos.apiserver.registry.kinds import kind_named
+from kubeqos.apiserver.registry.upkeep.bootstrap import bootstrap
+from kubeqos.apiserver.registry.upkeep.expiry import Expiry
 from kubeqos.apiserver.registry.writes import Write, create
 from kubeqos.codec import decode_json
 from kubeqos.gates import FeatureGates

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kubeqos.apiserver.local import LOCAL, LocalTransport
-from kubeqos.apiserver.registry.eventexpiry import expired, sweep
 from kubeqos.apiserver.registry.kinds import kind_named
+from kubeqos.apiserver.registry.upkeep.eventexpiry import expired, sweep
 from kubeqos.apiserver.server import ApiServer, Settings
 from kubeqos.client import ApiError, TransportApi
 from kubeqos.client.api import Call

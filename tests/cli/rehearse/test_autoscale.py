@@ -11,8 +11,8 @@ from kubeqos.cli.rehearse.autoscale import _plain, _text
 from kubeqos.cli.rehearse.groups import read_groups
 from kubeqos.errors import InputError
 from kubeqos.placement.growth.decision import Decision, decide
-from kubeqos.scheduler.nodegroups import occupants
-from kubeqos.scheduler.snapshot import snapshot
+from kubeqos.scheduler.reading.nodegroups import occupants
+from kubeqos.scheduler.reading.snapshot import snapshot
 
 GROUPS = Path(__file__).parents[3] / "examples/autoscale/groups.yaml"
 OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}]

@@ -13,9 +13,9 @@ from kubeqos.cri.errors import RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated.classes import read_classes
 from kubeqos.cri.simulated.core import Core
-from kubeqos.cri.simulated.script import Load
+from kubeqos.cri.simulated.process.script import Load
+from kubeqos.cri.simulated.process.usage import NS, Usage
 from kubeqos.cri.simulated.state import Happened
-from kubeqos.cri.simulated.usage import NS, Usage
 from kubeqos.cri.simulated.views import event_message, list_containers, list_sandboxes
 from kubeqos.model.hardware.named import tiny2
 from tests.cri.pods import container, pod, update

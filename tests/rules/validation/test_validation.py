@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model import schema
-from kubeqos.rules.defaults import add_default_tolerations, apply_defaults, prepare_create
+from kubeqos.rules.defaulting.defaults import add_default_tolerations, apply_defaults, prepare_create
 from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.validation import KINDS, validate, warnings
 from tests.rules.documents import document

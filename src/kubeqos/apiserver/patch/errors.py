@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeqos.errors import InputError
-from kubeqos.model.gotext import quote
+from kubeqos.model.text.gotext import quote
 
 
 class PatchError(InputError):

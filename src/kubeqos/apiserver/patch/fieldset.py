@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubeqos.codec import JsonError, decode_json
-from kubeqos.model.gotext import quote
+from kubeqos.model.text.gotext import quote
 
 # A nested dict: step -> FieldSet.
 FieldSet = dict[str, Any]

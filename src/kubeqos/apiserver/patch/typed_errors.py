@@ -10,8 +10,8 @@ from typing import Any
 from kubeqos.apiserver.patch.fieldset import printed
 from kubeqos.apiserver.patch.typed import ITEMS, LEAF, Place, place_of_field
 from kubeqos.codec import JsonObject
-from kubeqos.model.gotext import quote
 from kubeqos.model.schema import Field, Shape, TypeSchema
+from kubeqos.model.text.gotext import quote
 
 _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
     "string": ("string", (str,)),

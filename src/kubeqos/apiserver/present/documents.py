@@ -10,7 +10,7 @@ from kubeqos.apiserver.protobuf import decode_body
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonError, YamlError, decode_json, decode_yaml
 from kubeqos.errors import InputError
-from kubeqos.model.gojson import syntax_problem
+from kubeqos.model.text.gojson import syntax_problem
 from kubeqos.web.messages import JSON
 from kubeqos.web.status import ApiError
 

@@ -13,10 +13,10 @@ from kubeqos.apiserver.registry.kinds import Kind
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json
 from kubeqos.model import schema
-from kubeqos.model.gojson import syntax_problem
-from kubeqos.model.gotext import quote
 from kubeqos.model.schema.gotime import parse_error as time_problem
 from kubeqos.model.selectors import FieldSelector, LabelSelector, SelectorError
+from kubeqos.model.text.gojson import syntax_problem
+from kubeqos.model.text.gotext import quote
 from kubeqos.rules.decoding import check_write_options
 from kubeqos.web.messages import Query, is_true
 from kubeqos.web.status import ApiError, bad_request, cause, invalid

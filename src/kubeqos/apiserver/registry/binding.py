@@ -12,7 +12,7 @@ from kubeqos.apiserver.registry.kinds import kind_named
 from kubeqos.apiserver.registry.writes import Write, update
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, encode_json
-from kubeqos.model.gotext import quote
+from kubeqos.model.text.gotext import quote
 from kubeqos.model.timestamps import timestamp
 from kubeqos.web.messages import Response
 from kubeqos.web.status import bad_request, conflict, success

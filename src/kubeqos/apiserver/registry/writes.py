@@ -18,9 +18,9 @@ from kubeqos.apiserver.registry.objects import decode, renderer, unversioned
 from kubeqos.apiserver.requests import Request as ClientRequest
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
-from kubeqos.model.gotext import quote
+from kubeqos.model.text.gotext import quote
 from kubeqos.model.timestamps import timestamp
-from kubeqos.rules.defaults import apply_defaults
+from kubeqos.rules.defaulting.defaults import apply_defaults
 from kubeqos.rules.fielderror import Invalid
 from kubeqos.rules.requests import Operation, Request
 from kubeqos.store import Delete, Put, Stored

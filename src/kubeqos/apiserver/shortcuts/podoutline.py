@@ -23,7 +23,7 @@ from kubeqos.model import schema
 from kubeqos.model.names import dns_label, is_label_value, qualified_name
 from kubeqos.model.objects import Resources
 from kubeqos.model.quantity import Quantity, parse_uncached
-from kubeqos.rules.defaults import pull_policy
+from kubeqos.rules.defaulting.defaults import pull_policy
 from kubeqos.rules.limits import Defaulted
 from kubeqos.rules.qos.classes import is_class_annotation
 

@@ -35,8 +35,8 @@ from kubeqos.apiserver.webhooks.calling import Caller, CallFailed
 from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.logs import logger
 from kubeqos.model import schema
-from kubeqos.model.gotext import quote
-from kubeqos.rules.defaults import apply_defaults
+from kubeqos.model.text.gotext import quote
+from kubeqos.rules.defaulting.defaults import apply_defaults
 from kubeqos.rules.requests import Operation, Request
 from kubeqos.rules.webhooks import HARMLESS, BadAnswer, Question, Target, Verdict, Webhook, is_exempt, refusal, verdict
 from kubeqos.web.status import MODIFIED, ApiError, bad_request, conflict

@@ -89,7 +89,7 @@ def _apply(target: Target, plan: DefragPlan, socket: Path | None, data_dir: Path
     """Tell the plugin, then see that the node has done it."""
     if plan.cannot_apply:
         raise InputError(f"node {plan.node}: {plan.cannot_apply}", remedy="let the pods be made anew, one by one")
-    from kubeqos.cli.parts.plugin import ask_cpu_plugin, cpu_socket
+    from kubeqos.cli.extend.plugin import ask_cpu_plugin, cpu_socket
     from kubeqos.qrm.proto import cpupools_pb2 as pb
 
     request = pb.MoveOwnersRequest()

@@ -25,7 +25,7 @@ def refused(target: Target, record: PodDecisions, *, fix: bool) -> dict[str, Any
     """What would let a refused pod in, with the namespace, and the nodes if they can be read, as they are now."""
     if not fix or record.object is None or not record.pod.uid.startswith(REFUSED):
         return {}
-    from kubeqos.scheduler.snapshot import snapshot  # loads numpy
+    from kubeqos.scheduler.reading.snapshot import snapshot  # loads numpy
     from kubeqos.views.pending import let_in
 
     quotas, beside = target.items("resourcequotas"), target.items("pods")

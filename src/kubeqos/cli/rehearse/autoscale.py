@@ -35,8 +35,8 @@ def plan(target: Target, groups_file: Path, form: str) -> None:
     """
     from kubeqos.cli.rehearse.groups import read_groups
     from kubeqos.placement.growth.decision import decide
-    from kubeqos.scheduler.nodegroups import occupants
-    from kubeqos.scheduler.snapshot import snapshot
+    from kubeqos.scheduler.reading.nodegroups import occupants
+    from kubeqos.scheduler.reading.snapshot import snapshot
 
     nodes, pods = target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods")
     budgets = target.reader.items("/apis/policy/v1/poddisruptionbudgets")

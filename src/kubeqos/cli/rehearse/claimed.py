@@ -9,12 +9,12 @@ from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import CONFIG_MAPS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, RESOURCE_CLASSES
 
 if TYPE_CHECKING:
-    from kubeqos.scheduler.claims import Claimed
+    from kubeqos.scheduler.reading.claims import Claimed
 
 
 def claimed_now(target: Target) -> Claimed:
     """Claims and what they refer to; nothing of a kind that the API server does not have."""
-    from kubeqos.scheduler.claims import claimed_in  # only where there are claims to speak of
+    from kubeqos.scheduler.reading.claims import claimed_in  # only where there are claims to speak of
 
     found: list[tuple[str, dict[str, Any]]] = []
     for resource in (CONFIG_MAPS, RESOURCE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES):

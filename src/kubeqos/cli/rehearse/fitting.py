@@ -10,8 +10,8 @@ from kubeqos.cli.output import table
 from kubeqos.cli.rehearse.claimed import claimed_now
 from kubeqos.errors import InputError
 from kubeqos.manifests import Manifest, read
-from kubeqos.scheduler.claims import Claimed
-from kubeqos.scheduler.snapshot import snapshot
+from kubeqos.scheduler.reading.claims import Claimed
+from kubeqos.scheduler.reading.snapshot import snapshot
 from kubeqos.simulation.rehearsal import Rehearsed, rehearse_pods
 from kubeqos.views.fitting import claims_of, pods_of
 

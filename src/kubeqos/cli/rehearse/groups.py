@@ -60,13 +60,13 @@ def _group(doc: Doc, nodes: Sequence[dict[str, Any]]) -> NodeGroup:
 
 def _like(node: dict[str, Any]) -> Any:
     """A node as one that is there (KEP-3008: all of a group have the same classes), with nothing on it."""
-    from kubeqos.scheduler.nodegroups import template_of
+    from kubeqos.scheduler.reading.nodegroups import template_of
 
     return template_of(node)
 
 
 def _template(doc: Doc | None) -> Any:
-    from kubeqos.scheduler.nodegroups import TEMPLATE, described
+    from kubeqos.scheduler.reading.nodegroups import TEMPLATE, described
 
     try:
         return described({key: child.plain() for key, child in doc.fields(TEMPLATE).items()} if doc else {})

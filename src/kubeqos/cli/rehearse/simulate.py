@@ -55,7 +55,7 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
     """
     from kubeqos.cli.rehearse.groups import read_groups
     from kubeqos.placement.growth.scaleup import rehearse
-    from kubeqos.scheduler.snapshot import snapshot
+    from kubeqos.scheduler.reading.snapshot import snapshot
 
     nodes = target.reader.items("/api/v1/nodes")
     groups = read_groups(groups_file, nodes)

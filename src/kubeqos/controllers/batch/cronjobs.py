@@ -16,7 +16,7 @@ from kubeqos.controllers.actions import Action, Create, Tell, change, deletion
 from kubeqos.controllers.batch.jobs import is_finished
 from kubeqos.controllers.podstate import condition, is_going, owner_reference
 from kubeqos.errors import InputError
-from kubeqos.model.cronschedule import CronSchedule
+from kubeqos.model.text.cronschedule import CronSchedule
 from kubeqos.model.timestamps import seconds_of, timestamp
 
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"

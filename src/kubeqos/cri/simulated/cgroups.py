@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import class_of
-from kubeqos.cri.simulated.usage import Usage
+from kubeqos.cri.simulated.process.usage import Usage
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet, NumaSet
 from kubeqos.model.machine import Machine

@@ -19,9 +19,10 @@ from kubeqos.cri.providers.protocol import Advertisement, Level
 from kubeqos.cri.simulated import cgroups
 from kubeqos.cri.simulated.addresses import Addresses
 from kubeqos.cri.simulated.classes import ClassBook
-from kubeqos.cri.simulated.memory import Candidate, runs_out_ns, victim
-from kubeqos.cri.simulated.program import program_of
-from kubeqos.cri.simulated.script import Load, Script, requested_script
+from kubeqos.cri.simulated.process.memory import Candidate, runs_out_ns, victim
+from kubeqos.cri.simulated.process.program import program_of
+from kubeqos.cri.simulated.process.script import Load, Script, requested_script
+from kubeqos.cri.simulated.process.usage import NS, Usage
 from kubeqos.cri.simulated.state import (
     KILLED,
     OOM_KILLED,
@@ -36,7 +37,6 @@ from kubeqos.cri.simulated.state import (
     earlier_instances,
     reason_of,
 )
-from kubeqos.cri.simulated.usage import NS, Usage
 from kubeqos.model.machine import Machine
 
 NO_LOAD = Load()

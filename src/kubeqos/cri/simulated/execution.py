@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from kubeqos.cri.errors import Code, RuntimeRefused
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated.core import Core
-from kubeqos.cri.simulated.shell import Shell
+from kubeqos.cri.simulated.process.shell import Shell
+from kubeqos.cri.simulated.process.usage import NS
 from kubeqos.cri.simulated.state import Container, State
-from kubeqos.cri.simulated.usage import NS
 
 CGROUP_ROOT = "/sys/fs/cgroup/"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

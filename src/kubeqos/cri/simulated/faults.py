@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kubeqos.cri.errors import Code
 from kubeqos.cri.runtime import METHODS
-from kubeqos.cri.simulated.script import read_code
+from kubeqos.cri.simulated.process.script import read_code
 from kubeqos.errors import InputError
 from kubeqos.model.timestamps import parse_duration
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.simulated.program import SERVER, Program
-from kubeqos.cri.simulated.script import NO_SCRIPT, Script
-from kubeqos.cri.simulated.usage import NS, Usage
+from kubeqos.cri.simulated.process.program import SERVER, Program
+from kubeqos.cri.simulated.process.script import NO_SCRIPT, Script
+from kubeqos.cri.simulated.process.usage import NS, Usage
 
 KILLED = 137  # 128 + SIGKILL
 OOM_KILLED = "OOMKilled"

@@ -21,7 +21,7 @@ from kubeqos.errors import InputError
 from kubeqos.node.api.podwriter import PodWriter
 from kubeqos.node.pod.effects import PodGone, PodSet, Raw
 from kubeqos.node.pod.machine import MIRROR_ANNOTATION, SOURCE_ANNOTATION
-from kubeqos.rules.defaults import apply_defaults
+from kubeqos.rules.defaulting.defaults import apply_defaults
 from kubeqos.rules.validation import validate
 
 HASH_ANNOTATION = "kubernetes.io/config.hash"

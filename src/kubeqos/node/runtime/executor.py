@@ -51,8 +51,8 @@ from kubeqos.node.runtime.contract import KeepsCgroups, Reserves, UpdatesContain
 from kubeqos.node.runtime.prober import Prober
 from kubeqos.node.runtime.tokens import Tokens
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Refusal, StartHook
-from kubeqos.rules.defaults import pull_policy
-from kubeqos.rules.runtimeclass import handler_of
+from kubeqos.rules.defaulting.defaults import pull_policy
+from kubeqos.rules.defaulting.runtimeclass import handler_of
 
 LONGEST_MESSAGE = 4096
 Claims = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refusal]]

@@ -1,4 +1,4 @@
-"""What the volume claims of a pod need of a node, as values. Pure; made by `scheduler.storage`, read by `filters`."""
+"""What a pod's volume claims need of a node: values. Pure; made by `scheduler.reading.storage`, read by `filters`."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from kubeqos.model.gotext import quote
 from kubeqos.model.objects import ContainerStatus, ContainerView, PodSpec, PodView, QosResourceRequest, Resources
+from kubeqos.model.text.gotext import quote
 from kubeqos.rules.fielderror import FieldError, forbidden
 from kubeqos.rules.qos.classes import ClassKey, demand, raw_classes_asked, requested, requested_raw
 from kubeqos.rules.qos.podqos import max_into

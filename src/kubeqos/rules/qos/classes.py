@@ -277,7 +277,7 @@ class ClassProblem:
 def fit(spec: PodSpec, node: Catalog, used: Mapping[ClassKey, int], handler: str | None = "") -> list[ClassProblem]:
     """Everything that stands between the pod's class requests and this node; empty means it fits.
 
-    `handler` is that of the pod's RuntimeClass (`rules.runtimeclass.handler_of`).
+    `handler` is that of the pod's RuntimeClass (`rules.defaulting.runtimeclass.handler_of`).
     """
     problems = level_problems(spec, node)
     container_level = {kind.name for kind in node.of_level(Level.CONTAINER)}

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from kubeqos.errors import InputError
 from kubeqos.model import names
-from kubeqos.model.cronschedule import CronSchedule
 from kubeqos.model.labels import selects
+from kubeqos.model.text.cronschedule import CronSchedule
 from kubeqos.rules.fielderror import OMITTED, invalid, not_supported, required
 from kubeqos.rules.validation.common import (
     NO_LIST,

@@ -6,7 +6,7 @@ import binascii
 
 from kubeqos.codec import JsonError, decode_json
 from kubeqos.model import names
-from kubeqos.model.gojson import syntax_problem
+from kubeqos.model.text.gojson import syntax_problem
 from kubeqos.rules.fielderror import forbidden, invalid, required, too_long
 from kubeqos.rules.validation.common import NO_MAP, Errors, Raw, check_immutable, complain
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of

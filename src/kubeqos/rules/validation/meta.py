@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeqos.model import names
-from kubeqos.model.gotext import quote
+from kubeqos.model.text.gotext import quote
 from kubeqos.rules.fielderror import forbidden, invalid, required, too_long
 from kubeqos.rules.validation.common import (
     NO_LIST,

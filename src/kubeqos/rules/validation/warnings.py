@@ -8,8 +8,8 @@ from heapq import merge
 from itertools import islice
 
 from kubeqos.model import names
-from kubeqos.model.gotext import quote
 from kubeqos.model.quantity import Quantity
+from kubeqos.model.text.gotext import quote
 from kubeqos.rules import webhooks
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Raw
 from kubeqos.rules.validation.definitions import definition_warnings

@@ -13,9 +13,9 @@ from kubeqos.model.objects import PodView
 from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.placement.selectors import NamespaceLabels
 from kubeqos.placement.shape import Shape
-from kubeqos.scheduler.claims import claim_state
 from kubeqos.scheduler.core import Profile, Scheduler
-from kubeqos.scheduler.reading import ENVELOPE
+from kubeqos.scheduler.reading.claims import claim_state
+from kubeqos.scheduler.reading.objects import ENVELOPE
 from kubeqos.stock.asking import may_ask
 from kubeqos.stock.cores.devices import only_claims
 from kubeqos.stock.lens import Raw, is_native, native_node, native_pod

@@ -12,9 +12,9 @@ from typing import Any
 
 from kubeqos.model.objects import PodSpec
 from kubeqos.plugins.managers import NOTHING, AdmittedPod, ContainerKey, ContainerRef, Grant, NodeResource, Refusal
+from kubeqos.rules.defaulting.runtimeclass import DEFAULT_HANDLER, handler_of
 from kubeqos.rules.qos.allocated import held_spec, with_classes_of
 from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, demand, fit
-from kubeqos.rules.runtimeclass import DEFAULT_HANDLER, handler_of
 from kubeqos.topology.alignment.hints import Hint, Offer
 
 REASON = "QOSResourcesUnavailable"

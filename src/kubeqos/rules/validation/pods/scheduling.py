@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from kubeqos.model import names
+from kubeqos.rules.defaulting.labelkeys import named_otherwise
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
-from kubeqos.rules.labelkeys import named_otherwise
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,

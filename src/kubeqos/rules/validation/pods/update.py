@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeqos.model import names
-from kubeqos.model.gotext import quote
+from kubeqos.model.text.gotext import quote
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid
 from kubeqos.rules.qos.podqos import spec_qos_class
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, complain, go_struct

@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,20 @@ class LiveServer:
             self._idle.append(connection)
             return answer
         raise AssertionError("unreachable")
+
+    def watched(self, path: str, last: Callable[[Any], bool]) -> list[Any]:
+        """The events of a watch, up to the last one that is wanted; who waits for its end waits for a clock."""
+        connection = self.connect()
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {ADMIN_TOKEN}", "User-Agent": "tests"})
+            response, events = connection.getresponse(), []
+            while line := response.readline():
+                events.append(decode_json(line))
+                if last(events[-1]):
+                    break
+            return events
+        finally:
+            connection.close()
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine on the server's own loop."""

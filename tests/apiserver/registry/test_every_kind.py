@@ -58,11 +58,15 @@ def test_a_kind_from_its_birth_to_its_end(live: LiveServer, kind: Kind) -> None:
     assert answer.code == 200, answer.body
     release(live, f"{path}/{name}")
     assert live.call("GET", f"{path}/{name}").code == 404
-    seen = live.call("GET", f"{path}?watch=1&resourceVersion={before}&timeoutSeconds=1").raw.splitlines()
-    events = [json.loads(line) for line in seen]
-    ours = [event for event in events if event["object"]["metadata"]["name"] == name]
-    assert {event["object"]["apiVersion"] for event in ours} == {kind.api_version}
-    assert (ours[0]["type"], ours[-1]["type"]) == ("ADDED", "DELETED")
+
+    def ours(event: Any) -> bool:
+        return bool(event["object"]["metadata"]["name"] == name)
+
+    watch = f"{path}?watch=1&resourceVersion={before}&timeoutSeconds=60"
+    events = live.watched(watch, lambda event: event["type"] == "DELETED" and ours(event))
+    told = [event for event in events if ours(event)]
+    assert {event["object"]["apiVersion"] for event in told} == {kind.api_version}
+    assert (told[0]["type"], told[-1]["type"]) == ("ADDED", "DELETED")
 
 
 def release(live: LiveServer, path: str) -> None:

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.proto.cri_pb2_grpc import RuntimeServiceStub
 from tests.cri.images import BUSYBOX_IMAGE
@@ -228,3 +229,13 @@ class Pod:
         # A client whose relay was away for a moment waits for it, as kubelets do.
         answer = self.stub.ContainerStatus(request, timeout=60, wait_for_ready=True)
         return shown(answer.status.resources.qos_resources)
+
+
+async def refused(call: Awaitable[Any]) -> CallError:
+    """The error, without the frames it passed: they hold the connection for which a relay waits that stops."""
+    try:
+        await call
+    except CallError as error:
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)
+    raise AssertionError("the call was answered")

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.host import Host
-from kubeqos.cri.errors import CallError, Code
+from kubeqos.cri.errors import Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Machine
 from kubeqos.cri.relay.server import Relay, Settings
@@ -24,7 +24,7 @@ from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.cri.simulated.classes import read_classes
 from kubeqos.model.hardware.named import tiny2
 from tests.cri.pods import container, pod, pod_update, update
-from tests.cri.relay.processes import shown
+from tests.cri.relay.processes import refused, shown
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -131,12 +131,6 @@ async def world(endpoint: tuple[Any, ...]) -> AsyncIterator[World]:
         await world.client.stop_pod_sandbox(sandbox)
         await world.client.remove_pod_sandbox(sandbox)
     await world.configure(CLASSES)
-
-
-async def refused(call: Awaitable[Any]) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await call
-    return caught.value
 
 
 async def test_runtime_status_advertises_classes_levels_capacity_and_mutability(world: World):

@@ -45,7 +45,7 @@ from kubeqos.model.hardware.named import tiny2
 from tests.cri.pods import container, pod, pod_update
 from tests.cri.pods import container as container_config
 from tests.cri.providers.trees import TreeKernel, plant
-from tests.cri.relay.processes import container_classes, shown
+from tests.cri.relay.processes import container_classes, refused, shown
 
 CLASSES = """
 resources:
@@ -182,12 +182,6 @@ async def world(folder: Path) -> AsyncIterator[World]:
         await world.relay.close()
     await world.vendor.stop(0)
     await world.runtime.close()
-
-
-async def refused(call) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await call
-    return caught.value
 
 
 async def test_all_resources_are_advertised(world: World):

@@ -202,6 +202,20 @@ async def test_cpus_stay_owned_while_a_container_of_a_pod_that_is_gone_runs(node
         assert "u-db" not in keeper.table.pods
 
 
+async def test_a_pod_that_the_api_server_has_forgotten_and_that_still_runs_is_no_riddle(node: Node) -> None:
+    """Killed in the midst of the end of two pods, of which one owns CPUs: the agent comes back and knows what it knew."""
+    async with node.agent():
+        own = await node.run("owner", "2")
+        await node.run("plain")
+    node.pods.remove("u-owner")
+    node.pods.remove("u-plain")
+    async with node.agent() as keeper:
+        assert not CpuSet.parse(own) & CpuSet.parse(node.cpus("plain"))
+        node.end("plain")
+        node.end("owner")
+        await until("nobody holds anything", lambda: not keeper.admission.holders() and not keeper.table.pods)
+
+
 async def test_a_pod_that_went_while_the_agent_was_away_holds_nothing(node: Node) -> None:
     async with node.agent():
         await node.run("db", "2")

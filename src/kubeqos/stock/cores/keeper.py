@@ -158,9 +158,11 @@ class CoreKeeper:
         """Load the ledger, compare it with what runs, then listen to the API server."""
         for raw in self.parts.pods.known():
             self.table.bind(raw)
-        pods = {uid: row.admitted for uid, row in self.table.pods.items()}
-        # By now the pods are described: the references of their containers are those that managers know.
-        live = {self.table.pods[ref.pod_uid].ref(ref.name): found for ref, found in self._live.items()}
+        pods = {uid: row.admitted for uid, row in self.table.pods.items() if row.bound}
+        # By now pods are described, and their containers are those that managers know. A pod that the API server does
+        # not have any more may still run, as may a debugger's container: managers can say nothing new of these.
+        known = {(uid, name): ref for uid, pod in pods.items() for name, ref in pod.refs.items()}
+        live = {known[key]: one for ref, one in self._live.items() if (key := (ref.pod_uid, ref.name)) in known}
         restored = await self.admission.restore(pods, live)
         for what in restored.damaged:
             self.parts.events.node("CheckpointDamaged", f"set aside {what}; state is rebuilt from what runs")

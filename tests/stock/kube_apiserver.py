@@ -23,11 +23,34 @@ TOKEN = "stock-administrator"
 ADMINISTRATORS = "kubeadm:cluster-admins"
 
 
+class Part:
+    """One program, which can be killed and started again on what it left."""
+
+    def __init__(self, words: list[str], folder: Path, name: str) -> None:
+        self.words, self.folder, self.name = words, folder, name
+        self.log = folder / f"{name}.log"
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._running = subprocess.Popen(self.words, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT)
+
+    def kill(self) -> None:
+        """As a power failure would."""
+        self._running.kill()
+        self._running.wait()
+
+    def end(self) -> None:
+        self._running.terminate()
+        self._running.wait(30)
+
+
 @contextmanager
-def kube_apiserver(folder: Path, modes: str = "RBAC") -> Iterator[Path]:
+def kube_apiserver(folder: Path, modes: str = "RBAC", parts: dict[str, Part] | None = None) -> Iterator[Path]:
     """The kubeconfig of an administrator of a stock cluster without controllers, scheduler or nodes.
 
     `modes` says who decides on what callers may do. A cluster with nodes has `Node` there, and NodeRestriction with it.
+    Who wants to kill them finds etcd and the server in `parts`.
     """
     found = find("kube-apiserver", "etcd")
     assert found is not None, "see needs_stock"
@@ -60,7 +83,9 @@ def kube_apiserver(folder: Path, modes: str = "RBAC") -> Iterator[Path]:
     server += ["--allow-privileged=true"]  # as every distribution has it
     with ExitStack() as stack:
         for name, words in (("etcd", etcd), ("kube-apiserver", server)):
-            stack.enter_context(process(words, folder, name))
+            part = stack.enter_context(process(words, folder, name))
+            if parts is not None:
+                parts[name] = part
         wait_until_ready(secure, folder / "kube-apiserver.log")
         yield written_kubeconfig(folder, secure, pki.ca_file)
 
@@ -79,14 +104,12 @@ def kubelet_client(pki: Pki) -> tuple[Path, Path]:
 
 
 @contextmanager
-def process(words: list[str], folder: Path, name: str) -> Iterator[None]:
-    with (folder / f"{name}.log").open("wb") as log:
-        running = subprocess.Popen(words, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+def process(words: list[str], folder: Path, name: str) -> Iterator[Part]:
+    part = Part(words, folder, name)
     try:
-        yield
+        yield part
     finally:
-        running.terminate()
-        running.wait(30)
+        part.end()
 
 
 def written_kubeconfig(folder: Path, port: int, authority: Path) -> Path:

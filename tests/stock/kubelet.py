@@ -21,7 +21,7 @@ from kubeqos.apiserver.auth import write_kubeconfig
 from tests.apiserver.live import LiveServer
 from tests.shared import cgroups
 from tests.stock.containerd2 import Containerd2
-from tests.stock.kube_apiserver import free_ports, process
+from tests.stock.kube_apiserver import Part, free_ports, process
 
 NODE = "127.0.0.1"
 
@@ -59,13 +59,13 @@ class Kubelet:
         (self.folder / "kubelet.json").write_text(json.dumps(config))
 
     @contextmanager
-    def running(self, name: str = "kubelet") -> Iterator[None]:
+    def running(self, name: str = "kubelet") -> Iterator[Part]:
         program = str((find("kubelet") or ())[0])
         words = [program, "--config", str(self.folder / "kubelet.json"), "--hostname-override", NODE]
         words += ["--kubeconfig", str(self.kubeconfig), "--root-dir", str(self.root)]
         words += ["--cert-dir", str(self.folder / "certificates")]
-        with process(words, self.folder, name):
-            yield
+        with process(words, self.folder, name) as part:
+            yield part
 
     @property
     def root(self) -> Path:

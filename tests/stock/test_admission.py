@@ -57,6 +57,17 @@ def needed_labels(stored: dict[str, Any]) -> list[list[str]]:
     return [[each["key"] for each in term["matchExpressions"]] for term in required.get("nodeSelectorTerms", ())]
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("kubernetes.io/pod-role", "web"), ("cci.resources.alpha.kubernetes.io/pod", "cci-exclusive")]
+)
+def test_who_asks_for_cores_does_not_start_without_the_agent(key: str, value: str) -> None:
+    asking = pod()
+    asking["metadata"]["annotations"] = {key: value}
+    stored = admitted(asking, "team", CLASSES, [])
+    assert stored["metadata"]["annotations"] == {key: value, "required-plugins.noderesource.dev/pod": '["kubeqos"]'}
+    assert admitted(stored, "team", CLASSES, []) == stored
+
+
 def test_who_asks_for_nothing_is_left_alone() -> None:
     assert admitted(pod(), "default", CLASSES, []) == pod()
 

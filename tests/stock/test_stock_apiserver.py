@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.stock.kube_apiserver import kube_apiserver, process
+from tests.stock.kube_apiserver import Part, kube_apiserver, process
 from tests.stock.needs import needs_stock
 
 KUBECTL = shutil.which("kubectl")
@@ -74,7 +74,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
             yield made
 
 
-def kubeqos(stock: Stock, part: str, *words: str) -> AbstractContextManager[None]:
+def kubeqos(stock: Stock, part: str, *words: str) -> AbstractContextManager[Part]:
     command = [sys.executable, "-m", "kubeqos.cli.main", part, "--kubeconfig", str(stock.kubeconfig), *words]
     return process(command, stock.kubeconfig.parent, part)
 

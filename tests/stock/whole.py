@@ -22,7 +22,7 @@ from tools.stock import find
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.shared import cgroups
 from tests.stock.containerd2 import PROGRAMS
-from tests.stock.kube_apiserver import acting_as, kube_apiserver, process
+from tests.stock.kube_apiserver import Part, acting_as, kube_apiserver, process
 from tests.stock.kubelet import NODE, Kubelet, stock_kubelet
 from tests.stock.test_stock_apiserver import Stock
 
@@ -39,6 +39,7 @@ class Whole(Stock):
         super().__init__(kubeconfig)
         self.folder, self.kubelet = folder, kubelet
         self.agent = ExitStack()
+        self.parts: dict[str, Part] = {}
 
     def eventually(self, what: str, is_so: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + PATIENCE
@@ -70,7 +71,7 @@ class Whole(Stock):
         (self.folder / "classes.yaml").write_text(classes)
         words = ["--node-name", NODE, "--config", str(self.folder / "classes.yaml")]
         words += ["--nri-socket", str(self.kubelet.runtime.nri), "--kubelet-dir", str(self.kubelet.root), *more]
-        self.agent.enter_context(process(self.ours("agent", *words), self.folder, "agent"))
+        self.parts["agent"] = self.agent.enter_context(process(self.ours("agent", *words), self.folder, "agent"))
 
     def asking(self, name: str, asked: str = "", **spec: Any) -> None:
         self.pod(name, {"qos.kubeqos.io/container.c": asked} if asked else {}, **spec)
@@ -113,18 +114,20 @@ AnyWhole = TypeVar("AnyWhole", bound=Whole)
 
 @contextmanager
 def stock_cluster(kind: type[AnyWhole], *parts: str) -> Iterator[AnyWhole]:
-    """A running cluster with one node, which takes pods; `parts` are more programs of Kubernetes to run."""
+    """A running cluster with one node, which takes pods; `parts` are more programs of Kubernetes, with their words."""
     folder = Path(tempfile.mkdtemp(prefix="kq-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        kubeconfig = stack.enter_context(kube_apiserver(folder))
+        running: dict[str, Part] = {}
+        kubeconfig = stack.enter_context(kube_apiserver(folder, parts=running))
         kubelet = stack.enter_context(stock_kubelet(kubeconfig, folder))
         made = kind(kubeconfig, folder, kubelet)
-        for name in ("kube-scheduler", *parts):
+        made.parts |= running
+        for name, *more in map(str.split, ("kube-scheduler", *parts)):
             [program] = map(str, find(name) or ())
-            words = [program, "--kubeconfig", str(kubeconfig), "--leader-elect=false", "--secure-port=0"]
+            words = [program, "--kubeconfig", str(kubeconfig), "--leader-elect=false", "--secure-port=0", *more]
             stack.enter_context(process(words, folder, name))
-        stack.enter_context(kubelet.running())
+        made.parts["kubelet"] = stack.enter_context(kubelet.running())
         made.kubectl("wait", "--for=create", f"node/{NODE}", "--timeout=120s")
         made.kubectl("wait", "--for=condition=Ready", f"node/{NODE}", "--timeout=120s")
         made.kubectl("patch", "node", NODE, "-p", '{"spec": {"taints": null}}')  # a controller-manager would

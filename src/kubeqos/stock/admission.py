@@ -17,7 +17,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.rules.limits import Limits, apply_defaults, check_pod
 from kubeqos.rules.qos.classes import Level, demand, is_official
 from kubeqos.rules.qos.classobjects import ClassObjects
-from kubeqos.stock.asking import CONTAINER_KEY, POD_KEY, Asked, read
+from kubeqos.stock.asking import CONTAINER_KEY, POD_KEY, Asked, asks_for_cores, read
 from kubeqos.stock.convert import to_fields, to_stock
 from kubeqos.stock.names import (
     COUNTED_DOMAIN,
@@ -103,14 +103,15 @@ def admitted(pod: Raw, namespace: str, classes: Classes, limits: Sequence[Raw]) 
                 f"resources under {COUNTED_DOMAIN} are counted for classes and cannot be asked for by themselves",
                 remedy=f"ask for the class, by the annotation {POD_KEY} or {CONTAINER_KEY}NAME",
             )
-        return pod if native == before else to_stock([native])[0]
+        given = pod if native == before else to_stock([native])[0]
+        return _requiring(given) if asks_for_cores((pod.get("metadata") or {}).get("annotations") or {}) else given
     view = PodView.of(native)
     _check(_asked(native), namespace, classes)
     if violations := check_pod(view.spec, ranges, classes.container_level):
         raise NotAdmitted(violations[0])
     [stored] = to_stock([native])
     _count(stored, classes)
-    return stored
+    return _requiring(stored)
 
 
 def class_demand(pod: Raw, classes: Classes) -> Mapping[tuple[Level, str, str], int]:
@@ -169,8 +170,13 @@ def _count(pod: Raw, classes: Classes) -> None:
                 offered.add(node_label(resource, name))
     if offered:
         _need_labels(spec, sorted(offered))
-    # Where the runtime's validator is on, no container starts on a node whose agent is away.
-    pod["metadata"]["annotations"].setdefault(REQUIRED_PLUGINS, f'["{PLUGIN}"]')
+
+
+def _requiring(pod: Raw) -> Raw:
+    """The pod of one who asks: where the runtime's validator is on, it does not start on a node whose agent is away."""
+    metadata = pod["metadata"]
+    annotations = {REQUIRED_PLUGINS: f'["{PLUGIN}"]', **metadata["annotations"]}
+    return {**pod, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _everyone(spec: Raw) -> list[Raw]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.errors import InputError
+from kubeqos.model.annotations.podmarks import only_marks
+from kubeqos.model.annotations.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
 from kubeqos.model.names import qualified_name
 from kubeqos.rules.qos.classes import ANNOTATED, POD_QOS, from_annotations, is_class_annotation
 
@@ -24,6 +26,7 @@ CONTAINER_KEY = f"{DOMAIN}container."
 # An annotation's name, behind the slash, has at most 63 characters.
 LONGEST_CONTAINER_NAME = 63 - len("container.")
 _KEYS = (DOMAIN.encode(), *(f"{resource}.".encode() for resource in ANNOTATED))
+_POLICIES = POLICY_ANNOTATION, CONTAINER_POLICY_ANNOTATION
 _SEPARATOR = re.compile(r"\s*,\s*")
 
 
@@ -76,6 +79,11 @@ def may_ask(text: bytes) -> bool:
 def asks(pod: Mapping[str, Any]) -> bool:
     """Whether a pod has such an annotation."""
     return any(map(is_request, (pod.get("metadata") or {}).get("annotations") or ()))
+
+
+def asks_for_cores(marks: Mapping[str, str]) -> bool:
+    """Whether annotations (or labels) ask for something of resource plugins or compute drivers."""
+    return bool(only_marks(marks)) or any(key.startswith(_POLICIES) for key in marks)
 
 
 def parse(text: str, key: str) -> dict[str, str]:

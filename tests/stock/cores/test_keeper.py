@@ -203,7 +203,7 @@ async def test_cpus_stay_owned_while_a_container_of_a_pod_that_is_gone_runs(node
 
 
 async def test_a_pod_that_the_api_server_has_forgotten_and_that_still_runs_is_no_riddle(node: Node) -> None:
-    """Killed in the midst of the end of two pods, of which one owns CPUs: the agent comes back and knows what it knew."""
+    """Killed in the midst of the end of two pods, one of which owns CPUs: the agent comes back and knows all."""
     async with node.agent():
         own = await node.run("owner", "2")
         await node.run("plain")

@@ -130,7 +130,7 @@ class DraDriver:
         if len(pods) != 1:
             why = f"cores belong to one pod, and this claim is reserved for {len(pods)}"
             return dra.NodePrepareResourceResponse(error=why)
-        refusal = await self._keeper.decided(pods[0]["uid"])
+        refusal = await self._keeper.prepared(pods[0]["uid"])
         if refusal:
             return dra.NodePrepareResourceResponse(error=refusal)
         found = dra.NodePrepareResourceResponse()

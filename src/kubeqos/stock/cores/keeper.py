@@ -21,7 +21,7 @@ from kubeqos.cri.providers.effects import CgroupWrite
 from kubeqos.cri.providers.protocol import Place
 from kubeqos.errors import InputError, KubeqosError, StateError
 from kubeqos.logs import logger
-from kubeqos.model.cpuset import NO_CPUS
+from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.node.admission.managers import Reconciles
 from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.meeting import meeting_plugins
@@ -34,9 +34,11 @@ from kubeqos.node.updates.updater import ContainerUpdater
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, LiveContainer, Refusal, StartHook
 from kubeqos.rules.qos.podqos import QosClass
+from kubeqos.stock.asking import asks_for_cores
 from kubeqos.stock.cores.devices import only_claims
+from kubeqos.stock.cores.fences import Fences, tier_of
 from kubeqos.stock.cores.nriruntime import NriRuntime, cri_resources
-from kubeqos.stock.cores.pods import PodOnNode, PodTable, asks_by_annotation, identity
+from kubeqos.stock.cores.pods import PodOnNode, PodTable, identity
 from kubeqos.stock.cores.shared import SharedRest
 from kubeqos.supervision import Supervisor, Work
 from kubeqos.topology.alignment.hints import TopologySettings
@@ -73,6 +75,7 @@ class CoreKeeper:
         # Whether a pod fits is the kubelet's to say.
         self.admission = Admission(parts.machine, parts.managers, parts.ledger, lambda: None, topology, parts.refuses)
         self.shared = SharedRest(self.admission, table)
+        self.fences = Fences(host, parts.machine.online)
         tell = parts.events.node
         self.updater = ContainerUpdater(table, runtime, self.shared, lambda: parts.context, self._spawn, tell)
         self.books = Books(table, runtime, self.shared, self.updater, tell, self._kernel)
@@ -267,8 +270,21 @@ class CoreKeeper:
         await self._update()
         self._changed()
 
-    async def decided(self, uid: str) -> str:
-        """Wait until a pod is admitted; why it is not, after a while."""
+    async def prepared(self, uid: str) -> str:
+        """Wait until a pod is admitted; why it is not, after a while.
+
+        One that owns all its CPUs is kept to them before it has a container: should the agent be gone when these are
+        created, they begin there all the same.
+        """
+        if refusal := await self._decided(uid):
+            return refusal
+        row = self.table.pods[uid]
+        grants = [self.shared.grant(ref) for ref in row.admitted.refs.values()]
+        if not row.live and all(cpus_of(one) <= one.exclusive for one in grants):
+            self.fences.confine(uid, CpuSet.from_ids(cpu for one in grants for cpu in cpus_of(one)))
+        return ""
+
+    async def _decided(self, uid: str) -> str:
         row = self.table.pods.get(uid)
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
@@ -288,13 +304,17 @@ class CoreKeeper:
         """What a new container gets, or why it must not be created now."""
         row = self.table.met(pod.uid, pod.namespace, pod.name, pod.annotations)
         who = f"container {container.name!r} of pod {row.key}"
-        if not row.is_admitted and (self._asks(row) or asks_by_annotation(pod.annotations)):
+        if not row.is_admitted and (self._asks(row) or asks_for_cores(pod.annotations)):
             await self._in_time(row)
             if not row.is_admitted:
                 raise CoresRefused(f"{who}: {self._why_not(row)}")
         ref = row.ref(container.name)
         given = self.shared.grant(ref)
         grant = self._out_of_the_way(who, ref, given)
+        cgroup = cgroup_path(container.linux.cgroups_path)
+        self.fences.allow(cgroup, cpus_of(grant))
+        if self.fences.met(cgroup):
+            self._spawn(self._update())
         self.table.container(row, container.id, container.name, Stage.CREATED, container.linux.cgroups_path)
         await self.updater.created(ref, container.id, grant)
         return grant
@@ -371,10 +391,24 @@ class CoreKeeper:
     # ---- Looking after everybody
 
     async def _update(self) -> None:
+        self.fences.widen(self._fenced())
         try:
             await self.updater.reconcile()
         except StateError as error:
             log.warning("containers are told later what has changed", reason=error.what)
+        self.fences.narrow(self._fenced())
+
+    def _fenced(self) -> dict[str, CpuSet]:
+        """What each tier of pods may have: the CPUs that nobody owns, and those of whoever is in it."""
+        grants, rest = self.shared.grants(), self.shared.rest()
+        found: dict[str, CpuSet] = {}
+        for row in self.table.pods.values():
+            for container_id, where in row.cgroups.items():
+                cgroup, one = cgroup_path(where), row.containers.get(container_id)
+                self.fences.met(cgroup)
+                if (tier := tier_of(cgroup)) and one is not None and one.live:
+                    found[tier] = found.get(tier, rest) | cpus_of(grants[row.uid, one.name])
+        return {tier: found.get(tier, rest) for tier in self.fences.known()}
 
     async def _ask(self, manager: Reconciles) -> None:
         while True:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubeqos.model.annotations.computepolicies import wanted_compute
-from kubeqos.model.annotations.podmarks import only_marks
-from kubeqos.model.annotations.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
 from kubeqos.node.pod.observed import SeenContainer, SeenPod, Stage
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Refusal
+from kubeqos.stock.asking import asks_for_cores
 from kubeqos.stock.cores.devices import only_claims
 
 Raw = Mapping[str, Any]
@@ -31,12 +30,6 @@ def identity(raw: Raw) -> str:
 def admitted(raw: Raw) -> AdmittedPod:
     """A pod as managers see it: under the uid that the runtime has for it."""
     return AdmittedPod.of({**raw, "metadata": {**raw["metadata"], "uid": identity(raw)}})
-
-
-def asks_by_annotation(annotations: Mapping[str, str]) -> bool:
-    """Whether annotations ask for something of resource plugins or compute drivers."""
-    policies = (POLICY_ANNOTATION, CONTAINER_POLICY_ANNOTATION)
-    return bool(only_marks(annotations)) or any(key.startswith(policies) for key in annotations)
 
 
 @dataclass(slots=True)
@@ -70,7 +63,7 @@ class PodOnNode:
     def asks(self) -> bool:
         """Whether it asks for something that it must not run without."""
         view = self.admitted.view
-        return bool(wanted_compute(view)) or asks_by_annotation({**view.metadata.labels, **view.metadata.annotations})
+        return bool(wanted_compute(view)) or asks_for_cores({**view.metadata.labels, **view.metadata.annotations})
 
     @property
     def seen(self) -> SeenPod:

@@ -41,10 +41,10 @@ class SharedRest:
         return found
 
     def grant(self, container: ContainerRef) -> Grant:
-        return self._placed(self._admission.grant(container), self._rest())
+        return self._placed(self._admission.grant(container), str(self.rest()))
 
     def grants(self) -> Mapping[ContainerKey, Grant]:
-        given, rest = self._admission.grants(), self._rest()
+        given, rest = self._admission.grants(), str(self.rest())
         found = {key: self._placed(grant, rest) for key, grant in given.items()}
         for uid, pod in self._table.pods.items():
             for one in pod.containers.values():
@@ -59,9 +59,10 @@ class SharedRest:
     async def recorded(self) -> None:
         await self._admission.recorded()
 
-    def _rest(self) -> str:
+    def rest(self) -> CpuSet:
+        """The CPUs that nobody owns."""
         # Where everything is owned, to run beside others is all that is left: a container cannot run on no CPU.
-        return str((self.machine.online - self.owned()) or self.machine.online)
+        return (self.machine.online - self.owned()) or self.machine.online
 
     def _placed(self, grant: Grant, rest: str) -> Grant:
         """What did not change stays the same object: nobody is told of it again."""

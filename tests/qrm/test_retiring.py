@@ -25,10 +25,10 @@ def link() -> Scripted:
     return Scripted("x.io/link", Allocation(quantity=1, envs={"LINK": "up"}), capacity=lambda: capacity)
 
 
-def leave_word(folder: Path) -> None:
-    """What `kubeqos plugin retire x.io/link` does."""
+def leave_word(folder: Path, name: str = "x.io/link") -> None:
+    """What `kubeqos plugin retire` does."""
     (folder / "r").mkdir(exist_ok=True)
-    retirement(folder / "r", "x.io/link").write_text("x.io/link")
+    retirement(folder / "r", name).write_text(name)
 
 
 async def test_who_retires_is_waited_for_no_more_and_its_pods_are_told(folder: Path) -> None:
@@ -42,7 +42,13 @@ async def test_who_retires_is_waited_for_no_more_and_its_pods_are_told(folder: P
         leave_word(folder)
         await until("it is forgotten", lambda: node.manager.endpoints.get("x.io/link") is None)
         assert node.manager.node_resources() == []
-        assert not isinstance(await node.admit(pod("two", **LINK), Policy.BEST_EFFORT), Refusal)
+        refused = await node.admit(pod("two", **LINK), Policy.BEST_EFFORT)
+        assert isinstance(refused, Refusal) and not refused.retry, "nobody waits, and nobody runs without"
+        assert (refused.reason, refused.message) == (
+            "OutOfx.io/link",
+            "Node didn't have enough resource: x.io/link, whose resource plugin is retired",
+        )
+        assert not isinstance(await node.admit(pod("three", cpu="1"), Policy.BEST_EFFORT), Refusal)
         told = [(one.pod_uid, one.message) for one in node.events if one.reason == "ResourcePluginRetired"]
         assert told == [
             ("", "plugin x.io/link is retired; pods do not wait for it any more"),
@@ -68,14 +74,29 @@ async def test_a_restart_revives_nothing_and_a_plugin_that_comes_again_does(fold
             assert [one.name for one in node.manager.node_resources()] == ["x.io/link"]
 
 
-async def test_what_the_settings_expect_is_waited_for_until_it_retires(folder: Path) -> None:
-    settings = Settings(reconcile_seconds=0.05, expected=frozenset({"x.io/link"}))
+@pytest.mark.parametrize("name", ["x.io/link", "cpu"])
+async def test_what_the_settings_expect_is_waited_for_until_it_retires(folder: Path, name: str) -> None:
+    """Then cores are what the node has of itself, and of anything else it has nothing."""
+    settings = Settings(reconcile_seconds=0.05, expected=frozenset({name}))
     async with bench(folder, settings=settings) as node:
-        refused = await node.admit(pod("one", **LINK), Policy.BEST_EFFORT)
-        assert isinstance(refused, Refusal) and "not registered yet" in refused.message
-        leave_word(folder)
+        refused = await node.admit(pod("one", **{name: "1"}), Policy.BEST_EFFORT)
+        assert isinstance(refused, Refusal) and "not registered yet" in refused.message and refused.retry
+        leave_word(folder, name)
         await until("told", lambda: any(one.reason == "ResourcePluginRetired" for one in node.events))
-        assert not isinstance(await node.admit(pod("one", **LINK), Policy.BEST_EFFORT), Refusal)
+        refused = await node.admit(pod("one", **{name: "1"}), Policy.BEST_EFFORT)
+        assert isinstance(refused, Refusal) == (name != "cpu") and not getattr(refused, "retry", False)
+
+
+async def test_who_holds_something_of_a_retired_plugin_keeps_it_when_it_grows(folder: Path) -> None:
+    known, grown = (admitted(pod("one", **LINK, cpu=cpu)) for cpu in ("1", "2"))
+    async with bench(folder) as node:
+        async with node.plugin(link()):
+            await node.admit(known.raw, Policy.BEST_EFFORT)
+        leave_word(folder)
+        await until("it is forgotten", lambda: node.manager.endpoints.get("x.io/link") is None)
+        assert await node.manager.resize(known, grown) is None
+        held = node.manager.allocations.get(known.uid, "container0")
+        assert held is not None and held.resources["x.io/link"].envs == {"LINK": "up"}
 
 
 async def test_a_plugin_says_itself_that_its_end_is_for_good(folder: Path) -> None:

@@ -151,6 +151,11 @@ class QosResourceManager:
         awaited = self._awaited(unit)
         if awaited:
             return Refusal(REASON, f"the resource plugin for {', '.join(awaited)} is not registered yet", retry=True)
+        gone = self._gone(unit)
+        if gone:
+            return Refusal(
+                f"OutOf{gone}", f"Node didn't have enough resource: {gone}, whose resource plugin is retired"
+            )
         self._pods[pod.uid] = pod
         self._admitting[pod.uid] = self._admitting.get(pod.uid, 0) + 1
         try:
@@ -178,12 +183,24 @@ class QosResourceManager:
         self.allocations.revision += 1
         return True
 
+    def _asked(self, unit: Unit) -> set[str]:
+        views = [view for ref, view in unit.pod.containers() if ref in unit.refs]
+        return {self.settings.names.get(name, name) for view in views for name in view.resources.requests}
+
     def _awaited(self, unit: Unit) -> list[str]:
         """What containers ask for of plugins that have yet to come: without them they would run unpinned."""
-        views = [view for ref, view in unit.pod.containers() if ref in unit.refs]
-        asked = {self.settings.names.get(name, name) for view in views for name in view.resources.requests}
-        expected = (asked & self.settings.expected) - self._retired
+        expected = (self._asked(unit) & self.settings.expected) - self._retired
         return sorted(name for name in expected if self.endpoints.get(name) is None)
+
+    def _gone(self, unit: Unit) -> str:
+        """What containers ask for of a plugin that is retired, and nobody else has: the first of it.
+
+        Cores and memory a node has without plugins. Who holds something keeps it.
+        """
+        if not self._retired or all(self.allocations.get(unit.pod.uid, ref.name) for ref in unit.refs):
+            return ""
+        gone = [one for one in self._asked(unit) & self._retired if "/" in one and self.endpoints.get(one) is None]
+        return min((one for one in gone if self.settings.on_error.get(one) is not OnError.IGNORE), default="")
 
     async def before_start(
         self, pod: AdmittedPod, container: ContainerRef, container_id: str, cgroup_parent: str

@@ -89,18 +89,27 @@ class Registration:
         if told == self._written and _within_the_last(HEARTBEAT_SECONDS, self._written_at, now):
             return
         try:
+            # What annotations no longer warn of must be gone by then, or pods are sent for it.
+            lost = ((self.node.get("status") or {}).get("allocatable") or {}).keys() - built["allocatable"].keys()
+            if lost:
+                await self._tell_status(built)
             metadata = self.node["metadata"]
             if not _within(labels, metadata.get("labels")) or not _within(annotations, metadata.get("annotations")):
                 patch = {"metadata": {"labels": dict(labels), "annotations": dict(annotations)}}
-                await self._api.patch(NODES, self._name, patch)
-            patch = {"status": _with_removals(built, self.node.get("status") or {})}
-            self.node = await self._api.patch(NODES, self._name, patch, type=PatchType.STRATEGIC, subresource="status")
+                self.node = await self._api.patch(NODES, self._name, patch)
+            if not lost:
+                await self._tell_status(built)
         except ApiError as error:
             if error.not_found:
                 self.node = None  # somebody deleted it: register anew next time
                 return
             raise
         self._written, self._written_at = told, now
+
+    async def _tell_status(self, built: dict[str, Any]) -> None:
+        assert self.node is not None
+        patch = {"status": _with_removals(built, self.node.get("status") or {})}
+        self.node = await self._api.patch(NODES, self._name, patch, type=PatchType.STRATEGIC, subresource="status")
 
     async def _renew(self) -> None:
         spec = {

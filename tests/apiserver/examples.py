@@ -57,6 +57,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "HorizontalPodAutoscaler": {
         "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}}
     },
+    "v1 HorizontalPodAutoscaler": {
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "x"}, "minReplicas": 2}
+    },
     "CronJob": {"spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": {"template": ONCE}}}},
     "Job": {"spec": {"template": ONCE}},
     "CertificateSigningRequest": {
@@ -124,5 +127,5 @@ def collection(kind: Kind) -> str:
 
 def example(kind: Kind, name: str = "x") -> dict[str, Any]:
     """An object of a kind, as a client would send it."""
-    body = NEWER_EVENT if kind.view is not None else BODIES.get(kind.rules, {})
+    body = NEWER_EVENT if kind.group == "events.k8s.io" else BODIES.get(kind.rules, {})
     return {"metadata": {"name": NAMES.get(kind.kind, name)}, **body}

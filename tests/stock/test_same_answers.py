@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.stock import autoscalers
 from tests.stock.needs import needs_stock
-from tests.stock.pair import Ours, Stock, both_servers, causes
+from tests.stock.pair import Ours, Stock, both_servers, causes, comparable, differences
 
 pytestmark = needs_stock("kube-apiserver", "etcd")
 CASES = 600
@@ -147,3 +148,29 @@ def test_both_take_and_refuse_the_same(servers: tuple[Stock, Ours]) -> None:
         if not same:
             wrong.append((obj, theirs[0], sorted(causes(theirs[1])), ours[0], sorted(causes(ours[1]))))
     assert not wrong, f"{len(wrong)} of {CASES} differ:\n" + "\n".join(map(str, wrong[:5]))
+
+
+AUTOSCALERS = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
+
+
+def test_both_show_both_forms_of_an_autoscaler(servers: tuple[Stock, Ours]) -> None:
+    """What is written as autoscaling/v1 is read as v2 and the other way round, annotations and all."""
+
+    def said(
+        method: str, version: str, below: str = "", body: Any = None, content_type: str = "application/json"
+    ) -> None:
+        path = AUTOSCALERS.format(version) + below
+        theirs, ours = (comparable(server.call(method, path, body, content_type)) for server in servers)
+        assert list(differences(theirs[1], ours[1])) == [], f"{method} {path} {body}"
+        assert theirs[0] == ours[0], f"{method} {path} {body}"
+
+    for one in autoscalers.MADE:
+        said("POST", one["apiVersion"].rpartition("/")[2], body=one)
+    for version, name, below, patch in autoscalers.CHANGES:
+        said("PATCH", version, f"/{name}{below}", patch, "application/merge-patch+json")
+        for shown in ("v1", "v2"):
+            said("GET", shown, f"/{name}")
+    for shown in ("v1", "v2"):
+        said("GET", shown)
+    said("DELETE", "v1", "/old")
+    said("GET", "v2", "/old")

@@ -74,8 +74,9 @@ def known_resources(*kinds: tuple[str, str]) -> tuple[Resource, ...]:
 
 
 def stored_resources(*, namespaced: bool | None = None) -> list[Resource]:
-    """Every resource whose objects are kept."""
-    return [each for each in _TABLE.values() if each.stored and namespaced in (None, each.namespaced)]
+    """Every resource whose objects are kept; of objects with several forms the one as which they are."""
+    kept = (each for key, each in _TABLE.items() if each.stored and not kinds.BY_VERSION[key].kept_as)
+    return [each for each in kept if namespaced in (None, each.namespaced)]
 
 
 PODS = resource_named("Pod")

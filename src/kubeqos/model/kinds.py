@@ -32,6 +32,8 @@ class ApiResource:
     namespaced: bool = True
     short: tuple[str, ...] = field(default=(), compare=False)
     stored: bool = field(default=True, compare=False)
+    kept_as: str = field(default="", compare=False)
+    """The version as which objects are kept, where that is another: both are forms of the same objects."""
 
     @cached_property
     def rules(self) -> str:
@@ -93,6 +95,7 @@ RESOURCES: tuple[ApiResource, ...] = (
     _asked(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
     _asked(AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview"),
     ApiResource(AUTOSCALING, "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", short=("hpa",)),
+    ApiResource(AUTOSCALING, "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler", short=("hpa",), kept_as="v2"),
     ApiResource(BATCH, "v1", "cronjobs", "CronJob", short=("cj",)),
     ApiResource(BATCH, "v1", "jobs", "Job"),
     ApiResource(CERTIFICATES, "v1", "certificatesigningrequests", "CertificateSigningRequest", False, short=("csr",)),

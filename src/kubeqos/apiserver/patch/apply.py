@@ -7,6 +7,8 @@ removed, unless somebody else owns them. Changing a field of another manager is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from kubeqos.apiserver.patch.errors import PatchError, bad_request
@@ -77,9 +79,13 @@ def apply_configuration(
     # What was pruned empty stays its owner's, although an object does not show it.
     left = difference(intersection(changes.removed, fields_set_by(place, merged)), mine.fields)
     changes.removed = difference(changes.removed, left)
+
+    def changes_in(version: str) -> Comparison | None:
+        return writer.changes_in(version, changes, None if live is None else base, result)
+
     if not force:
-        _refuse_conflicts(others, changes, writer.api_version)
-    others = take_fields(others, changes, writer.api_version)
+        _refuse_conflicts(others, changes_in)
+    others = take_fields(others, changes_in)
     changed = live is None or merged != base or result != base
     if not changed:  # a time says when a manager last changed the object
         mine.time = last.time if last else None
@@ -143,13 +149,14 @@ def _prune(place: Place, merged: JsonObject, last: FieldSet, wanted: list[FieldS
     return result
 
 
-def _refuse_conflicts(others: list[ManagedFieldsEntry], changes: Comparison, version: str) -> None:
-    touched = union(changes.modified, changes.added)
+def _refuse_conflicts(others: list[ManagedFieldsEntry], changes_in: Callable[[str], Comparison | None]) -> None:
+    seen = {version: changes_in(version) for version in {entry.api_version for entry in others}}
+    touched = {version: union(one.modified, one.added) for version, one in seen.items() if one is not None}
     conflicts = [
         (entry, path)
         for entry in sorted(others, key=lambda entry: entry.identity)
-        if entry.api_version == version
-        for path in leaves(intersection(entry.fields, touched))
+        if entry.api_version in touched
+        for path in leaves(intersection(entry.fields, touched[entry.api_version]))
     ]
     if not conflicts:
         return

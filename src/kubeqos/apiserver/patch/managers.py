@@ -1,12 +1,13 @@
 """Who owns which field: metadata.managedFields, and how ordinary writes change it.
 
 Every create, update and patch hands its fields to its manager and takes them from all others; a field that goes away is
-nobody's. The API server calls `track` for every write, with the time of the request. Entries of another API version of
-the same kind are carried along untouched.
+nobody's. The API server calls `track` for every write, with the time of the request. Entries of another form of the
+object (another version of it) lose what the write changes in that form (`Elsewhere`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -28,6 +29,15 @@ _SYSTEM_METADATA = frozenset({
 })  # fmt: skip
 
 
+Elsewhere = Callable[[str, JsonObject | None, JsonObject, FieldSet], Comparison | None]
+"""What a write changes in another form of its object: (apiVersion, before, after, what the endpoint does not write) →
+changes; None where there is no such form. Both objects are in the form that is written."""
+
+
+def only_form(_version: str, _live: JsonObject | None, _new: JsonObject, _ignored: FieldSet) -> Comparison | None:
+    return None
+
+
 class Writer(msgspec.Struct, frozen=True):
     """Who writes, how and when."""
 
@@ -37,6 +47,11 @@ class Writer(msgspec.Struct, frozen=True):
     subresource: str = ""
     ignored: FieldSet = {}
     """Fields that this endpoint does not write, such as status on the main resource."""
+    elsewhere: Elsewhere = only_form
+
+    def changes_in(self, version: str, own: Comparison, live: JsonObject | None, new: JsonObject) -> Comparison | None:
+        """What the write changes as an entry of this version sees it; `own` is what it changes in its own."""
+        return own if version == self.api_version else self.elsewhere(version, live, new, self.ignored)
 
 
 class ManagedFieldsEntry(msgspec.Struct):
@@ -73,7 +88,7 @@ def track(live: JsonObject | None, new: JsonObject, schema: TypeSchema, writer: 
         return []
     changes = changes_between(live, new, schema, writer.ignored)
     if entries:
-        entries = take_fields(entries, changes, writer.api_version)
+        entries = take_fields(entries, lambda version: writer.changes_in(version, changes, live, new))
     gained = union(changes.modified, changes.added)
     if gained:
         own = ManagedFieldsEntry(writer.manager, "Update", writer.api_version, gained, writer.now, writer.subresource)
@@ -105,12 +120,18 @@ def owned(value: JsonObject, left_out: frozenset[str] = _SYSTEM_FIELDS) -> JsonO
     return out
 
 
-def take_fields(entries: list[ManagedFieldsEntry], changes: Comparison, version: str) -> list[ManagedFieldsEntry]:
+def take_fields(
+    entries: list[ManagedFieldsEntry], changes_in: Callable[[str], Comparison | None]
+) -> list[ManagedFieldsEntry]:
     """The entries without what was changed by somebody else or went away; empty entries vanish."""
-    lost = union(union(changes.modified, changes.added), changes.removed)
+    lost: dict[str, FieldSet] = {}
     out = []
     for entry in entries:
-        left = difference(entry.fields, lost) if entry.api_version == version else entry.fields
+        version = entry.api_version
+        if version not in lost:
+            changes = changes_in(version)
+            lost[version] = union(union(changes.modified, changes.added), changes.removed) if changes else {}
+        left = difference(entry.fields, lost[version])
         if left:
             out.append(msgspec.structs.replace(entry, fields=left))
     return out

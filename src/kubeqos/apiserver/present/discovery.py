@@ -165,6 +165,7 @@ def _legacy_entry(kind: Kind) -> JsonObject:
         entry["categories"] = list(kind.categories)
     if kind.stored:
         # Upstream's recipe: the first eight bytes of the digest of the storage type's name, base64.
-        digest = hashlib.sha256(f"{kind.group}/{kind.version}/{kind.kind}".encode()).digest()
+        kept = kind.storage
+        digest = hashlib.sha256(f"{kept.group}/{kept.version}/{kept.kind}".encode()).digest()
         entry["storageVersionHash"] = base64.b64encode(digest[:8]).decode()
     return entry

@@ -16,7 +16,7 @@ from kubeqos.apiserver.present import morecolumns as more
 from kubeqos.apiserver.present.columns import Column
 from kubeqos.apiserver.registry import lifecycle
 from kubeqos.apiserver.registry.lifecycle import Lifecycle
-from kubeqos.apiserver.registry.views import EVENT_VIEW, View
+from kubeqos.apiserver.registry.views import AUTOSCALER_VIEW, EVENT_VIEW, View
 from kubeqos.codec import JsonObject
 from kubeqos.model import schema
 from kubeqos.model.kinds import (
@@ -319,7 +319,9 @@ KINDS: tuple[Kind, ...] = (
     served("SelfSubjectRulesReview", AUTHORIZATION, verbs=ASKED),
     served("SubjectAccessReview", AUTHORIZATION, verbs=ASKED),
     served("HorizontalPodAutoscaler", AUTOSCALING, categories=("all",), subresources=(STATUS,),
-           columns=more.AUTOSCALER, lifecycle=lifecycle.WITH_STATUS),
+           columns=more.AUTOSCALER, lifecycle=lifecycle.WORKLOAD),
+    served("HorizontalPodAutoscaler", AUTOSCALING, "v1", categories=("all",), subresources=(STATUS,),
+           columns=more.AUTOSCALER, lifecycle=lifecycle.WORKLOAD, view=AUTOSCALER_VIEW),
     served("CronJob", BATCH, categories=("all",), subresources=(STATUS,), columns=more.CRON_JOB,
            lifecycle=lifecycle.WORKLOAD),
     served("Job", BATCH, categories=("all",), subresources=(STATUS,), columns=more.JOB,

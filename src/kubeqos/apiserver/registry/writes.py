@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kubeqos.apiserver.admission.contract import AdmittedWrite
-from kubeqos.apiserver.patch import Writer, track
+from kubeqos.apiserver.patch import Comparison, Writer, changes_between, track
 from kubeqos.apiserver.registry.core import Core, generated_name
-from kubeqos.apiserver.registry.kinds import Kind
+from kubeqos.apiserver.registry.kinds import KINDS, Kind
 from kubeqos.apiserver.registry.lifecycle import generated, keep_all_but_status, keep_status
 from kubeqos.apiserver.registry.objects import decode, renderer, unversioned
 from kubeqos.apiserver.requests import Request as ClientRequest
@@ -76,12 +76,31 @@ class Write:
             return self.applied
         if not self.manager:
             return (old["metadata"].get("managedFields") or []) if old is not None else []
-        kind = self.kind
         moment = (
             new["metadata"]["creationTimestamp"] if old is None else ""
         )  # a new object was written when it was made
-        described = kind.schema if kind.definition is not None else schema.kind(kind.group, kind.version, kind.kind)
-        return track(old, new, described, owner(core, self, moment))
+        spoken = self.view or self.kind
+        if spoken.view is not None:
+            old, new = None if old is None else spoken.view.shown(old), spoken.view.shown(new)
+        return track(old, new, spoken.schema, owner(core, self, moment))
+
+    def changes_in(
+        self, version: str, old: JsonObject | None, new: JsonObject, ignored: JsonObject
+    ) -> Comparison | None:
+        """What this write changes in another form of its object, for those who own fields of that."""
+        spoken = self.view or self.kind
+        if spoken.definition is not None:  # whose forms differ in their apiVersion alone
+            return changes_between(old, new, spoken.schema, ignored)
+        form = next((one for one in KINDS if one.storage is self.kind and one.api_version == version), None)
+        if form is None:
+            return None
+        spoken_view, shown_view = spoken.view, form.view
+
+        def turned(obj: JsonObject) -> JsonObject:
+            kept = obj if spoken_view is None else spoken_view.stored(obj)
+            return kept if shown_view is None else shown_view.shown(kept)
+
+        return changes_between(None if old is None else turned(old), turned(new), form.schema, ignored)
 
 
 def record_owners(obj: JsonObject, owners: list[JsonObject]) -> None:
@@ -105,7 +124,8 @@ def owner(core: Core, write: Write, moment: str = "") -> Writer:
         ignored = {"f:spec": {}, **write.kind.lifecycle.status_keeps}
     elif write.kind.lifecycle.status and not write.subresource:
         ignored = {"f:status": {}}
-    return Writer(write.manager, write.kind.api_version, moment or timestamp(core.clock()), write.subresource, ignored)
+    spoken, when = write.view or write.kind, moment or timestamp(core.clock())
+    return Writer(write.manager, spoken.api_version, when, write.subresource, ignored, write.changes_in)
 
 
 def unversioned_equal(new: JsonObject, old: JsonObject) -> bool:

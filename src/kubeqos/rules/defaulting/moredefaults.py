@@ -74,6 +74,20 @@ def _autoscaler(raw: Raw) -> None:
     if not spec.get("metrics"):
         target = {"type": "Utilization", "averageUtilization": 80}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    if (behavior := spec.get("behavior")) is not None:
+        fill(_part(behavior, "scaleUp"), stabilizationWindowSeconds=0, selectPolicy="Max")
+        fill(_part(behavior, "scaleDown"), selectPolicy="Max")
+        behavior["scaleUp"].setdefault("policies", [_each_15_seconds("Pods", 4), _each_15_seconds("Percent", 100)])
+        behavior["scaleDown"].setdefault("policies", [_each_15_seconds("Percent", 100)])
+
+
+def _part(raw: Raw, name: str) -> Raw:
+    found: Raw = raw.setdefault(name, {})
+    return found
+
+
+def _each_15_seconds(type: str, value: int) -> Raw:
+    return {"type": type, "value": value, "periodSeconds": 15}
 
 
 def _webhooks(raw: Raw) -> None:
